@@ -1,0 +1,51 @@
+"""Fine-tune text encoders with auxiliary objectives whose weights are fixed or meta-learned."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+# Public name -> module; loaded on first use, so that importing auxlearn costs nothing.
+_PUBLIC = {
+    "AuxiliaryTask": "auxlearn.tasks.base",
+    "Batch": "auxlearn.data.batches",
+    "MaskedLanguageModelling": "auxlearn.tasks.base",
+    "RunConfig": "auxlearn.config",
+    "RunResults": "auxlearn.results.record",
+    "Settings": "auxlearn.config",
+    "SharedEncoder": "auxlearn.encoders.shared",
+    "TaskContext": "auxlearn.tasks.base",
+    "UserError": "auxlearn.errors",
+    "Weighting": "auxlearn.weighting.base",
+    "load_config": "auxlearn.config",
+    "load_dataset": "auxlearn.data.load",
+    "register_task": "auxlearn.registry",
+    "register_weighting": "auxlearn.registry",
+    "train": "auxlearn.training.run",
+}
+
+__all__ = [*sorted(_PUBLIC), "__version__"]  # noqa: PLE0604
+
+if TYPE_CHECKING:
+    from auxlearn.config import RunConfig, Settings, load_config
+    from auxlearn.data.batches import Batch
+    from auxlearn.data.load import load_dataset
+    from auxlearn.encoders.shared import SharedEncoder
+    from auxlearn.errors import UserError
+    from auxlearn.registry import register_task, register_weighting
+    from auxlearn.results.record import RunResults
+    from auxlearn.tasks.base import AuxiliaryTask, MaskedLanguageModelling, TaskContext
+    from auxlearn.training.run import train
+    from auxlearn.weighting.base import Weighting
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'auxlearn' has no attribute '{name}'")
+    return getattr(importlib.import_module(_PUBLIC[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

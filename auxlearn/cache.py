@@ -1,0 +1,108 @@
+"""Tensors kept on disk under the hash of what they were made from.
+
+A file is complete or absent: it is written beside its place and moved there. It carries a checksum
+of its tensors; a damaged file is reported and made anew. Two processes that want the same entry
+wait for each other, and the second finds it made.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from filelock import FileLock
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from auxlearn.errors import UserError
+from auxlearn.files import write_bytes
+
+logger = logging.getLogger(__name__)
+
+
+def default_folder() -> Path:
+    """Return ``$AUXLEARN_CACHE``, or ``auxlearn`` in the user's cache folder."""
+    chosen = os.environ.get("AUXLEARN_CACHE")
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(chosen or f"{base}/auxlearn").expanduser()
+
+
+def content_key(*parts: Any) -> str:
+    """Return the SHA-256 of values: tensors by their bytes, all else by its JSON."""
+    digest = hashlib.sha256()
+    for part in parts:
+        if isinstance(part, Tensor):
+            header = f"{part.dtype}{tuple(part.shape)}"
+            digest.update(header.encode())
+            digest.update(_bytes_of(part))
+        else:
+            digest.update(json.dumps(part, ensure_ascii=False, sort_keys=True).encode())
+        digest.update(b"\x1e")
+    return digest.hexdigest()
+
+
+class TensorCache:
+    """A folder of tensors by key.
+
+    Args:
+        folder: Where to keep them; made when first needed.
+
+    Raises:
+        UserError: The folder cannot be written to.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder or default_folder()
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(
+                f"cannot make the cache folder {self.folder} ({error.strerror}): "
+                "choose another with --cache-dir"
+            ) from None
+
+    def get(self, key: str, make: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
+        """Return the tensors of a key, making and keeping them if they are not there."""
+        path = self.folder / f"{key}.safetensors"
+        tensors = _read(path)
+        if tensors is None:
+            with FileLock(path.with_suffix(".lock")):
+                tensors = _read(path)  # another process may have made them while we waited
+                if tensors is None:
+                    tensors = {name: value.contiguous() for name, value in make().items()}
+                    write_bytes(path, save(tensors, {"sha256": _checksum(tensors)}))
+        return tensors
+
+
+def _read(path: Path) -> dict[str, Tensor] | None:
+    if not path.exists():
+        return None
+    try:
+        with safe_open(path, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            if (file.metadata() or {}).get("sha256") == _checksum(tensors):
+                return tensors
+    except (SafetensorError, OSError):
+        pass
+    logger.warning("cache file %s is damaged: it is made anew", path)
+    return None
+
+
+def _checksum(tensors: dict[str, Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        digest.update(name.encode())
+        digest.update(_bytes_of(tensors[name]))
+    return digest.hexdigest()
+
+
+def _bytes_of(tensor: Tensor) -> memoryview:
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    return memoryview(flat.view(torch.uint8).numpy())

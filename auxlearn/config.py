@@ -1,0 +1,242 @@
+"""Every setting of a run and its default, once.
+
+The fields of :class:`RunConfig` are the keys of a YAML file, the options of the command line
+(``learning_rate`` is ``--learning-rate``) and the keys of the ``config.yaml`` of a run folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+
+from auxlearn.errors import ConfigError, did_you_mean
+from auxlearn.registry import TASKS, WEIGHTINGS, Registry, load_plugin, plugin_digest
+
+Metric = Literal["accuracy", "macro_f1"]
+
+
+class Settings(BaseModel):
+    """Base of all settings: frozen, and unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class PluginChoice(Settings):
+    """A plug-in by name with its options; written ``name`` or ``{name: {option: value}}``."""
+
+    name: str
+    options: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_forms(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return {"name": value}
+        if isinstance(value, dict) and set(value) - {"name", "options"}:
+            if len(value) != 1:
+                raise ValueError("write a name, or one name with its options: {name: {...}}")
+            ((name, options),) = value.items()
+            if options is not None and not isinstance(options, dict):
+                raise ValueError(f"the options of '{name}' are a mapping of option to value")
+            return {"name": name, "options": options or {}}
+        return value
+
+    @model_serializer
+    def _short_form(self) -> dict[str, dict[str, Any]]:
+        return {self.name: self.options}
+
+
+def _field(default: Any, section: str, description: str, **rules: Any) -> Any:
+    return Field(default, description=description, json_schema_extra={"section": section}, **rules)
+
+
+class RunConfig(Settings):
+    """One training: what is trained on what, by which objectives, and how."""
+
+    dataset: str = _field("pydocs", "Data", "Folder, name of a data-set card, or hub id.")
+    text_column: str = _field("text", "Data", "Column with the text.")
+    text_pair_column: str | None = _field(
+        None, "Data", "Column with the second text of a pair; text_pair is found by itself."
+    )
+    label_column: str = _field("label", "Data", "Column with the label.")
+    max_length: int = _field(128, "Data", "Tokens per text, special tokens included.", ge=4)
+
+    encoder: str = _field("tiny", "Model", "Short name, local folder, or hub id.")
+
+    aux: tuple[PluginChoice, ...] = _field(
+        (), "Objectives", "Auxiliary task; repeat the option for several."
+    )
+    weights: PluginChoice = _field(
+        PluginChoice(name="fixed"),
+        "Objectives",
+        "Weighting of the objectives.",
+        validate_default=True,
+    )
+    plugins: tuple[str, ...] = _field(
+        (), "Objectives", "Python file that registers tasks or weightings; repeatable."
+    )
+
+    metric: Metric = _field(
+        "accuracy", "Training", "Chooses the checkpoint and steers meta weights."
+    )
+    seed: int = _field(0, "Training", "Seed of everything random.", ge=0)
+    epochs: int = _field(10, "Training", "Passes over the training rows at most.", ge=1)
+    batch_size: int = _field(32, "Training", "Rows per objective and update.", ge=1)
+    accumulation: int = _field(1, "Training", "Parts a batch is cut into to save memory.", ge=1)
+    learning_rate: float | None = _field(
+        None, "Training", "Peak learning rate; by default what suits the encoder.", gt=0
+    )
+    weight_decay: float = _field(0.01, "Training", "AdamW's decoupled decay.", ge=0)
+    warmup: float = _field(
+        0.06, "Training", "Share of the steps with rising learning rate.", ge=0, lt=1
+    )
+    clip_norm: float = _field(1.0, "Training", "Largest norm of the gradient; 0: no limit.", ge=0)
+    eval_every: int | None = _field(
+        None, "Training", "Steps between evaluations on dev; by default an epoch.", ge=1
+    )
+    patience: int = _field(
+        3, "Training", "Evaluations without gain before the run stops; 0: never.", ge=0
+    )
+
+    device: Literal["auto", "cpu", "cuda"] = _field("auto", "Machine", "Where to compute.")
+    precision: Literal["fp32", "bf16"] = _field("fp32", "Machine", "bf16: mixed precision.")
+    output: str | None = _field(
+        None, "Machine", "Run folder; by default runs/ and a name made of the settings."
+    )
+    cache_dir: str | None = _field(
+        None, "Machine", "Where tokens and scores are kept; default ~/.cache/auxlearn."
+    )
+    tensorboard: bool = _field(False, "Machine", "Also write TensorBoard event files.")
+
+    @field_validator("aux", mode="before")
+    @classmethod
+    def _one_or_many(cls, value: Any) -> Any:
+        if value is None:
+            return ()
+        if isinstance(value, str):
+            return (value,)
+        if isinstance(value, dict):
+            return tuple({name: options} for name, options in value.items())
+        return value
+
+    @model_validator(mode="after")
+    def _accumulation_divides(self) -> RunConfig:
+        if self.accumulation > self.batch_size:
+            raise ValueError(
+                f"accumulation {self.accumulation} cuts a batch of {self.batch_size} rows "
+                "into empty parts: choose at most batch_size"
+            )
+        return self
+
+    def resolved(self) -> RunConfig:
+        """Return the configuration with every default filled in, those of plug-ins included.
+
+        Raises:
+            ConfigError: A plug-in or one of its options is unknown or out of range.
+        """
+        for plugin in self.plugins:
+            load_plugin(plugin)
+        problems: list[str] = []
+
+        def fill(registry: Registry, choice: PluginChoice) -> PluginChoice:
+            try:
+                options = validate(registry.get(choice.name).Options, choice.options, choice.name)
+            except ConfigError as error:
+                problems.append(str(error))
+                return choice
+            return PluginChoice(name=choice.name, options=options.model_dump(mode="json"))
+
+        updates: dict[str, Any] = {
+            "aux": tuple(fill(TASKS, choice) for choice in self.aux),
+            "weights": fill(WEIGHTINGS, self.weights),
+        }
+        if self.learning_rate is None:
+            from auxlearn.encoders.names import recommended_learning_rate
+
+            updates["learning_rate"] = recommended_learning_rate(self.encoder)
+        if problems:
+            raise ConfigError("\n".join(problems))
+        return self.model_copy(update=updates)
+
+    @property
+    def digest(self) -> str:
+        """Hash of all that can change the figures: 12 hex digits.
+
+        Where the run is written, where caches lie and what is logged do not count;
+        a plug-in file counts by its content.
+        """
+        content = self.model_dump(mode="json", exclude=_NOT_IDENTITY)
+        content["plugins"] = [plugin_digest(path) for path in self.plugins]
+        text = json.dumps(content, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    def objective_names(self) -> tuple[str, ...]:
+        """The primary task and the auxiliary ones; a task used twice gets a number."""
+        names = ["primary"]
+        for choice in self.aux:
+            count = sum(name.rstrip("_0123456789") == choice.name for name in names)
+            names.append(f"{choice.name}_{count + 1}" if count else choice.name)
+        return tuple(names)
+
+    def to_yaml(self) -> str:
+        """YAML that :func:`load_config` reads back as an equal configuration."""
+        head = f"# auxlearn run configuration, hash {self.digest}\n"
+        return head + yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
+
+
+_NOT_IDENTITY = {"output", "cache_dir", "tensorboard", "plugins"}
+
+
+def validate(model: type[Settings], values: dict[str, Any], where: str) -> Any:
+    """Build ``model`` from ``values``; every fault is one line of a single error.
+
+    Raises:
+        ConfigError: One line for each unknown key and each value out of range.
+    """
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        lines = []
+        for fault in error.errors():
+            key = ".".join(str(part) for part in fault["loc"]) or "settings"
+            if fault["type"] == "extra_forbidden":
+                hint = did_you_mean(key, model.model_fields)
+                lines.append(f"{where}: unknown key '{key}': {hint}")
+            else:
+                message = fault["msg"].removeprefix("Value error, ")
+                given = "" if fault["loc"] == () else f", got {fault['input']!r}"
+                lines.append(f"{where}: {key}: {message}{given}")
+        raise ConfigError("\n".join(lines)) from None
+
+
+def load_config(path: str | Path | None = None, **overrides: Any) -> RunConfig:
+    """Read a configuration file; ``overrides`` win over it.
+
+    Raises:
+        ConfigError: The file cannot be read or holds unknown or impossible settings.
+    """
+    values: dict[str, Any] = {}
+    if path is not None:
+        try:
+            values = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
+        except OSError as error:
+            raise ConfigError(f"cannot read configuration {path}: {error.strerror}") from None
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            line = " ".join(str(error).split())
+            raise ConfigError(f"{path} is not valid YAML: {line}") from None
+        if not isinstance(values, dict):
+            raise ConfigError(f"{path}: a configuration is a mapping of settings to values")
+    return validate(RunConfig, {**values, **overrides}, str(path or "settings"))

@@ -1,0 +1,362 @@
+"""Documentation strings of installed packages, read from their source as text.
+
+Nothing that is read is imported or run: the files are found through the import system's own
+records and parsed with :mod:`ast`. A docstring is cut into sections (numpydoc underlines and
+Google headings alike), its sections into paragraphs or parameter entries, and the markup of
+these is reduced to plain words.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import inspect
+import math
+import re
+import sys
+import sysconfig
+import textwrap
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from auxlearn.errors import DataError
+
+SUMMARY = ""
+"""Title of the section before the first heading."""
+
+BODY = "body"
+"""Title of text that goes on after a heading's indented block has ended."""
+
+NOTES = frozenset({"note", "notes", "warning", "warnings", "tip", "important", "caution"})
+ENTRIES = frozenset(
+    {
+        "arg", "args", "argument", "arguments", "attributes", "inputs", "keyword args",
+        "keyword arguments", "kwargs", "methods", "other parameters", "parameter", "parameters",
+        "raises", "return", "returns", "warns", "yield", "yields",
+    }
+)  # fmt: skip
+PARAMETERS = ENTRIES & {"arg", "args", "argument", "arguments", "parameter", "parameters"}
+
+_OTHER_HEADINGS = frozenset(
+    {
+        "example", "examples", "reference", "references", "see also", "shape", "usage",
+        "todo", "outputs",
+    }
+)  # fmt: skip
+_UNREADABLE = frozenset({"reference", "references", "see also"})
+_SKIPPED_FOLDERS = frozenset(
+    {"__pycache__", "externals", "_vendor", "site-packages", "test", "testing", "tests", "vendor"}
+)
+_ADDED_DOCS = re.compile(r"add_newdoc|add_docstr")
+_UNDERLINE = re.compile(r"^\s*(-{3,}|={3,}|~{3,})\s*$")
+_DIRECTIVE = re.compile(r"^\s*\.\. +(?:\[|\|?\w[\w-]*\|?::|_)")
+_NOTE_DIRECTIVE = re.compile(r"^\.\. +(note|warning|tip|important|caution)::\s*(.*)$")
+_BULLET = re.compile(r"^\s*(?:[-*+•]|\d+[.)]|\(\w\))\s+")
+_SIGNATURE = re.compile(r"^[\w.$]+\(.*\)?(?:\s*->.*)?$")
+_GOOGLE_ENTRY = re.compile(r"^[*`\w][^:]*[^:\s]:(?!:)\s*(.*)$")
+
+
+@dataclass(frozen=True)
+class Docstring:
+    """One documentation string.
+
+    Attributes:
+        module: Path of the file below the package's folder, such as ``linalg/_linalg.py``.
+        name: Name of the documented class or function within the file, dotted; the module's own
+            docstring has none.
+        text: The docstring with its indentation removed.
+    """
+
+    module: str
+    name: str
+    text: str
+
+    @property
+    def public(self) -> bool:
+        """Whether no part of the name starts with an underscore."""
+        return bool(self.name) and not any(part.startswith("_") for part in self.name.split("."))
+
+
+def package_folder(name: str) -> Path:
+    """Return the folder of an installed package without importing it.
+
+    Args:
+        name: A top-level import name; "stdlib" stands for the standard library.
+
+    Raises:
+        DataError: There is no such package here.
+    """
+    if name == "stdlib":
+        return Path(sysconfig.get_path("stdlib"))
+    try:
+        found = importlib.util.find_spec(name)
+    except ValueError:  # already imported by something that left no record of its origin
+        found = None
+    locations = list(found.submodule_search_locations or ()) if found else []
+    if not locations:
+        raise DataError(
+            f"package '{name}' is not installed as a folder of source files: "
+            f"install it into the environment of {sys.executable}"
+        )
+    return Path(locations[0])
+
+
+def source_files(folder: Path, within: Iterable[str] = ("",)) -> list[Path]:
+    """Return the Python files below a folder in a fixed order, tests and vendored code left out.
+
+    Args:
+        folder: A package's folder.
+        within: Sub-folders or files of it to read; all of it by default.
+    """
+    found: set[Path] = set()
+    for part in within:
+        place = folder / part
+        found.update([place] if place.is_file() else place.rglob("*.py"))
+    kept = [
+        path for path in found if _SKIPPED_FOLDERS.isdisjoint(path.relative_to(folder).parts[:-1])
+    ]
+    return sorted(kept, key=lambda path: path.relative_to(folder).as_posix())
+
+
+def read_docstrings(folder: Path, files: Iterable[Path]) -> Iterator[Docstring]:
+    """Yield the docstrings of files, in the order of the files and of their lines.
+
+    Besides the docstrings proper these are the texts that numpy, scipy and torch attach to
+    compiled functions by a call to ``add_newdoc`` or ``add_docstr``. Files that this Python
+    cannot parse are passed over: packages ship templates and code for other versions.
+    """
+    for path in files:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # invalid escapes in other people's files
+                tree = ast.parse(path.read_bytes())
+        except (SyntaxError, ValueError):
+            continue
+        module = path.relative_to(folder).as_posix()
+        for name, text in _documented(tree, ""):
+            yield Docstring(module, name, inspect.cleandoc(text))
+
+
+def _documented(node: ast.AST, prefix: str) -> Iterator[tuple[str, str]]:
+    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        text = ast.get_docstring(node, clean=False)
+        if text:
+            yield prefix, text
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from _documented(child, f"{prefix}.{child.name}".lstrip("."))
+        elif isinstance(child, ast.Call) and (added := _added_doc(child)):
+            yield added
+        elif not isinstance(child, ast.expr) or isinstance(node, ast.Expr):
+            yield from _documented(child, prefix)
+
+
+def _added_doc(call: ast.Call) -> tuple[str, str] | None:
+    """Return name and text of ``add_newdoc(place, name, text)`` and its relatives, if it is one."""
+    function = call.func
+    called = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+    if not _ADDED_DOCS.search(called) or not call.args:
+        return None
+    parts: list[ast.expr] = []
+    for argument in call.args:
+        parts.extend(argument.elts if isinstance(argument, ast.Tuple) else [argument])
+    last = parts[-1]
+    if isinstance(last, ast.Call) and isinstance(last.func, ast.Attribute):
+        last = last.func.value  # r"""...""".format(**shared)
+    if not isinstance(last, ast.Constant) or not isinstance(last.value, str):
+        return None
+    names = [
+        part.value if isinstance(part, ast.Constant) else ast.unparse(part) for part in parts[:-1]
+    ]
+    return (str(names[-1]).rpartition(".")[2] if names else ""), last.value
+
+
+def sections(text: str) -> list[tuple[str, str]]:
+    """Cut a docstring into (title, body) pairs, titles in lower case and bodies dedented.
+
+    The text before the first heading has the title :data:`SUMMARY`.
+    """
+    lines = text.splitlines()
+    found: list[tuple[str, list[str]]] = [(SUMMARY, [])]
+    indented_only = False
+    index = 0
+    while index < len(lines):
+        line = lines[index]
+        following = lines[index + 1] if index + 1 < len(lines) else ""
+        heading = line.strip().rstrip(":").lower()
+        note = _NOTE_DIRECTIVE.match(line)
+        if line.strip() and _UNDERLINE.match(following):
+            found.append((heading, []))
+            indented_only = False
+            index += 2
+            continue
+        if line.rstrip().endswith(":") and heading in NOTES | ENTRIES | _OTHER_HEADINGS:
+            found.append((heading, []))
+            indented_only = True
+        elif note:
+            found.append((note[1], [note[2]]))
+            indented_only = True
+        else:
+            if indented_only and line.strip() and not line.startswith((" ", "\t")):
+                found.append((BODY, []))
+                indented_only = False
+            found[-1][1].append(line)
+        index += 1
+    return [(title, _dedent(body)) for title, body in found]
+
+
+def _dedent(lines: list[str]) -> str:
+    # The first line may stand on the heading's own line, without the indentation of the rest.
+    first, rest = (lines[:1], lines[1:]) if lines and not lines[0].startswith(" ") else ([], lines)
+    if first and not any(line.strip() and line[0] not in " \t" for line in rest):
+        return "\n".join([*first, textwrap.dedent("\n".join(rest))])
+    return textwrap.dedent("\n".join(lines))
+
+
+def paragraphs(body: str) -> list[str]:
+    """Return the prose paragraphs and list items of a section as plain words."""
+    kept: list[list[str]] = [[]]
+    for line in _without_code(body.splitlines()):
+        if not line.strip() or _BULLET.match(line):
+            kept.append([])
+        kept[-1].append(_BULLET.sub("", line))
+    texts = (plain(" ".join(line.strip() for line in lines)) for lines in kept)
+    return [text for text in texts if is_prose(text)]
+
+
+def entries(body: str) -> list[str]:
+    """Return the descriptions of a section's entries as plain words, names and types left out."""
+    found: list[list[str]] = []
+    for line in body.splitlines():
+        if line and not line[0].isspace():
+            google = None if re.search(r"\s:(\s|$)", line) else _GOOGLE_ENTRY.match(line)
+            found.append([google[1] if google else ""])
+        elif found:
+            found[-1].append(line)
+    return [
+        " ".join(parts)
+        for first, *rest in found
+        if (parts := paragraphs("\n".join([first, textwrap.dedent("\n".join(rest))])))
+    ]
+
+
+def _without_code(lines: list[str]) -> Iterator[str]:
+    """Yield the lines that are neither code, doctest, table, directive nor literal block."""
+    skip_deeper_than: int | None = None
+    fenced = doctest = False
+    for line in lines:
+        stripped = line.strip()
+        indent = len(line) - len(line.lstrip())
+        if stripped.startswith(("```", "~~~")):
+            fenced = not fenced
+            yield ""
+            continue
+        doctest = bool(stripped) and (doctest or stripped.startswith((">>>", "$ ", "In [")))
+        if fenced or doctest:
+            continue
+        if skip_deeper_than is not None:
+            if not stripped or indent > skip_deeper_than:
+                continue
+            skip_deeper_than = None
+        if _DIRECTIVE.match(line):
+            skip_deeper_than = indent
+            yield ""
+            continue
+        if re.match(r"^[=\-+|~^#<]{2,}", stripped) or stripped.startswith(("|", "+-", "#!")):
+            yield ""
+            continue
+        if stripped.endswith("::"):
+            skip_deeper_than = indent
+        yield "" if _SIGNATURE.match(stripped) else line
+
+
+_PLAIN = [
+    (re.compile(r"<[^<>\s][^<>]*>`__?"), "`"),  # target of `text <target>`_
+    (re.compile(r"\[\[.*?\]\]"), " "),
+    (re.compile(r"\[([^\]]+)\]\([^)]*\)"), r"\1"),  # markdown link
+    (re.compile(r"\[`~?([^`\]]+)`\]"), r"`\1`"),  # Hugging Face cross reference
+    (re.compile(r"https?://\S+|www\.\S+"), " "),
+    (re.compile(r"\[(?:\d+|[A-Za-z]+\d*)\]_"), " "),  # citation
+    (re.compile(r":math:`[^`]*[\\^_{=][^`]*`"), "formula"),
+    (re.compile(r":[\w:+-]+:`[~!]?([^`]*?)\s*(?:<[^>]*>)?`"), r"\1"),  # role
+    (re.compile(r"</?[A-Za-z][^<>]*>"), " "),
+    (re.compile(r"``?|[*]{1,2}(?=\w)|(?<=\w)[*]{1,2}|\\"), ""),
+    (re.compile(r"(?<=\w)__?(?=[\s.,;)]|$)"), ""),  # end of a hyperlink reference
+    (re.compile(r"[\u201c\u201d]"), '"'),
+    (re.compile(r"[\u2018\u2019]"), "'"),
+    (re.compile(r"::"), ":"),
+    (re.compile(r"\s+"), " "),
+    (re.compile(r" (?=[.,;:)](?:\s|$))"), ""),
+]
+
+
+def plain(text: str) -> str:
+    """Reduce reStructuredText and Markdown of one paragraph to plain words.
+
+    Roles, links, literals and emphasis keep their words; formulas with LaTeX in them become the
+    word "formula"; addresses, citations and tags go.
+    """
+    for pattern, replacement in _PLAIN:
+        text = pattern.sub(replacement, text)
+    return text.strip()
+
+
+def is_prose(text: str) -> bool:
+    """Whether a paragraph is language, not code, a table or a template to be filled in."""
+    if len(text.split()) < 3 or not text[:1].isalnum():
+        return False
+    if re.search(r"[{}]|%\(|>>>|\w = \w|__\w", text):
+        return False
+    letters = sum(character.isalpha() or character.isspace() for character in text)
+    return letters >= 0.85 * len(text)
+
+
+def readable(docstring: str) -> list[str]:
+    """Return all prose of a docstring in its order: paragraphs and entries of every section."""
+    found: list[str] = []
+    for title, body in sections(docstring):
+        if title not in _UNREADABLE:
+            found.extend(entries(body) if title in ENTRIES else paragraphs(body))
+    return found
+
+
+def normalised(text: str) -> str:
+    """Return a text's letters and digits, case-folded: what two copies have in common."""
+    return "".join(character for character in text.casefold() if character.isalnum())
+
+
+def without_near_copies(texts: Sequence[str], threshold: float = 0.75) -> list[int]:
+    """Return the rows that are not a near copy of an earlier row, in order.
+
+    Two texts are near copies if their sets of words overlap (intersection over union) by the
+    threshold or more. Candidates come from prefix filtering: two such sets must share one of
+    their few rarest words, so nearly all pairs are never looked at, and none is missed.
+    """
+    words = [frozenset(re.findall(r"\w+", text.casefold())) for text in texts]
+    counts = Counter(word for row in words for word in row)
+    by_rare_word: dict[str, list[int]] = defaultdict(list)
+    kept: list[int] = []
+    for row, own in enumerate(words):
+        if not own:
+            continue
+        ordered = sorted(own, key=lambda word: (counts[word], word))
+        prefix = ordered[: len(own) - math.ceil(threshold * len(own)) + 1]
+        candidates = {other for word in prefix for other in by_rare_word[word]}
+        least, most = threshold * len(own), len(own) / threshold
+        if any(
+            least <= len(words[other]) <= most and _overlap(own, words[other]) >= threshold
+            for other in candidates
+        ):
+            continue
+        kept.append(row)
+        for word in prefix:
+            by_rare_word[word].append(row)
+    return kept
+
+
+def _overlap(first: frozenset[str], second: frozenset[str]) -> float:
+    common = len(first & second)
+    return common / (len(first) + len(second) - common)

@@ -1,0 +1,211 @@
+"""Files of rows (.jsonl, .csv, .tsv, .parquet) read into columns, each row with its place.
+
+What a column means is not known here; a :class:`Table` only says what a file holds and where
+each row stands in it, so that a later complaint can name the line.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from auxlearn.errors import DataError
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns of equal length, with the place of each row.
+
+    Attributes:
+        where: What was read, as a message names it: a path, or a split of a hub data set.
+        columns: Values by column name; ``None`` where a row lacks the value.
+        lines: Line of the file on which each row starts, from 1; ``None`` where rows have none.
+    """
+
+    where: str
+    columns: dict[str, list[Any]]
+    lines: list[int] | None = None
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values()), []))
+
+    def place(self, row: int) -> str:
+        """Return where a row is: ``file:line``, or ``file, row n`` if there are no lines."""
+        if self.lines is None:
+            return f"{self.where}, row {row + 1}"
+        return f"{self.where}:{self.lines[row]}"
+
+
+def read_table(path: Path) -> Table:
+    """Read one file by its suffix.
+
+    JSON lines, CSV and TSV are UTF-8 (a byte order mark is allowed) and blank lines are passed
+    over. CSV follows RFC 4180: a cell in quotation marks may hold commas, line breaks and
+    doubled quotation marks. A row of a TSV is always one line; see :func:`_tsv_rows`.
+
+    Raises:
+        DataError: The file cannot be read; the message names the file, and the line if one is
+            at fault.
+    """
+    return FORMATS[path.suffix.lower()](path)
+
+
+def _read_jsonl(path: Path) -> Table:
+    rows: list[dict[str, Any]] = []
+    lines: list[int] = []
+    for number, line in enumerate(_text_of(path).split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            reason = getattr(error, "msg", str(error))
+            raise DataError(
+                f"{path}:{number}: bad JSON ({reason}): each line must be one JSON object"
+            ) from error
+        if not isinstance(row, dict):
+            raise DataError(
+                f"{path}:{number}: a JSON object is needed, such as "
+                f'{{"text": "...", "label": "..."}}, but this is {_kind(row)}'
+            )
+        if "\\ud" in line.lower() and not _is_encodable(row):
+            raise DataError(
+                f"{path}:{number}: half of a surrogate pair (\\ud800 to \\udfff) stands alone: "
+                "write the whole character"
+            )
+        rows.append(row)
+        lines.append(number)
+    names = dict.fromkeys(name for row in rows for name in row)
+    return Table(str(path), {name: [row.get(name) for row in rows] for name in names}, lines)
+
+
+def _read_csv(path: Path) -> Table:
+    return _with_header(path, _csv_rows(path))
+
+
+def _read_tsv(path: Path) -> Table:
+    return _with_header(path, _tsv_rows(_text_of(path)))
+
+
+def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    # newline="" leaves line breaks inside quoted cells as they are in the file.
+    reader = csv.reader(io.StringIO(_text_of(path), newline=""), strict=True)
+    while True:
+        start = reader.line_num + 1
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise DataError(
+                f"{path}:{start}: bad CSV ({error}) in the row that starts here: "
+                "quote the cell properly or use .jsonl"
+            ) from error
+        if cells:
+            yield start, cells
+
+
+def _tsv_rows(text: str) -> list[tuple[int, list[str]]]:
+    """Split a TSV into cells.
+
+    Two kinds are about: files in which a quotation mark is a character like any other (GLUE,
+    HANS, often with unbalanced marks), and files of CSV writers, which put a cell that holds a
+    quotation mark into quotation marks and double those inside. A file counts as the second
+    kind only if every cell with a quotation mark in it has that form. In both, a row is one
+    line, so that a lone quotation mark can never swallow the rows after it.
+    """
+    rows = []
+    for number, line in enumerate(text.split("\n"), start=1):
+        line = line.removesuffix("\r")
+        if line.strip():
+            rows.append((number, line.split("\t")))
+    marked = [cell for _, cells in rows for cell in cells if '"' in cell]
+    if marked and all(_is_quoted(cell) for cell in marked):
+        rows = [
+            (number, [cell[1:-1].replace('""', '"') if '"' in cell else cell for cell in cells])
+            for number, cells in rows
+        ]
+    return rows
+
+
+def _is_quoted(cell: str) -> bool:
+    return len(cell) >= 2 and cell[0] == cell[-1] == '"' and '"' not in cell[1:-1].replace('""', "")
+
+
+def _with_header(path: Path, rows: Iterable[tuple[int, list[str]]]) -> Table:
+    numbered = iter(rows)
+    _, header = next(numbered, (0, []))
+    names = [name.strip() for name in header]
+    repeated = next((name for name in names if names.count(name) > 1), None)
+    if repeated is not None:
+        raise DataError(f"{path} has two columns called '{repeated}': rename one")
+    columns: dict[str, list[Any]] = {name: [] for name in names}
+    lines = []
+    for number, cells in numbered:
+        if len(cells) != len(names):
+            raise DataError(
+                f"{path}:{number}: {len(cells)} cells, but the header names {len(names)} columns: "
+                f"mend the row{_OF_TSV if path.suffix.lower() == '.tsv' else ''}"
+            )
+        for name, cell in zip(names, cells, strict=True):
+            columns[name].append(cell)
+        lines.append(number)
+    return Table(str(path), columns, lines)
+
+
+_OF_TSV = " (a cell of a .tsv holds no tab and no line break; .csv and .jsonl may)"
+
+
+def _read_parquet(path: Path) -> Table:
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        # ParquetFile reads this one file; read_table would take folder names for columns.
+        with parquet.ParquetFile(path) as file:
+            columns = file.read().to_pydict()
+    except (pyarrow.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise DataError(f"{path} cannot be read as a Parquet file: {reason}") from error
+    return Table(str(path), columns)
+
+
+def _text_of(path: Path) -> str:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from error
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise DataError(f"{path}:{line}: not UTF-8: save the file as UTF-8") from error
+
+
+def _is_encodable(row: dict[str, Any]) -> bool:
+    try:
+        json.dumps(row, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _kind(value: object) -> str:
+    """Return what a JSON value is, in words."""
+    if isinstance(value, bool):
+        return "true or false"
+    kinds = {dict: "an object", list: "a list", str: "a string", type(None): "null"}
+    return kinds.get(type(value), "a number")
+
+
+FORMATS: dict[str, Callable[[Path], Table]] = {
+    ".jsonl": _read_jsonl,
+    ".csv": _read_csv,
+    ".tsv": _read_tsv,
+    ".parquet": _read_parquet,
+}

@@ -1,0 +1,125 @@
+"""Where each architecture keeps its heads.
+
+transformers names the parts of a model by architecture. A family says how hidden states become
+token logits and class logits, so that a head can be applied where it is needed: the language-model
+head at masked positions only, both heads after one pass through the body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from auxlearn.errors import EncoderError
+
+
+@dataclass(frozen=True)
+class Family:
+    """The heads of one architecture.
+
+    Attributes:
+        token_logits: ``(language_model, hidden)`` with hidden states ``(n, hidden size)`` to
+            logits ``(n, vocabulary)``.
+        class_logits: ``(classifier, body_output, batch)`` to logits ``(batch, classes)``.
+        head_parts: Prefixes of the language model's own parameters, for finding out whether a
+            checkpoint brought them.
+    """
+
+    token_logits: Callable[[Any, Tensor], Tensor]
+    class_logits: Callable[[Any, Any, Any], Tensor]
+    head_parts: tuple[str, ...]
+
+
+def _bert_classes(model: Any, output: Any, batch: Any) -> Tensor:
+    return model.classifier(model.dropout(output.pooler_output))
+
+
+def _head_on_sequence(model: Any, output: Any, batch: Any) -> Tensor:
+    return model.classifier(output.last_hidden_state)
+
+
+def _distilbert_tokens(model: Any, hidden: Tensor) -> Tensor:
+    hidden = model.activation(model.vocab_transform(hidden))
+    return model.vocab_projector(model.vocab_layer_norm(hidden))
+
+
+def _distilbert_classes(model: Any, output: Any, batch: Any) -> Tensor:
+    pooled = model.pre_classifier(output.last_hidden_state[:, 0]).relu()
+    return model.classifier(model.dropout(pooled))
+
+
+def _deberta_tokens(model: Any, hidden: Tensor) -> Tensor:
+    if model.legacy:
+        return model.cls(hidden)
+    return model.lm_predictions(hidden, model.deberta.embeddings.word_embeddings)
+
+
+def _deberta_classes(model: Any, output: Any, batch: Any) -> Tensor:
+    return model.classifier(model.dropout(model.pooler(output.last_hidden_state)))
+
+
+def _modernbert_classes(model: Any, output: Any, batch: Any) -> Tensor:
+    hidden = output.last_hidden_state
+    if model.config.classifier_pooling == "cls":
+        pooled = hidden[:, 0]
+    else:
+        mask = batch.attention_mask.unsqueeze(-1)
+        pooled = (hidden * mask).sum(1) / mask.sum(1)
+    return model.classifier(model.drop(model.head(pooled)))
+
+
+def _bart_tokens(model: Any, hidden: Tensor) -> Tensor:
+    return model.lm_head(hidden) + model.final_logits_bias[0]
+
+
+def _bart_classes(model: Any, output: Any, batch: Any) -> Tensor:
+    last = batch.attention_mask.sum(1) - 1  # the end-of-sequence token
+    rows = last.new_tensor(range(len(last)))
+    return model.classification_head(output.last_hidden_state[rows, last])
+
+
+_BERT = Family(lambda model, hidden: model.cls(hidden), _bert_classes, ("cls.",))
+_ROBERTA = Family(lambda model, hidden: model.lm_head(hidden), _head_on_sequence, ("lm_head.",))
+
+FAMILIES = {
+    "bert": _BERT,
+    "roberta": _ROBERTA,
+    "xlm-roberta": _ROBERTA,
+    "camembert": _ROBERTA,
+    "distilbert": Family(
+        _distilbert_tokens,
+        _distilbert_classes,
+        ("vocab_transform.", "vocab_layer_norm.", "vocab_projector."),
+    ),
+    "electra": Family(
+        lambda model, hidden: model.generator_lm_head(model.generator_predictions(hidden)),
+        _head_on_sequence,
+        ("generator_predictions.", "generator_lm_head."),
+    ),
+    "deberta-v2": Family(_deberta_tokens, _deberta_classes, ("cls.", "lm_predictions.")),
+    "modernbert": Family(
+        lambda model, hidden: model.decoder(model.head(hidden)),
+        _modernbert_classes,
+        ("head.", "decoder."),
+    ),
+    "bart": Family(_bart_tokens, _bart_classes, ("final_logits_bias",)),
+}
+
+
+def family_of(model_type: str) -> Family:
+    """Return the family of an architecture.
+
+    Args:
+        model_type: ``config.model_type`` of a transformers model.
+
+    Raises:
+        EncoderError: The architecture is not known here.
+    """
+    if model_type not in FAMILIES:
+        raise EncoderError(
+            f"architecture '{model_type}' is not supported: use one of {', '.join(FAMILIES)}"
+        )
+    return FAMILIES[model_type]

@@ -1,0 +1,175 @@
+"""From a name to an encoder: short names, folders, the hub."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import (
+    AutoConfig,
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+)
+from transformers.utils import logging as transformers_logging
+
+from auxlearn import streams
+from auxlearn.encoders.families import family_of
+from auxlearn.encoders.names import ENCODERS, encoder_source
+from auxlearn.encoders.shared import SharedEncoder
+from auxlearn.errors import EncoderError, did_you_mean
+
+logger = logging.getLogger(__name__)
+
+
+def load_encoder(name: str, label_names: Sequence[str], seed: int = 0) -> SharedEncoder:
+    """Load a checkpoint with both heads.
+
+    A head that the checkpoint does not bring is drawn anew from the seed; for the masked-language
+    -model head, which then knows nothing, a warning says so.
+
+    Args:
+        name: Short name, local folder, or hub id.
+        label_names: The classes, in the order of the model's outputs.
+        seed: Decides the weights of fresh heads.
+
+    Raises:
+        EncoderError: There is no such encoder, the hub cannot be reached, the folder lacks weights
+            or a tokenizer, or the architecture or tokenizer does not fit.
+    """
+    source = encoder_source(name)
+    _check_source(name, source)
+    with _quiet_transformers(), _loading(name, source):
+        config = AutoConfig.from_pretrained(source)
+        family = family_of(config.model_type)
+        tokenizer = AutoTokenizer.from_pretrained(source, split_special_tokens=True)
+        _check_tokenizer(name, tokenizer)
+        with streams.seeded(seed, "fresh heads"):
+            classifier = AutoModelForSequenceClassification.from_pretrained(
+                source,
+                num_labels=len(label_names),
+                id2label=dict(enumerate(label_names)),
+                label2id={label: number for number, label in enumerate(label_names)},
+                ignore_mismatched_sizes=True,
+                use_safetensors=True,
+                dtype=torch.float32,
+            )
+            language_model, info = AutoModelForMaskedLM.from_pretrained(
+                source, use_safetensors=True, dtype=torch.float32, output_loading_info=True
+            )
+    missing = [key for key in info["missing_keys"] if key.startswith(family.head_parts)]
+    if missing and config.model_type != "bart":
+        logger.warning(
+            "encoder '%s' has no trained masked-language-model head: a fresh one is used, which "
+            "predicts at chance; train one first with `auxlearn pretrain`",
+            name,
+        )
+    return SharedEncoder(classifier, language_model, tokenizer)
+
+
+def load_classifier(folder: Path) -> tuple[Any, Any]:
+    """Load the exported model of a run: the classifier and its tokenizer.
+
+    Raises:
+        EncoderError: The folder is not a transformers classifier.
+    """
+    _check_source(str(folder), str(folder))
+    with _quiet_transformers(), _loading(str(folder), str(folder)):
+        model = AutoModelForSequenceClassification.from_pretrained(folder, use_safetensors=True)
+        return model.eval(), AutoTokenizer.from_pretrained(folder)
+
+
+def check_length(encoder: SharedEncoder, max_length: int) -> None:
+    """Refuse texts longer than the encoder's positions.
+
+    Raises:
+        EncoderError: ``max_length`` is more than the encoder can take.
+    """
+    config = encoder.config
+    limit = getattr(config, "max_position_embeddings", None)
+    if limit is not None and config.model_type in ("roberta", "xlm-roberta", "camembert"):
+        limit -= config.pad_token_id + 1  # their positions start behind the padding index
+    if limit is not None and max_length > limit:
+        raise EncoderError(
+            f"max_length {max_length} is more than the {limit} positions of this encoder: "
+            f"use --max-length {limit} or less"
+        )
+
+
+def _check_source(name: str, source: str) -> None:
+    folder = Path(source)
+    if folder.is_dir():
+        files = {path.name for path in folder.iterdir()}
+        if "config.json" not in files:
+            raise EncoderError(
+                f"{folder} holds no config.json: name a folder written by save_pretrained"
+            )
+        if not files & {"model.safetensors", "model.safetensors.index.json"}:
+            raise EncoderError(
+                f"{folder} holds no model.safetensors: weights in other formats are not read, "
+                "save them with save_pretrained(safe_serialization=True)"
+            )
+        if not files & {"tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model"}:
+            raise EncoderError(
+                f"{folder} holds no tokenizer: save it there with tokenizer.save_pretrained"
+            )
+    elif folder.is_file():
+        raise EncoderError(f"{folder} is a file: name the folder that holds the encoder")
+    elif source.startswith((".", "/", "~")) or source.count("/") > 1:
+        raise EncoderError(f"encoder folder {source} does not exist")
+    elif name not in ENCODERS and "/" not in source:
+        raise EncoderError(
+            f"unknown encoder '{name}': {did_you_mean(name, ENCODERS)} "
+            "(a folder or a hub id such as FacebookAI/roberta-base works too)"
+        )
+
+
+def _check_tokenizer(name: str, tokenizer: Any) -> None:
+    if not tokenizer.is_fast:
+        raise EncoderError(
+            f"encoder '{name}' has no fast tokenizer: convert it to a tokenizer.json first"
+        )
+    if tokenizer.mask_token_id is None:
+        raise EncoderError(
+            f"the tokenizer of encoder '{name}' has no mask token: "
+            "masked language modelling needs one"
+        )
+    if tokenizer.pad_token_id is None:
+        raise EncoderError(f"the tokenizer of encoder '{name}' has no padding token")
+
+
+@contextmanager
+def _loading(name: str, source: str) -> Iterator[None]:
+    """Turn what transformers raises for an unusable source into one line."""
+    try:
+        yield
+    except EncoderError:
+        raise
+    except (OSError, ValueError, ImportError, KeyError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:300]
+        if Path(source).is_dir():
+            raise EncoderError(f"encoder folder {source} cannot be loaded: {reason}") from error
+        raise EncoderError(
+            f"encoder '{name}' ({source}) cannot be fetched from the hub or lacks safetensors "
+            "weights: download it where there is a network, then name its folder with "
+            f"--encoder ({reason})"
+        ) from error
+
+
+@contextmanager
+def _quiet_transformers() -> Iterator[None]:
+    """Keep reports about heads out of the log; what matters is said by this package."""
+    verbosity = transformers_logging.get_verbosity()
+    bars = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(verbosity)
+        if bars:
+            transformers_logging.enable_progress_bar()

@@ -1,0 +1,161 @@
+"""One body, two heads: the model that every objective of a run shares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from auxlearn.cache import content_key
+from auxlearn.data.batches import Batch
+from auxlearn.encoders.families import family_of
+
+
+class SharedEncoder(nn.Module):
+    """A text encoder with a classification head and a masked-language-model head.
+
+    Both heads are the native ones of transformers and hold the same body object, so that what is
+    trained is at every moment an ordinary transformers model of either kind.
+
+    Args:
+        classifier: An ``AutoModelForSequenceClassification``.
+        language_model: An ``AutoModelForMaskedLM`` of the same architecture. Its body is replaced
+            by the classifier's, and its output layer is tied to that body's embeddings if its
+            configuration says so.
+        tokenizer: The fast tokenizer that belongs to both.
+    """
+
+    def __init__(self, classifier: Any, language_model: Any, tokenizer: Any) -> None:
+        super().__init__()
+        self.classifier = classifier
+        self.language_model = language_model
+        self.tokenizer = tokenizer
+        self.family = family_of(classifier.config.model_type)
+        self._prefix = classifier.base_model_prefix
+        setattr(language_model, self._prefix, self.body)
+        language_model.tie_weights()
+
+    @property
+    def body(self) -> Any:
+        """The transformers model without a head."""
+        return getattr(self.classifier, self._prefix)
+
+    @property
+    def config(self) -> Any:
+        """The transformers configuration of the classifier."""
+        return self.classifier.config
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return next(self.parameters()).device
+
+    def encode(self, batch: Batch) -> Any:
+        """Run the body.
+
+        Returns:
+            The body's output with ``last_hidden_state`` of ``(batch, length, hidden size)``.
+        """
+        inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
+        if batch.token_type_ids is not None:
+            inputs["token_type_ids"] = batch.token_type_ids
+        if self.config.is_encoder_decoder:
+            inputs["use_cache"] = False
+        return self.body(**inputs, return_dict=True)
+
+    def classify(self, batch: Batch) -> Tensor:
+        """Return class logits, ``(batch, classes)``."""
+        return self.family.class_logits(self.classifier, self.encode(batch), batch)
+
+    def predict_tokens(self, batch: Batch, positions: Tensor) -> Tensor:
+        """Return vocabulary logits at chosen positions only.
+
+        The output layer is the costliest product of a small encoder; at 15% masking, applying it
+        to every position would be six times the work that is needed.
+
+        Args:
+            batch: The (corrupted) texts.
+            positions: Where to predict, ``(batch, length)``, bool.
+
+        Returns:
+            Logits ``(positions.sum(), vocabulary)`` in row-major order of the positions.
+        """
+        hidden = self.encode(batch).last_hidden_state[positions]
+        return self.family.token_logits(self.language_model, hidden)
+
+    def forward(self, method: str, *arguments: Any) -> Tensor:
+        """Call :meth:`classify` or :meth:`predict_tokens` by name.
+
+        Functional copies of a module (as ``higher`` makes them) can be called in this way only.
+        """
+        return getattr(self, method)(*arguments)
+
+    def body_parameters(self) -> list[nn.Parameter]:
+        """Parameters that every objective shares; a tied output layer counts as embedding."""
+        return list(self.body.parameters())
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Every parameter and persistent buffer once, by name; tied ones under their first name."""
+        kept: dict[str, Tensor] = {}
+        seen: set[int] = set()
+        for name, tensor in self.state_dict(keep_vars=True).items():
+            if id(tensor) not in seen:
+                seen.add(id(tensor))
+                kept[name] = tensor
+        return kept
+
+    def load_tensors(self, tensors: dict[str, Tensor]) -> None:
+        """Copy values made by :meth:`tensors` into the parameters."""
+        own = self.tensors()
+        if own.keys() != tensors.keys():
+            raise ValueError(f"other tensors than this encoder's: {own.keys() ^ tensors.keys()}")
+        with torch.no_grad():
+            for name, tensor in own.items():
+                tensor.copy_(tensors[name])
+
+    def fingerprint(self) -> str:
+        """Hash of the architecture and of every weight."""
+        architecture = {
+            key: value
+            for key, value in self.config.to_dict().items()
+            if isinstance(value, (int, float, str, bool)) and not key.startswith("_")
+        }
+        return content_key("encoder", architecture, *self.tensors().values())
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Switch dropout off within the block, and back to what it was after it."""
+        was_training = self.training
+        self.eval()
+        try:
+            yield
+        finally:
+            self.train(was_training)
+
+    def save(self, folder: Path, max_length: int) -> None:
+        """Write the classifier and its tokenizer as a plain transformers folder.
+
+        Args:
+            folder: Where to; made if need be.
+            max_length: Tokens that a text is cut to when truncation is asked for.
+        """
+        self.classifier.save_pretrained(folder)
+        self.save_tokenizer(folder, max_length)
+
+    def save_language_model(self, folder: Path, max_length: int) -> None:
+        """Write the masked language model and its tokenizer as a plain transformers folder."""
+        self.language_model.save_pretrained(folder)
+        self.save_tokenizer(folder, max_length)
+
+    def save_tokenizer(self, folder: Path, max_length: int) -> None:
+        """Write the tokenizer, set to cut texts to ``max_length`` tokens."""
+        previous = self.tokenizer.model_max_length
+        self.tokenizer.model_max_length = max_length
+        try:
+            self.tokenizer.save_pretrained(folder)
+        finally:
+            self.tokenizer.model_max_length = previous

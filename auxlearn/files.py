@@ -1,0 +1,49 @@
+"""Files that are whole or absent."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from auxlearn.errors import UserError
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file so that a reader, or a kill, never meets half of it.
+
+    Raises:
+        UserError: The disk is full or the place cannot be written to; what was there stays.
+    """
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except OSError as error:
+        if temporary is not None and os.path.exists(temporary):
+            os.unlink(temporary)
+        advice = (
+            "free some space, then run the same command again"
+            if error.errno in (errno.ENOSPC, errno.EDQUOT)
+            else "choose a place that can be written to"
+        )
+        raise UserError(f"cannot write {path} ({error.strerror}): {advice}") from None
+
+
+def write_text(path: Path, content: str) -> None:
+    """Write a UTF-8 file, whole or not at all."""
+    write_bytes(path, content.encode())
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write indented JSON, whole or not at all."""
+    write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")

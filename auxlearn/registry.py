@@ -1,0 +1,154 @@
+"""Names for plug-ins: auxiliary tasks and weightings.
+
+A plug-in gets its name in one of three ways: it is built in, it is registered by a decorator (in
+your own code or in a file named with ``--plugin``), or an installed package announces it as an
+entry point. Built-in modules and entry points are imported only when their name is asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+import sys
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from auxlearn.errors import ConfigError, did_you_mean
+
+_NAME = re.compile(r"[a-z][a-z0-9_-]*")
+
+
+class Registry:
+    """One kind of plug-in by name.
+
+    Args:
+        kind: What it holds, as a user would say it: "auxiliary task".
+        builtin: Module to import for each built-in name; importing it registers the name.
+        group: The entry-point group of installed packages.
+    """
+
+    def __init__(self, kind: str, builtin: Mapping[str, str], group: str) -> None:
+        self.kind = kind
+        self.group = group
+        self._builtin = dict(builtin)
+        self._registered: dict[str, type] = {}
+
+    def register(self, name: str) -> Callable[[type], type]:
+        """Return a class decorator that gives a class its name.
+
+        Raises:
+            ConfigError: The name is malformed or another class has it already.
+        """
+        if not _NAME.fullmatch(name):
+            raise ConfigError(
+                f"{self.kind} name '{name}' is not valid: use lower-case letters, digits, '_', '-'"
+            )
+
+        def decorate(cls: type) -> type:
+            known = self._registered.get(name)
+            owner = self._builtin.get(name, cls.__module__)
+            same = known is None or (known.__module__, known.__qualname__) == (
+                cls.__module__,
+                cls.__qualname__,
+            )
+            if owner != cls.__module__ or not same:
+                other = f"{known.__module__}.{known.__qualname__}" if known else owner
+                raise ConfigError(
+                    f"{self.kind} '{name}' of {cls.__module__} is taken by {other}: "
+                    "choose another name"
+                )
+            self._registered[name] = cls
+            cls.name = name  # type: ignore[attr-defined]
+            return cls
+
+        return decorate
+
+    def names(self) -> list[str]:
+        """All names that :meth:`get` answers to."""
+        return sorted({*self._builtin, *self._registered, *self._entry_points()})
+
+    def get(self, name: str) -> Any:
+        """Return the class of that name, importing its module if need be.
+
+        Raises:
+            ConfigError: There is no such name, or its package cannot be imported.
+        """
+        if name not in self._registered:
+            entries = self._entry_points()
+            if name in self._builtin:
+                importlib.import_module(self._builtin[name])
+            elif name in entries:
+                try:
+                    cls = entries[name].load()
+                except Exception as error:
+                    raise ConfigError(
+                        f"{self.kind} '{name}' of {entries[name].value} cannot be imported: {error}"
+                    ) from error
+                self.register(name)(cls)
+            else:
+                raise ConfigError(
+                    f"unknown {self.kind} '{name}': {did_you_mean(name, self.names())}"
+                )
+        return self._registered[name]
+
+    def _entry_points(self) -> dict[str, Any]:
+        return {entry.name: entry for entry in entry_points(group=self.group)}
+
+
+TASKS = Registry(
+    "auxiliary task",
+    {
+        "random_mlm": "auxlearn.tasks.random_mlm",
+        "l3mask": "auxlearn.tasks.l3mask",
+    },
+    "auxlearn.tasks",
+)
+WEIGHTINGS = Registry(
+    "weighting",
+    {
+        "fixed": "auxlearn.weighting.fixed",
+        "equal": "auxlearn.weighting.fixed",
+        "meta": "auxlearn.weighting.meta",
+    },
+    "auxlearn.weightings",
+)
+register_task = TASKS.register
+register_weighting = WEIGHTINGS.register
+
+
+def load_plugin(path: str | Path) -> None:
+    """Import a Python file for the plug-ins that it registers.
+
+    Raises:
+        ConfigError: The file does not exist or cannot be imported.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise ConfigError(f"plug-in file {path} does not exist")
+    name = f"auxlearn_plugin_{path.stem}_{plugin_digest(path)[:8]}"
+    if name in sys.modules:
+        return
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"plug-in file {path} is not a Python file: name a .py file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except ConfigError:
+        del sys.modules[name]
+        raise
+    except Exception as error:
+        del sys.modules[name]
+        raise ConfigError(
+            f"plug-in file {path} cannot be imported: {type(error).__name__}: {error}"
+        ) from error
+
+
+def plugin_digest(path: str | Path) -> str:
+    """SHA-256 of a plug-in file, which stands for it in a run's identity."""
+    return sha256(Path(path).read_bytes()).hexdigest()

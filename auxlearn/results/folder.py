@@ -1,0 +1,132 @@
+"""The run folder: who owns it, what lies where.
+
+=====================  ==========================================================
+``config.yaml``        the resolved configuration and its hash
+``environment.json``   versions, git revision, hardware
+``metrics.jsonl``      losses, weights and dev figures by step
+``results.json``       the figures; written last, so its presence means finished
+``model/``             the classifier and tokenizer as transformers reads them
+``checkpoint/``        what an unfinished run goes on from
+``plots/``             pictures
+``predictions/``       class probabilities of every evaluated row
+=====================  ==========================================================
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from auxlearn.config import RunConfig, load_config
+from auxlearn.errors import ConfigError, RunError
+from auxlearn.files import write_json, write_text
+from auxlearn.results.environment import describe_environment
+from auxlearn.results.record import FILE
+
+
+def default_output(config: RunConfig) -> Path:
+    """Return ``runs/`` and a name made of the settings; equal settings lead to the same folder."""
+    parts = [
+        Path(config.dataset).name,
+        Path(config.encoder).name,
+        "+".join(choice.name for choice in config.aux) or "single",
+        config.weights.name,
+        f"seed{config.seed}",
+        config.digest[:8],
+    ]
+    return Path("runs") / "-".join(parts)
+
+
+class RunFolder:
+    """A run's folder, held by one process at a time.
+
+    Args:
+        path: Where it is.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.metrics_path = path / "metrics.jsonl"
+        self.model_path = path / "model"
+        self.checkpoint_path = path / "checkpoint"
+        self.plots_path = path / "plots"
+        self.predictions_path = path / "predictions"
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run has come to its results."""
+        return (self.path / FILE).is_file()
+
+    def read_config(self) -> RunConfig:
+        """Return the configuration of the run in this folder.
+
+        Raises:
+            RunError: It is not a run folder.
+        """
+        path = self.path / "config.yaml"
+        if not path.is_file():
+            raise RunError(f"{self.path} is not a run folder: it holds no config.yaml")
+        return load_config(path)
+
+    @contextmanager
+    def claimed(self, config: RunConfig) -> Iterator[None]:
+        """Hold the folder for a configuration.
+
+        Raises:
+            RunError: The folder holds another configuration's run or something else, or another
+                process is at work in it.
+        """
+        if self.path.exists() and not self.path.is_dir():
+            raise RunError(f"{self.path} is a file: choose another --output")
+        existing = self.path / "config.yaml"
+        if existing.is_file():
+            try:
+                other = self.read_config().digest
+            except ConfigError:
+                other = "unreadable"
+            if other != config.digest:
+                raise RunError(
+                    f"{self.path} holds the run of another configuration ({other}, "
+                    f"this one is {config.digest}): choose another --output or delete the folder"
+                )
+        elif self.path.is_dir() and any(
+            entry.name not in (".lock",) for entry in self.path.iterdir()
+        ):
+            raise RunError(f"{self.path} is not empty and holds no run: choose another --output")
+        write_text(self.path / ".lock", "")
+        lock = FileLock(self.path / ".lock", timeout=0)
+        try:
+            with lock:
+                if not existing.is_file():
+                    write_json(self.path / "environment.json", describe_environment())
+                    write_text(existing, config.to_yaml())
+                yield
+        except Timeout:
+            raise RunError(f"another process is at work in {self.path}: wait for it") from None
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """Return the rows of ``metrics.jsonl``; a last line cut short by a kill is left out."""
+        return read_jsonl(self.metrics_path)
+
+    def cut_metrics(self, last_step: int) -> None:
+        """Drop rows of steps that a resumed run is going to make again."""
+        rows = [row for row in self.read_metrics() if row["step"] <= last_step]
+        write_text(self.metrics_path, "".join(json.dumps(row) + "\n" for row in rows))
+
+    def append_metrics(self, row: dict[str, Any]) -> None:
+        """Add one row."""
+        with self.metrics_path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+
+
+def read_jsonl(path: Path) -> list[dict[str, Any]]:
+    """Return the whole lines of a JSON-lines file, or nothing if there is no file."""
+    if not path.is_file():
+        return []
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    return [json.loads(line) for line in lines if line.endswith("\n")]

@@ -1,0 +1,116 @@
+"""What a run came to: figures, and where they came from."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from auxlearn.errors import RunError
+from auxlearn.files import write_json
+
+FILE = "results.json"
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Figures on some rows.
+
+    Attributes:
+        rows: How many there are.
+        accuracy: Share of right predictions, 0 to 1.
+        macro_f1: Mean F1 over the classes that occur in labels or predictions, 0 to 1.
+        per_class: Precision, recall, F1 and support of each class by label.
+        confusion: Rows by true class (outer) and predicted class (inner).
+    """
+
+    rows: int
+    accuracy: float
+    macro_f1: float
+    per_class: dict[str, dict[str, float]]
+    confusion: list[list[int]]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Figures on one evaluation set.
+
+    Attributes:
+        all: On all rows.
+        unseen: On the rows whose text is not in train; ``None`` if there are none such.
+        seen_rows: How many rows have a text that is in train.
+        majority: What always predicting the most frequent class of train would get.
+        loss: Mean cross-entropy in nats.
+    """
+
+    all: Scores
+    unseen: Scores | None
+    seen_rows: int
+    majority: Scores
+    loss: float
+
+
+@dataclass(frozen=True)
+class RunResults:
+    """What ``results.json`` holds.
+
+    Attributes:
+        config: The resolved configuration.
+        digest: Its hash.
+        dataset: Name, fingerprint, rows by split, label names and notes of the data.
+        best: Step, epoch and dev metric of the chosen checkpoint.
+        evaluations: Figures by set: "dev", "test", and each out-of-distribution set by name.
+        weights: Weight of each objective at the end.
+        steps: Updates made.
+        stopped: Why training ended: "epochs" or "patience".
+        seconds: Wall time by stage. The one part that differs between equal runs.
+        environment: Versions and hardware.
+    """
+
+    config: dict[str, Any]
+    digest: str
+    dataset: dict[str, Any]
+    best: dict[str, float]
+    evaluations: dict[str, Evaluation]
+    weights: dict[str, float]
+    steps: int
+    stopped: str
+    seconds: dict[str, float]
+    environment: dict[str, Any]
+
+    def save(self, folder: Path) -> None:
+        """Write ``results.json``; its presence says that the run is finished."""
+        write_json(folder / FILE, asdict(self))
+
+    @classmethod
+    def load(cls, folder: Path) -> RunResults:
+        """Read the results of a finished run.
+
+        Raises:
+            RunError: The folder holds none, or a damaged file.
+        """
+        path = folder / FILE
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+            evaluations = {
+                name: Evaluation(
+                    all=Scores(**found["all"]),
+                    unseen=Scores(**found["unseen"]) if found["unseen"] else None,
+                    seen_rows=found["seen_rows"],
+                    majority=Scores(**found["majority"]),
+                    loss=found["loss"],
+                )
+                for name, found in values.pop("evaluations").items()
+            }
+            return cls(evaluations=evaluations, **values)
+        except FileNotFoundError:
+            raise RunError(f"{folder} holds no {FILE}: the run is not finished") from None
+        except (ValueError, TypeError, KeyError) as error:
+            raise RunError(f"{path} is damaged ({error}): delete it and run again") from None
+
+    def figures(self) -> dict[str, Any]:
+        """Return all that a repeated run must reproduce: everything but times and hardware."""
+        values = asdict(self)
+        del values["seconds"], values["environment"]
+        return values

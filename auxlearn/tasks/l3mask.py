@@ -1,0 +1,127 @@
+"""L3Masking: mask what the untouched encoder finds unlikely.
+
+Kimura, Komamizu and Hatano 2024, "L3Masking: Multi-task Fine-tuning for Language Models by
+Leveraging Lessons Learned from Vanilla Models".
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from auxlearn.cache import content_key
+from auxlearn.data.batches import Batch, flatten_rows, pad_rows
+from auxlearn.data.tokens import TokenizedTexts
+from auxlearn.masking.probabilities import rescale_to_mean
+from auxlearn.masking.pseudo_likelihood import score
+from auxlearn.registry import register_task
+from auxlearn.tasks.base import MaskedLanguageModelling, MaskingOptions, TaskContext
+
+#: Texts scored between two writes to the cache: what a kill can cost.
+SHARD = 256
+
+#: Part of the cache key; raise it when scoring changes its results.
+SCORING = 1
+
+
+class L3MaskOptions(MaskingOptions):
+    """Settings of L3Masking."""
+
+    score: Literal["complement", "surprisal"] = Field(
+        "complement",
+        description="complement: 1 - P, the paper; surprisal: -log P, min-max scaled by text, "
+        "as the authors' code does.",
+    )
+
+
+@register_task("l3mask")
+class L3Mask(MaskedLanguageModelling):
+    """Mask a token the more often, the less likely the untouched encoder finds it.
+
+    Before training, each token is scored once by its pseudo-likelihood P (eq. 1 and 2). Its mask
+    probability is 1 - P (eq. 3), scaled so that the mean over the text is 0.15 (eq. 4).
+
+    The authors' released code differs: it scales surprisal (``score: surprisal`` here), clips
+    before it spreads the excess, scores every text again in every batch, and falls back to random
+    masking after any error. None of the last three is offered.
+    """
+
+    Options = L3MaskOptions
+    options: L3MaskOptions
+
+    def prepare(self, context: TaskContext) -> None:
+        """Score the texts with the untouched encoder, or fetch the scores from the cache."""
+        super().prepare(context)
+        logprobs = _cached_scores(context, self.texts)
+        self.probabilities = self._convert(logprobs)
+
+    def mask_probabilities(self, batch: Batch) -> Tensor:
+        """Return the probabilities that the tokens of these rows were given."""
+        probabilities = pad_rows(self.texts, self.probabilities, batch.rows.cpu(), 0)
+        return probabilities.to(batch.input_ids.device)
+
+    def _convert(self, logprobs: Tensor) -> Tensor:
+        """Turn log-probabilities ``(tokens,)`` into mask probabilities ``(tokens,)``."""
+        texts = self.texts
+        converted = torch.zeros(len(logprobs), dtype=torch.float64)
+        for rows in torch.arange(len(texts)).split(SHARD):
+            maskable = pad_rows(texts, texts.maskable, rows, False)
+            logs = pad_rows(texts, logprobs.double(), rows, 0)
+            scores = (
+                -torch.expm1(logs)
+                if self.options.score == "complement"
+                else (min_max(-logs, maskable))
+            )
+            probabilities = rescale_to_mean(scores, maskable, self.options.probability)
+            flatten_rows(texts, probabilities, rows, converted)
+        return converted
+
+
+def min_max(values: Tensor, where: Tensor) -> Tensor:
+    """Scale the chosen values of each row to [0, 1]; a row of equal values becomes zero.
+
+    Args:
+        values: ``(texts, length)``.
+        where: Which to scale, ``(texts, length)``, bool; the others become zero.
+    """
+    low = values.masked_fill(~where, torch.inf).amin(-1, keepdim=True)
+    high = values.masked_fill(~where, -torch.inf).amax(-1, keepdim=True)
+    span = torch.where(high > low, high - low, 1.0)
+    return torch.where(where & (high > low), (values - low) / span, 0.0)
+
+
+def _cached_scores(context: TaskContext, texts: TokenizedTexts) -> Tensor:
+    """Score in shards, each of which is kept as soon as it is made."""
+    vanilla = context.encoder.fingerprint()
+    shards = torch.arange(len(texts)).split(SHARD)
+    parts = []
+    with context.progress("scoring tokens", int(texts.maskable.sum())) as advance:
+        for rows in shards:
+            shard = texts.select(rows)
+            key = content_key(
+                "pll-word-l2r",
+                SCORING,
+                vanilla,
+                context.encoder.tokenizer.mask_token_id,
+                shard.input_ids,
+                shard.words,
+                shard.maskable,
+                shard.offsets,
+                shard.token_type_ids if shard.token_type_ids is not None else "",
+            )
+            scored = 0
+
+            def count(tokens: int) -> None:
+                nonlocal scored
+                scored += tokens
+                advance(tokens)
+
+            made = context.cache.get(
+                key, lambda shard=shard: {"logprobs": score(context.encoder, shard, count)}
+            )
+            advance(int(shard.maskable.sum()) - scored)
+            parts.append(made["logprobs"])
+    return torch.cat(parts)

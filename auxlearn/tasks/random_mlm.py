@@ -1,0 +1,19 @@
+"""Random token masking, the masked language modelling of BERT and RoBERTa."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from auxlearn.data.batches import Batch
+from auxlearn.masking.probabilities import uniform
+from auxlearn.registry import register_task
+from auxlearn.tasks.base import MaskedLanguageModelling
+
+
+@register_task("random_mlm")
+class RandomMLM(MaskedLanguageModelling):
+    """Every token is as likely to be masked (Devlin et al. 2019; "RTM" in L3Masking)."""
+
+    def mask_probabilities(self, batch: Batch) -> Tensor:
+        """Return the same probability for every maskable token."""
+        return uniform(batch.maskable, self.options.probability)

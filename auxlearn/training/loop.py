@@ -1,0 +1,217 @@
+"""The training loop: steps, evaluations, early stopping, checkpoints."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from auxlearn.config import RunConfig
+from auxlearn.errors import Interrupted, RunError, TrainingDiverged
+from auxlearn.results.folder import RunFolder
+from auxlearn.training.checkpoint import (
+    CheckpointFolder,
+    Progress,
+    load_optimizer_tensors,
+    optimizer_tensors,
+    write_tensors,
+)
+from auxlearn.training.objectives import Objectives
+from auxlearn.training.reporting import Reporter
+from auxlearn.training.stopping import StopRequest
+from auxlearn.weighting.base import Weighting
+
+logger = logging.getLogger(__name__)
+
+#: Steps from one row of losses and weights to the next; looking at a loss makes a GPU wait.
+LOG_EVERY = 10
+
+
+class TrainingLoop:
+    """Trains until the epochs are over or the dev metric has stopped rising.
+
+    Args:
+        config: The resolved configuration.
+        folder: The run folder.
+        objectives: What is trained.
+        weighting: How it is combined.
+        evaluate: Returns figures on dev by name; ``config.metric`` is one of them.
+        data: Fingerprint of the data set, by which a resumed run knows its data.
+        reporter: Shows progress.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        folder: RunFolder,
+        objectives: Objectives,
+        weighting: Weighting,
+        evaluate: Callable[[], dict[str, float]],
+        data: str,
+        reporter: Reporter,
+    ) -> None:
+        self.config = config
+        self.folder = folder
+        self.objectives = objectives
+        self.weighting = weighting
+        self.evaluate = evaluate
+        self.reporter = reporter
+        self.checkpoints = CheckpointFolder(folder.checkpoint_path)
+        self.progress = Progress(data=data)
+        self.steps_per_epoch = objectives.primary.steps_per_epoch
+        self.total_steps = config.epochs * self.steps_per_epoch
+        self.eval_every = config.eval_every or self.steps_per_epoch
+        self._losses: list[tuple[int, dict[str, Tensor]]] = []
+        self._started = 0.0
+
+    @property
+    def stopped_early(self) -> bool:
+        """Whether patience has run out."""
+        return 0 < self.config.patience <= self.progress.stale
+
+    def run(self) -> Progress:
+        """Train to the end and put the best weights into the encoder.
+
+        Raises:
+            TrainingDiverged: A loss became NaN or infinite.
+            Interrupted: The user asked to stop; a checkpoint has been written.
+            RunError: The data are not those that the run began with.
+        """
+        self.resume()
+        self._started = time.perf_counter() - self.progress.seconds
+        encoder = self.objectives.encoder
+        with (
+            StopRequest() as stop,
+            self.reporter.progress("training", self.total_steps) as advance,
+        ):
+            advance(self.progress.step)
+            encoder.train()
+            while self.progress.step < self.total_steps and not self.stopped_early:
+                self._step()
+                advance(1)
+                step = self.progress.step
+                if step % LOG_EVERY == 0:
+                    self._log()
+                if step % self.eval_every == 0 or step == self.total_steps:
+                    self._evaluate()
+                    self.save()
+                if stop.asked:
+                    self.save()
+                    raise Interrupted(
+                        f"stopped at step {step} of {self.total_steps}: "
+                        "the same command goes on from there"
+                    )
+        encoder.load_tensors(load_file(self.checkpoints.best_path(self.progress.best_step)))
+        return self.progress
+
+    def resume(self) -> None:
+        """Go back to the latest checkpoint, if there is one."""
+        found = self.checkpoints.load()
+        if found is None:
+            self.folder.cut_metrics(0)
+            return
+        progress, tensors = found
+        if progress.data != self.progress.data:
+            raise RunError(
+                f"the data set has changed since the run in {self.folder.path} began: "
+                "choose another --output"
+            )
+        self.progress = progress
+        self._losses = [
+            (step, {name: torch.tensor(loss) for name, loss in losses.items()})
+            for step, losses in progress.pending
+        ]
+        self.objectives.encoder.load_tensors(tensors["encoder"])
+        load_optimizer_tensors(self.objectives.optimizer, tensors["optimizer"])
+        self.weighting.load_state_dict(tensors.get("weighting", {}))
+        for auxiliary in self.objectives.auxiliaries:
+            auxiliary.task.load_state_dict(tensors.get(f"task-{auxiliary.name}", {}))
+        schedule = self.objectives.schedule
+        schedule.last_epoch = progress.step - 1
+        schedule.step()
+        self.folder.cut_metrics(progress.step)
+        self.reporter.message(f"going on from step {progress.step} of {self.total_steps}")
+
+    def save(self) -> None:
+        """Write a checkpoint."""
+        self._check_finite()
+        self.progress.seconds = time.perf_counter() - self._started
+        self.progress.pending = [
+            (step, {name: float(loss) for name, loss in losses.items()})
+            for step, losses in self._losses
+        ]
+        groups = {
+            "encoder": self.objectives.encoder.tensors(),
+            "optimizer": optimizer_tensors(self.objectives.optimizer),
+            "weighting": self.weighting.state_dict(),
+        }
+        for auxiliary in self.objectives.auxiliaries:
+            groups[f"task-{auxiliary.name}"] = auxiliary.task.state_dict()
+        self.checkpoints.save(self.progress, groups)
+
+    def _step(self) -> None:
+        self.objectives.begin(self.progress.step)
+        self.weighting.step(self.objectives)
+        self.progress.step += 1
+        self._losses.append((self.progress.step, self.objectives.losses))
+
+    def _log(self) -> None:
+        """Write a row with the mean losses since the last one."""
+        self._check_finite()
+        if not self._losses:
+            return
+        means: dict[str, list[float]] = {}
+        for _, losses in self._losses:
+            for name, loss in losses.items():
+                means.setdefault(name, []).append(float(loss))
+        self._losses = []
+        row = self._row("train")
+        row |= {f"loss/{name}": sum(values) / len(values) for name, values in means.items()}
+        weights = zip(self.objectives.names, self.weighting.weights.tolist(), strict=True)
+        row |= {f"weight/{name}": weight for name, weight in weights}
+        row |= self.weighting.record()
+        row["learning_rate"] = self.objectives.schedule.get_last_lr()[0]
+        self._write(row)
+
+    def _evaluate(self) -> None:
+        self._log()
+        encoder = self.objectives.encoder
+        with encoder.evaluating():
+            figures = self.evaluate()
+        progress, value = self.progress, figures[self.config.metric]
+        if value > progress.best_value:
+            progress.best_step, progress.best_value, progress.stale = progress.step, value, 0
+            write_tensors(self.checkpoints.best_path(progress.step), encoder.tensors())
+        else:
+            progress.stale += 1
+        self._write(self._row("eval") | {f"dev/{name}": value for name, value in figures.items()})
+
+    def _row(self, kind: str) -> dict[str, Any]:
+        step = self.progress.step
+        return {"kind": kind, "step": step, "epoch": step / self.steps_per_epoch}
+
+    def _write(self, row: dict[str, Any]) -> None:
+        self.folder.append_metrics(row)
+        self.reporter.row(row)
+
+    def _check_finite(self) -> None:
+        """Name the first step and objective whose loss is no number."""
+        if not self._losses:
+            return
+        stacked = torch.stack([loss for _, losses in self._losses for loss in losses.values()])
+        if bool(torch.isfinite(stacked).all()):
+            return
+        for step, losses in self._losses:
+            for name, loss in losses.items():
+                if not math.isfinite(float(loss)):
+                    rate = self.objectives.schedule.get_last_lr()[0]
+                    raise TrainingDiverged(
+                        f"the loss of '{name}' became {float(loss)} at step {step}, learning rate "
+                        f"{rate:.3g}: try a lower --learning-rate or a smaller --clip-norm"
+                    )

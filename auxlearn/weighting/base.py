@@ -1,0 +1,142 @@
+"""What a weighting is: the rule that turns the objectives of a step into one update.
+
+A weighting sees objectives by name, their losses and gradients, and the validation objective. It
+never sees a task. Most rules define one method of one of these classes:
+
+* :class:`LossWeighting`: a weight for each objective.
+* :class:`Weighting`: a whole update step, for rules that need more.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from auxlearn.config import Settings
+
+#: Gradient of one objective: a tensor per parameter, ``None`` where it has no part in the loss.
+Gradient = list[Tensor | None]
+
+
+class Problem(Protocol):
+    """One update step as a weighting sees it.
+
+    Attributes:
+        names: Objectives, the primary task first.
+        step: Number of the update, from 0.
+        parameters: What is trained, in a fixed order; gradients are in the same order.
+        optimizer: The optimizer that :meth:`update` steps.
+        clip_norm: Largest norm of the gradient that :meth:`update` lets through; 0: no limit.
+        losses: Loss of each objective that was computed in this step, detached.
+    """
+
+    names: tuple[str, ...]
+    step: int
+    parameters: list[nn.Parameter]
+    optimizer: torch.optim.Optimizer
+    clip_norm: float
+    losses: dict[str, Tensor]
+
+    def backward(self, weights: Sequence[float] | Tensor) -> None:
+        """Add the weighted gradients of all objectives to ``.grad``, one graph at a time."""
+
+    def gradients(self) -> list[Gradient]:
+        """Return the unweighted gradient of each objective; ``.grad`` is left empty."""
+
+    def validation_gradient(self) -> Gradient:
+        """Return the gradient of the validation objective at the current parameters.
+
+        Dropout is off. The validation loss is recorded under ``losses["validation"]``.
+        """
+
+    def update(self) -> None:
+        """Clip what is in ``.grad``, step the optimizer and its schedule, clear ``.grad``."""
+
+
+class Weighting(ABC):
+    """A rule that combines objectives.
+
+    Args:
+        options: The rule's own settings, an instance of :attr:`Options`.
+        objectives: Names of the objectives, the primary task first.
+
+    Attributes:
+        name: The registered name.
+        Options: The rule's settings; the command line, YAML files and lists come from it.
+    """
+
+    name: ClassVar[str]
+    Options: ClassVar[type[Settings]] = Settings
+
+    def __init__(self, options: Settings, objectives: Sequence[str]) -> None:
+        self.options = options
+        self.objectives = tuple(objectives)
+
+    @property
+    def validation_split(self) -> str | None:
+        """Which rows the rule learns from: "dev", "train:SHARE", or ``None`` for no rows."""
+        return None
+
+    @property
+    @abstractmethod
+    def weights(self) -> Tensor:
+        """The weight of each objective now, ``(objectives,)``, float64, for the record."""
+
+    @abstractmethod
+    def step(self, problem: Problem) -> None:
+        """Make one update: leave a gradient in ``.grad`` and call ``problem.update()``."""
+
+    def record(self) -> dict[str, float]:
+        """Return further figures about the last step, for ``metrics.jsonl``."""
+        return {}
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return what was learned and must outlast a kill; nothing by default."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Take back what :meth:`state_dict` gave."""
+
+
+class LossWeighting(Weighting):
+    """A rule that gives each loss a weight before the update."""
+
+    def step(self, problem: Problem) -> None:
+        """Train on the weighted sum of the losses."""
+        problem.backward(self.weights)
+        problem.update()
+
+
+def mix(gradients: Sequence[Gradient], weights: Sequence[float] | Tensor) -> Gradient:
+    """Return the weighted sum of gradients.
+
+    Args:
+        gradients: One per objective, each with the same number of parameters.
+        weights: One per objective.
+
+    Returns:
+        New tensors; ``None`` for a parameter that no objective reaches.
+    """
+    values = [float(weight) for weight in weights]
+    mixed: Gradient = []
+    for parts in zip(*gradients, strict=True):
+        total = None
+        for weight, part in zip(values, parts, strict=True):
+            if part is not None:
+                total = part * weight if total is None else total.add_(part, alpha=weight)
+        mixed.append(total)
+    return mixed
+
+
+def dot(left: Gradient, right: Gradient) -> Tensor:
+    """Return the inner product of two gradients as a float64 scalar."""
+    products = [
+        torch.dot(a.flatten(), b.flatten()).double()
+        for a, b in zip(left, right, strict=True)
+        if a is not None and b is not None
+    ]
+    return torch.stack(products).sum() if products else torch.zeros((), dtype=torch.float64)

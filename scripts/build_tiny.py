@@ -1,0 +1,406 @@
+"""Build the shipped encoder ``tiny`` from documentation text of installed packages.
+
+One command does all of it, from a fixed seed::
+
+    python scripts/build_tiny.py --output auxlearn/encoders/tiny
+
+It reads the docstrings of the standard library and of packages that this project's dependencies
+bring (never of the five libraries that the data set ``pydocs`` is made of), trains a lower-cased
+WordPiece vocabulary on them, pretrains a small BERT by masked language modelling, and writes the
+model folder with a README that holds the figures of that very run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import math
+import os
+import platform
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    BertTokenizerFast,
+    get_linear_schedule_with_warmup,
+)
+
+from auxlearn.data.docstrings import (
+    normalised,
+    package_folder,
+    read_docstrings,
+    readable,
+    source_files,
+    without_near_copies,
+)
+from auxlearn.data.pydocs import load_pydocs
+from auxlearn.streams import generator, seeded
+
+SEED = 0
+PACKAGES = {  # import name -> name of the distribution; in the order in which they are read
+    "stdlib": "",
+    "transformers": "transformers",
+    "datasets": "datasets",
+    "matplotlib": "matplotlib",
+    "sympy": "sympy",
+    "networkx": "networkx",
+    "huggingface_hub": "huggingface_hub",
+    "accelerate": "accelerate",
+    "tensorboard": "tensorboard",
+    "fontTools": "fonttools",
+    "pydantic": "pydantic",
+    "pygments": "Pygments",
+    "mpmath": "mpmath",
+    "fsspec": "fsspec",
+    "rich": "rich",
+    "narwhals": "narwhals",
+    "PIL": "pillow",
+    "jinja2": "Jinja2",
+    "setuptools": "setuptools",
+    "click": "click",
+    "joblib": "joblib",
+    "pyparsing": "pyparsing",
+    "packaging": "packaging",
+    "pyarrow": "pyarrow",
+    "anyio": "anyio",
+    "psutil": "psutil",
+    "dill": "dill",
+    "dateutil": "python-dateutil",
+    "filelock": "filelock",
+    "tqdm": "tqdm",
+}
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+VOCABULARY = 6000
+ALPHABET = 160
+MAX_LENGTH = 256
+HELD_OUT_EVERY = 33
+MASK_SHARE = 0.2
+EVALUATION_MASK_SHARE = 0.15
+TOKENS_PER_BATCH = 4096
+LEARNING_RATE = 2e-3
+WARMUP_SHARE = 0.06
+
+
+def collect_documents() -> tuple[list[str], dict[str, int]]:
+    """Return one text for each docstring, near copies of paragraphs left out, and words by package.
+
+    Copies go before documents are held out: many model files repeat each other's sentences, and
+    a held-out copy of a training sentence would flatter the figures.
+    """
+    found: list[tuple[str, int, str]] = []
+    seen: set[str] = set()
+    document = 0
+    for package in PACKAGES:
+        folder = package_folder(package)
+        for docstring in read_docstrings(folder, source_files(folder)):
+            document += 1
+            for paragraph in readable(docstring.text):
+                key = normalised(paragraph)
+                if key not in seen:
+                    seen.add(key)
+                    found.append((package, document, paragraph))
+        print(f"  read {package}: {len(found)} paragraphs so far", flush=True)
+    words: Counter[str] = Counter()
+    documents: dict[int, list[str]] = {}
+    for row in without_near_copies([paragraph for _, _, paragraph in found]):
+        package, document, paragraph = found[row]
+        words[package] += len(paragraph.split())
+        documents.setdefault(document, []).append(paragraph)
+    return [" ".join(parts) for parts in documents.values()], dict(words)
+
+
+def train_tokenizer(texts: list[str]) -> BertTokenizerFast:
+    """Train a lower-cased WordPiece vocabulary with BERT's normalizer and template."""
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=100))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=VOCABULARY,
+        min_frequency=3,
+        limit_alphabet=ALPHABET,
+        special_tokens=SPECIAL,
+        continuing_subword_prefix="##",
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[(name, tokenizer.token_to_id(name)) for name in ("[CLS]", "[SEP]")],
+    )
+    return BertTokenizerFast(
+        tokenizer_object=tokenizer, do_lower_case=True, model_max_length=MAX_LENGTH
+    )
+
+
+def cut(tokenizer: BertTokenizerFast, texts: list[str]) -> list[list[int]]:
+    """Tokenize texts and cut them into framed pieces of at most ``MAX_LENGTH`` tokens."""
+    body = MAX_LENGTH - 2
+    pieces = []
+    for ids in tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]:
+        for start in range(0, len(ids), body):
+            part = ids[start : start + body]
+            if len(part) >= 4:
+                pieces.append([tokenizer.cls_token_id, *part, tokenizer.sep_token_id])
+    return pieces
+
+
+def batches(pieces: list[list[int]], shuffle: torch.Generator | None) -> list[torch.Tensor]:
+    """Group pieces of like length into padded batches of about ``TOKENS_PER_BATCH`` tokens."""
+    jitter = torch.zeros(len(pieces))
+    if shuffle is not None:
+        jitter = torch.rand(len(pieces), generator=shuffle)
+    order = sorted(
+        range(len(pieces)), key=lambda row: (len(pieces[row]) * (1 + 0.1 * float(jitter[row])), row)
+    )
+    groups: list[list[int]] = [[]]
+    for row in order:
+        if groups[-1] and (len(groups[-1]) + 1) * len(pieces[row]) > TOKENS_PER_BATCH:
+            groups.append([])
+        groups[-1].append(row)
+    if shuffle is not None:
+        groups = [groups[i] for i in torch.randperm(len(groups), generator=shuffle).tolist()]
+    return [
+        torch.nn.utils.rnn.pad_sequence(
+            [torch.tensor(pieces[row]) for row in rows], batch_first=True
+        )
+        for rows in groups
+    ]
+
+
+def choose(ids: torch.Tensor, share: float, draw: torch.Generator) -> torch.Tensor:
+    """Choose tokens to predict: a boolean mask of the shape of ``ids``, special tokens spared."""
+    return (torch.rand(ids.shape, generator=draw) < share) & (ids >= len(SPECIAL))
+
+
+def language_model_loss(
+    model: BertForMaskedLM, inputs: torch.Tensor, ids: torch.Tensor, chosen: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the summed cross-entropy at the chosen positions and the predicted tokens there."""
+    hidden = model.bert(input_ids=inputs, attention_mask=(ids != 0).long()).last_hidden_state
+    logits = model.cls(hidden[chosen]).float()
+    loss = torch.nn.functional.cross_entropy(logits, ids[chosen], reduction="sum")
+    return loss, logits.argmax(-1)
+
+
+def pretrain(
+    model: BertForMaskedLM, pieces: list[list[int]], epochs: int, precision: torch.dtype
+) -> int:
+    """Pretrain in place and return the number of steps taken."""
+    plan = [batches(pieces, generator(SEED, "tiny", "order", epoch)) for epoch in range(epochs)]
+    total = sum(len(epoch) for epoch in plan)
+    no_decay = [p for p in model.parameters() if p.ndim < 2]
+    decay = [p for p in model.parameters() if p.ndim >= 2]
+    optimizer = torch.optim.AdamW(
+        [{"params": decay, "weight_decay": 0.01}, {"params": no_decay, "weight_decay": 0.0}],
+        lr=LEARNING_RATE,
+        betas=(0.9, 0.98),
+    )
+    schedule = get_linear_schedule_with_warmup(optimizer, int(WARMUP_SHARE * total), total)
+    started = time.monotonic()
+    running, step = 0.0, 0
+    for epoch in plan:
+        for ids in epoch:
+            draw = generator(SEED, "tiny", "mask", step)
+            chosen = choose(ids, MASK_SHARE, draw)
+            fate = torch.rand(ids.shape, generator=draw)
+            random_ids = torch.randint(
+                len(SPECIAL), model.config.vocab_size, ids.shape, generator=draw
+            )
+            inputs = torch.where(chosen & (fate < 0.8), SPECIAL.index("[MASK]"), ids)
+            inputs = torch.where(chosen & (fate >= 0.9), random_ids, inputs)
+            with torch.autocast("cpu", precision, enabled=precision != torch.float32):
+                loss, _ = language_model_loss(model, inputs, ids, chosen)
+            loss = loss / max(1, int(chosen.sum()))
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
+            step += 1
+            running += loss.item()
+            if step % 100 == 0:
+                print(
+                    f"  step {step}/{total}  loss {running / 100:.3f}"
+                    f"  {time.monotonic() - started:.0f} s",
+                    flush=True,
+                )
+                running = 0.0
+    return step
+
+
+@torch.no_grad()
+def evaluate(
+    model: BertForMaskedLM, pieces: list[list[int]], unigram: torch.Tensor
+) -> dict[str, float]:
+    """Predict a fixed choice of masked tokens; accuracy and perplexity, model beside unigram.
+
+    Args:
+        model: In evaluation mode, float32.
+        pieces: Framed token pieces.
+        unigram: Log-probabilities of the training text's token frequencies, (vocabulary,).
+    """
+    loss, right, unigram_loss, unigram_right, count = 0.0, 0, 0.0, 0, 0
+    for number, ids in enumerate(batches(pieces, None)):
+        chosen = choose(ids, EVALUATION_MASK_SHARE, generator(SEED, "tiny", "evaluate", number))
+        inputs = torch.where(chosen, SPECIAL.index("[MASK]"), ids)
+        batch_loss, predicted = language_model_loss(model, inputs, ids, chosen)
+        truth = ids[chosen]
+        loss += batch_loss.item()
+        right += int((predicted == truth).sum())
+        unigram_loss -= float(unigram[truth].sum())
+        unigram_right += int((truth == unigram.argmax()).sum())
+        count += len(truth)
+    return {
+        "tokens": count,
+        "accuracy": right / count,
+        "perplexity": math.exp(loss / count),
+        "unigram_accuracy": unigram_right / count,
+        "unigram_perplexity": math.exp(unigram_loss / count),
+    }
+
+
+def save(model: BertForMaskedLM, tokenizer: BertTokenizerFast, output: Path) -> None:
+    """Write the folder's files, each whole or not at all; weights as float16."""
+    output.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=output) as temporary:
+        model.to(torch.float16).save_pretrained(temporary)
+        tokenizer.save_pretrained(temporary)
+        for name in ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"):
+            written = Path(temporary) / name
+            written.chmod(0o644)
+            os.replace(written, output / name)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Build the shipped encoder 'tiny'.")
+    parser.add_argument("--output", type=Path, required=True, help="model folder to write")
+    parser.add_argument("--epochs", type=int, default=6, help="passes over the text")
+    parser.add_argument("--threads", type=int, default=1, help="CPU threads")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    started = time.monotonic()
+
+    print("reading documentation strings", flush=True)
+    texts, words = collect_documents()
+    order = torch.randperm(len(texts), generator=generator(SEED, "tiny", "held out")).tolist()
+    held_out = [texts[row] for row in order[::HELD_OUT_EVERY]]
+    held_out_rows = set(order[::HELD_OUT_EVERY])
+    train = [text for row, text in enumerate(texts) if row not in held_out_rows]
+    print(f"training the vocabulary on {len(train)} documents", flush=True)
+    tokenizer = train_tokenizer(train)
+    pieces = cut(tokenizer, train)
+    counts = torch.bincount(
+        torch.tensor([token for piece in pieces for token in piece[1:-1]]),
+        minlength=len(tokenizer),
+    )
+    unigram = torch.log((counts + 1) / (counts + 1).sum())
+    print(f"{int(counts.sum())} tokens in {len(pieces)} pieces", flush=True)
+
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=128,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        intermediate_size=512,
+        max_position_embeddings=MAX_LENGTH,
+        hidden_dropout_prob=0.0,  # too small to overfit; set to 0.1 for fine-tuning below
+        attention_probs_dropout_prob=0.0,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    with seeded(SEED, "tiny", "initial weights"):
+        model = BertForMaskedLM(config)
+    with torch.no_grad():
+        model.cls.predictions.bias.copy_(unigram)  # start from the unigram distribution
+    before = time.monotonic()
+    steps = pretrain(model, pieces, options.epochs, torch.bfloat16)
+    seconds = time.monotonic() - before
+    model.config.hidden_dropout_prob = model.config.attention_probs_dropout_prob = 0.1
+    save(model, tokenizer, options.output)
+
+    shipped = BertForMaskedLM.from_pretrained(options.output, dtype=torch.float32).eval()
+    figures = {"held-out documents": evaluate(shipped, cut(tokenizer, held_out), unigram)}
+    unseen = load_pydocs(SEED)
+    figures["`pydocs` test texts"] = evaluate(
+        shipped, cut(tokenizer, list(unseen.split("test").texts)), unigram
+    )
+    facts = {
+        "Documents": f"{len(texts)} docstrings, {sum(words.values())} words; "
+        f"{len(held_out)} of the documents held out",
+        "Training text": f"{int(counts.sum())} tokens",
+        "Vocabulary": f"{len(tokenizer)} WordPiece entries, lower-cased",
+        "Model": f"BERT, {config.num_hidden_layers} layers, {config.num_attention_heads} heads, "
+        f"width {config.hidden_size}, feed-forward {config.intermediate_size}, "
+        f"{MAX_LENGTH} positions; dropout 0 in pretraining, 0.1 in the config",
+        "Parameters": f"{sum(p.numel() for p in shipped.parameters())} "
+        "(the decoder is the embedding, counted once)",
+        "Pretraining": f"{options.epochs} passes, {steps} steps of about {TOKENS_PER_BATCH} tokens,"
+        f" {MASK_SHARE:.0%} of the tokens predicted (80% masked, 10% random, 10% kept), AdamW, "
+        f"peak learning rate {LEARNING_RATE:g}, bfloat16 autocast",
+        "Time": f"{seconds:.0f} s for the pretraining, {time.monotonic() - started:.0f} s in all, "
+        f"{options.threads} CPU thread(s)",
+        "Seed": str(SEED),
+        "Made with": f"Python {platform.python_version()}, torch {torch.__version__}, "
+        f"transformers {importlib.metadata.version('transformers')}, "
+        f"tokenizers {importlib.metadata.version('tokenizers')}",
+    }
+    write_readme(options.output, facts, figures, words)
+    for name, figure in figures.items():
+        print(name, figure)
+
+
+def write_readme(
+    output: Path,
+    facts: dict[str, str],
+    figures: dict[str, dict[str, float]],
+    words: dict[str, int],
+) -> None:
+    """Write the folder's README from the run's own figures."""
+    lines = [
+        "# tiny",
+        "",
+        "A small BERT for trying things without a download, pretrained by masked language",
+        "modelling on documentation strings of installed Python packages. The five libraries of",
+        "the data set `pydocs` (numpy, scipy, scikit-learn, pandas, torch) are not among them.",
+        "Weights are stored as float16; load them with `dtype=torch.float32`. This file is written",
+        "by `python scripts/build_tiny.py --output auxlearn/encoders/tiny`, which rebuilds the",
+        "folder; another CPU or other package versions give other figures.",
+        "",
+        "| fact | value |",
+        "|---|---|",
+        *(f"| {name} | {value} |" for name, value in facts.items()),
+        "",
+        f"Predicting {EVALUATION_MASK_SHARE:.0%} of the tokens of unseen text, all of them masked",
+        "(unigram: the token frequencies of the training text, add-one smoothed):",
+        "",
+        "| text | tokens predicted | accuracy | unigram | perplexity | unigram |",
+        "|---|---|---|---|---|---|",
+        *(
+            f"| {name} | {row['tokens']} | {row['accuracy']:.3f} | {row['unigram_accuracy']:.3f} "
+            f"| {row['perplexity']:.1f} | {row['unigram_perplexity']:.1f} |"
+            for name, row in figures.items()
+        ),
+        "",
+        "Words read, by package:",
+        "",
+        "| package | version | words |",
+        "|---|---|---|",
+    ]
+    for package, distribution in PACKAGES.items():
+        version = (
+            importlib.metadata.version(distribution) if distribution else platform.python_version()
+        )
+        lines.append(f"| {package} | {version} | {words.get(package, 0)} |")
+    temporary = output / "README.md.tmp"
+    temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    os.replace(temporary, output / "README.md")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,331 @@
+"""Folders of data files: what is read, and the one line that each fault gives."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from pathlib import Path
+
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from auxlearn.data.readers import read_evaluation_split, read_folder
+from auxlearn.data.rows import Columns, label_name, sort_labels
+from auxlearn.errors import DataError
+
+ROWS = [
+    {"text": "a fine day", "label": "good"},
+    {"text": "rain, again", "label": "bad"},
+    {"text": "so-so", "label": "good"},
+]
+
+
+def write_jsonl(path: Path, rows: list[dict]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def write_table(path: Path, rows: list[dict]) -> None:
+    """Write rows in the format of the suffix, with the standard writers."""
+    if path.suffix == ".jsonl":
+        write_jsonl(path, rows)
+    elif path.suffix == ".parquet":
+        parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    else:
+        with path.open("w", encoding="utf-8", newline="") as file:
+            dialect = "excel-tab" if path.suffix == ".tsv" else "excel"
+            writer = csv.DictWriter(file, list(rows[0]), dialect=dialect)
+            writer.writeheader()
+            writer.writerows(rows)
+
+
+def message(folder: Path, columns: Columns | None = None) -> str:
+    """Return the one line with which reading the folder fails, without the folder's path."""
+    with pytest.raises(DataError) as caught:
+        read_folder(folder, columns)
+    text = str(caught.value)
+    assert "\n" not in text
+    return text.replace(f"{folder}/", "").replace(str(folder), "FOLDER")
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".tsv", ".parquet"])
+@pytest.mark.parametrize("dev", ["dev", "validation", "valid", "val"])
+def test_every_format_gives_the_same_splits(tmp_path, suffix, dev):
+    for name in ("train", dev, "test"):
+        write_table(tmp_path / f"{name}{suffix}", ROWS)
+    dataset = read_folder(tmp_path)
+    assert dataset.name == tmp_path.name
+    assert list(dataset.splits) == ["train", "dev", "test"]
+    for name, split in dataset.splits.items():
+        assert split.name == name
+        assert split.texts == ("a fine day", "rain, again", "so-so")
+        assert split.label_names == ("bad", "good")
+        assert split.labels == (1, 0, 1)
+        assert split.text_pairs is None
+        assert split.meta == {}
+
+
+def test_pairs_and_further_columns(tmp_path):
+    rows = [{**row, "text_pair": f"pair {i}", "id": i} for i, row in enumerate(ROWS)]
+    write_jsonl(tmp_path / "train.jsonl", rows)
+    train = read_folder(tmp_path).splits["train"]
+    assert train.text_pairs == ("pair 0", "pair 1", "pair 2")
+    assert train.meta == {"id": ("0", "1", "2")}
+
+
+def test_columns_by_other_names(tmp_path):
+    rows = [{"q1": "one", "q2": "two", "y": 1}, {"q1": "three", "q2": "four", "y": 0}]
+    write_jsonl(tmp_path / "train.jsonl", rows)
+    train = read_folder(tmp_path, Columns("q1", "q2", "y")).splits["train"]
+    assert (train.texts, train.text_pairs) == (("one", "three"), ("two", "four"))
+    assert (train.labels, train.label_names) == ((1, 0), ("0", "1"))
+
+
+@pytest.mark.parametrize(
+    ("value", "name"),
+    [(3, "3"), (-1, "-1"), (2.0, "2"), (True, "true"), (False, "false"), (" x ", "x"), ("", None)],
+)
+def test_label_names(value, name):
+    assert label_name(value) == name
+
+
+def test_whole_numbers_are_sorted_by_value_and_text_by_alphabet():
+    assert sort_labels(["10", "9", "-1"]) == ("-1", "9", "10")
+    assert sort_labels(["b", "10", "9"]) == ("10", "9", "b")
+
+
+def test_the_numbering_of_labels_does_not_depend_on_the_order_of_rows(tmp_path):
+    write_jsonl(tmp_path / "train.jsonl", ROWS[::-1])
+    assert read_folder(tmp_path).label_names == ("bad", "good")
+
+
+def test_further_files_are_splits_by_their_name(tmp_path):
+    write_jsonl(tmp_path / "train.jsonl", ROWS)
+    write_jsonl(tmp_path / "test_revised.jsonl", ROWS[:1])
+    write_jsonl(tmp_path / "corpus.jsonl", [{"text": "no label here"}])
+    write_jsonl(
+        tmp_path / "other.jsonl", [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}]
+    )
+    write_jsonl(tmp_path / "settings.jsonl", [{"key": "value"}])
+    dataset = read_folder(tmp_path)
+    assert set(dataset.splits) == {"train", "test_revised", "corpus", "other"}
+    assert dataset.splits["test_revised"].labels == (1,)
+    assert dataset.splits["corpus"].labels is None
+    assert dataset.splits["other"].label_names == ("x", "y")
+    assert dataset.notes == (
+        "settings.jsonl was left out: it has no column 'text'",
+        "split 'other' keeps labels of its own: x, y",
+    )
+
+
+def test_meta_file_joins_the_meta_columns(tmp_path):
+    write_jsonl(tmp_path / "train.jsonl", ROWS)
+    (tmp_path / "train_meta.tsv").write_text("line\tkind\n1\ta\n2\tb\n3\tc\n")
+    dataset = read_folder(tmp_path)
+    assert list(dataset.splits) == ["train"]
+    assert dataset.splits["train"].meta == {"kind": ("a", "b", "c")}
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("kind\na\n", "train_meta.tsv has 1 rows but train.jsonl has 3"),
+        ("line\tkind\n1\ta\n3\tb\n2\tc\n", "its column 'line' does not count"),
+    ],
+)
+def test_meta_file_that_does_not_fit(tmp_path, content, expected):
+    write_jsonl(tmp_path / "train.jsonl", ROWS)
+    (tmp_path / "train_meta.tsv").write_text(content)
+    assert expected in message(tmp_path)
+
+
+def test_csv_lines_are_counted_through_quoted_line_breaks(tmp_path):
+    path = tmp_path / "train.csv"
+    path.write_bytes(b'text,label\r\n"one\ntwo, ""three""",a\r\n\r\nfour,b\r\n,a\r\n')
+    assert message(tmp_path).startswith("train.csv:6: empty text in column 'text'")
+    path.write_bytes(path.read_bytes().replace(b"\r\n,a", b"\r\nfive,a"))
+    assert read_folder(tmp_path).splits["train"].texts == ('one\ntwo, "three"', "four", "five")
+
+
+def test_csv_with_an_open_quotation_mark_names_the_row_that_opens_it(tmp_path):
+    (tmp_path / "train.csv").write_text('text,label\none,a\n"two,b\nthree,c\n')
+    assert message(tmp_path).startswith("train.csv:3: bad CSV (unexpected end of data)")
+
+
+def test_row_of_another_length(tmp_path):
+    (tmp_path / "train.csv").write_text("text,label\none,a\ntwo,b,c\n")
+    assert message(tmp_path).startswith(
+        "train.csv:3: 3 cells, but the header names 2 columns: mend the row"
+    )
+
+
+def test_tsv_with_unbalanced_quotation_marks_keeps_every_row(tmp_path):
+    rows = ['"open\ta', 'he said "yes"\tb', 'closed"\ta', '"whole"\tb']
+    (tmp_path / "train.tsv").write_text("text\tlabel\n" + "\n".join(rows) + "\n")
+    assert read_folder(tmp_path).splits["train"].texts == (
+        '"open',
+        'he said "yes"',
+        'closed"',
+        '"whole"',
+    )
+
+
+def test_tsv_of_a_csv_writer_loses_its_quoting(tmp_path):
+    rows = [{"text": 'he said "yes"', "label": "a"}, {"text": '"', "label": "b"}]
+    write_table(tmp_path / "train.tsv", rows)
+    assert '"he said ""yes"""' in (tmp_path / "train.tsv").read_text()
+    assert read_folder(tmp_path).splits["train"].texts == ('he said "yes"', '"')
+
+
+def test_unicode_line_separators_do_not_end_a_json_line(tmp_path):
+    rows = [{"text": "one\u2028two", "label": "a"}, {"text": "three\x85", "label": "b"}]
+    lines = "\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
+    (tmp_path / "train.jsonl").write_bytes(b"\xef\xbb\xbf" + lines.encode())
+    assert read_folder(tmp_path).splits["train"].texts == ("one\u2028two", "three\x85")
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ('{"text": "x", ', "train.jsonl:4: bad JSON ("),
+        ('["x", "a"]', "train.jsonl:4: a JSON object is needed"),
+        ('{"text": " ", "label": "good"}', "train.jsonl:4: empty text in column 'text'"),
+        ('{"label": "good"}', "train.jsonl:4: empty text in column 'text'"),
+        ('{"text": 7, "label": "good"}', "train.jsonl:4: column 'text' must hold text, but this"),
+        ('{"text": "x", "label": null}', "train.jsonl:4: missing label in column 'label'"),
+        ('{"text": "x", "label": ""}', "train.jsonl:4: missing label in column 'label'"),
+        ('{"text": "x"}', "train.jsonl:4: missing label in column 'label'"),
+        ('{"text": "x", "label": 0.5}', "train.jsonl:4: a label is text, a whole number"),
+        ('{"text": "x", "label": ["good"]}', "train.jsonl:4: a label is text, a whole number"),
+        ('{"text": "x", "text_pair": "y", "label": "good"}', "train.jsonl:1: empty text in column"),
+        ('{"text": "\\ud83d", "label": "good"}', "train.jsonl:4: half of a surrogate pair"),
+        ("[" * 100_000, "train.jsonl:4: bad JSON ("),
+    ],
+)
+def test_fault_in_a_json_line(tmp_path, line, expected):
+    write_jsonl(tmp_path / "train.jsonl", ROWS)
+    with (tmp_path / "train.jsonl").open("a") as file:
+        file.write(line + "\n")
+    assert message(tmp_path).startswith(expected)
+
+
+def test_fault_in_a_parquet_file_names_the_row(tmp_path):
+    write_table(tmp_path / "train.parquet", [*ROWS, {"text": None, "label": "good"}])
+    assert message(tmp_path).startswith("train.parquet, row 4: empty text")
+
+
+def test_parquet_that_is_none(tmp_path):
+    (tmp_path / "train.parquet").write_text("no parquet")
+    assert "train.parquet cannot be read as a Parquet file" in message(tmp_path)
+
+
+def test_not_utf8(tmp_path):
+    (tmp_path / "train.csv").write_bytes("text,label\ngut,a\nschön,b\n".encode("latin-1"))
+    assert message(tmp_path) == "train.csv:3: not UTF-8: save the file as UTF-8"
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "expected"),
+    [
+        (
+            [{"sentence": "x", "label": 1}],
+            None,
+            "train.jsonl has no text column 'text': its columns are sentence, label "
+            "(another column is named with --text-column)",
+        ),
+        (
+            [{"text": "x", "labels": 1}],
+            None,
+            "train.jsonl has no label column 'label': its columns are text, labels; "
+            "did you mean 'labels'? (another column is named with --label-column)",
+        ),
+        (
+            [{"text": "x", "label": 1}],
+            Columns(text_pair="second"),
+            "train.jsonl has no text pair column 'second': its columns are text, label "
+            "(another column is named with --text-pair-column)",
+        ),
+    ],
+)
+def test_missing_column(tmp_path, rows, columns, expected):
+    write_jsonl(tmp_path / "train.jsonl", rows)
+    assert message(tmp_path, columns) == expected
+
+
+def test_labels_that_train_lacks(tmp_path):
+    write_jsonl(tmp_path / "train.jsonl", ROWS)
+    odd = [{"text": "x", "label": "ugly"}, {"text": "y", "label": "odd"}]
+    write_jsonl(tmp_path / "test.jsonl", [*ROWS, *odd])
+    assert message(tmp_path) == (
+        "test.jsonl:4: test has labels that train lacks: 'ugly', 'odd'; train has 'bad', 'good'"
+    )
+
+
+def test_single_class(tmp_path):
+    write_jsonl(tmp_path / "train.jsonl", ROWS[:1])
+    assert message(tmp_path) == "train.jsonl has a single class, 'good': a classifier needs two"
+
+
+def test_two_files_for_one_split(tmp_path):
+    write_jsonl(tmp_path / "train.jsonl", ROWS)
+    write_jsonl(tmp_path / "dev.jsonl", ROWS)
+    write_table(tmp_path / "validation.csv", ROWS)
+    assert message(tmp_path) == (
+        "FOLDER has two files for the split 'dev', dev.jsonl and validation.csv: remove one"
+    )
+
+
+def test_pairs_in_one_split_only(tmp_path):
+    write_jsonl(tmp_path / "train.jsonl", [{**row, "text_pair": "p"} for row in ROWS])
+    write_jsonl(tmp_path / "test.jsonl", ROWS)
+    assert message(tmp_path).startswith("test.jsonl has no second texts but train.jsonl has")
+
+
+def test_no_folder(tmp_path):
+    assert message(tmp_path / "nothing").startswith("there is no folder")
+
+
+def test_a_file_for_a_folder(tmp_path):
+    write_jsonl(tmp_path / "train.jsonl", ROWS)
+    assert "is a file: name the folder" in message(tmp_path / "train.jsonl")
+
+
+def test_no_train_says_what_is_there(tmp_path):
+    assert message(tmp_path).endswith("it is empty")
+    (tmp_path / "readme.md").write_text("x")
+    assert message(tmp_path).endswith("it holds readme.md")
+    write_jsonl(tmp_path / "test.jsonl", ROWS)
+    assert message(tmp_path) == (
+        "FOLDER has no train file (train.jsonl, .csv, .tsv or .parquet): its splits are test"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("train.jsonl", "\n"), ("train.csv", "text,label\n")]
+)
+def test_no_rows(tmp_path, name, content):
+    (tmp_path / name).write_text(content)
+    assert message(tmp_path) == f"{name} has no rows"
+
+
+def test_two_columns_of_one_name(tmp_path):
+    (tmp_path / "train.csv").write_text("text,label,text\na,b,c\n")
+    assert message(tmp_path) == "train.csv has two columns called 'text': rename one"
+
+
+def test_evaluation_split_needs_no_train(tmp_path):
+    write_jsonl(tmp_path / "test.jsonl", ROWS)
+    split = read_evaluation_split(tmp_path)
+    assert (split.label_names, split.labels) == (("bad", "good"), (1, 0, 1))
+    numbered = read_evaluation_split(tmp_path, "test", ("good", "neutral", "bad"))
+    assert (numbered.label_names, numbered.labels) == (("good", "neutral", "bad"), (0, 2, 0))
+    foreign = read_evaluation_split(tmp_path, "test", ("entailment", "contradiction"))
+    assert (foreign.label_names, foreign.labels) == (split.label_names, split.labels)
+
+
+def test_evaluation_split_that_is_missing(tmp_path):
+    write_jsonl(tmp_path / "validation.jsonl", ROWS)
+    assert len(read_evaluation_split(tmp_path, "dev")) == 3
+    with pytest.raises(DataError, match=re.escape("has no split 'test': its splits are dev")):
+        read_evaluation_split(tmp_path, "test")
