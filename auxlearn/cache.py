@@ -103,6 +103,6 @@ def _checksum(tensors: dict[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def _bytes_of(tensor: Tensor) -> memoryview:
+def _bytes_of(tensor: Tensor) -> bytes | memoryview:
     flat = tensor.detach().cpu().contiguous().reshape(-1)
-    return memoryview(flat.view(torch.uint8).numpy())
+    return flat.view(torch.uint8).numpy().data

@@ -67,11 +67,11 @@ class RunConfig(Settings):
     """One training: what is trained on what, by which objectives, and how."""
 
     dataset: str = _field("pydocs", "Data", "Folder, name of a data-set card, or hub id.")
-    text_column: str = _field("text", "Data", "Column with the text.")
+    text_column: str | None = _field(None, "Data", "Column with the text; by default text.")
     text_pair_column: str | None = _field(
         None, "Data", "Column with the second text of a pair; text_pair is found by itself."
     )
-    label_column: str = _field("label", "Data", "Column with the label.")
+    label_column: str | None = _field(None, "Data", "Column with the label; by default label.")
     max_length: int = _field(128, "Data", "Tokens per text, special tokens included.", ge=4)
 
     encoder: str = _field("tiny", "Model", "Short name, local folder, or hub id.")

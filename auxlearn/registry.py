@@ -129,6 +129,7 @@ def load_plugin(path: str | Path) -> None:
     path = Path(path)
     if not path.is_file():
         raise ConfigError(f"plug-in file {path} does not exist")
+    # The digest is part of the name, so that an edited file is imported anew.
     name = f"auxlearn_plugin_{path.stem}_{plugin_digest(path)[:8]}"
     if name in sys.modules:
         return

@@ -52,7 +52,6 @@ PACKAGES = {  # import name -> name of the distribution; in the order in which t
     "networkx": "networkx",
     "huggingface_hub": "huggingface_hub",
     "accelerate": "accelerate",
-    "tensorboard": "tensorboard",
     "fontTools": "fonttools",
     "pydantic": "pydantic",
     "pygments": "Pygments",
@@ -82,8 +81,8 @@ MAX_LENGTH = 256
 HELD_OUT_EVERY = 33
 MASK_SHARE = 0.2
 EVALUATION_MASK_SHARE = 0.15
-TOKENS_PER_BATCH = 4096
-LEARNING_RATE = 2e-3
+TOKENS_PER_BATCH = 2048
+LEARNING_RATE = 3e-3
 WARMUP_SHARE = 0.06
 
 
@@ -225,9 +224,9 @@ def pretrain(
             optimizer.zero_grad()
             step += 1
             running += loss.item()
-            if step % 100 == 0:
+            if step % 200 == 0:
                 print(
-                    f"  step {step}/{total}  loss {running / 100:.3f}"
+                    f"  step {step}/{total}  loss {running / 200:.3f}"
                     f"  {time.monotonic() - started:.0f} s",
                     flush=True,
                 )
@@ -281,7 +280,7 @@ def save(model: BertForMaskedLM, tokenizer: BertTokenizerFast, output: Path) -> 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Build the shipped encoder 'tiny'.")
     parser.add_argument("--output", type=Path, required=True, help="model folder to write")
-    parser.add_argument("--epochs", type=int, default=6, help="passes over the text")
+    parser.add_argument("--epochs", type=int, default=4, help="passes over the text")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)

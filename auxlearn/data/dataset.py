@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from auxlearn.errors import DataError, did_you_mean
 
@@ -44,7 +45,7 @@ class Split:
     def select(self, rows: list[int], name: str | None = None) -> Split:
         """Return the given rows, in the given order, as a split of their own."""
 
-        def pick(column):
+        def pick(column: Any) -> Any:
             return None if column is None else tuple(column[row] for row in rows)
 
         return replace(

@@ -50,6 +50,7 @@ _UNREADABLE = frozenset({"reference", "references", "see also"})
 _SKIPPED_FOLDERS = frozenset(
     {"__pycache__", "externals", "_vendor", "site-packages", "test", "testing", "tests", "vendor"}
 )
+_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 _ADDED_DOCS = re.compile(r"add_newdoc|add_docstr")
 _UNDERLINE = re.compile(r"^\s*(-{3,}|={3,}|~{3,})\s*$")
 _DIRECTIVE = re.compile(r"^\s*\.\. +(?:\[|\|?\w[\w-]*\|?::|_)")
@@ -141,16 +142,21 @@ def read_docstrings(folder: Path, files: Iterable[Path]) -> Iterator[Docstring]:
 
 
 def _documented(node: ast.AST, prefix: str) -> Iterator[tuple[str, str]]:
-    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+    """Yield name and text for a module or class and what stands in it; functions stay closed."""
+    if isinstance(node, _DOCUMENTED):
         text = ast.get_docstring(node, clean=False)
         if text:
             yield prefix, text
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield from _documented(child, f"{prefix}.{child.name}".lstrip("."))
-        elif isinstance(child, ast.Call) and (added := _added_doc(child)):
-            yield added
-        elif not isinstance(child, ast.expr) or isinstance(node, ast.Expr):
+        elif isinstance(child, ast.Expr) and isinstance(child.value, ast.Call):
+            added = _added_doc(child.value)
+            if added:
+                yield added
+        elif isinstance(child, ast.stmt | ast.excepthandler):  # such as a class under an "if"
             yield from _documented(child, prefix)
 
 
@@ -216,19 +222,19 @@ def _dedent(lines: list[str]) -> str:
     return textwrap.dedent("\n".join(lines))
 
 
-def paragraphs(body: str) -> list[str]:
-    """Return the prose paragraphs and list items of a section as plain words."""
+def paragraphs(body: str) -> Iterator[str]:
+    """Yield the prose paragraphs and list items of a section as plain words."""
     kept: list[list[str]] = [[]]
     for line in _without_code(body.splitlines()):
         if not line.strip() or _BULLET.match(line):
             kept.append([])
         kept[-1].append(_BULLET.sub("", line))
     texts = (plain(" ".join(line.strip() for line in lines)) for lines in kept)
-    return [text for text in texts if is_prose(text)]
+    yield from (text for text in texts if is_prose(text))
 
 
-def entries(body: str) -> list[str]:
-    """Return the descriptions of a section's entries as plain words, names and types left out."""
+def entries(body: str) -> Iterator[str]:
+    """Yield the descriptions of a section's entries as plain words, names and types left out."""
     found: list[list[str]] = []
     for line in body.splitlines():
         if line and not line[0].isspace():
@@ -236,11 +242,10 @@ def entries(body: str) -> list[str]:
             found.append([google[1] if google else ""])
         elif found:
             found[-1].append(line)
-    return [
-        " ".join(parts)
-        for first, *rest in found
-        if (parts := paragraphs("\n".join([first, textwrap.dedent("\n".join(rest))])))
-    ]
+    for first, *rest in found:
+        text = " ".join(paragraphs("\n".join([first, textwrap.dedent("\n".join(rest))])))
+        if text:
+            yield text
 
 
 def _without_code(lines: list[str]) -> Iterator[str]:
@@ -256,9 +261,11 @@ def _without_code(lines: list[str]) -> Iterator[str]:
             continue
         doctest = bool(stripped) and (doctest or stripped.startswith((">>>", "$ ", "In [")))
         if fenced or doctest:
+            yield ""
             continue
         if skip_deeper_than is not None:
             if not stripped or indent > skip_deeper_than:
+                yield ""
                 continue
             skip_deeper_than = None
         if _DIRECTIVE.match(line):

@@ -156,12 +156,15 @@ def _table(
     label_names: Sequence[str] | None,
 ) -> Table:
     """Return the rows of one split, or of several joined by "+", with labels by name."""
+    from datasets import ClassLabel, Value
+
     parts = []
     for part in hub_split.split("+"):
         if part not in raw:
             raise DataError(f"{where}: there is no split '{part}', {did_you_mean(part, raw)}")
         split = raw[part]
-        plain = [name for name, feature in split.features.items() if hasattr(feature, "dtype")]
+        features = split.features.items()
+        plain = [name for name, feature in features if isinstance(feature, (Value, ClassLabel))]
         values = split.select_columns(plain).with_format(None)[:]
         if columns.label in values:
             names = label_names or getattr(split.features[columns.label], "names", None)

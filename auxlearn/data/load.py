@@ -60,7 +60,7 @@ def load_dataset(
         DataError: Nothing goes by that name, or what does cannot be read.
     """
     folder = Path(spec).expanduser()
-    if folder.exists() and folder.suffix.lower() not in (".yaml", ".yml"):
+    if spec and folder.exists() and folder.suffix.lower() not in (".yaml", ".yml"):
         from auxlearn.data.readers import read_folder
 
         return _with_dev(read_folder(folder, columns), seed)

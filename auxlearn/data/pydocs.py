@@ -39,7 +39,7 @@ from auxlearn.errors import DataError
 from auxlearn.streams import derive_seed
 
 EXTRACTION = 1
-"""Part of the cache key: raised when this module or ``docstrings`` reads other texts than before."""
+"""Part of the cache key: raised when the code reads other texts than before."""
 
 LABELS = ("numpy", "pandas", "scipy", "sklearn", "torch")
 ROWS_PER_LABEL = {"train": 200, "dev": 60, "test": 120}
@@ -80,9 +80,13 @@ _PARTS = {
     ),
 }  # fmt: skip
 
-_NEUTRAL = [
+_SENTENCE = r"(?:[^.]|\.(?=\S))*"  # without its full stop
+_NEUTRAL: list[tuple[re.Pattern[str], str]] = [
     # Sentences that only point elsewhere, each library in its own set phrase.
-    (re.compile(r"\s*\bRead more in the [^.]*\."), ""),
+    (
+        re.compile(rf"(?i)(?:^|(?<=\.) ){_SENTENCE}\b(?:user guide|read more in)\b{_SENTENCE}\.?"),
+        "",
+    ),
     (re.compile(r"\s*\bSee (?:\S+ ){1,6}for (?:\w+ ){0,2}(?:details|information)[^.]{0,40}\."), ""),
     # Module paths: only the last part says what it is about.
     (re.compile(r"(?<![\w.])\.?(?:[A-Za-z_]\w+\.)+(?=[A-Za-z_]\w+)"), ""),
@@ -94,17 +98,16 @@ _NEUTRAL = [
     # one word that are a library's trade mark.
     (re.compile(r"\b(?!\w+(?:Error|Warning)\b)[A-Z]\w*[a-z]\w*[A-Z]\w*\b"), "object"),
     (re.compile(r"(?i)\b(?:nd|rec|masked|char|memory)array(s?)\b"), r"object\1"),
-    (re.compile(r"(?i)\b(?:tensor|estimator|dataframe|ufunc|groupby|timestamp)(s?)\b"), r"object\1"),
+    (
+        re.compile(r"(?i)\b(?:tensor|estimator|dataframe|ufunc|groupby|timestamp)(s?)\b"),
+        r"object\1",
+    ),
     (re.compile(r"\b(?:Series|Index|Indexes|Categorical|Timedelta|Period|Interval)\b"), "object"),
     (re.compile(r"(?i)\barray[-_]like\b"), "array"),
     (re.compile(r"\bobject(?:[ /]object)+(s?)\b"), r"object\1"),
-    (re.compile(r"\b(an?) (object|library)\b", re.IGNORECASE), lambda found: _article(found)),
+    (re.compile(r"\b([Aa])n? (objects?)\b"), r"\1n \2"),
+    (re.compile(r"\b([Aa])n? library\b"), r"\1 library"),
 ]
-
-
-def _article(found: re.Match[str]) -> str:
-    article = found[1][0] + ("n" if found[2] == "object" else "")
-    return f"{article} {found[2]}"
 
 
 def neutral(text: str) -> str:

@@ -94,9 +94,7 @@ def choose_held_out(
         counts = keys_of_label[label]
         free = sorted(key for key in counts if key not in held and key not in kept)
         random.Random(derive_seed(seed, "hold out", label)).shuffle(free)
-        if (
-            free and kept.isdisjoint(counts) and (len(free) > 1 or not held.isdisjoint(counts))
-        ) or (free and len(counts) == 1):
+        if free and kept.isdisjoint(counts):
             kept.add(free.pop())
         wanted = max(1, round(share * sum(counts.values())))
         wanted -= sum(count for key, count in counts.items() if key in held)

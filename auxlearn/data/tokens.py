@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -75,8 +76,9 @@ def tokenize(
     """Tokenise texts, longest first cut to ``max_length`` tokens.
 
     ``[MASK]`` or ``[SEP]`` written out in a text is text: the tokenizers that this package loads
-    split it into ordinary pieces. An unknown word is kept as the tokenizer's unknown token and is
-    never maskable, because predicting "unknown" teaches nothing.
+    split it into ordinary pieces. (A SentencePiece vocabulary that lists them as pieces still finds
+    them; they are not maskable then.) An unknown word is kept as the tokenizer's unknown token and
+    is never maskable, because predicting "unknown" teaches nothing.
 
     Args:
         tokenizer: A fast tokenizer of transformers.
@@ -114,10 +116,11 @@ def tokenize(
         ]
     flat = torch.tensor(input_ids, dtype=torch.int32)
     numbered = torch.tensor(words, dtype=torch.int32)
+    special = torch.tensor(tokenizer.all_special_ids, dtype=torch.int32)  # unknown token included
     arrays = {
         "input_ids": flat,
         "words": numbered,
-        "maskable": (numbered >= 0) & (flat != tokenizer.unk_token_id),
+        "maskable": (numbered >= 0) & ~torch.isin(flat, special),
         "offsets": torch.tensor([0, *lengths]).cumsum(0),
     }
     if has_types:
@@ -132,7 +135,7 @@ def tokenize_split(
     key = content_key(
         "tokens",
         FORMAT,
-        tokenizer.backend_tokenizer.to_str(),
+        _rules(tokenizer),
         max_length,
         split.texts,
         split.text_pairs,
@@ -143,3 +146,13 @@ def tokenize_split(
         pad_id=tokenizer.pad_token_id,
         labels=None if split.labels is None else torch.tensor(split.labels),
     )
+
+
+def _rules(tokenizer: Any) -> dict[str, Any]:
+    """Everything about a tokenizer that decides what comes out of it."""
+    rules = json.loads(tokenizer.backend_tokenizer.to_str())
+    # These two are what the last call asked for, not what the tokenizer is.
+    del rules["truncation"], rules["padding"]
+    rules["inputs"] = tokenizer.model_input_names
+    rules["special"] = tokenizer.all_special_ids
+    return rules

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 def load_encoder(name: str, label_names: Sequence[str], seed: int = 0) -> SharedEncoder:
-    """Load a checkpoint with both heads.
+    """Load a checkpoint with both heads, in evaluation mode.
 
     A head that the checkpoint does not bring is drawn anew from the seed; for the masked-language
     -model head, which then knows nothing, a warning says so.
@@ -68,7 +68,7 @@ def load_encoder(name: str, label_names: Sequence[str], seed: int = 0) -> Shared
             "predicts at chance; train one first with `auxlearn pretrain`",
             name,
         )
-    return SharedEncoder(classifier, language_model, tokenizer)
+    return SharedEncoder(classifier, language_model, tokenizer).eval()
 
 
 def load_classifier(folder: Path) -> tuple[Any, Any]:

@@ -60,7 +60,7 @@ class SharedEncoder(nn.Module):
         Returns:
             The body's output with ``last_hidden_state`` of ``(batch, length, hidden size)``.
         """
-        inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
+        inputs: dict[str, Any] = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
         if batch.token_type_ids is not None:
             inputs["token_type_ids"] = batch.token_type_ids
         if self.config.is_encoder_decoder:
@@ -117,45 +117,51 @@ class SharedEncoder(nn.Module):
             for name, tensor in own.items():
                 tensor.copy_(tensors[name])
 
-    def fingerprint(self) -> str:
-        """Hash of the architecture and of every weight."""
+    def language_model_fingerprint(self) -> str:
+        """Hash of all that decides a token prediction: architecture, body and token head.
+
+        A pooler and the classification head take no part in it, so that runs which differ in
+        those fresh weights alone find each other's token scores.
+        """
         architecture = {
             key: value
             for key, value in self.config.to_dict().items()
-            if isinstance(value, (int, float, str, bool)) and not key.startswith("_")
+            if isinstance(value, int | float | str | bool) and not key.startswith("_")
         }
-        return content_key("encoder", architecture, *self.tensors().values())
+        weights = {
+            name: tensor
+            for name, tensor in self.language_model.state_dict().items()
+            if ".pooler." not in name
+        }
+        return content_key("language model", architecture, list(weights), *weights.values())
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
-        """Switch dropout off within the block, and back to what it was after it."""
-        was_training = self.training
+        """Switch dropout off within the block, and in every module back to what it was after it."""
+        modes = [(module, module.training) for module in self.modules()]
         self.eval()
         try:
             yield
         finally:
-            self.train(was_training)
+            for module, training in modes:
+                module.training = training
 
     def save(self, folder: Path, max_length: int) -> None:
         """Write the classifier and its tokenizer as a plain transformers folder.
 
         Args:
             folder: Where to; made if need be.
-            max_length: Tokens that a text is cut to when truncation is asked for.
+            max_length: Tokens that the tokenizer cuts a text to when truncation is asked for.
         """
         self.classifier.save_pretrained(folder)
-        self.save_tokenizer(folder, max_length)
-
-    def save_language_model(self, folder: Path, max_length: int) -> None:
-        """Write the masked language model and its tokenizer as a plain transformers folder."""
-        self.language_model.save_pretrained(folder)
-        self.save_tokenizer(folder, max_length)
-
-    def save_tokenizer(self, folder: Path, max_length: int) -> None:
-        """Write the tokenizer, set to cut texts to ``max_length`` tokens."""
         previous = self.tokenizer.model_max_length
         self.tokenizer.model_max_length = max_length
         try:
             self.tokenizer.save_pretrained(folder)
         finally:
             self.tokenizer.model_max_length = previous
+
+    def save_language_model(self, folder: Path) -> None:
+        """Write the masked language model and its tokenizer as a plain transformers folder."""
+        self.language_model.save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)

@@ -6,6 +6,7 @@ Leveraging Lessons Learned from Vanilla Models".
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -95,33 +96,35 @@ def min_max(values: Tensor, where: Tensor) -> Tensor:
 
 def _cached_scores(context: TaskContext, texts: TokenizedTexts) -> Tensor:
     """Score in shards, each of which is kept as soon as it is made."""
-    vanilla = context.encoder.fingerprint()
-    shards = torch.arange(len(texts)).split(SHARD)
+    vanilla = context.encoder.language_model_fingerprint()
     parts = []
     with context.progress("scoring tokens", int(texts.maskable.sum())) as advance:
-        for rows in shards:
-            shard = texts.select(rows)
-            key = content_key(
-                "pll-word-l2r",
-                SCORING,
-                vanilla,
-                context.encoder.tokenizer.mask_token_id,
-                shard.input_ids,
-                shard.words,
-                shard.maskable,
-                shard.offsets,
-                shard.token_type_ids if shard.token_type_ids is not None else "",
-            )
-            scored = 0
-
-            def count(tokens: int) -> None:
-                nonlocal scored
-                scored += tokens
-                advance(tokens)
-
-            made = context.cache.get(
-                key, lambda shard=shard: {"logprobs": score(context.encoder, shard, count)}
-            )
-            advance(int(shard.maskable.sum()) - scored)
-            parts.append(made["logprobs"])
+        for rows in torch.arange(len(texts)).split(SHARD):
+            parts.append(_shard_scores(context, texts.select(rows), vanilla, advance))
     return torch.cat(parts)
+
+
+def _shard_scores(
+    context: TaskContext, shard: TokenizedTexts, vanilla: str, advance: Callable[[int], None]
+) -> Tensor:
+    key = content_key(
+        "pll-word-l2r",
+        SCORING,
+        vanilla,
+        context.encoder.tokenizer.mask_token_id,
+        shard.input_ids,
+        shard.words,
+        shard.maskable,
+        shard.offsets,
+        "" if shard.token_type_ids is None else shard.token_type_ids,
+    )
+    scored = 0
+
+    def count(tokens: int) -> None:
+        nonlocal scored
+        scored += tokens
+        advance(tokens)
+
+    made = context.cache.get(key, lambda: {"logprobs": score(context.encoder, shard, count)})
+    advance(int(shard.maskable.sum()) - scored)  # what came from the cache is done as well
+    return made["logprobs"]

@@ -132,9 +132,6 @@ class TrainingLoop:
         self.weighting.load_state_dict(tensors.get("weighting", {}))
         for auxiliary in self.objectives.auxiliaries:
             auxiliary.task.load_state_dict(tensors.get(f"task-{auxiliary.name}", {}))
-        schedule = self.objectives.schedule
-        schedule.last_epoch = progress.step - 1
-        schedule.step()
         self.folder.cut_metrics(progress.step)
         self.reporter.message(f"going on from step {progress.step} of {self.total_steps}")
 
@@ -176,7 +173,7 @@ class TrainingLoop:
         weights = zip(self.objectives.names, self.weighting.weights.tolist(), strict=True)
         row |= {f"weight/{name}": weight for name, weight in weights}
         row |= self.weighting.record()
-        row["learning_rate"] = self.objectives.schedule.get_last_lr()[0]
+        row["learning_rate"] = self.objectives.schedule.rate
         self._write(row)
 
     def _evaluate(self) -> None:
@@ -210,7 +207,7 @@ class TrainingLoop:
         for step, losses in self._losses:
             for name, loss in losses.items():
                 if not math.isfinite(float(loss)):
-                    rate = self.objectives.schedule.get_last_lr()[0]
+                    rate = self.objectives.schedule.rate
                     raise TrainingDiverged(
                         f"the loss of '{name}' became {float(loss)} at step {step}, learning rate "
                         f"{rate:.3g}: try a lower --learning-rate or a smaller --clip-norm"

@@ -13,6 +13,7 @@ from auxlearn import streams
 from auxlearn.data.batches import Batch, BatchStream
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.tasks.base import AuxiliaryTask, TaskResult
+from auxlearn.training.optimization import LinearSchedule
 from auxlearn.training.validation import ValidationObjective
 from auxlearn.weighting.base import Gradient
 
@@ -38,7 +39,7 @@ class Objectives:
         auxiliaries: The auxiliary tasks.
         primary: Batches of the primary task.
         optimizer: Steps the parameters.
-        schedule: Moves the learning rate after each step.
+        schedule: Sets the learning rate of each step.
         seed: The run's seed.
         accumulation: Parts that each batch is cut into.
         clip_norm: Largest norm of the gradient; 0: no limit.
@@ -52,7 +53,7 @@ class Objectives:
         auxiliaries: Sequence[Auxiliary],
         primary: BatchStream,
         optimizer: torch.optim.Optimizer,
-        schedule: torch.optim.lr_scheduler.LRScheduler,
+        schedule: LinearSchedule,
         seed: int,
         accumulation: int,
         clip_norm: float,
@@ -75,8 +76,9 @@ class Objectives:
         self.step = 0
 
     def begin(self, step: int) -> None:
-        """Turn to the batches of a step."""
+        """Turn to the batches and the learning rate of a step."""
         self.step = step
+        self.schedule.apply(step)
         self.losses = {}
 
     def backward(self, weights: Sequence[float] | Tensor) -> None:
@@ -107,11 +109,10 @@ class Objectives:
         return list(torch.autograd.grad(loss, self.parameters, allow_unused=True))
 
     def update(self) -> None:
-        """Clip, step the optimizer and the schedule, and clear the gradients."""
+        """Clip, step the optimizer, and clear the gradients."""
         if self.clip_norm:
             nn.utils.clip_grad_norm_(self.parameters, self.clip_norm)
         self.optimizer.step()
-        self.schedule.step()
         self.optimizer.zero_grad(set_to_none=True)
 
     def _losses(self) -> Iterator[tuple[int, Tensor]]:
@@ -143,6 +144,7 @@ class Objectives:
             given = primary.to(self.encoder.device)
             with self._draws("primary", part):
                 logits = self.encoder.classify(given)
+                assert given.labels is not None, "the primary task is trained on labelled rows"
                 loss = nn.functional.cross_entropy(logits.float(), given.labels)
             yield 0, self._count("primary", loss * (len(given) / len(batch)))
 

@@ -7,29 +7,24 @@ import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-import torch
-from accelerate import Accelerator
-from accelerate.state import AcceleratorState
 
 from auxlearn.cache import TensorCache
 from auxlearn.config import RunConfig
 from auxlearn.data.audit import audit, seen_in_train
 from auxlearn.data.batches import BatchStream
+from auxlearn.data.corpus import read_corpus
 from auxlearn.data.dataset import Split, TextDataset
-from auxlearn.data.load import Columns, load_dataset
-from auxlearn.data.readers import read_texts
+from auxlearn.data.load import load_dataset
+from auxlearn.data.rows import Columns
 from auxlearn.data.splits import hold_out
 from auxlearn.data.tokens import tokenize_split
 from auxlearn.encoders.load import check_length, load_encoder
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.errors import ConfigError, UserError
+from auxlearn.errors import UserError
 from auxlearn.files import write_bytes
 from auxlearn.registry import TASKS, WEIGHTINGS
 from auxlearn.results.folder import RunFolder, default_output
@@ -38,6 +33,12 @@ from auxlearn.tasks.base import TaskContext
 from auxlearn.training.evaluation import class_probabilities, evaluate, to_model_labels
 from auxlearn.training.loop import TrainingLoop
 from auxlearn.training.objectives import Auxiliary, Objectives
+from auxlearn.training.optimization import (
+    Compute,
+    LinearSchedule,
+    build_optimizer,
+    choose_compute,
+)
 from auxlearn.training.reporting import Reporter
 from auxlearn.training.validation import ValidationObjective
 from auxlearn.weighting.base import Weighting
@@ -46,14 +47,6 @@ logger = logging.getLogger(__name__)
 
 #: Texts at once where no gradient is kept.
 EVAL_BATCH = 128
-
-
-@dataclass(frozen=True)
-class Compute:
-    """Device and precision of a run."""
-
-    device: torch.device
-    autocast: Callable[[], AbstractContextManager[None]]
 
 
 def train(config: RunConfig, reporter: Reporter | None = None) -> RunResults:
@@ -85,11 +78,10 @@ def train(config: RunConfig, reporter: Reporter | None = None) -> RunResults:
     cache = TensorCache(Path(config.cache_dir).expanduser() if config.cache_dir else None)
     dataset = load_dataset(
         config.dataset,
-        columns=Columns(config.text_column, config.text_pair_column, config.label_column),
-        seed=config.seed,
+        columns=columns_of(config),
         cache_dir=cache.folder,
     )
-    for line in (*dataset.notes, *audit(dataset).summary()):
+    for line in (*dataset.notes, *audit(dataset).warnings()):
         reporter.message(line)
     encoder = load_encoder(config.encoder, dataset.label_names, config.seed)
     check_length(encoder, config.max_length)
@@ -158,9 +150,7 @@ class _Run:
         self.tokenize = partial(
             tokenize_split, encoder.tokenizer, max_length=config.max_length, cache=cache
         )
-        train_split, self.validation_split = _cut_validation(
-            dataset, weighting.validation_split, config.seed
-        )
+        train_split, self.validation_split = _cut_validation(dataset, weighting.validation_split)
         self.train_texts = self.tokenize(train_split)
         self.dev_texts = self.tokenize(dataset.splits["dev"])
 
@@ -174,7 +164,7 @@ class _Run:
         context = TaskContext(
             encoder=encoder,
             texts=self.train_texts,
-            tokenize=lambda path: self.tokenize(read_texts(path)),
+            tokenize=lambda path: self.tokenize(read_corpus(path)),
             cache=self.cache,
             progress=self.reporter.progress,
             seed=config.seed,
@@ -188,13 +178,15 @@ class _Run:
             stream = BatchStream(task.texts, config.batch_size, config.seed, name) if own else None
             auxiliaries.append(Auxiliary(name, task, stream))
         primary = BatchStream(self.train_texts, config.batch_size, config.seed, "primary")
-        optimizer = build_optimizer(encoder, config)
+        optimizer = build_optimizer(
+            encoder.parameters(), config.learning_rate or 0.0, config.weight_decay
+        )
         objectives = Objectives(
             encoder=encoder,
             auxiliaries=auxiliaries,
             primary=primary,
             optimizer=optimizer,
-            schedule=linear_schedule(
+            schedule=LinearSchedule(
                 optimizer, config.epochs * primary.steps_per_epoch, config.warmup
             ),
             seed=config.seed,
@@ -280,54 +272,15 @@ class _Run:
         )
 
 
-def choose_compute(config: RunConfig) -> Compute:
-    """Return the device and the precision asked for, through accelerate.
-
-    Raises:
-        ConfigError: CUDA is asked for and absent.
-    """
-    if config.device == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(
-            "device 'cuda' is asked for, but this machine offers no CUDA: use --device cpu or auto"
-        )
-    # accelerate keeps one state per process and refuses a second precision; a run is one use.
-    AcceleratorState._reset_state(reset_partial_state=True)
-    accelerator = Accelerator(
-        cpu=config.device == "cpu",
-        mixed_precision="bf16" if config.precision == "bf16" else "no",
-    )
-    return Compute(accelerator.device, accelerator.autocast)
-
-
-def build_optimizer(encoder: SharedEncoder, config: RunConfig) -> torch.optim.AdamW:
-    """Return AdamW over all parameters; biases and normalisation weights do not decay."""
-    matrices = [p for p in encoder.parameters() if p.ndim >= 2]
-    vectors = [p for p in encoder.parameters() if p.ndim < 2]
-    groups: list[dict[str, Any]] = [
-        {"params": matrices, "weight_decay": config.weight_decay},
-        {"params": vectors, "weight_decay": 0.0},
-    ]
-    return torch.optim.AdamW(groups, lr=config.learning_rate or 0.0)
-
-
-def linear_schedule(
-    optimizer: torch.optim.Optimizer, total: int, warmup: float
-) -> torch.optim.lr_scheduler.LambdaLR:
-    """Return a schedule that rises linearly over a share of the steps, then falls to zero.
-
-    Args:
-        optimizer: Whose learning rate is moved.
-        total: Updates in all.
-        warmup: Share of them with a rising rate.
-    """
-    rising = round(total * warmup)
-
-    def factor(step: int) -> float:
-        if step < rising:
-            return (step + 1) / (rising + 1)
-        return max(0.0, (total - step) / max(1, total - rising))
-
-    return torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+def columns_of(config: RunConfig) -> Columns | None:
+    """Return the columns that a configuration names, ``None`` if it names none."""
+    names = {
+        "text": config.text_column,
+        "text_pair": config.text_pair_column,
+        "label": config.label_column,
+    }
+    given = {role: name for role, name in names.items() if name is not None}
+    return Columns(**given) if given else None
 
 
 def write_predictions(
@@ -355,14 +308,16 @@ def read_environment(folder: RunFolder) -> dict[str, Any]:
     return json.loads((folder.path / "environment.json").read_text(encoding="utf-8"))
 
 
-def _cut_validation(
-    dataset: TextDataset, source: str | None, seed: int
-) -> tuple[Split, Split | None]:
-    """Return what is trained on, and the rows that a weighting learns from."""
+def _cut_validation(dataset: TextDataset, source: str | None) -> tuple[Split, Split | None]:
+    """Return what is trained on, and the rows that a weighting learns from.
+
+    Rows held out of train are the same for every seed of a run, so that seeds differ in training
+    alone.
+    """
     train_split = dataset.splits["train"]
     if source is None:
         return train_split, None
     if source == "dev":
         return train_split, dataset.splits["dev"]
-    rest, held_out = hold_out(train_split, float(source.removeprefix("train:")), seed)
+    rest, held_out = hold_out(train_split, float(source.removeprefix("train:")), seed=0)
     return replace(rest, name="train"), held_out

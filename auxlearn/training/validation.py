@@ -49,7 +49,10 @@ class ValidationObjective:
     """
 
     def __init__(self, texts: TokenizedTexts, batch_size: int, metric: Metric, seed: int) -> None:
+        if texts.labels is None:
+            raise ValueError("a validation objective needs labelled texts")
         self.texts = texts
+        self.labels = texts.labels
         self.batch_size = min(batch_size, len(texts))
         self.metric = metric
         self.seed = seed
@@ -60,14 +63,15 @@ class ValidationObjective:
         rows = self._balanced_rows(step) if self.metric == "macro_f1" else self._stream.rows(step)
         batch = collate(self.texts, rows).to(encoder.device)
         logits = encoder.classify(batch).float()
+        labels = self.labels[rows].to(logits.device)
         if self.metric == "macro_f1":
-            return 1 - smooth_macro_f1(logits, batch.labels)
-        return nn.functional.cross_entropy(logits, batch.labels)
+            return 1 - smooth_macro_f1(logits, labels)
+        return nn.functional.cross_entropy(logits, labels)
 
     def _balanced_rows(self, step: int) -> Tensor:
         """Draw rows class by class in turn; a class with few rows gives all it has."""
         generator = streams.generator(self.seed, "validation", "balanced", step)
-        labels = self.texts.labels
+        labels = self.labels
         order = torch.randperm(len(labels), generator=generator)
         # Rank of each row within its class, in shuffled order: rank 0 rows of all classes first.
         shuffled = labels[order]

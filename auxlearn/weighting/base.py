@@ -54,7 +54,7 @@ class Problem(Protocol):
         """
 
     def update(self) -> None:
-        """Clip what is in ``.grad``, step the optimizer and its schedule, clear ``.grad``."""
+        """Clip what is in ``.grad``, step the optimizer, clear ``.grad``."""
 
 
 class Weighting(ABC):

@@ -20,9 +20,9 @@ from auxlearn.weighting.base import Gradient
 class DifferentiableAdamW(higher.optim.DifferentiableOptimizer):
     """AdamW (Loshchilov and Hutter 2019) as torch computes it, on a gradient tape.
 
-    Tested step by step against :class:`torch.optim.AdamW`. The root of the second moment is taken
-    through a small guard where the moment is exactly zero, since the derivative of a root at zero
-    is infinite: a parameter that never had a gradient contributes nothing.
+    The smallest normal number is added to the second moment before its root is taken, because the
+    derivative of a root at zero is infinite. Beside epsilon it is far below rounding, and a
+    parameter that never had a gradient contributes nothing, as it should.
     """
 
     def _update(self, grouped_grads: list[list[Tensor | None]], **kwargs: Any) -> None:
@@ -41,14 +41,16 @@ class DifferentiableAdamW(higher.optim.DifferentiableOptimizer):
                 first = state.get("exp_avg", torch.zeros_like(parameter))
                 second = state.get("exp_avg_sq", torch.zeros_like(parameter))
                 first = torch.lerp(first, grad, 1 - beta1)
-                second = second * beta2 + (1 - beta2) * grad * grad
+                second = torch.addcmul(second * beta2, grad, grad, value=1 - beta2)
                 state.update(step=step, exp_avg=first, exp_avg_sq=second)
-                positive = second > 0
-                root = torch.where(positive, second, 1.0).sqrt() * positive
+                root = (second + torch.finfo(second.dtype).tiny).sqrt()
                 denominator = root / (1 - beta2**step) ** 0.5 + group["eps"]
-                group["params"][index] = parameter * (1 - rate * decay) - (
-                    rate / (1 - beta1**step)
-                ) * (first / denominator)
+                group["params"][index] = torch.addcdiv(
+                    parameter * (1 - rate * decay),
+                    first,
+                    denominator,
+                    value=-rate / (1 - beta1**step),
+                )
 
 
 higher.register_optim(torch.optim.AdamW, DifferentiableAdamW)

@@ -125,6 +125,7 @@ def test_meta_file_joins_the_meta_columns(tmp_path):
     dataset = read_folder(tmp_path)
     assert list(dataset.splits) == ["train"]
     assert dataset.splits["train"].meta == {"kind": ("a", "b", "c")}
+    assert dataset.notes == ()
 
 
 @pytest.mark.parametrize(

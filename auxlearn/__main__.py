@@ -1,0 +1,5 @@
+"""``python -m auxlearn`` is the command ``auxlearn``."""
+
+from auxlearn.cli import main
+
+main()

@@ -1,0 +1,79 @@
+"""Figures as tables: for the console, and as Markdown for a model card."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from auxlearn.results.record import Evaluation, Scores
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def figures_grid(evaluations: Mapping[str, Evaluation]) -> tuple[list[str], list[list[str]]]:
+    """Lay out the figures of evaluation sets, one row for each.
+
+    Accuracy and macro-F1 are given on all rows and, if any set has rows whose text is in train,
+    on the others as well; beside them stands what the majority class alone would get.
+
+    Args:
+        evaluations: Figures by set.
+
+    Returns:
+        The heads of the columns, and the cells.
+    """
+    seen = any(found.seen_rows for found in evaluations.values())
+    heads = ["set", "rows", "accuracy", "macro-F1"]
+    if seen:
+        heads += ["unseen rows", "unseen accuracy", "unseen macro-F1"]
+    heads += ["majority accuracy", "majority macro-F1"]
+    rows = []
+    for name, found in evaluations.items():
+        cells = [name, str(found.all.rows), *_pair(found.all)]
+        if seen:
+            cells += [str(found.unseen.rows if found.unseen else 0), *_pair(found.unseen)]
+        rows.append([*cells, *_pair(found.majority)])
+    return heads, rows
+
+
+def figures_table(evaluations: Mapping[str, Evaluation]) -> Table:
+    """Return :func:`figures_grid` as a table for the console."""
+    return console_table(*figures_grid(evaluations))
+
+
+def seen_sentences(evaluations: Mapping[str, Evaluation]) -> list[str]:
+    """Say how many rows of each set have a text that is in train; nothing if none has."""
+    return [
+        f"{name}: the text of {found.seen_rows} of {found.all.rows} rows is also in train; "
+        "the unseen columns leave these out"
+        for name, found in evaluations.items()
+        if found.seen_rows
+    ]
+
+
+def console_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """Return a table whose first column is text and whose others are numbers."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for number, head in enumerate(heads):
+        table.add_column(head, justify="right" if number else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    return table
+
+
+def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table in Markdown; the first column is text, the others are numbers."""
+    ruler = ["---", *["---:"] * (len(heads) - 1)]
+    lines = [heads, ruler, *([cell.replace("|", "\\|") for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _pair(scores: Scores | None) -> list[str]:
+    if scores is None:
+        return ["-", "-"]
+    return [f"{scores.accuracy:.3f}", f"{scores.macro_f1:.3f}"]

@@ -1,0 +1,142 @@
+"""The command line: ``auxlearn COMMAND``.
+
+Every command is a module of its own that is imported when the command is called, and which in turn
+imports what is heavy when it runs; so ``auxlearn --help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from auxlearn import __version__
+from auxlearn.errors import Interrupted, UserError, did_you_mean
+
+#: Name -> module and help. A module calls its command ``command``.
+COMMANDS = {
+    "train": ("auxlearn.commands.train", "Train a classifier with auxiliary tasks."),
+    "evaluate": ("auxlearn.commands.evaluate", "Evaluate a finished run on a data set."),
+    "predict": ("auxlearn.commands.predict", "Classify texts with a finished run."),
+    "data": ("auxlearn.commands.data", "Look through a data set before training on it."),
+    "list": ("auxlearn.commands.list", "List tasks, weightings, encoders or data sets."),
+    "pretrain": (
+        "auxlearn.commands.pretrain",
+        "Train an encoder by masked language modelling on text (TAPT).",
+    ),
+}
+
+
+class Failure(click.ClickException):
+    """An error as the command line ends with it: one line for each fault, and an exit code."""
+
+    def __init__(self, message: str, exit_code: int = 2) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+    def show(self, file: Any = None) -> None:
+        """Print the lines to standard error."""
+        for line in self.message.splitlines():
+            click.echo(f"error: {line}", err=True)
+
+
+class LazyGroup(click.Group):
+    """The commands of :data:`COMMANDS`, and the one place where errors become lines."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        """Import the command of that name."""
+        if name not in COMMANDS:
+            return None
+        return importlib.import_module(COMMANDS[name][0]).command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """Parse the options of the program itself."""
+        with one_line_errors(debug=False):
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command."""
+        with one_line_errors(ctx.params["debug"]):
+            return super().invoke(ctx)
+
+
+@contextmanager
+def one_line_errors(debug: bool) -> Iterator[None]:
+    """Turn what a user can mend into a :class:`Failure`.
+
+    Args:
+        debug: Show the traceback as well.
+
+    Raises:
+        Failure: In place of a :class:`~auxlearn.errors.UserError`, a wrong use of the command
+            line, or Ctrl-C.
+    """
+    try:
+        yield
+    except UserError as error:
+        if debug:
+            traceback.print_exception(error)
+        raise Failure(str(error), 130 if isinstance(error, Interrupted) else 2) from None
+    except KeyboardInterrupt as error:
+        if debug:
+            traceback.print_exception(error)
+        raise Failure("interrupted", 130) from None
+    except click.exceptions.NoArgsIsHelpError:
+        raise
+    except click.UsageError as error:
+        raise Failure(_usage_line(error)) from None
+
+
+def _usage_line(error: click.UsageError) -> str:
+    """Say what is wrong, what would be right, and where help is."""
+    known: list[str] = []
+    if isinstance(error, click.NoSuchOption):
+        message, name = f"unknown option '{error.option_name}'", error.option_name
+        if error.ctx is not None:
+            known = [flag for option in error.ctx.command.params for flag in option.opts]
+        known = [flag for flag in known if flag.startswith("--")]
+    elif isinstance(error, click.exceptions.NoSuchCommand):
+        message, name = f"unknown command '{error.command_name}'", error.command_name
+        if error.ctx is not None and isinstance(error.ctx.command, click.Group):
+            known = error.ctx.command.list_commands(error.ctx)
+    else:
+        message, name = error.format_message().rstrip("."), ""
+        message = " ".join(message.split())
+        message = message[:1].lower() + message[1:]
+    hint = did_you_mean(name, known) if known else ""
+    if hint.startswith("did you mean"):
+        return f"{message}: {hint}"
+    path = error.ctx.command_path if error.ctx else "auxlearn"
+    return f"{message} (see `{path} --help`)"
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.option("--debug", is_flag=True, help="Show tracebacks and the warnings of libraries.")
+@click.version_option(__version__, package_name="auxlearn", message="%(prog)s %(version)s")
+@click.pass_context
+def cli(ctx: click.Context, debug: bool) -> None:
+    """Fine-tune text encoders with auxiliary objectives whose weights are fixed or learned."""
+    from auxlearn.commands.console import clean_output
+
+    ctx.with_resource(clean_output(debug))
+
+
+def main() -> None:
+    """Run the command line."""
+    cli(prog_name="auxlearn")

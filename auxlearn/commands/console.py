@@ -1,0 +1,160 @@
+"""What a person sees while a command works; all of it goes to standard error.
+
+Standard output is kept for results, so that it can be piped. On a terminal there are progress bars
+and a line that moves; elsewhere whole lines, without colours.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+from auxlearn.training.reporting import Reporter
+
+#: Columns of a line that goes to a file or a pipe, where there is no window to fit into.
+PIPE_WIDTH = 160
+
+
+def output(*, stderr: bool = False) -> Console:
+    """Return a console for standard output, or for standard error."""
+    console = Console(stderr=stderr, highlight=False)
+    if not console.is_terminal:
+        console.width = PIPE_WIDTH
+    return console
+
+
+@contextmanager
+def clean_output(debug: bool) -> Iterator[None]:
+    """Show what this package logs, in one line each, and not what libraries have to say.
+
+    Args:
+        debug: Show the warnings and logs of libraries as well.
+    """
+    logger = logging.getLogger("auxlearn")
+    handler = _LineHandler()
+    others = logging.NullHandler()  # without one, Python prints the warnings of every library
+    before = logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG if debug else logging.INFO)
+    logger.propagate = False
+    if not debug:
+        logging.getLogger().addHandler(others)
+    with warnings.catch_warnings():
+        if not debug:
+            warnings.simplefilter("ignore")
+        try:
+            yield
+        finally:
+            logger.removeHandler(handler)
+            logging.getLogger().removeHandler(others)
+            logger.level, logger.propagate = before
+
+
+class _LineHandler(logging.Handler):
+    """Prints a record as ``level: message`` above the progress bars."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        style = "yellow" if record.levelno >= logging.WARNING else "dim"
+        line = Text(f"{record.levelname.lower()}: {record.getMessage()}", style=style)
+        # A live display takes over sys.stderr, which the console looks up each time it prints.
+        output(stderr=True).print(line, soft_wrap=True)
+
+
+class ConsoleReporter(Reporter):
+    """Shows a run as it goes on."""
+
+    def __init__(self) -> None:
+        self.console = output(stderr=True)
+        self._last: dict[str, Any] = {}
+        self._status = Text("")
+
+    def message(self, text: str) -> None:
+        """Print one sentence."""
+        self.console.print(Text(text), soft_wrap=True)
+
+    @contextmanager
+    def waiting(self, what: str) -> Iterator[None]:
+        """Show on a terminal that something takes a moment."""
+        if self.console.is_terminal:
+            with self.console.status(what):
+                yield
+        else:
+            yield
+
+    @contextmanager
+    def progress(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
+        """Show a bar on a terminal; elsewhere say when the work is done, and how long it took."""
+        if not self.console.is_terminal:
+            started = time.perf_counter()
+            yield lambda amount: None
+            self.message(f"{title}: {total:,} in {time.perf_counter() - started:.1f} s")
+            return
+        bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=self.console,
+        )
+        task = bar.add_task(title, total=total)
+        self._status = Text("", no_wrap=True, overflow="ellipsis")
+        with Live(Group(bar, self._status), console=self.console, refresh_per_second=4) as live:
+            yield lambda amount: bar.update(task, advance=amount)
+            self._status.plain = ""
+            live.refresh()
+
+    def row(self, row: dict[str, Any]) -> None:
+        """Show losses and weights as they move, and print a line for each evaluation."""
+        if row["kind"] == "train":
+            self._last = row
+            self._status.plain = describe_row(row)
+            return
+        same_step = self._last if self._last.get("step") == row["step"] else {}
+        self.console.print(Text(describe_row({**same_step, **row})), soft_wrap=True)
+
+
+def describe_row(row: Mapping[str, Any]) -> str:
+    """Return a row of ``metrics.jsonl`` as one line.
+
+    For example ``step 64  epoch 2.0  loss primary 0.910 l3mask 3.201  weights primary 0.55
+    l3mask 0.45  dev accuracy 0.612 macro-F1 0.598``.
+    """
+    weights, losses, dev = (_named(row, prefix) for prefix in ("weight/", "loss/", "dev/"))
+    in_order = [*(name for name in weights if name in losses), *losses]  # the primary task first
+    parts = [f"step {row['step']}"]
+    if "epoch" in row:
+        parts.append(f"epoch {row['epoch']:.1f}")
+    if losses:
+        parts.append(_figures("loss", {name: losses[name] for name in in_order}))
+    if len(weights) > 1:
+        parts.append(_figures("weights", weights))
+    if dev:
+        titles = {"accuracy": "accuracy", "macro_f1": "macro-F1"}
+        parts.append(_figures("dev", {t: dev[key] for key, t in titles.items() if key in dev}))
+    return "  ".join(parts)
+
+
+def _named(row: Mapping[str, Any], prefix: str) -> dict[str, float]:
+    return {key.removeprefix(prefix): row[key] for key in row if key.startswith(prefix)}
+
+
+def _figures(title: str, figures: Mapping[str, float]) -> str:
+    return " ".join([title, *(f"{name} {value:.3f}" for name, value in figures.items())])

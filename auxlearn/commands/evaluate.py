@@ -1,0 +1,98 @@
+"""``auxlearn evaluate``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from auxlearn.config import RunConfig
+    from auxlearn.data.dataset import Split
+    from auxlearn.results.record import RunResults
+
+
+@click.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--dataset", required=True, help="Folder, name of a data-set card, or hub id.")
+@click.option("--split", default="test", show_default=True, help="Split to evaluate on.")
+@click.option("--text-column", help="Column with the text; by default as in the run.")
+@click.option("--text-pair-column", help="Column with the second text; by default as in the run.")
+@click.option("--label-column", help="Column with the label; by default as in the run.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+def command(
+    run: Path,
+    dataset: str,
+    split: str,
+    text_column: str | None,
+    text_pair_column: str | None,
+    label_column: str | None,
+    as_json: bool,
+) -> None:
+    """Evaluate the finished run in folder RUN on a split of a data set.
+
+    A folder of data needs no train split for it. If there is one, the figures are given on the
+    rows whose text is not in it as well. Labels are matched by name.
+    """
+    from auxlearn.analysis.tables import figures_table, seen_sentences
+    from auxlearn.commands.console import output
+    from auxlearn.data.audit import seen_in_train
+    from auxlearn.results.folder import RunFolder
+    from auxlearn.results.record import RunResults
+    from auxlearn.training.evaluation import evaluate, to_model_labels
+    from auxlearn.training.inference import Classifier, check_finished
+
+    check_finished(run)
+    config = RunFolder(run).read_config()
+    given = {
+        "text_column": text_column,
+        "text_pair_column": text_pair_column,
+        "label_column": label_column,
+    }
+    config = config.model_copy(update={key: name for key, name in given.items() if name})
+    evaluated, train = _read(dataset, split, config)
+    classifier = Classifier.of_run(run)
+    labels = to_model_labels(evaluated, classifier.label_names)
+    results = evaluate(
+        classifier.probabilities(evaluated.texts, evaluated.text_pairs),
+        labels,
+        classifier.label_names,
+        seen_in_train(train, evaluated) if train else [False] * len(evaluated),
+        majority=_majority(RunResults.load(run)),
+    )
+    if as_json:
+        click.echo(json.dumps(asdict(results), indent=2, ensure_ascii=False))
+        return
+    console = output()
+    name = f"{Path(dataset).name} {split}"
+    console.print(figures_table({name: results}))
+    for line in seen_sentences({name: results}):
+        console.print(line, soft_wrap=True, markup=False)
+
+
+def _read(dataset: str, split: str, config: RunConfig) -> tuple[Split, Split | None]:
+    """Return the split to evaluate on, and the train split beside it if there is one."""
+    from auxlearn.data.load import load_dataset
+    from auxlearn.data.readers import data_files, read_evaluation_split, split_name
+    from auxlearn.training.run import columns_of
+
+    columns = columns_of(config)
+    folder = Path(dataset).expanduser()
+    if folder.is_dir() and "train" not in data_files(folder):
+        return read_evaluation_split(folder, split, columns=columns), None
+    found = load_dataset(dataset, columns=columns)
+    name = split if split in found.ood else split_name(split)
+    return found.split(name), found.splits["train"]
+
+
+def _majority(results: RunResults) -> int:
+    """Return the class that the majority baseline of the run always predicts.
+
+    It is the one class with predictions in the baseline's confusion matrix.
+    """
+    confusion = next(iter(results.evaluations.values())).majority.confusion
+    predicted = [sum(column) for column in zip(*confusion, strict=True)]
+    return predicted.index(max(predicted))

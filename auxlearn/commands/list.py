@@ -1,0 +1,74 @@
+"""``auxlearn list``."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from auxlearn.commands.console import output
+from auxlearn.commands.options import option_flag
+
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+
+    from auxlearn.registry import Registry
+
+
+@click.command()
+@click.argument(
+    "what", type=click.Choice(["tasks", "weightings", "encoders", "datasets"]), metavar="WHAT"
+)
+@click.option("--plugin", "plugins", multiple=True, metavar="FILE", help="List its plug-ins too.")
+def command(what: str, plugins: tuple[str, ...]) -> None:
+    """List what goes by a name; WHAT is tasks, weightings, encoders or datasets.
+
+    Tasks and weightings are listed with their options and the defaults of these.
+    """
+    from auxlearn.registry import TASKS, WEIGHTINGS, load_plugin
+
+    for path in plugins:
+        load_plugin(path)
+    if what in ("tasks", "weightings"):
+        _list_plugins(TASKS if what == "tasks" else WEIGHTINGS)
+    elif what == "encoders":
+        from auxlearn.encoders.names import ENCODERS
+
+        _list({name: card.title for name, card in ENCODERS.items()})
+    else:
+        from auxlearn.data.load import dataset_names
+
+        _list(dataset_names())
+
+
+def _list(titles: dict[str, str]) -> None:
+    _print_columns(list(titles.items()))
+
+
+def _list_plugins(registry: Registry) -> None:
+    for number, name in enumerate(registry.names()):
+        cls = registry.get(name)
+        summary = (inspect.getdoc(cls) or "").partition("\n")[0]
+        if number:
+            click.echo()
+        click.echo(f"{name}: {summary}")
+        fields = cls.Options.model_fields.items()
+        _print_columns([_option(name, option, field) for option, field in fields])
+
+
+def _option(plugin: str, option: str, field: FieldInfo) -> tuple[str, str]:
+    default: Any = field.get_default(call_default_factory=True)
+    shown = f"  [default: {default}]" if default is not None else ""
+    if field.is_required():
+        shown = "  [required]"
+    return f"  {option_flag(plugin, option)}", f"{field.description or ''}{shown}".strip()
+
+
+def _print_columns(rows: Sequence[tuple[str, str]]) -> None:
+    """Print names and what they are, side by side; a text too long for the window wraps."""
+    formatter = click.HelpFormatter(width=output().width)
+    if rows:
+        formatter.write_dl(rows, col_max=40)
+    click.echo(formatter.getvalue(), nl=False)

@@ -1,0 +1,266 @@
+"""Options made of settings: those of a run, and those of the plug-ins chosen for it.
+
+Every field of :class:`~auxlearn.config.RunConfig` is an option. What is left over on the command
+line belongs to the chosen auxiliary tasks and weighting: ``--l3mask-score surprisal``, or in short
+``--score surprisal`` where only one of them has an option of that name.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Union
+
+import click
+import yaml
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
+
+from auxlearn.config import PluginChoice, RunConfig, load_config, validate
+from auxlearn.errors import ConfigError, did_you_mean
+from auxlearn.registry import TASKS, WEIGHTINGS, load_plugin
+
+#: Options whose name is not that of the field: one of many is named in the singular.
+_FLAGS = {"plugins": "--plugin"}
+_METAVARS = {
+    "aux": "TASK",
+    "weights": "WEIGHTING",
+    "plugins": "FILE",
+    "output": "FOLDER",
+    "cache_dir": "FOLDER",
+}
+
+
+class SettingOption(click.Option):
+    """An option that stands for a setting, listed under the setting's section.
+
+    Attributes:
+        section: Heading of the option in the help.
+    """
+
+    def __init__(self, *args: Any, section: str, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.section = section
+
+
+class RunCommand(click.Command):
+    """A command that takes the settings of a run and the options of its plug-ins."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params += run_options()
+        self.context_settings |= {"ignore_unknown_options": True, "allow_extra_args": True}
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the options under their sections."""
+        sections: dict[str, list[tuple[str, str]]] = defaultdict(list)
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                sections[getattr(parameter, "section", "Options")].append(record)
+        general = sections.pop("Options", [])
+        for title, records in [*sections.items(), ("Options", general)]:
+            with formatter.section(title):
+                formatter.write_dl(records)
+        with formatter.section("Options of tasks and weightings"):
+            formatter.write_dl(
+                [
+                    (
+                        "--NAME-OPTION VALUE",
+                        "An option of a chosen task or weighting, such as --meta-every 5; --OPTION "
+                        "alone where one of them has it. `auxlearn list tasks` shows them.",
+                    )
+                ]
+            )
+
+
+def run_options() -> list[click.Parameter]:
+    """Return one option for each field of :class:`~auxlearn.config.RunConfig`."""
+    return [_option(name, field) for name, field in RunConfig.model_fields.items()]
+
+
+def run_config(file: str | None, given: Mapping[str, Any], extra: Sequence[str]) -> RunConfig:
+    """Join a configuration file, options of the run and options of plug-ins.
+
+    Args:
+        file: Path of a configuration file.
+        given: Values by field that the command line names; they win over the file.
+        extra: What click did not recognise: options of plug-ins with their values.
+
+    Raises:
+        ConfigError: A setting is unknown or out of range, or an option has no owner, several, or
+            no value.
+    """
+    config = load_config(file)
+    overrides = {name: value for name, value in given.items() if value not in (None, ())}
+    if "aux" in overrides:
+        overrides["aux"] = _keep_options(overrides["aux"], config.aux)
+    if "weights" in overrides:
+        overrides["weights"] = _keep_options([overrides["weights"]], [config.weights])[0]
+    if overrides:
+        values = config.model_dump(mode="json", exclude_unset=True)
+        config = validate(RunConfig, {**values, **overrides}, "command line")
+    return with_plugin_options(config, extra) if extra else config
+
+
+def with_plugin_options(config: RunConfig, extra: Sequence[str]) -> RunConfig:
+    """Give left-over options to the chosen plug-ins.
+
+    Args:
+        config: What chooses the plug-ins; options that it already gives them are kept.
+        extra: Options with their values, as they stood on the command line.
+
+    Raises:
+        ConfigError: An option has no owner, several, or no value.
+    """
+    for path in config.plugins:
+        load_plugin(path)
+    owners = _owners(config)
+    found: dict[tuple[str, str], dict[str, Any]] = defaultdict(dict)
+    for flag, text in _pairs(extra):
+        owner = _owner(flag, owners)
+        if text is None:
+            raise ConfigError(f"option '{flag}' needs a value")
+        found[owner.kind, owner.plugin][owner.option] = _parse(text, owner.field)
+
+    def extended(kind: str, choice: PluginChoice) -> PluginChoice:
+        return PluginChoice(
+            name=choice.name, options={**choice.options, **found[kind, choice.name]}
+        )
+
+    updates = {
+        "aux": tuple(extended(TASKS.kind, choice) for choice in config.aux),
+        "weights": extended(WEIGHTINGS.kind, config.weights),
+    }
+    return config.model_copy(update=updates)
+
+
+def option_flag(plugin: str, option: str) -> str:
+    """Return the full form of a plug-in's option."""
+    return f"--{plugin}-{option}".replace("_", "-")
+
+
+@dataclass(frozen=True)
+class _Owner:
+    kind: str
+    plugin: str
+    option: str
+    field: FieldInfo
+
+
+def _owners(config: RunConfig) -> dict[str, list[_Owner]]:
+    """Return who answers to each flag: full forms have one owner, short ones one or more."""
+    chosen = [(TASKS, name) for name in dict.fromkeys(choice.name for choice in config.aux)]
+    chosen.append((WEIGHTINGS, config.weights.name))
+    full: dict[str, list[_Owner]] = defaultdict(list)
+    short: dict[str, list[_Owner]] = defaultdict(list)
+    for registry, name in chosen:
+        options: type[BaseModel] = registry.get(name).Options
+        for option, field in options.model_fields.items():
+            owner = _Owner(registry.kind, name, option, field)
+            full[option_flag(name, option)].append(owner)
+            short[f"--{option}".replace("_", "-")].append(owner)
+    core = {flag for option in run_options() for flag in option.opts}
+    return {**{flag: who for flag, who in short.items() if flag not in core}, **full}
+
+
+def _owner(flag: str, owners: Mapping[str, list[_Owner]]) -> _Owner:
+    who = owners.get(flag.replace("_", "-"), [])
+    if len(who) > 1:
+        choices = " or ".join(option_flag(owner.plugin, owner.option) for owner in who)
+        raise ConfigError(f"option '{flag}' has several owners: write {choices}")
+    if not who:
+        core = [name for option in run_options() for name in option.opts]
+        hint = did_you_mean(flag, [*core, "--config", *owners])
+        near = hint if hint.startswith("did you mean") else "see `auxlearn train --help`"
+        raise ConfigError(f"unknown option '{flag}': {near}")
+    return who[0]
+
+
+def _pairs(extra: Sequence[str]) -> list[tuple[str, str | None]]:
+    """Cut what is left of the command line into flags and values."""
+    pairs: list[tuple[str, str | None]] = []
+    waiting = False
+    for argument in extra:
+        if waiting and not argument.startswith("--"):
+            pairs[-1] = (pairs[-1][0], argument)
+            waiting = False
+        elif argument.startswith("--"):
+            flag, equals, value = argument.partition("=")
+            pairs.append((flag, value if equals else None))
+            waiting = not equals
+        elif argument.startswith("-"):
+            raise ConfigError(f"unknown option '{argument}': see `auxlearn train --help`")
+        else:
+            raise ConfigError(f"unexpected argument '{argument}': options begin with --")
+    return pairs
+
+
+def _parse(text: str, field: FieldInfo) -> Any:
+    """Read a value as YAML; a field of text takes "2024" or "no" as it stands."""
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text
+    adapter: TypeAdapter[Any] = TypeAdapter(field.annotation)
+    for candidate in (value, text):
+        try:
+            adapter.validate_python(candidate)
+        except ValidationError:
+            continue
+        return candidate
+    return value
+
+
+def _keep_options(
+    names: Sequence[str], known: Sequence[PluginChoice]
+) -> list[str | dict[str, dict[str, Any]]]:
+    """Choose plug-ins by name; one that the file chose as well keeps its options."""
+    left = list(known)
+    chosen: list[str | dict[str, dict[str, Any]]] = []
+    for name in names:
+        same = next((choice for choice in left if choice.name == name), None)
+        if same is None:
+            chosen.append(name)
+        else:
+            left.remove(same)
+            chosen.append({name: same.options})
+    return chosen
+
+
+def _option(name: str, field: FieldInfo) -> SettingOption:
+    flag = _FLAGS.get(name, f"--{name.replace('_', '-')}")
+    extra = field.json_schema_extra
+    section = str(extra["section"]) if isinstance(extra, dict) else "Options"
+    attributes: dict[str, Any] = {
+        "default": None,  # what is not given must not win over the file
+        "help": _help(field),
+        "section": section,
+        "metavar": _METAVARS.get(name),
+    }
+    kind = _value_type(field.annotation)
+    if kind is bool:
+        return SettingOption([f"{flag}/--no-{flag[2:]}", name], **attributes)
+    if typing.get_origin(kind) is tuple:
+        return SettingOption([flag, name], multiple=True, **attributes)
+    if typing.get_origin(kind) is Literal:
+        attributes["type"] = click.Choice(typing.get_args(kind))
+    elif kind in (int, float):
+        attributes["type"] = kind
+    return SettingOption([flag, name], **attributes)
+
+
+def _value_type(annotation: Any) -> Any:
+    """Return what a field holds where it is not ``None``."""
+    if typing.get_origin(annotation) in (Union, types.UnionType):
+        (annotation,) = (kind for kind in typing.get_args(annotation) if kind is not type(None))
+    return annotation
+
+
+def _help(field: FieldInfo) -> str:
+    default = field.default.name if isinstance(field.default, PluginChoice) else field.default
+    nothing = default is None or default is False or default == ()
+    return f"{field.description}" + ("" if nothing else f"  [default: {default}]")

@@ -1,0 +1,130 @@
+"""``auxlearn predict``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import click
+
+from auxlearn.errors import DataError
+
+
+@click.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("texts", nargs=-1, metavar="[TEXT]...")
+@click.option(
+    "--file",
+    type=click.Path(path_type=Path),
+    help="File of texts: .jsonl with text and perhaps text_pair, or plain text, one per line.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print all probabilities, as JSON lines.")
+def command(run: Path, texts: tuple[str, ...], file: Path | None, as_json: bool) -> None:
+    """Classify texts with the finished run in folder RUN.
+
+    The texts are those on the command line, those of a file, or those on standard input, one per
+    line. Each gives one line: label, probability and text, with tabs between them.
+    """
+    rows = _read(texts, file)
+
+    from auxlearn.training.inference import Classifier
+
+    classifier = Classifier.of_run(run)
+    names = classifier.label_names
+    pairs = [pair for _, pair in rows if pair is not None]
+    found = classifier.probabilities([text for text, _ in rows], pairs or None)
+    for (text, pair), probabilities in zip(rows, found, strict=True):
+        best = int(probabilities.argmax())
+        if as_json:
+            record: dict[str, object] = {"text": text}
+            if pair is not None:
+                record["text_pair"] = pair
+            record["label"] = names[best]
+            record["probabilities"] = dict(zip(names, probabilities.tolist(), strict=True))
+            click.echo(json.dumps(record, ensure_ascii=False))
+        else:
+            shown = text if pair is None else f"{text}\t{pair}"
+            click.echo(f"{names[best]}\t{probabilities[best]:.4f}\t{shown}")
+
+
+def _read(texts: tuple[str, ...], file: Path | None) -> list[tuple[str, str | None]]:
+    """Return texts, each with the second text of its pair.
+
+    Raises:
+        DataError: There are none, they come from two places, or a line is faulty.
+    """
+    if texts and file is not None:
+        raise DataError("texts are given both on the command line and by --file: choose one")
+    if texts:
+        rows: list[tuple[str, str | None]] = [(text, None) for text in texts]
+        where = "the command line"
+    elif file is not None:
+        rows, where = _read_file(file), str(file)
+    else:
+        if sys.stdin.isatty():
+            raise DataError(
+                "no texts: give them behind RUN, by --file, or on standard input, one per line"
+            )
+        rows, where = _read_lines(sys.stdin, "standard input"), "standard input"
+    if not rows:
+        raise DataError(f"{where} holds no text")
+    if any(not text.strip() for text, _ in rows):
+        raise DataError(f"{where} has an empty text: leave it out")
+    return rows
+
+
+def _read_file(file: Path) -> list[tuple[str, str | None]]:
+    from auxlearn.data.tables import FORMATS, read_table
+
+    if not file.is_file():
+        raise DataError(f"there is no file {file}: check the path")
+    if file.suffix.lower() not in FORMATS:
+        with file.open(encoding="utf-8") as lines:
+            return _read_lines(lines, str(file))
+    table = read_table(file)
+    if "text" not in table.columns:
+        raise DataError(f"{file} has no column 'text': its columns are {', '.join(table.columns)}")
+    texts = table.columns["text"]
+    pairs = table.columns.get("text_pair", [None] * len(texts))
+    return [
+        _checked(text, pair, "text_pair" in table.columns, table.place(row))
+        for row, (text, pair) in enumerate(zip(texts, pairs, strict=True))
+    ]
+
+
+def _read_lines(lines: Iterable[str], where: str) -> list[tuple[str, str | None]]:
+    """Return one text per line, blank lines left out; JSON if the first line is a JSON object."""
+    try:
+        numbered = [(number, line.strip()) for number, line in enumerate(lines, 1) if line.strip()]
+    except UnicodeDecodeError:
+        raise DataError(f"{where} is not UTF-8 text: save it as UTF-8") from None
+    if not numbered or not isinstance(_json(numbered[0][1]), dict):
+        return [(line, None) for _, line in numbered]
+    rows = []
+    for number, line in numbered:
+        record = _json(line)
+        if not isinstance(record, dict):
+            raise DataError(f"{where}:{number}: not a JSON object as the first line is")
+        pair = record.get("text_pair")
+        rows.append(
+            _checked(record.get("text"), pair, "text_pair" in record, f"{where}:{number}")
+        )
+    if len({pair is None for _, pair in rows}) > 1:
+        raise DataError(f"{where}: only some lines have a 'text_pair': give it in all or none")
+    return rows
+
+
+def _json(line: str) -> object:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
+
+
+def _checked(text: object, pair: object, paired: bool, place: str) -> tuple[str, str | None]:
+    for key, value in (("text", text), *([("text_pair", pair)] if paired else [])):
+        if not isinstance(value, str) or not value.strip():
+            raise DataError(f"{place}: '{key}' holds no text")
+    return text, pair  # type: ignore[return-value]

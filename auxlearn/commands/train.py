@@ -1,0 +1,47 @@
+"""``auxlearn train``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from auxlearn.commands.options import RunCommand, run_config
+
+
+@click.command(cls=RunCommand, options_metavar="[OPTIONS]")
+@click.option("--config", "config_file", metavar="FILE", help="YAML file; options win over it.")
+@click.pass_context
+def command(ctx: click.Context, config_file: str | None, **given: Any) -> None:
+    """Train a classifier with auxiliary tasks.
+
+    Without options, a small encoder learns to tell which Python library a documentation text
+    comes from. The same command goes on with a run that was stopped.
+    """
+    from auxlearn.commands.console import ConsoleReporter, output
+
+    reporter = ConsoleReporter()
+    with reporter.waiting("loading torch and transformers"):
+        config = run_config(config_file, given, ctx.args).resolved()
+
+        from auxlearn.analysis.tables import figures_table, seen_sentences
+        from auxlearn.results.folder import default_output
+        from auxlearn.training import run
+
+    results = run.train(config, reporter)
+
+    console = output()
+    console.print(figures_table(results.evaluations))
+    folder = Path(config.output) if config.output else default_output(config)
+    metric = results.config["metric"]
+    lines = [
+        *seen_sentences(results.evaluations),
+        f"best checkpoint: step {results.best['step']:.0f} of {results.steps}, "
+        f"dev {metric} {results.best[metric]:.3f}",
+        f"run folder: {folder}",
+        f"model:      {folder / 'model'}",
+        f"pictures:   {folder / 'plots'}",
+    ]
+    for line in lines:
+        console.print(line, soft_wrap=True, markup=False)

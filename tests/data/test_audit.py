@@ -1,0 +1,93 @@
+"""The audit on made data whose faults are known."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from auxlearn.data.audit import audit, seen_in_train
+from auxlearn.data.dataset import Split, TextDataset
+
+NAMES = ("no", "yes")
+TRAIN = Split("train", ("One.", "two", "TWO!", "three", "four"), (0, 1, 1, 0, 1), NAMES)
+TEST = Split("test", ("One.", "one", "two", "five", "Four"), (0, 0, 0, 0, 0), NAMES)
+
+
+@pytest.fixture(name="found")
+def _found():
+    other = Split("other", ("three", "six"), (0, 1), ("wrong", "right"))
+    return audit(TextDataset("made", {"train": TRAIN, "test": TEST}, ood={"other": other}))
+
+
+def test_counts(found):
+    train, test = found.splits["train"], found.splits["test"]
+    assert (train.rows, train.labels, train.missing_labels) == (5, {"no": 2, "yes": 3}, ())
+    assert (test.rows, test.labels, test.missing_labels) == (5, {"no": 5, "yes": 0}, ("yes",))
+
+
+def test_repeated_texts(found):
+    assert found.splits["train"].repeated_rows == 1  # "TWO!" repeats "two"
+    assert found.splits["test"].repeated_rows == 1  # "one" repeats "One."
+
+
+def test_texts_in_train(found):
+    train, test, other = (found.splits[name] for name in ("train", "test", "other"))
+    assert (train.in_train_exact, train.in_train_normalised, train.texts_in_train) == (0, 0, 0)
+    assert (test.in_train_exact, test.in_train_normalised, test.texts_in_train) == (2, 4, 3)
+    assert (other.in_train_exact, other.in_train_normalised) == (1, 1)
+
+
+def test_contradictory_labels_leave_out_of_distribution_sets_aside(found):
+    assert found.contradictions == 2  # "two" and "four"; "three" of `other` means something else
+
+
+def test_lines(found):
+    assert found.lines() == [
+        "train: 5 rows (no 2, yes 3)",
+        "test: 5 rows (no 5, yes 0)",
+        "other: 2 rows (wrong 1, right 1)",
+        *found.warnings(),
+    ]
+    assert found.warnings() == [
+        "train: the text of 1 row repeats an earlier one",
+        "test has no row with the label yes",
+        "test: the text of 1 row repeats an earlier one",
+        "test: the text of 2 of 5 rows is also in train (4 if only letters and digits count)",
+        "other: the text of 1 of 2 rows is also in train (1 if only letters and digits count)",
+        "texts with more than one label: 2",
+    ]
+
+
+def test_to_dict_is_plain(found):
+    plain = json.loads(json.dumps(found.to_dict()))
+    assert plain["splits"]["test"]["in_train_exact"] == 2
+    assert plain["contradictions"] == 2
+
+
+def test_clean_data_has_no_warnings():
+    dev = Split("dev", ("five", "six"), (0, 1), NAMES)
+    train = TRAIN.select([0, 1, 3, 4])
+    assert audit(TextDataset("clean", {"train": train, "dev": dev})).warnings() == []
+
+
+def test_unlabelled_split():
+    corpus = Split("corpus", ("seven", ""), None, NAMES)
+    found = audit(TextDataset("made", {"train": TRAIN, "corpus": corpus}))
+    assert found.splits["corpus"].labels == {}
+    assert "corpus: 2 rows, unlabelled" in found.lines()
+    assert "corpus has 1 row with an empty text" in found.warnings()
+
+
+def test_a_pair_is_known_only_with_both_texts():
+    train = Split("train", ("a", "c"), (0, 1), NAMES, ("b", "d"))
+    test = Split("test", ("a", "a", "A", "b"), (0, 1, 0, 1), NAMES, ("b", "d", "b", "a"))
+    assert seen_in_train(train, test) == [True, False, False, False]
+    found = audit(TextDataset("pairs", {"train": train, "test": test}))
+    assert (found.splits["test"].in_train_exact, found.splits["test"].in_train_normalised) == (1, 2)
+    assert "test: the text pair of 1 row repeats an earlier one" in found.warnings()
+
+
+def test_seen_in_train_compares_character_for_character():
+    assert seen_in_train(TRAIN, TEST) == [True, False, True, False, False]
+    assert seen_in_train(TRAIN, TRAIN) == [True] * 5

@@ -1,0 +1,117 @@
+"""Batches: padding and its inverse, order, independence of streams."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from auxlearn.data import batches
+from auxlearn.data.batches import BatchStream, collate, eval_batches, flatten_rows, pad_rows
+from tests.helpers import LINES, ragged, tokenized
+
+lengths_of_rows = st.lists(st.integers(2, 9), min_size=1, max_size=40)
+
+
+@settings(max_examples=80, deadline=None)
+@given(lengths_of_rows, st.data())
+def test_flatten_rows_undoes_pad_rows(lengths, data):
+    texts = ragged(lengths)
+    order = data.draw(st.permutations(range(len(lengths))))
+    rows = torch.tensor(order[: data.draw(st.integers(1, len(order)))])
+    flat = torch.rand(sum(lengths), generator=torch.Generator().manual_seed(0))
+    padded = pad_rows(texts, flat, rows, -5)
+    assert padded.shape == (len(rows), int(texts.lengths[rows].max()))
+    back = torch.full_like(flat, 9.0)
+    flatten_rows(texts, padded, rows, back)
+    for index, row in enumerate(rows.tolist()):
+        start, end = texts.offsets[row : row + 2].tolist()
+        assert torch.equal(padded[index, : end - start], flat[start:end])
+        assert (padded[index, end - start :] == -5).all()
+        assert torch.equal(back[start:end], flat[start:end])
+    untouched = torch.ones(len(lengths), dtype=torch.bool)
+    untouched[rows] = False
+    assert int((back == 9.0).sum()) == int(texts.lengths[untouched].sum())
+
+
+def test_collate(tiny_bert):
+    texts = tokenized(tiny_bert, LINES[:4], labels=[0, 1, 2, 1])
+    rows = torch.tensor([3, 0])
+    batch = collate(texts, rows)
+    expected = tiny_bert.tokenizer([LINES[3], LINES[0]], padding=True, return_tensors="pt")
+    assert torch.equal(batch.input_ids, expected["input_ids"])
+    assert torch.equal(batch.attention_mask, expected["attention_mask"])
+    assert torch.equal(batch.token_type_ids, expected["token_type_ids"])
+    assert batch.labels.tolist() == [1, 0]
+    assert batch.rows.tolist() == [3, 0]
+    assert len(batch) == 2
+    padding = batch.attention_mask == 0
+    assert padding.any()
+    assert not batch.maskable[padding].any()
+    assert (batch.words[padding] == -1).all()
+    words = [-1 if word is None else word for word in expected.word_ids(0)]
+    assert batch.words[0].tolist() == words
+    for name in ("input_ids", "attention_mask", "words", "rows", "labels", "token_type_ids"):
+        assert getattr(batch, name).dtype == torch.int64, name
+    moved = batch.to(torch.device("cpu"))
+    assert torch.equal(moved.input_ids, batch.input_ids)
+    assert moved.labels is not None
+
+
+@settings(max_examples=60, deadline=None)
+@given(lengths_of_rows, st.integers(1, 9), st.integers(0, 5))
+def test_every_row_comes_once_an_epoch(lengths, batch_size, seed):
+    stream = BatchStream(ragged(lengths), batch_size, seed, "primary")
+    steps = stream.steps_per_epoch
+    assert steps == -(-len(lengths) // batch_size)
+    for epoch in range(2):
+        rows = [stream.rows(epoch * steps + step) for step in range(steps)]
+        assert sorted(torch.cat(rows).tolist()) == list(range(len(lengths)))
+        assert sum(len(part) != batch_size for part in rows) <= 1
+
+
+def sequence(stream, steps):
+    return [stream.rows(step).tolist() for step in steps]
+
+
+def test_a_batch_follows_from_seed_name_and_step_alone():
+    texts = ragged([3, 5, 4, 6, 8, 2, 7, 9, 5, 4, 3] * 4)
+    steps = list(range(30))
+    whole = sequence(BatchStream(texts, 4, 0, "primary"), steps)
+    assert sequence(BatchStream(texts, 4, 0, "primary"), steps) == whole
+    # Random access, as after a kill, gives what reading in order gives.
+    order = torch.randperm(30, generator=torch.Generator().manual_seed(3)).tolist()
+    jumping = dict(zip(order, sequence(BatchStream(texts, 4, 0, "primary"), order), strict=True))
+    assert [jumping[step] for step in steps] == whole
+    # Another use of the global generators is no use of the stream's.
+    with torch.random.fork_rng():
+        torch.manual_seed(99)
+        assert sequence(BatchStream(texts, 4, 0, "primary"), steps) == whole
+    for seed, name in [(1, "primary"), (0, "l3mask")]:
+        assert sequence(BatchStream(texts, 4, seed, name), steps) != whole
+    epochs = [sum(whole[:11], []), sum(whole[11:22], [])]
+    assert epochs[0] != epochs[1]
+
+
+def test_texts_of_like_length_stand_together(monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    texts = ragged(torch.randint(2, 60, (400,), generator=generator).tolist())
+
+    def padding(stream):
+        spread = [texts.lengths[stream.rows(step)] for step in range(stream.steps_per_epoch)]
+        return sum(int((lengths.max() - lengths).sum()) for lengths in spread)
+
+    bucketed = padding(BatchStream(texts, 8, 0, "primary"))
+    monkeypatch.setattr(batches, "BUCKET_BATCHES", 1)
+    assert bucketed < padding(BatchStream(texts, 8, 0, "primary")) / 5
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 100])
+def test_eval_batches_cover_every_row_once(batch_size):
+    texts = ragged([3, 9, 4, 4, 6, 2, 8])
+    found = eval_batches(texts, batch_size)
+    assert sorted(torch.cat(found).tolist()) == list(range(7))
+    assert all(len(rows) <= batch_size for rows in found)
+    lengths = texts.lengths[torch.cat(found)]
+    assert (lengths.diff() <= 0).all()

@@ -1,0 +1,125 @@
+"""The cards that come with the package, and cards of a user's own."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from auxlearn.data.cards import CARD_FOLDER, card_names, find_card, read_card
+from auxlearn.errors import DataError
+
+OWN = {
+    "name": "own",
+    "title": "Own set",
+    "description": "Texts.",
+    "folder_recipe": "write the files",
+    "label_names": ["a", "b"],
+    "metric": "accuracy",
+    "licence": "MIT",
+    "paper": "none",
+}
+
+
+def write_card(folder: Path, **changes: object) -> Path:
+    path = folder / "own.yaml"
+    path.write_text(yaml.safe_dump({**OWN, **changes}))
+    return path
+
+
+def message(path: Path) -> str:
+    with pytest.raises(DataError) as caught:
+        read_card(path)
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+def test_the_sets_of_the_papers_have_cards():
+    assert {
+        *("acl_arc", "sciie", "chemprot", "hyperpartisan", "ohsumed", "imdb", "sst2"),
+        *("mnli", "qqp", "imdb_contrast", "imdb_cad", "hans", "anli", "paws"),
+    } == set(card_names())
+
+
+@pytest.mark.parametrize("name", card_names())
+def test_card_is_whole(name):
+    card = find_card(name)
+    assert card.name == name
+    assert "\n" not in card.title
+    assert len(card.title) <= 100
+    # Names that YAML would read as something else (true, no, 1) must have been quoted.
+    assert all(isinstance(label, str) for label in card.label_names)
+    if card.hub is not None:
+        assert re.fullmatch(r"[\w-]+/[\w-]+", card.hub.id)
+        assert {"train", "test"} <= set(card.hub.splits)
+        assert set(card.sizes) - {"dev"} <= set(card.hub.splits)
+
+
+@pytest.mark.parametrize("name", card_names())
+def test_every_label_has_a_counterpart_in_each_partner(name):
+    card = find_card(name)
+    for partner_name, label_map in card.ood.items():
+        partner = find_card(partner_name)
+        assert set(label_map) <= set(card.label_names)
+        mapped = {label_map.get(label, label) for label in card.label_names}
+        assert mapped == set(partner.label_names)
+
+
+def test_number_of_classes_is_the_published_one():
+    counts = {name: len(find_card(name).label_names) for name in card_names()}
+    assert counts["acl_arc"] == 6
+    assert counts["sciie"] == 7
+    assert counts["chemprot"] == 13
+    assert counts["ohsumed"] == 23
+    assert counts["mnli"] == counts["anli"] == 3
+    assert all(count == 2 for name, count in counts.items() if name.startswith(("imdb", "sst")))
+
+
+def test_own_card(tmp_path):
+    card = read_card(write_card(tmp_path, hub={"id": "me/own", "columns": {"text": "body"}}))
+    assert card.hub.columns.to_columns().text == "body"
+    assert card.hub.columns.to_columns().label == "label"
+    assert card.hub.splits["dev"] == "validation"
+
+
+def test_unknown_card():
+    with pytest.raises(DataError, match="no data-set card 'acl-arc': did you mean 'acl_arc'"):
+        find_card("acl-arc")
+
+
+def test_all_faults_of_a_card_come_together(tmp_path):
+    text = message(write_card(tmp_path, metrc="x", metric="f2", hub={"id": "a/b", "split": {}}))
+    assert "unknown key 'metrc', did you mean 'metric'?" in text
+    assert "unknown key 'hub.split', did you mean 'splits'?" in text
+    assert "metric: Input should be 'accuracy' or 'macro_f1'" in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"folder_recipe": None}, "a card needs 'hub' or 'folder_recipe'"),
+        ({"label_names": ["a", "a"]}, "names one label twice"),
+        ({"label_names": ["a"]}, "label_names: List should have at least 2 items"),
+        ({"label_names": [True, False]}, "label_names.0: Input should be a valid string"),
+    ],
+)
+def test_fault_in_a_card(tmp_path, changes, expected):
+    assert expected in message(write_card(tmp_path, **changes))
+
+
+def test_card_that_is_no_card(tmp_path):
+    path = tmp_path / "own.yaml"
+    assert "cannot be read" in message(path)
+    path.write_text("- a list")
+    assert "must be a mapping" in message(path)
+    path.write_text("a: [")
+    assert "cannot be read" in message(path)
+    path.write_text("a: !!python/object/apply:os.getcwd []")
+    assert "cannot be read" in message(path)
+
+
+def test_no_card_is_overlooked():
+    assert len(list(CARD_FOLDER.iterdir())) == len(card_names()) > 0

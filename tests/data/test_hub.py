@@ -1,0 +1,255 @@
+"""Data sets of the hub, with a stand-in for it; and the hub that does not answer."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+import datasets
+import huggingface_hub
+import pytest
+from datasets import ClassLabel, Dataset, DatasetDict, Features, Sequence, Value
+
+from auxlearn.data import hub
+from auxlearn.data.hub import load_hub
+from auxlearn.data.rows import Columns
+from auxlearn.errors import DataError
+
+PAIRS = Columns("premise", "hypothesis", "label")
+
+
+def nli(*rows: tuple[str, str, int]) -> Dataset:
+    features = Features(
+        {
+            "premise": Value("string"),
+            "hypothesis": Value("string"),
+            "label": ClassLabel(names=["entailment", "neutral", "contradiction"]),
+            "idx": Value("int32"),
+        }
+    )
+    premises, hypotheses, labels = zip(*rows, strict=True)
+    columns = {"premise": premises, "hypothesis": hypotheses, "label": labels}
+    return Dataset.from_dict({**columns, "idx": range(len(rows))}, features=features)
+
+
+@pytest.fixture(name="serve")
+def _serve(monkeypatch):
+    """Let the hub answer with given splits; return the calls that it got."""
+    calls: list[tuple] = []
+
+    def serve(answer):
+        def load_dataset(*args, **kwargs):
+            calls.append((args, kwargs))
+            if isinstance(answer, Exception):
+                raise answer
+            return DatasetDict(answer)
+
+        monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+        monkeypatch.setattr(hub, "_why_unreachable", lambda hub_id: None)
+        return calls
+
+    return serve
+
+
+def test_class_labels_split_map_and_columns(serve):
+    calls = serve(
+        {
+            "train": nli(("a", "b", 0), ("c", "d", 2), ("e", "f", 1)),
+            "validation_matched": nli(("g", "h", 2)),
+            "validation_mismatched": nli(("i", "j", 0)),
+            "test_matched": nli(("k", "l", -1)),
+        }
+    )
+    wanted = {
+        "train": "train",
+        "test": "validation_matched",
+        "test_mismatched": "validation_mismatched",
+    }
+    dataset = load_hub("nyu-mll/glue", "mnli", wanted, PAIRS)
+    assert calls == [(("nyu-mll/glue", "mnli"), {})]
+    assert dataset.name == "glue"
+    assert set(dataset.splits) == {"train", "test", "test_mismatched"}
+    train = dataset.splits["train"]
+    assert train.label_names == ("entailment", "neutral", "contradiction")
+    assert train.labels == (0, 2, 1)
+    assert (train.texts, train.text_pairs) == (("a", "c", "e"), ("b", "d", "f"))
+    assert train.meta == {"idx": ("0", "1", "2")}
+    assert dataset.splits["test"].labels == (2,)
+    assert dataset.notes == ()
+
+
+def test_without_a_split_map_every_split_with_labels_is_read(serve):
+    serve(
+        {
+            "train": nli(("a", "b", 0), ("c", "d", 2)),
+            "validation": nli(("g", "h", 2)),
+            "test": nli(("k", "l", -1)),
+        }
+    )
+    dataset = load_hub("some/set", columns=PAIRS)
+    assert set(dataset.splits) == {"train", "dev"}
+    assert dataset.notes == (
+        "hub data set 'some/set', split 'test': left out, as its labels are hidden",
+    )
+
+
+def test_joined_splits(serve):
+    serve({"r1": nli(("a", "b", 0), ("c", "d", 2)), "r2": nli(("e", "f", 1))})
+    train = load_hub("some/set", None, {"train": "r1+r2"}, PAIRS).splits["train"]
+    assert (train.texts, train.labels) == (("a", "c", "e"), (0, 2, 1))
+
+
+def test_given_label_names_replace_those_of_the_hub_and_name_numbers(serve):
+    named = nli(("a", "b", 0), ("c", "d", 2), ("e", "f", 1))
+    for train in (named, named.cast_column("label", Value("int64"))):
+        serve({"train": train})
+        dataset = load_hub("some/set", None, None, PAIRS, ["yes", "maybe", "no"])
+        assert dataset.label_names == ("yes", "maybe", "no")
+        assert dataset.splits["train"].labels == (0, 2, 1)
+
+
+def test_text_labels_keep_the_order_of_the_given_names(serve):
+    rows = Dataset.from_dict({"text": ["x", "y"], "label": ["b", "a"]})
+    serve({"train": rows, "further": rows})
+    for split in load_hub("some/set", label_names=["b", "a"]).splits.values():
+        assert (split.label_names, split.labels) == (("b", "a"), (0, 1))
+    assert load_hub("some/set").label_names == ("a", "b")
+    with pytest.raises(DataError, match="has the labels 'a', which are not among those expected"):
+        load_hub("some/set", label_names=["b", "c"])
+
+
+def test_numbers_without_names_and_booleans(serve):
+    serve({"train": Dataset.from_dict({"text": ["x", "y"], "label": [10, 9]})})
+    assert load_hub("some/set").label_names == ("9", "10")
+    serve({"train": Dataset.from_dict({"text": ["x", "y"], "label": [True, False]})})
+    assert load_hub("some/set").label_names == ("false", "true")
+
+
+def test_class_without_a_name(serve):
+    serve({"train": Dataset.from_dict({"text": ["x", "y"], "label": [0, 2]})})
+    with pytest.raises(DataError, match="class 2, but only 2 names are known"):
+        load_hub("some/set", label_names=["a", "b"])
+
+
+def test_rows_that_nobody_can_mend_are_left_out_and_counted(serve):
+    serve({"train": nli(("a", "b", 0), ("", "d", 2), ("e", "f", 1), ("g", "h", -1), ("i", " ", 1))})
+    dataset = load_hub("some/set", columns=PAIRS)
+    assert dataset.splits["train"].texts == ("a", "e")
+    assert dataset.splits["train"].meta == {"idx": ("0", "2")}
+    assert [note.split(": ")[1] for note in dataset.notes] == [
+        "2 rows with an empty text were left out",
+        "1 rows without a label were left out",
+    ]
+
+
+def test_columns_that_are_no_plain_values_stay_out_of_meta(serve):
+    features = Features(
+        {"text": Value("string"), "label": Value("string"), "spans": Sequence(Value("int32"))}
+    )
+    rows = {"text": ["x", "y"], "label": ["a", "b"], "spans": [[1], [2]]}
+    serve({"train": Dataset.from_dict(rows, features=features)})
+    assert load_hub("some/set").splits["train"].meta == {}
+
+
+@pytest.mark.parametrize(
+    ("split_map", "columns", "expected"),
+    [
+        (None, Columns(), "split 'train' has no text column 'text': its columns are premise, hypo"),
+        (None, Columns("premise", "hypotheses"), "has no text pair column 'hypotheses': its colum"),
+        (None, Columns("premise", "hypothesis", "gold"), "has no label column 'gold': its columns"),
+        ({"train": "trian"}, PAIRS, "there is no split 'trian', did you mean 'train'?"),
+        ({"test": "train"}, PAIRS, "has no usable train split: its splits are train"),
+    ],
+)
+def test_missing_parts(serve, split_map, columns, expected):
+    serve({"train": nli(("a", "b", 0), ("c", "d", 2))})
+    with pytest.raises(DataError) as caught:
+        load_hub("some/set", None, split_map, columns)
+    assert expected in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (
+            RuntimeError("Dataset scripts are no longer supported, but found x.py"),
+            "scripts are not",
+        ),
+        (ValueError("Config name is missing.\nPick one of ['a']"), "after a colon: some/set:NAME"),
+        (OSError("disk\nfull"), "cannot be read: disk full; or put train.jsonl"),
+    ],
+)
+def test_a_data_set_that_cannot_be_read(serve, answer, expected):
+    serve(answer)
+    with pytest.raises(DataError) as caught:
+        load_hub("some/set")
+    assert expected in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def unreachable(monkeypatch, tmp_path, endpoint: str) -> tuple[str, float]:
+    """Ask a hub at an address that gives no answer; return the message and the seconds."""
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", endpoint)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
+    start = time.monotonic()
+    with pytest.raises(DataError) as caught:
+        load_hub("some/set")
+    seconds = time.monotonic() - start
+    assert huggingface_hub.constants.HF_HUB_OFFLINE is False
+    text = str(caught.value)
+    assert "the hub cannot be reached" in text
+    assert "put train.jsonl, dev.jsonl and test.jsonl" in text
+    assert "\n" not in text
+    return text, seconds
+
+
+def test_a_hub_that_refuses_fails_in_seconds(monkeypatch, tmp_path):
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    _, seconds = unreachable(monkeypatch, tmp_path, address)
+    assert seconds < 5
+
+
+def test_a_hub_that_is_silent_fails_in_seconds(monkeypatch, tmp_path):
+    monkeypatch.setattr(hub, "ANSWER_SECONDS", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        text, seconds = unreachable(monkeypatch, tmp_path, address)
+    assert "Timeout" in text
+    assert seconds < 5
+
+
+def test_offline_mode_is_named(monkeypatch, tmp_path):
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
+    with pytest.raises(DataError, match=r"cannot be reached \(HF_HUB_OFFLINE is set\)"):
+        load_hub("some/set")
+
+
+def test_the_local_cache_is_used_when_the_hub_is_not_there(serve, monkeypatch):
+    seen = []
+    serve({"train": nli(("a", "b", 0), ("c", "d", 2))})
+    answer = datasets.load_dataset
+    monkeypatch.setattr(
+        datasets,
+        "load_dataset",
+        lambda *args: seen.append(huggingface_hub.constants.HF_HUB_OFFLINE) or answer(*args),
+    )
+    monkeypatch.setattr(hub, "_why_unreachable", lambda hub_id: "no cable")
+    dataset = load_hub("some/set", columns=PAIRS)
+    assert seen == [True]
+    assert dataset.notes == ("the hub cannot be reached (no cable): read from the local cache",)
+
+
+def test_a_data_set_that_the_hub_does_not_have(monkeypatch):
+    from huggingface_hub.errors import HFValidationError
+
+    def refuse(self, *args, **kwargs):
+        raise HFValidationError("no such id")
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", refuse)
+    with pytest.raises(DataError, match="the hub has no data set 'some/set' that may be read"):
+        load_hub("some/set")

@@ -1,0 +1,211 @@
+"""What a user may call a data set."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from auxlearn.data import hub
+from auxlearn.data.cards import card_names
+from auxlearn.data.dataset import Split, TextDataset
+from auxlearn.data.load import Columns, dataset_names, load_dataset, load_evaluation_split
+from auxlearn.errors import DataError
+
+
+def write(folder: Path, name: str, texts: list[str]) -> None:
+    folder.mkdir(exist_ok=True)
+    rows = [{"text": text, "label": i % 2} for i, text in enumerate(texts)]
+    (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def made(name: str, count: int, classes: tuple[str, ...] = ("no", "yes")) -> Split:
+    texts = tuple(f"{name} {i}" for i in range(count))
+    return Split(name, texts, tuple(i % len(classes) for i in range(count)), classes)
+
+
+@pytest.fixture(name="asked")
+def _asked(monkeypatch):
+    """Stand in for the hub; return what it is asked for."""
+    asked: list[tuple] = []
+
+    def load_hub(hub_id, config=None, split_map=None, columns=None, label_names=None):
+        asked.append((hub_id, config, split_map, columns, label_names))
+        splits = {name: made(name, 100) for name in ("train", "test")}
+        return TextDataset(hub_id.split("/")[-1], splits, notes=("from the hub",))
+
+    monkeypatch.setattr(hub, "load_hub", load_hub)
+    return asked
+
+
+def test_folder_with_every_split_is_taken_as_it_is(tmp_path):
+    for name in ("train", "dev", "test"):
+        write(tmp_path / "mine", name, [f"{name} {i}" for i in range(4)])
+    dataset = load_dataset(str(tmp_path / "mine"), seed=5)
+    assert dataset.name == "mine"
+    assert [len(split) for split in dataset.splits.values()] == [4, 4, 4]
+    assert dataset.notes == ()
+
+
+def test_missing_dev_is_cut_from_train_and_said(tmp_path):
+    write(tmp_path / "mine", "train", [f"text {i}" for i in range(40)])
+    dataset = load_dataset(str(tmp_path / "mine"), seed=5)
+    assert (len(dataset.splits["train"]), len(dataset.splits["dev"])) == (36, 4)
+    assert dataset.splits["dev"].labels.count(0) == 2
+    assert dataset.notes == (
+        "no dev split: 4 of the 40 rows of train were held out as dev (stratified, seed 5)",
+        "no test split: the only figures are on dev, which also selects the model",
+    )
+    assert load_dataset(str(tmp_path / "mine"), seed=5).fingerprint == dataset.fingerprint
+    assert load_dataset(str(tmp_path / "mine"), seed=6).fingerprint != dataset.fingerprint
+
+
+def test_folder_with_other_columns(tmp_path):
+    (tmp_path / "train.csv").write_text("body,kind\na,x\nb,y\nc,x\nd,y\n")
+    dataset = load_dataset(str(tmp_path), columns=Columns(text="body", label="kind"))
+    assert dataset.label_names == ("x", "y")
+
+
+def test_a_folder_wins_over_a_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(Path("imdb"), "train", [f"text {i}" for i in range(20)])
+    assert len(load_dataset("imdb").splits["train"]) == 18
+
+
+def test_built_in_set(monkeypatch, tmp_path):
+    built = TextDataset("pydocs", {name: made(name, 4) for name in ("train", "dev", "test")})
+    module = ModuleType("auxlearn.data.pydocs")
+    module.load_pydocs = lambda seed=0, cache_dir=None: (
+        built if (seed, cache_dir) == (0, tmp_path) else None
+    )
+    monkeypatch.setitem(sys.modules, "auxlearn.data.pydocs", module)
+    # The set is the same for every seed of a run.
+    assert load_dataset("pydocs", seed=3, cache_dir=tmp_path) is built
+
+
+def test_card_of_a_set_on_the_hub(asked):
+    dataset = load_dataset("mnli", seed=1)
+    ((hub_id, config, split_map, columns, label_names),) = asked
+    assert (hub_id, config) == ("nyu-mll/glue", "mnli")
+    assert split_map["test"] == "validation_matched"
+    assert (columns.text, columns.text_pair) == ("premise", "hypothesis")
+    assert label_names == ["entailment", "neutral", "contradiction"]
+    assert (dataset.name, dataset.metric) == ("mnli", "accuracy")
+    assert (len(dataset.splits["train"]), len(dataset.splits["dev"])) == (90, 10)
+    assert len(dataset.splits["test"]) == 100
+    assert dataset.notes[0] == "from the hub"
+    assert any("GLUE hides the test labels" in note for note in dataset.notes)
+    assert any("held out as dev" in note for note in dataset.notes)
+
+
+def test_columns_of_the_user_go_before_those_of_the_card(asked):
+    load_dataset("sst2", columns=Columns(text="phrase"))
+    assert asked[0][3] == Columns(text="phrase")
+
+
+def test_dev_cut_from_test_does_not_move_with_the_seed(asked):
+    first, second = (load_dataset("imdb", seed=seed) for seed in (0, 1))
+    assert {name: len(split) for name, split in first.splits.items()} == {
+        "train": 100,
+        "test": 90,
+        "dev": 10,
+    }
+    assert first.fingerprint == second.fingerprint
+
+
+def test_card_without_a_hub_id_says_how_to_make_the_folder(asked):
+    with pytest.raises(DataError, match=r"ohsumed.*text_gcn.*train\.jsonl"):
+        load_dataset("ohsumed")
+    assert asked == []
+
+
+def test_card_file(asked, tmp_path):
+    card = tmp_path / "own.yaml"
+    card.write_text(
+        "{name: own, title: t, description: d, hub: {id: me/own}, label_names: [a, b],"
+        " metric: macro_f1, licence: l, paper: p}"
+    )
+    dataset = load_dataset(str(card))
+    assert (dataset.name, dataset.metric, asked[0][0]) == ("own", "macro_f1", "me/own")
+    with pytest.raises(DataError, match="cannot be read"):
+        load_dataset(str(tmp_path / "missing.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("spec", "hub_id", "config", "name"),
+    [
+        ("me/own.set", "me/own.set", None, "own.set"),
+        ("nyu-mll/glue:sst2", "nyu-mll/glue", "sst2", "glue-sst2"),
+    ],
+)
+def test_hub_id(asked, spec, hub_id, config, name):
+    dataset = load_dataset(spec)
+    assert asked == [(hub_id, config, None, None, None)]
+    assert dataset.name == name
+    assert "dev" in dataset.splits
+
+
+def test_hub_error_also_speaks_of_the_folder(monkeypatch):
+    def load_hub(*args, **kwargs):
+        raise DataError("the hub has none")
+
+    monkeypatch.setattr(hub, "load_hub", load_hub)
+    with pytest.raises(DataError, match=r"the hub has none.*no folder 'data/mine' either"):
+        load_dataset("data/mine")
+
+
+@pytest.mark.parametrize("spec", ["./mine", "../mine", "/nowhere/mine", "a/b/c", "mine/", "~/x/y"])
+def test_a_path_is_never_looked_up_on_the_hub(asked, spec, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match="there is no folder"):
+        load_dataset(spec)
+    assert asked == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [("pydoc", "did you mean 'pydocs'"), ("ACL-ARC", "did you mean 'acl_arc'"), ("", "known: ")],
+)
+def test_unknown_name(spec, expected, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError) as caught:
+        load_dataset(spec)
+    assert expected in str(caught.value)
+    assert "a path of a folder" in str(caught.value)
+
+
+def test_evaluation_split_of_a_folder_and_of_a_name(asked, tmp_path):
+    write(tmp_path / "eval", "test", ["a", "b"])
+    assert load_evaluation_split(str(tmp_path / "eval")).label_names == ("0", "1")
+    split = load_evaluation_split("some/set", "validation", label_names=("yes", "maybe", "no"))
+    assert split.name == "dev"
+    assert split.label_names == ("yes", "maybe", "no")
+    assert set(split.labels) == {0, 2}
+    # The first class of the stand-in is "no".
+    assert load_evaluation_split("some/set", "test").labels[:2] == (0, 1)
+    assert load_evaluation_split("some/set", label_names=("no", "yes")).labels[:2] == (0, 1)
+    with pytest.raises(DataError, match="has no split 'tset': did you mean 'test'"):
+        load_evaluation_split("some/set", "tset")
+
+
+def test_names_and_titles():
+    names = dataset_names()
+    assert set(names) == {"pydocs", *card_names()}
+    assert all(title and "\n" not in title for title in names.values())
+
+
+def test_listing_imports_nothing_heavy():
+    code = (
+        "import sys; from auxlearn.data.load import dataset_names; dataset_names();"
+        "import auxlearn.data.readers, auxlearn.data.audit;"
+        "print([m for m in ('torch','transformers','datasets','pyarrow','sklearn','pandas','numpy')"
+        " if m in sys.modules])"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert result.stdout.strip() == "[]"

@@ -1,0 +1,344 @@
+"""The data set made of installed libraries' documentation: balanced, clean, repeatable."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from auxlearn.data import docstrings, pydocs
+from auxlearn.data.dataset import TextDataset
+from auxlearn.data.pydocs import LABELS, load_pydocs, neutral
+from auxlearn.errors import DataError
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def dataset(cache: Path) -> TextDataset:
+    return load_pydocs(0, cache)
+
+
+def everything(dataset: TextDataset) -> dict[str, tuple[str, ...]]:
+    return {name: split.texts for name, split in {**dataset.splits, **dataset.ood}.items()}
+
+
+def test_sizes_and_balance(dataset: TextDataset) -> None:
+    sizes = {"train": 200, "dev": 60, "test": 120, "pydocs_notes": 120}
+    assert dataset.label_names == LABELS
+    assert set(everything(dataset)) == set(sizes)
+    for name, size in sizes.items():
+        split = dataset.split(name)
+        assert split.labels is not None
+        assert Counter(split.labels) == dict.fromkeys(range(5), size)
+        assert len(set(split.labels[:50])) == 5, "rows are in the order of their labels"
+
+
+def test_length_of_texts(dataset: TextDataset) -> None:
+    lengths = [len(text.split()) for texts in everything(dataset).values() for text in texts]
+    assert len(lengths) == 2500
+    assert min(lengths) >= 8
+    assert max(lengths) <= 60
+
+
+def test_no_text_nor_near_copy_is_there_twice(dataset: TextDataset) -> None:
+    texts = [text for texts in everything(dataset).values() for text in texts]
+    plain = ["".join(re.findall("[a-z0-9]", text.lower())) for text in texts]
+    assert len(set(plain)) == len(texts)
+    words = [set(re.findall(r"\w+", text.lower())) for text in texts]
+    train = words[:1000]
+    checked = 0
+    for later in words[1000:]:
+        for row in train:
+            if abs(len(row) - len(later)) <= 20:
+                checked += 1
+                assert len(row & later) < 0.7 * len(row | later)
+    assert checked > 500_000
+
+
+def test_give_aways_are_gone(dataset: TextDataset) -> None:
+    names = re.compile(
+        r"numpy|scipy|sklearn|scikit|pandas|torch|\bnp\b|\bpd\b|\btensors?\b|\bndarrays?\b"
+        r"|\bdataframes?\b|\bestimators?\b|array_like|>>>|:\w+:`|``|user guide|read more in",
+        re.IGNORECASE,
+    )
+    proper = re.compile(r"\b(?:Series|Index|Timedelta)\b")  # a power series is no give-away
+    found = [
+        (match[0], text)
+        for texts in everything(dataset).values()
+        for text in texts
+        for pattern in (names, proper)
+        for match in pattern.finditer(text)
+    ]
+    assert found == []
+
+
+def test_no_single_word_gives_a_label_away(dataset: TextDataset) -> None:
+    train = dataset.split("train")
+    assert train.labels is not None
+    documents = Counter[str]()
+    by_label = {label: Counter[str]() for label in range(5)}
+    for text, label in zip(train.texts, train.labels, strict=True):
+        words = set(re.findall(r"\w+", text.lower()))
+        documents.update(words)
+        by_label[label].update(words)
+    telling = [
+        word
+        for word, count in documents.items()
+        for label in range(5)
+        if by_label[label][word] >= 0.9 * count and by_label[label][word] > 0.15 * 200
+    ]
+    assert telling == []
+
+
+def test_same_seed_same_data_and_another_seed_other_data(dataset: TextDataset, cache: Path) -> None:
+    assert load_pydocs(0, cache).fingerprint == dataset.fingerprint
+    other = load_pydocs(1, cache)
+    assert other.fingerprint != dataset.fingerprint
+    assert len(set(other.split("train").texts) & set(dataset.split("train").texts)) < 500
+
+
+SMALL_PARTS = {
+    "numpy": ("linalg", "polynomial"),
+    "pandas": ("core/arrays",),
+    "scipy": ("cluster", "fft"),
+    "sklearn": ("cluster",),
+    "torch": ("linalg", "optim"),
+}
+
+
+def test_reading_does_not_depend_on_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pydocs, "_PARTS", SMALL_PARTS)
+    here = pydocs._read()
+    program = (
+        "import json\nfrom auxlearn.data import pydocs\n"
+        f"pydocs._PARTS = {SMALL_PARTS!r}\nprint(json.dumps(pydocs._read()))"
+    )
+    there = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONHASHSEED": "7"},
+        capture_output=True,
+        check=True,
+    )
+    assert json.loads(there.stdout) == here
+    assert all(here["summary"][label] for label in LABELS)
+
+
+def test_reading_imports_none_of_the_libraries() -> None:
+    program = (
+        "import sys\nfrom auxlearn.data import pydocs\n"
+        f"pydocs._PARTS = {SMALL_PARTS!r}\npydocs._read()\n"
+        "print([name for name in pydocs.LABELS if name in sys.modules])"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert run.stdout.split() == [b"[]"]
+
+
+def test_damaged_cache_is_made_again(
+    dataset: TextDataset, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (kept,) = cache.iterdir()
+    pool = json.loads(kept.read_text(encoding="utf-8"))["texts"]
+    readings = []
+
+    def read() -> pydocs.Pool:
+        readings.append(1)
+        return pool
+
+    monkeypatch.setattr(pydocs, "_read", read)
+    damaged = tmp_path / kept.name
+    whole = kept.read_text(encoding="utf-8")
+    changed = whole.replace("array", "arrow", 1)
+    for content in ["", "[]", whole[: len(whole) // 2], changed]:
+        damaged.write_text(content, encoding="utf-8")
+        assert load_pydocs(0, tmp_path).fingerprint == dataset.fingerprint
+        assert damaged.read_text(encoding="utf-8") == whole
+    assert len(readings) == 4
+    load_pydocs(0, tmp_path)
+    assert len(readings) == 4
+    assert list(tmp_path.iterdir()) == [damaged]
+
+
+def test_cache_folder_that_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = {kind: {label: [] for label in LABELS} for kind in ("summary", "notes")}
+    monkeypatch.setattr(pydocs, "_read", lambda: pool)
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(DataError, match=r"cannot write the cache file .*pydocs-"):
+        load_pydocs(0, tmp_path / "file")
+
+
+def test_too_few_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = {kind: {label: ["one text"] for label in LABELS} for kind in ("summary", "notes")}
+    monkeypatch.setattr(pydocs, "_read", lambda: pool)
+    with pytest.raises(DataError, match=r"needs 380 summary texts of numpy, but version .* has 1"):
+        load_pydocs(0)
+
+
+def test_missing_library_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pydocs, "LABELS", (*LABELS, "no_such_library"))
+    with pytest.raises(DataError, match="pip install no_such_library") as caught:
+        load_pydocs(0)
+    assert "\n" not in str(caught.value)
+
+
+def test_notes_name_the_versions(dataset: TextDataset) -> None:
+    import scipy
+
+    assert f"scipy {scipy.__version__}" in dataset.notes[0]
+    assert "scikit-learn" in dataset.notes[0]
+
+
+def test_neutral_by_hand() -> None:
+    assert neutral("Convert a numpy.ndarray to a torch.Tensor with np.asarray.") == (
+        "Convert an object to an object with asarray."
+    )
+    assert neutral("Build a DataFrame from a list of Series; raises ValueError.") == (
+        "Build an object from a list of object; raises ValueError."
+    )
+    assert neutral(
+        "This PyTorch API mirrors NumPy, e.g. the axis. Read more in the User Guide."
+    ) == ("This library API mirrors library, e.g. the axis.")
+    assert neutral("A power series in x, and the index of an array_like.") == (
+        "A power series in x, and the index of an array."
+    )
+    assert neutral("Fit the model. See RandomForest for more details.") == "Fit the model."
+
+
+NUMPYDOC = '''
+class Thing:
+    def method(self):
+        """Return the :func:`~pkg.mod.cosine` of ``x``.
+
+        Second paragraph, see [1]_.
+
+        >>> Thing().method()
+        1
+
+        .. versionadded:: 1.2
+            Not prose at all.
+
+        Parameters
+        ----------
+        x : array_like
+            The input array, with `emphasis`_ in it.
+        *args
+            Passed along to something else.
+
+        Notes
+        -----
+        This holds for positive numbers only::
+
+            code = block
+
+        Afterwards:
+
+            >>> Thing()
+
+        The prose goes on.
+        """
+        def inner():
+            """Never seen by a reader."""
+
+if True:
+    def google(x):
+        """Add things up.
+
+        Args:
+            x (int): the first thing
+                over two lines
+            y (str, optional): the second of the things
+
+        Back to the body again.
+
+        .. note::
+            Mind the gap between them.
+        """
+
+add_newdoc("pkg", "attached", ("part", """Attached to something compiled."""))
+add_docstr(pkg.other, r"""
+other(input) -> Thing
+
+Also attached to {it}.
+""".format(it=1))
+raise RuntimeError("this file is read, not run")
+'''
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "a_package_to_read"
+    (folder / "tests").mkdir(parents=True)
+    (folder / "__init__.py").write_text("raise RuntimeError('imported')")
+    (folder / "code.py").write_text(NUMPYDOC)
+    (folder / "broken.py").write_text("def (")
+    (folder / "tests" / "test_it.py").write_text('"""Not documentation."""')
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return folder
+
+
+def test_docstrings_are_read_without_import(package: Path) -> None:
+    folder = docstrings.package_folder("a_package_to_read")
+    assert folder == package
+    files = docstrings.source_files(folder)
+    assert [path.name for path in files] == ["__init__.py", "broken.py", "code.py"]
+    found = list(docstrings.read_docstrings(folder, files))
+    assert [(d.module, d.name, d.public) for d in found] == [
+        ("code.py", "Thing.method", True),
+        ("code.py", "google", True),
+        ("code.py", "part", True),
+        ("code.py", "other", True),
+    ]
+    assert "a_package_to_read" not in sys.modules
+
+
+def test_prose_of_numpydoc_and_google_docstrings(package: Path) -> None:
+    method, google, attached, other = docstrings.read_docstrings(package, [package / "code.py"])
+    assert list(docstrings.readable(method.text)) == [
+        "Return the pkg.mod.cosine of x.",
+        "Second paragraph, see.",
+        "The input array, with emphasis in it.",
+        "Passed along to something else.",
+        "This holds for positive numbers only:",
+        "The prose goes on.",
+    ]
+    assert list(docstrings.readable(google.text)) == [
+        "Add things up.",
+        "the first thing over two lines",
+        "the second of the things",
+        "Back to the body again.",
+        "Mind the gap between them.",
+    ]
+    assert list(docstrings.readable(attached.text)) == ["Attached to something compiled."]
+    assert list(docstrings.readable(other.text)) == []  # a template that nobody filled in
+
+
+def test_unknown_package() -> None:
+    with pytest.raises(DataError, match="'no_such_package' is not installed"):
+        docstrings.package_folder("no_such_package")
+
+
+def test_near_copies_equal_those_of_all_pairs() -> None:
+    import random
+
+    draw = random.Random(5)
+    texts = [" ".join(draw.choices("abcdefghij", k=draw.randint(1, 9))) for _ in range(400)]
+    kept: list[int] = []
+    for row, text in enumerate(texts):
+        own = set(text.split())
+        if all(
+            len(own & set(texts[k].split())) < 0.7 * len(own | set(texts[k].split())) for k in kept
+        ):
+            kept.append(row)
+    assert docstrings.without_near_copies(texts, 0.7) == kept
+    assert 20 < len(kept) < 380

@@ -1,0 +1,131 @@
+"""Cutting a part off a split."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from auxlearn.data.dataset import Split
+from auxlearn.data.splits import choose_held_out, hold_out, normalise, text_keys
+from auxlearn.errors import DataError
+
+
+def make_split(rows: list[tuple[str, int]], classes: int = 3) -> Split:
+    texts, labels = zip(*rows, strict=True)
+    names = tuple(f"c{number}" for number in range(classes))
+    ids = tuple(str(number) for number in range(len(rows)))
+    return Split("train", texts, labels, names, meta={"id": ids})
+
+
+UNEVEN = make_split([(f"text {i}", 0 if i < 140 else 1 if i < 190 else 2) for i in range(200)])
+
+
+def test_every_class_gives_its_share():
+    rest, dev = hold_out(UNEVEN, 0.1, seed=0)
+    assert Counter(dev.labels) == {0: 14, 1: 5, 2: 1}
+    assert Counter(rest.labels) == {0: 126, 1: 45, 2: 9}
+    assert (rest.name, dev.name) == ("train", "dev")
+
+
+def test_no_row_is_lost_doubled_or_moved():
+    rest, dev = hold_out(UNEVEN, 0.3, seed=5, name="meta")
+    assert dev.name == "meta"
+    ids = [int(row) for row in (*rest.meta["id"], *dev.meta["id"])]
+    assert sorted(ids) == list(range(200))
+    for part in (rest, dev):
+        own = [int(row) for row in part.meta["id"]]
+        assert own == sorted(own)
+        assert [part.texts[i] == UNEVEN.texts[row] for i, row in enumerate(own)] == [True] * len(
+            own
+        )
+        assert part.labels == tuple(UNEVEN.labels[row] for row in own)
+
+
+def test_the_seed_decides_and_nothing_else():
+    first = hold_out(UNEVEN, 0.1, seed=3)
+    random.seed(99)
+    state = random.getstate()
+    assert hold_out(UNEVEN, 0.1, seed=3) == first
+    assert random.getstate() == state
+    assert hold_out(UNEVEN, 0.1, seed=4) != first
+
+
+def test_the_choice_does_not_depend_on_the_order_of_rows():
+    order = random.Random(1).sample(range(200), 200)
+    _, dev = hold_out(UNEVEN, 0.1, seed=3)
+    _, shuffled = hold_out(UNEVEN.select(order), 0.1, seed=3)
+    assert set(dev.texts) == set(shuffled.texts)
+
+
+def test_equal_texts_stay_together():
+    rows = [(f"{'A' if i % 2 else 'a'} text {i % 60}{'!' * (i % 3)}", i % 3) for i in range(240)]
+    for seed in range(20):
+        rest, dev = hold_out(make_split(rows), 0.25, seed)
+        assert set(text_keys(rest)).isdisjoint(text_keys(dev))
+        assert len(dev) == 60
+
+
+def test_pairs_are_equal_only_if_both_texts_are():
+    split = Split("train", ("a", "a", "A!"), (0, 1, 0), ("x", "y"), ("b", "c", "B."))
+    keys = text_keys(split)
+    assert keys[0] == keys[2] != keys[1]
+    assert len(set(text_keys(split, exact=True))) == 3
+
+
+@pytest.mark.parametrize("share", [0.01, 0.1, 0.5, 0.9, 0.99])
+def test_every_class_with_two_texts_is_on_both_sides(share):
+    for seed in range(50):
+        draw = random.Random(seed)
+        # Several rows a text, classes of one text and of few, and texts of one class only.
+        owner = {text: draw.choice([0, 0, 0, 0, 1, 2, 3]) for text in range(12)}
+        keys = [(str(draw.randrange(12)),) for _ in range(40)]
+        labels = [owner[int(key[0])] for key in keys]
+        held = set(choose_held_out(labels, keys, share, seed))
+        for label in set(labels):
+            rows = [row for row in range(40) if labels[row] == label]
+            sides = {row in held for row in rows}
+            distinct = {keys[row] for row in rows}
+            assert sides == ({True, False} if len(distinct) > 1 else {False})
+
+
+@pytest.mark.parametrize("share", [0.1, 0.9])
+def test_a_rare_class_whose_texts_also_carry_a_frequent_label(share):
+    keys = [("a",), ("b",), ("a",), ("b",), ("c",), ("d",)]
+    labels = [1, 1, 0, 0, 0, 0]
+    for seed in range(20):
+        held = set(choose_held_out(labels, keys, share, seed))
+        assert len(held & {0, 1}) == 1
+        assert (0 in held) == (2 in held)
+        assert (1 in held) == (3 in held)
+
+
+def test_rows_held_out_with_a_rare_class_count_for_the_frequent_one():
+    labels = [1, 1] + [0] * 20
+    keys = [(text,) for text in "ab" + "aaaaabbbbb" + "cdefghijkl"]
+    for seed in range(20):
+        held = choose_held_out(labels, keys, 0.25, seed)
+        assert Counter(labels[row] for row in held) == {0: 5, 1: 1}
+
+
+def test_normalised_text():
+    assert normalise("Straße, 1_2!") == normalise("STRASSE 12") == "strasse12"
+    assert normalise(" ?! ") == "?!"
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0, -0.1, float("nan")])
+def test_share_out_of_range(share):
+    with pytest.raises(DataError, match="must lie between 0 and 1"):
+        hold_out(UNEVEN, share, seed=0)
+
+
+def test_nothing_to_hold_out():
+    with pytest.raises(DataError, match="too small"):
+        hold_out(make_split([("a", 0), ("A", 0), ("b", 1)]), 0.5, seed=0)
+
+
+def test_unlabelled_text_can_be_divided():
+    split = Split("corpus", tuple(f"t{i}" for i in range(10)), None, ())
+    rest, dev = hold_out(split, 0.2, seed=0)
+    assert (len(rest), len(dev), dev.labels) == (8, 2, None)

@@ -1,0 +1,189 @@
+"""Tokenised texts: words, special tokens written out, truncation, pairs, the cache."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import AutoTokenizer
+
+from auxlearn.cache import TensorCache
+from auxlearn.data.dataset import Split
+from auxlearn.data.tokens import TokenizedTexts, tokenize, tokenize_split
+from tests.helpers import FAMILIES, HARD_TEXTS, LINES, byte_level, wordpiece
+
+
+@pytest.fixture(scope="module")
+def load(encoder_folder):
+    """Load a family's tokenizer in the way of this package."""
+    return lambda family: AutoTokenizer.from_pretrained(
+        encoder_folder(family), split_special_tokens=True
+    )
+
+
+def pieces(tokenizer, arrays, text=0):
+    start, end = arrays["offsets"][text : text + 2].tolist()
+    return tokenizer.convert_ids_to_tokens(arrays["input_ids"][start:end].tolist())
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_arrays_agree_with_the_tokenizer(load, family):
+    tokenizer = load(family)
+    texts = [*HARD_TEXTS, "", *LINES[:5]]
+    arrays = tokenize(tokenizer, texts, None, 128)
+    assert arrays["input_ids"].dtype == arrays["words"].dtype == torch.int32
+    special = set(tokenizer.all_special_ids)
+    for row, text in enumerate(texts):
+        encoded = tokenizer(text)
+        start, end = arrays["offsets"][row : row + 2].tolist()
+        assert arrays["input_ids"][start:end].tolist() == encoded["input_ids"]
+        words = [-1 if word is None else word for word in encoded.word_ids()]
+        assert arrays["words"][start:end].tolist() == words
+        maskable = [
+            word >= 0 and token not in special
+            for word, token in zip(words, encoded["input_ids"], strict=True)
+        ]
+        assert arrays["maskable"][start:end].tolist() == maskable
+        if "token_type_ids" in encoded:
+            assert arrays["token_type_ids"][start:end].tolist() == encoded["token_type_ids"]
+    assert ("token_type_ids" in arrays) == ("token_type_ids" in tokenizer.model_input_names)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "electra", "modernbert", "bart"])
+def test_special_tokens_written_out_are_text(load, family):
+    tokenizer = load(family)
+    marks = (tokenizer.mask_token, tokenizer.sep_token, tokenizer.cls_token, tokenizer.pad_token)
+    arrays = tokenize(tokenizer, [f"the {mark} stays" for mark in marks], None, 128)
+    for row, mark in enumerate(marks):
+        start, end = arrays["offsets"][row : row + 2].tolist()
+        inside = arrays["input_ids"][start + 1 : end - 1].tolist()
+        beyond_unknown = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
+        assert not beyond_unknown & set(inside), (mark, pieces(tokenizer, arrays, row))
+        assert len(inside) > 3
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_special_token_is_never_maskable(load, family):
+    # A SentencePiece vocabulary holds the special tokens as ordinary pieces and may find them.
+    tokenizer = load(family)
+    text = f"the {tokenizer.mask_token} and {tokenizer.sep_token} of {tokenizer.unk_token} stay 日"
+    arrays = tokenize(tokenizer, [text], None, 128)
+    special = torch.isin(arrays["input_ids"], torch.tensor(tokenizer.all_special_ids))
+    assert special.sum() >= 2
+    assert not arrays["maskable"][special].any()
+    assert arrays["maskable"].sum() > 4
+
+
+def test_unknown_words_are_kept_and_not_maskable(load):
+    tokenizer = load("bert")
+    arrays = tokenize(tokenizer, ["the tagger 日 is used."], None, 128)
+    assert pieces(tokenizer, arrays) == (
+        ["[CLS]", "the", "tagger", "[UNK]", "is", "used", ".", "[SEP]"]
+    )
+    assert arrays["maskable"].int().tolist() == [0, 1, 1, 0, 1, 1, 1, 0]
+    assert arrays["words"].tolist() == [-1, 0, 1, 2, 3, 4, 5, -1]
+
+
+def test_subwords_share_their_words_number(load):
+    tokenizer = load("bert")
+    arrays = tokenize(tokenizer, ["top parsers"], None, 128)
+    words = arrays["words"].tolist()
+    found = pieces(tokenizer, arrays)
+    assert any(piece.startswith("##") for piece in found)
+    for piece, before, word in zip(found[1:], words, words[1:], strict=False):
+        assert (word == before) == piece.startswith("##")
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_words_of_a_pair_count_on(load, family):
+    tokenizer = load(family)
+    arrays = tokenize(tokenizer, ["the parser is", "the"], ["the tagger", "corpus"], 128)
+    for row, (left, right) in enumerate([("the parser is", "the tagger"), ("the", "corpus")]):
+        encoded = tokenizer(left, right)
+        start, end = arrays["offsets"][row : row + 2].tolist()
+        words = arrays["words"][start:end].tolist()
+        sides = encoded.sequence_ids()
+        first = [w for w, s in zip(words, sides, strict=True) if s == 0]
+        second = [w for w, s in zip(words, sides, strict=True) if s == 1]
+        assert [w for w, s in zip(words, sides, strict=True) if s is None] == [-1] * (
+            sides.count(None)
+        )
+        assert first[0] == 0
+        assert second[0] == first[-1] + 1
+        assert first + second == sorted(first + second)
+        assert set(first + second) == set(range(second[-1] + 1))
+
+
+def test_long_texts_are_cut(load):
+    tokenizer = load("bert")
+    arrays = tokenize(tokenizer, [" ".join(LINES[:4]), "the"], None, 12)
+    assert arrays["offsets"].tolist() == [0, 12, 15]
+    assert pieces(tokenizer, arrays)[-1] == "[SEP]"
+
+
+def test_of_a_pair_the_longer_text_is_cut(load):
+    tokenizer = load("bert")
+    arrays = tokenize(tokenizer, ["the the the the the the the"], ["parser tagger"], 9)
+    assert pieces(tokenizer, arrays) == (
+        ["[CLS]", "the", "the", "the", "the", "[SEP]", "parser", "tagger", "[SEP]"]
+    )
+    assert arrays["words"].tolist() == [-1, 0, 1, 2, 3, -1, 4, 5, -1]
+    assert arrays["token_type_ids"].tolist() == [0] * 6 + [1] * 3
+
+
+def test_select(load):
+    arrays = tokenize(load("bert"), LINES[:6], None, 128)
+    texts = TokenizedTexts(**arrays, pad_id=0, labels=torch.arange(6))
+    some = texts.select(torch.tensor([4, 1, 4]))
+    assert len(some) == 3
+    assert some.labels.tolist() == [4, 1, 4]
+    for index, row in enumerate([4, 1, 4]):
+        there, here = texts.offsets[row : row + 2], some.offsets[index : index + 2]
+        for name in ("input_ids", "words", "maskable", "token_type_ids"):
+            one, other = getattr(texts, name), getattr(some, name)
+            assert torch.equal(other[here[0] : here[1]], one[there[0] : there[1]])
+    assert len(texts.select(torch.tensor([], dtype=torch.int64))) == 0
+
+
+def split(texts, labels=None):
+    return Split("train", tuple(texts), labels, ("a", "b"))
+
+
+def fail(*_):
+    raise AssertionError("tokenised again")
+
+
+def test_a_split_is_tokenised_once(load, tmp_path, monkeypatch):
+    cache = TensorCache(tmp_path)
+    splits = [split(LINES[:4], (0, 1, 0, 1)), split(LINES[4:8])]
+    first = [tokenize_split(load("bert"), part, 32, cache) for part in splits]
+    assert first[0].labels.tolist() == [0, 1, 0, 1]
+    assert first[1].labels is None
+    monkeypatch.setattr("auxlearn.data.tokens.tokenize", fail)
+    # In any order, from a tokenizer that has been used for something else meanwhile.
+    tokenizer = load("bert")
+    tokenizer(["the"], truncation=True, max_length=7)
+    again = [tokenize_split(tokenizer, part, 32, cache) for part in reversed(splits)]
+    for one, other in zip(first, reversed(again), strict=True):
+        assert torch.equal(one.input_ids, other.input_ids)
+        assert torch.equal(one.words, other.words)
+        assert torch.equal(one.maskable, other.maskable)
+        assert torch.equal(one.offsets, other.offsets)
+
+
+def test_the_cache_tells_apart_what_differs(load, tmp_path):
+    cache = TensorCache(tmp_path)
+    bert, distilbert = load("bert"), load("distilbert")
+    # The same vocabulary and rules, but DistilBERT knows no segments.
+    assert bert.get_vocab() == distilbert.get_vocab()
+    part = split(LINES[:4])
+    assert tokenize_split(bert, part, 32, cache).token_type_ids is not None
+    assert tokenize_split(distilbert, part, 32, cache).token_type_ids is None
+    assert tokenize_split(bert, part, 8, cache).lengths.max() == 8
+    other = Split("train", part.texts, None, (), text_pairs=part.texts)
+    assert tokenize_split(bert, other, 32, cache).token_type_ids.max() == 1
+    assert len(list(tmp_path.glob("*.safetensors"))) == 4
+
+
+def test_tokenizers_in_use_are_fast():
+    assert wordpiece().is_fast
+    assert byte_level().is_fast

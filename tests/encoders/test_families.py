@@ -1,0 +1,277 @@
+"""Every family against the native models of transformers."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import pytest
+import torch
+import transformers
+from transformers import (
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+)
+
+from auxlearn.data.batches import Batch, collate
+from auxlearn.encoders.families import FAMILIES as SUPPORTED
+from auxlearn.encoders.families import family_of
+from auxlearn.encoders.load import load_encoder
+from auxlearn.errors import EncoderError
+from tests import helpers
+from tests.helpers import FAMILIES, HARD_TEXTS, LABELS, tokenized
+
+TOLERANCE = {"atol": 1e-5, "rtol": 1e-5}
+
+
+@pytest.fixture(params=FAMILIES)
+def family(request):
+    return request.param
+
+
+@pytest.fixture
+def encoder(family, encoder_folder):
+    return load_encoder(str(encoder_folder(family)), LABELS)
+
+
+def batch_of(encoder, texts=HARD_TEXTS):
+    return collate(tokenized(encoder, texts), torch.arange(len(texts)))
+
+
+def masked(encoder, batch):
+    """A batch with some tokens masked, and where."""
+    draws = torch.rand(batch.input_ids.shape, generator=torch.Generator().manual_seed(2))
+    positions = (draws < 0.3) & batch.maskable
+    ids = batch.input_ids.masked_fill(positions, encoder.tokenizer.mask_token_id)
+    return replace(batch, input_ids=ids), positions
+
+
+def native_inputs(encoder, batch):
+    inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
+    if batch.token_type_ids is not None:
+        inputs["token_type_ids"] = batch.token_type_ids
+    return inputs
+
+
+def test_both_models_hold_one_body(encoder):
+    prefix = encoder.classifier.base_model_prefix
+    assert getattr(encoder.language_model, prefix) is encoder.body is encoder.classifier.base_model
+    embedding = encoder.body.get_input_embeddings().weight
+    output = encoder.language_model.get_output_embeddings().weight
+    if encoder.config.tie_word_embeddings:
+        assert output is embedding
+    names = [name for name, parameter in encoder.named_parameters() if parameter is embedding]
+    assert len(names) == 1
+
+
+def test_shared_weights_are_counted_once(encoder, family, encoder_folder):
+    folder = encoder_folder(family)
+    language_model = AutoModelForMaskedLM.from_pretrained(folder)
+    classifier = AutoModelForSequenceClassification.from_pretrained(folder, num_labels=3)
+    body = set(dict(classifier.base_model.named_parameters(prefix=classifier.base_model_prefix)))
+    head = sum(p.numel() for n, p in classifier.named_parameters() if n not in body)
+    # The parameters of the language model (tied ones once), a pooler if the classifier has one
+    # more, and the classification head.
+    pooler = [n for n in body if n not in dict(language_model.named_parameters())]
+    assert all(".pooler." in name for name in pooler)
+    extra = sum(dict(classifier.named_parameters())[name].numel() for name in pooler)
+    expected = sum(p.numel() for p in language_model.parameters()) + extra + head
+    assert sum(p.numel() for p in encoder.parameters()) == expected
+    assert sum(t.numel() for t in encoder.tensors().values() if t.requires_grad) == expected
+    assert len({id(p) for p in encoder.body_parameters()}) == len(encoder.body_parameters())
+
+
+def test_classify_equals_the_native_classifier(encoder, family, tmp_path):
+    batch = batch_of(encoder)
+    with torch.no_grad():
+        ours = encoder.classify(batch)
+        native = encoder.classifier(**native_inputs(encoder, batch)).logits
+    torch.testing.assert_close(ours, native, **TOLERANCE)
+    assert ours.shape == (len(HARD_TEXTS), 3)
+    assert ours.std(0).min() > 1e-3  # equal rows would prove nothing
+
+
+def test_predict_tokens_equals_the_native_language_model(encoder, family, encoder_folder):
+    batch, positions = masked(encoder, batch_of(encoder))
+    cls = (
+        transformers.BartForConditionalGeneration if family == "bart" else AutoModelForMaskedLM
+    )
+    native = cls.from_pretrained(encoder_folder(family)).eval()
+    with torch.no_grad():
+        ours = encoder.predict_tokens(batch, positions)
+        inputs = native_inputs(encoder, batch)
+        if family == "bart":
+            inputs["use_cache"] = False
+        theirs = native(**inputs).logits[positions]
+    torch.testing.assert_close(ours, theirs, **TOLERANCE)
+    assert ours.shape == (int(positions.sum()), native.config.vocab_size)
+    assert ours.std() > 0.1
+
+
+def test_results_do_not_depend_on_padding(encoder):
+    batch, positions = masked(encoder, batch_of(encoder))
+    pad = torch.nn.functional.pad
+    wide = Batch(
+        input_ids=pad(batch.input_ids, (0, 7), value=encoder.tokenizer.pad_token_id),
+        attention_mask=pad(batch.attention_mask, (0, 7)),
+        maskable=pad(batch.maskable, (0, 7)),
+        words=pad(batch.words, (0, 7), value=-1),
+        rows=batch.rows,
+        token_type_ids=None if batch.token_type_ids is None else pad(batch.token_type_ids, (0, 7)),
+    )
+    with torch.no_grad():
+        narrow_classes, wide_classes = encoder.classify(batch), encoder.classify(wide)
+        narrow_tokens = encoder.predict_tokens(batch, positions)
+        wide_tokens = encoder.predict_tokens(wide, pad(positions, (0, 7)))
+    torch.testing.assert_close(wide_classes, narrow_classes, **TOLERANCE)
+    torch.testing.assert_close(wide_tokens, narrow_tokens, **TOLERANCE)
+    shortest = int(batch.attention_mask.sum(1).argmin())
+    alone = batch_of(encoder, [HARD_TEXTS[shortest]])
+    with torch.no_grad():
+        alone_classes = encoder.classify(alone)
+        together = encoder.classify(batch_of(encoder))[shortest]
+    torch.testing.assert_close(alone_classes[0], together, **TOLERANCE)
+
+
+def test_sentence_pairs(encoder):
+    texts = tokenized(encoder, HARD_TEXTS[:3], pairs=HARD_TEXTS[3:6])
+    batch = collate(texts, torch.arange(3))
+    with torch.no_grad():
+        ours = encoder.classify(batch)
+        native = encoder.classifier(**native_inputs(encoder, batch)).logits
+    torch.testing.assert_close(ours, native, **TOLERANCE)
+
+
+def test_the_export_is_a_plain_transformers_folder(encoder, tmp_path):
+    batch = batch_of(encoder)
+    with torch.no_grad():
+        for parameter in encoder.parameters():  # as if trained
+            parameter.add_(0.01)
+        logits = encoder.classify(batch)
+    length_before = encoder.tokenizer.model_max_length
+    encoder.save(tmp_path / "model", max_length=20)
+    assert encoder.tokenizer.model_max_length == length_before
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
+    with torch.no_grad():
+        reloaded = model(**native_inputs(encoder, batch)).logits
+    torch.testing.assert_close(reloaded, logits, atol=1e-6, rtol=1e-6)
+    assert model.config.id2label == dict(enumerate(LABELS))
+    assert model.config.label2id == {name: number for number, name in enumerate(LABELS)}
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
+    assert tokenizer.model_max_length == 20
+    text = f"The {tokenizer.mask_token} stays {tokenizer.sep_token} text."
+    assert tokenizer(text)["input_ids"] == encoder.tokenizer(text)["input_ids"]
+    for stored in (*HARD_TEXTS, "one " * 50):
+        short = tokenizer(stored, truncation=True)["input_ids"]
+        assert short == encoder.tokenizer(stored, truncation=True, max_length=20)["input_ids"]
+
+
+def test_the_language_model_is_exported_with_its_head(encoder, family, tmp_path):
+    batch, positions = masked(encoder, batch_of(encoder))
+    with torch.no_grad():
+        for parameter in encoder.parameters():
+            parameter.add_(0.01)
+        logits = encoder.predict_tokens(batch, positions)
+    encoder.save_language_model(tmp_path / "model")
+    again = load_encoder(str(tmp_path / "model"), LABELS)
+    with torch.no_grad():
+        reloaded = again.predict_tokens(batch, positions)
+    torch.testing.assert_close(reloaded, logits, atol=1e-6, rtol=1e-6)
+
+
+def headless(family, encoder_folder, folder):
+    """The same checkpoint without any head."""
+    body = AutoModel.from_pretrained(encoder_folder(family))
+    return helpers.write(folder, body, AutoTokenizer.from_pretrained(encoder_folder(family)))
+
+
+def head(encoder):
+    """Parameters of the language model that are not its body's."""
+    body = {id(parameter) for parameter in encoder.body.parameters()}
+    named = encoder.language_model.named_parameters()
+    return {name: p.detach().clone() for name, p in named if id(p) not in body}
+
+
+def test_a_missing_language_model_head_is_drawn_from_the_seed(
+    family, encoder_folder, tmp_path, caplog
+):
+    folder = headless(family, encoder_folder, tmp_path)
+    with caplog.at_level(logging.WARNING):
+        one = load_encoder(str(folder), LABELS, seed=1)
+    # BART's output layer is its embedding: there is no head to miss.
+    assert ("no trained masked-language-model head" in caplog.text) == (family != "bart")
+    same, other = (load_encoder(str(folder), LABELS, seed=seed) for seed in (1, 2))
+    for name, tensor in one.tensors().items():
+        assert torch.equal(tensor, same.tensors()[name]), name
+    first, second = head(one), head(other)
+    weights = [name for name, tensor in first.items() if tensor.ndim > 1]
+    assert all(not torch.equal(first[name], second[name]) for name in weights)
+    assert bool(weights) == (family != "bart")
+    assert not torch.equal(_classification_head(one), _classification_head(other))
+
+
+def _classification_head(encoder):
+    body = {id(parameter) for parameter in encoder.body.parameters()}
+    found = [p for p in encoder.classifier.parameters() if id(p) not in body and p.ndim > 1]
+    return found[-1].detach()
+
+
+def test_a_complete_checkpoint_gives_no_warning(family, encoder_folder, caplog):
+    with caplog.at_level(logging.WARNING):
+        load_encoder(str(encoder_folder(family)), LABELS)
+    assert caplog.records == []
+
+
+def test_loading_leaves_the_global_generators_alone(family, encoder_folder):
+    before = torch.random.get_rng_state()
+    load_encoder(str(encoder_folder(family)), LABELS, seed=3)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_the_body_learns_from_both_objectives(encoder):
+    batch = batch_of(encoder)
+    with_mask, positions = masked(encoder, batch)
+    losses = (
+        encoder.classify(batch).logsumexp(-1).sum(),
+        encoder.predict_tokens(with_mask, positions).logsumexp(-1).sum(),
+    )
+    embedding = encoder.body.get_input_embeddings().weight
+    for loss in losses:
+        (gradient,) = torch.autograd.grad(loss, embedding)
+        assert gradient.abs().sum() > 0
+
+
+def test_every_supported_family_is_tested():
+    # XLM-RoBERTa and CamemBERT are RoBERTa under another name.
+    assert set(SUPPORTED) == {*FAMILIES, "xlm-roberta", "camembert"}
+    with pytest.raises(EncoderError, match=r"architecture 'gpt2' is not supported: use one of ber"):
+        family_of("gpt2")
+
+
+@pytest.mark.parametrize("legacy", [True, False])
+def test_deberta_has_two_kinds_of_heads(legacy, encoder_folder, tmp_path):
+    tokenizer = AutoTokenizer.from_pretrained(encoder_folder("deberta-v2"))
+    config = transformers.AutoConfig.from_pretrained(encoder_folder("deberta-v2"))
+    config.legacy = legacy
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        native = transformers.DebertaV2ForMaskedLM(config).eval()
+    helpers.write(tmp_path, native, tokenizer)
+    encoder = load_encoder(str(tmp_path), LABELS)
+    batch, positions = masked(encoder, batch_of(encoder))
+    with torch.no_grad():
+        theirs = native(**native_inputs(encoder, batch)).logits[positions]
+        ours = encoder.predict_tokens(batch, positions)
+    torch.testing.assert_close(ours, theirs, **TOLERANCE)
+
+
+def test_modernbert_pools_by_mean_as_well(encoder_folder):
+    encoder = load_encoder(str(encoder_folder("modernbert")), LABELS)
+    encoder.config.classifier_pooling = "mean"
+    batch = batch_of(encoder)
+    with torch.no_grad():
+        native = encoder.classifier(**native_inputs(encoder, batch)).logits
+        ours = encoder.classify(batch)
+    torch.testing.assert_close(ours, native, **TOLERANCE)

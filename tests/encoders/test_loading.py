@@ -1,0 +1,160 @@
+"""What a user is told when an encoder cannot be had."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+import torch
+import transformers
+
+from auxlearn.encoders.load import check_length, load_classifier, load_encoder
+from auxlearn.encoders.names import ENCODERS, encoder_source, recommended_learning_rate
+from auxlearn.errors import EncoderError
+from tests import helpers
+from tests.helpers import LABELS
+
+
+@pytest.fixture
+def folder(encoder_folder, tmp_path):
+    """A copy of a good folder, to be spoiled."""
+    return shutil.copytree(encoder_folder("bert"), tmp_path / "bert")
+
+
+def refusal(name, load=load_encoder):
+    with pytest.raises(EncoderError) as caught:
+        load(str(name), LABELS) if load is load_encoder else load(name)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_a_folder_without_a_configuration(folder):
+    (folder / "config.json").unlink()
+    assert refusal(folder) == (
+        f"{folder} holds no config.json: name a folder written by save_pretrained"
+    )
+
+
+def test_a_folder_without_weights(folder):
+    (folder / "model.safetensors").unlink()
+    assert f"{folder} holds no model.safetensors" in refusal(folder)
+
+
+def test_pickled_weights_are_not_read(folder):
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(b"a pickle")
+    message = refusal(folder)
+    assert "weights in other formats are not read" in message
+    assert "save_pretrained" in message
+
+
+def test_a_folder_without_a_tokenizer(folder):
+    for path in folder.glob("tokenizer*"):
+        path.unlink()
+    assert refusal(folder) == (
+        f"{folder} holds no tokenizer: save it there with tokenizer.save_pretrained"
+    )
+
+
+@pytest.mark.parametrize("keep", [0, 100, 5000])
+def test_damaged_weights(folder, keep):
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:keep])
+    assert f"encoder folder {folder} cannot be loaded" in refusal(folder)
+
+
+def test_a_damaged_configuration(folder):
+    (folder / "config.json").write_text("{")
+    assert f"encoder folder {folder} cannot be loaded" in refusal(folder)
+
+
+def test_a_damaged_tokenizer(folder):
+    (folder / "tokenizer.json").write_text("{")
+    assert f"encoder folder {folder} cannot be loaded" in refusal(folder)
+
+
+def test_an_architecture_that_is_not_supported(folder):
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "model_type": "gpt2"}))
+    assert "architecture 'gpt2' is not supported" in refusal(folder)
+
+
+def test_a_tokenizer_without_a_mask_token(folder):
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer.backend_tokenizer, unk_token="[UNK]", pad_token="[PAD]"
+    ).save_pretrained(folder)
+    assert "has no mask token: masked language modelling needs one" in refusal(folder)
+
+
+def test_a_tokenizer_without_a_padding_token(folder):
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer.backend_tokenizer, unk_token="[UNK]", mask_token="[MASK]"
+    ).save_pretrained(folder)
+    assert "has no padding token" in refusal(folder)
+
+
+def test_an_unknown_short_name_gets_a_suggestion():
+    message = refusal("sciber")
+    assert message.startswith("unknown encoder 'sciber': did you mean 'scibert'?")
+    assert "FacebookAI/roberta-base" in message
+
+
+def test_a_folder_that_does_not_exist(tmp_path):
+    assert refusal(tmp_path / "nowhere") == f"encoder folder {tmp_path}/nowhere does not exist"
+    assert "does not exist" in refusal("./nowhere")
+    assert "does not exist" in refusal("models/of/mine")
+
+
+def test_a_file_in_place_of_a_folder(folder):
+    message = refusal(folder / "config.json")
+    assert message == f"{folder}/config.json is a file: name the folder that holds the encoder"
+
+
+@pytest.mark.parametrize("name", ["someone/something", "roberta"])
+def test_a_hub_that_cannot_be_reached(name, monkeypatch, tmp_path):
+    # The suite runs with HF_HUB_OFFLINE; nothing is in this cache.
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    message = refusal(name)
+    assert f"encoder '{name}' ({encoder_source(name)}) cannot be fetched from the hub" in message
+    assert "--encoder" in message
+
+
+def test_a_run_folder_without_a_model(tmp_path):
+    assert "does not exist" in refusal(tmp_path / "model", load_classifier)
+
+
+def test_load_classifier_gives_what_was_exported(tiny_bert, tmp_path):
+    tiny_bert.save(tmp_path / "model", max_length=32)
+    state = torch.random.get_rng_state()
+    model, tokenizer = load_classifier(tmp_path / "model")
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert not model.training
+    assert list(model.config.id2label.values()) == list(LABELS)
+    assert tokenizer("the [SEP]")["input_ids"] == tiny_bert.tokenizer("the [SEP]")["input_ids"]
+
+
+@pytest.mark.parametrize(("family", "limit"), [("bert", 128), ("roberta", 128), ("bart", 128)])
+def test_texts_longer_than_the_positions_are_refused(family, limit, encoder_folder):
+    encoder = load_encoder(str(encoder_folder(family)), LABELS)
+    check_length(encoder, limit)
+    with pytest.raises(EncoderError, match=f"use --max-length {limit} or less"):
+        check_length(encoder, limit + 1)
+    # The limit is the true one: it works, and one more does not.
+    texts = helpers.tokenized(encoder, ["the " * 200], max_length=limit)
+    batch = helpers.collated(texts)
+    with torch.no_grad():
+        assert encoder.classify(batch).isfinite().all()
+    longer = helpers.collated(helpers.tokenized(encoder, ["the " * 200], max_length=limit + 1))
+    with torch.no_grad(), pytest.raises((IndexError, RuntimeError)):
+        encoder.classify(longer)
+
+
+def test_short_names():
+    assert encoder_source("scibert") == "allenai/scibert_scivocab_uncased"
+    assert encoder_source("some/where") == "some/where"
+    assert recommended_learning_rate("tiny") == ENCODERS["tiny"].learning_rate
+    assert recommended_learning_rate("some/where") == recommended_learning_rate("bert")

@@ -1,0 +1,84 @@
+"""The shared encoder: tensors, fingerprint, modes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from auxlearn.data.batches import collate
+from auxlearn.encoders.load import load_encoder
+from tests.helpers import LABELS, LINES, snapshot, tokenized
+
+
+def batch_of(encoder):
+    return collate(tokenized(encoder, LINES[:3]), torch.arange(3))
+
+
+def test_tensors_come_back(tiny_bert):
+    before = snapshot(tiny_bert)
+    logits = tiny_bert.classify(batch_of(tiny_bert))
+    with torch.no_grad():
+        for parameter in tiny_bert.parameters():
+            parameter.add_(1.0)
+    assert not torch.equal(tiny_bert.classify(batch_of(tiny_bert)), logits)
+    tiny_bert.load_tensors(before)
+    assert torch.equal(tiny_bert.classify(batch_of(tiny_bert)), logits)
+    # Still one embedding: what is loaded into it reaches the output layer.
+    output = tiny_bert.language_model.get_output_embeddings().weight
+    assert output is tiny_bert.body.get_input_embeddings().weight
+
+
+def test_tensors_of_another_encoder_are_refused(tiny_bert, encoder_folder):
+    other = load_encoder(str(encoder_folder("roberta")), LABELS)
+    with pytest.raises(ValueError, match="other tensors"):
+        tiny_bert.load_tensors(snapshot(other))
+
+
+def test_the_fingerprint_is_of_what_predicts_tokens(tiny_bert, encoder_folder):
+    folder = str(encoder_folder("bert"))
+    fingerprint = tiny_bert.language_model_fingerprint()
+    # Another seed draws another classification head (and here a pooler), other data other labels.
+    other = load_encoder(folder, ("a", "b"), seed=5)
+    assert not torch.equal(other.body.pooler.dense.weight, tiny_bert.body.pooler.dense.weight)
+    assert other.language_model_fingerprint() == fingerprint
+    roberta = load_encoder(str(encoder_folder("roberta")), LABELS)
+    assert roberta.language_model_fingerprint() != fingerprint
+    for part in (
+        tiny_bert.body.embeddings.word_embeddings.weight,
+        tiny_bert.body.encoder.layer[1].output.dense.bias,
+        tiny_bert.language_model.cls.predictions.bias,
+    ):
+        with torch.no_grad():
+            kept = part.detach().clone()
+            part[0] += 1e-6
+            assert tiny_bert.language_model_fingerprint() != fingerprint
+            part.copy_(kept)
+    assert tiny_bert.language_model_fingerprint() == fingerprint
+
+
+def test_evaluating_switches_dropout_off_and_back_on(tiny_bert):
+    tiny_bert.train()
+    tiny_bert.classifier.dropout.eval()
+    modes = [module.training for module in tiny_bert.modules()]
+    with tiny_bert.evaluating():
+        assert not any(module.training for module in tiny_bert.modules())
+    assert [module.training for module in tiny_bert.modules()] == modes
+    with pytest.raises(KeyError), tiny_bert.evaluating():
+        raise KeyError
+    assert [module.training for module in tiny_bert.modules()] == modes
+
+
+def test_methods_by_name(tiny_bert):
+    batch = batch_of(tiny_bert)
+    assert torch.equal(tiny_bert("classify", batch), tiny_bert.classify(batch))
+    positions = batch.maskable
+    assert torch.equal(
+        tiny_bert("predict_tokens", batch, positions), tiny_bert.predict_tokens(batch, positions)
+    )
+
+
+def test_no_positions_give_no_logits(tiny_bert):
+    batch = batch_of(tiny_bert)
+    nowhere = torch.zeros_like(batch.maskable)
+    logits = tiny_bert.predict_tokens(batch, nowhere)
+    assert logits.shape == (0, tiny_bert.config.vocab_size)

@@ -1,0 +1,342 @@
+"""Tiny encoders of every family, made from configurations and from the lines below."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from tokenizers import (
+    Tokenizer,
+    decoders,
+    models,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
+from torch import Tensor
+
+from auxlearn.cache import TensorCache
+from auxlearn.data.batches import Batch, collate
+from auxlearn.data.tokens import TokenizedTexts, tokenize
+from auxlearn.encoders.shared import SharedEncoder
+from auxlearn.training.reporting import Reporter
+
+LINES = (
+    "The parser of Smith et al. is faster than the parser of Jones et al. on long sentences.",
+    "We use the corpus of Marcus et al. to train a part-of-speech tagger.",
+    "The tagger is trained on the corpus, e.g. on the first ten sections of the corpus.",
+    "A word-based model is smaller than a character-based model of the same depth.",
+    "The code is at https://example.org/parser and the data is at https://example.org/corpus.",
+    "Previous work, e.g. the work of Smith et al., does not use the state-of-the-art tagger.",
+    "The results of the word-based model are better than the results of the parser.",
+    "We train the parser on long sentences and we test the parser on short sentences.",
+    "The state-of-the-art parser is trained on ten sections of the corpus.",
+    "Don't train the tagger on the test data: the results aren't comparable.",
+    "The model of Jones et al. is a character-based model with ten layers.",
+    "In contrast, the model of Smith et al. is a word-based model with two layers.",
+    "The download is at https://example.org/tagger (see the first section).",
+    "We compare the results with the results of previous work in the second section.",
+    "The second section of the corpus is used as test data, i.e. not for training.",
+    "The first section describes the data; the second section describes the model.",
+    "A faster parser isn't a better parser: the results on long sentences are worse.",
+    "The tagger of Marcus et al. is used in previous work to train the parser.",
+    "The part-of-speech tagger is faster than the state-of-the-art parser.",
+    "The results on short sentences are comparable with the results on long sentences.",
+    "We use the test data of previous work, e.g. the second section of the corpus.",
+    "The corpus has ten sections; the test data is the first section.",
+    "The character-based model is better on long words, i.e. words with ten letters.",
+    "The word-based model is better on short words, e.g. words with two letters.",
+)
+
+#: Texts like the lines, with what makes word boundaries hard, and with words no vocabulary has.
+HARD_TEXTS = (
+    "The parser of Smith et al. is faster than the tagger, e.g. on short sentences.",
+    "The state-of-the-art part-of-speech tagger isn't at https://example.org/tagger?x=1#top.",
+    "Don't use the corpus (see Marcus et al., 1993): it's word-based; i.e. not comparable!",
+    "The tagger 日本 is used in the 語 section of the corpus.",
+    "well-known",
+    "We train a non-autoregressive re-ranker, cf. http://jones.org/a_b-c.html, on ten sections...",
+    "The results of the word-based model are better than the results of the parser.",
+)
+
+LABELS = ("background", "method", "result")
+
+SIZE: dict[str, Any] = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "max_position_embeddings": 128,
+}
+
+FAMILIES = ("bert", "roberta", "distilbert", "electra", "deberta-v2", "modernbert", "bart")
+
+
+def wordpiece(cls: Any = transformers.BertTokenizer) -> Any:
+    """A tokenizer of the BERT kind: frequent words of the lines, their letters, some endings.
+
+    Its vocabulary is put together by hand, because the trainer numbers it anew in every process.
+    """
+    words = Counter(re.findall(r"[a-z]+|[^a-z\s]", " ".join(LINES).lower()))
+    letters = sorted({letter for word in words for letter in word})
+    vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    vocab += letters + [f"##{letter}" for letter in letters if letter.isalpha()]
+    vocab += sorted(word for word, count in words.items() if count > 1 and len(word) > 1)
+    vocab += ["##s", "##er", "##ed", "##ing", "##est", "##able", "train", "pars", "tagg", "compar"]
+    return cls(vocab={piece: number for number, piece in enumerate(dict.fromkeys(vocab))})
+
+
+def _trained_bpe(special: list[str], size: int) -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=size,
+        special_tokens=special,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(LINES, trainer)
+    return tokenizer
+
+
+def byte_level(cls: Any = transformers.RobertaTokenizer) -> Any:
+    """A tokenizer of the RoBERTa kind, trained on the lines."""
+    trained = _trained_bpe(["<s>", "<pad>", "</s>", "<unk>", "<mask>"], 420)
+    model = json.loads(trained.to_str())["model"]
+    return cls(vocab=model["vocab"], merges=[tuple(merge) for merge in model["merges"]])
+
+
+def byte_level_with_bert_tokens() -> Any:
+    """A tokenizer of the ModernBERT kind, trained on the lines."""
+    trained = _trained_bpe(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"], 420)
+    trained.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B [SEP]",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+    )
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=trained,
+        unk_token="[UNK]",
+        sep_token="[SEP]",
+        pad_token="[PAD]",
+        cls_token="[CLS]",
+        mask_token="[MASK]",
+        model_input_names=["input_ids", "attention_mask"],
+    )
+
+
+def unigram() -> Any:
+    """A tokenizer of the DeBERTa kind (SentencePiece): frequent words of the lines, and letters."""
+    text = " ".join(LINES)
+    words = Counter(re.findall(r"[A-Za-z]+", text))
+    pieces = [(f"▁{word}", -5.0) for word in sorted(words) if words[word] > 1 and len(word) > 1]
+    pieces += [(letter, -10.0) for letter in sorted({*text, "▁"} - {" "})]
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    return transformers.DebertaV2Tokenizer(vocab=[(token, 0.0) for token in special] + pieces)
+
+
+def build(family: str, spread: float = 0.3) -> tuple[Any, Any]:
+    """A masked language model with random weights, and its tokenizer.
+
+    Weights of this spread make logits differ by so much that a wrong head, a wrong position or a
+    forgotten bias shows; the usual 0.02 would hide them.
+    """
+    with torch.random.fork_rng():
+        torch.manual_seed(5)
+        model, tokenizer = _build(family, spread)
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if name.endswith("bias"):
+                    parameter.normal_(0.0, 0.1)
+    return model, tokenizer
+
+
+def _build(family: str, spread: float) -> tuple[Any, Any]:
+    wide = {"initializer_range": spread}
+    if family == "bert":
+        tokenizer = wordpiece()
+        config = transformers.BertConfig(vocab_size=len(tokenizer), **SIZE, **wide)
+        return transformers.BertForMaskedLM(config), tokenizer
+    if family == "roberta":
+        tokenizer = byte_level()
+        config = transformers.RobertaConfig(
+            **{**SIZE, "max_position_embeddings": 130},
+            vocab_size=len(tokenizer),
+            type_vocab_size=1,
+            pad_token_id=1,
+            bos_token_id=0,
+            eos_token_id=2,
+            **wide,
+        )
+        return transformers.RobertaForMaskedLM(config), tokenizer
+    if family == "distilbert":
+        tokenizer = wordpiece(transformers.DistilBertTokenizer)
+        config = transformers.DistilBertConfig(
+            vocab_size=len(tokenizer),
+            dim=32,
+            n_layers=2,
+            n_heads=2,
+            hidden_dim=64,
+            max_position_embeddings=128,
+            **wide,
+        )
+        return transformers.DistilBertForMaskedLM(config), tokenizer
+    if family == "electra":
+        tokenizer = wordpiece(transformers.ElectraTokenizer)
+        config = transformers.ElectraConfig(
+            vocab_size=len(tokenizer), embedding_size=16, **SIZE, **wide
+        )
+        return transformers.ElectraForMaskedLM(config), tokenizer
+    if family == "deberta-v2":
+        tokenizer = unigram()
+        config = transformers.DebertaV2Config(
+            vocab_size=len(tokenizer),
+            relative_attention=True,
+            pos_att_type=["p2c", "c2p"],
+            position_biased_input=False,
+            type_vocab_size=0,
+            pooler_hidden_size=32,
+            **SIZE,
+            **wide,
+        )
+        return transformers.DebertaV2ForMaskedLM(config), tokenizer
+    if family == "modernbert":
+        tokenizer = byte_level_with_bert_tokens()
+        config = transformers.ModernBertConfig(
+            vocab_size=len(tokenizer),
+            pad_token_id=0,
+            cls_token_id=2,
+            sep_token_id=3,
+            bos_token_id=2,
+            eos_token_id=3,
+            local_attention=8,
+            **SIZE,
+            **wide,
+            initializer_cutoff_factor=3.0,
+        )
+        return transformers.ModernBertForMaskedLM(config), tokenizer
+    if family == "bart":
+        tokenizer = byte_level(transformers.BartTokenizer)
+        config = transformers.BartConfig(
+            vocab_size=len(tokenizer),
+            d_model=32,
+            encoder_layers=2,
+            decoder_layers=2,
+            encoder_attention_heads=2,
+            decoder_attention_heads=2,
+            encoder_ffn_dim=64,
+            decoder_ffn_dim=64,
+            max_position_embeddings=128,
+            init_std=spread,
+            pad_token_id=1,
+            bos_token_id=0,
+            eos_token_id=2,
+            decoder_start_token_id=2,
+            forced_eos_token_id=2,
+        )
+        return transformers.BartForConditionalGeneration(config), tokenizer
+    raise AssertionError(family)
+
+
+def write(folder: Path, model: Any, tokenizer: Any) -> Path:
+    """Save a model and its tokenizer as transformers does."""
+    transformers.utils.logging.disable_progress_bar()
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def train_for_a_moment(model: Any, tokenizer: Any) -> None:
+    """Fit a masked language model to some lines until it is sure of some of its predictions.
+
+    Written with transformers and torch alone: what is compared with this package's scores must not
+    come out of this package.
+    """
+    encoded = tokenizer(list(LINES[:12]), padding=True, return_tensors="pt")
+    ids, attention = encoded["input_ids"], encoded["attention_mask"]
+    special = torch.isin(ids, torch.tensor(tokenizer.all_special_ids))
+    draws = torch.Generator().manual_seed(1)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    model.eval()
+    for _ in range(150):
+        chosen = (torch.rand(ids.shape, generator=draws) < 0.25) & ~special
+        corrupted = ids.masked_fill(chosen, tokenizer.mask_token_id)
+        labels = ids.masked_fill(~chosen, -100)
+        model(input_ids=corrupted, attention_mask=attention, labels=labels).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def tokenized(
+    encoder: SharedEncoder,
+    texts: Sequence[str],
+    labels: Sequence[int] | None = None,
+    pairs: Sequence[str] | None = None,
+    max_length: int = 128,
+) -> TokenizedTexts:
+    """Tokenise texts for an encoder."""
+    return TokenizedTexts(
+        **tokenize(encoder.tokenizer, texts, pairs, max_length),
+        pad_id=encoder.tokenizer.pad_token_id,
+        labels=None if labels is None else torch.tensor(labels),
+    )
+
+
+def ragged(lengths: Sequence[int], labels: Sequence[int] | None = None) -> TokenizedTexts:
+    """Texts of given lengths whose tokens number on from 10; first and last are special."""
+    total = sum(lengths)
+    offsets = torch.tensor([0, *lengths]).cumsum(0)
+    maskable = torch.ones(total, dtype=torch.bool)
+    maskable[offsets[:-1]] = False
+    maskable[offsets[1:] - 1] = False
+    words = torch.arange(total, dtype=torch.int32).masked_fill(~maskable, -1)
+    return TokenizedTexts(
+        input_ids=torch.arange(10, 10 + total, dtype=torch.int32),
+        words=words,
+        maskable=maskable,
+        offsets=offsets,
+        pad_id=0,
+        labels=None if labels is None else torch.tensor(labels),
+    )
+
+
+def without_dropout(encoder: SharedEncoder) -> SharedEncoder:
+    """Set every dropout probability to zero, so that training mode computes what eval does."""
+    for module in encoder.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+        for name in ("dropout", "attention_dropout", "activation_dropout", "dropout_prob"):
+            if isinstance(getattr(module, name, None), float):
+                setattr(module, name, 0.0)
+    return encoder
+
+
+def context(encoder: SharedEncoder, texts: TokenizedTexts, folder: Path, seed: int = 0) -> Any:
+    """What a task is prepared with."""
+    from auxlearn.tasks.base import TaskContext
+
+    return TaskContext(
+        encoder=encoder,
+        texts=texts,
+        tokenize=lambda path: tokenized(encoder, path.read_text().splitlines()),
+        cache=TensorCache(folder),
+        progress=Reporter().progress,
+        seed=seed,
+    )
+
+
+def snapshot(encoder: SharedEncoder) -> dict[str, Tensor]:
+    """A copy of every weight."""
+    return {name: tensor.detach().clone() for name, tensor in encoder.tensors().items()}
+
+
+def collated(texts: TokenizedTexts) -> Batch:
+    """All texts as one batch."""
+    return collate(texts, torch.arange(len(texts)))

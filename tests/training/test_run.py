@@ -1,0 +1,288 @@
+"""Whole runs on a small data set: what they leave behind, and what a kill costs."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from auxlearn import RunConfig, train
+from auxlearn.errors import (
+    ConfigError,
+    DataError,
+    Interrupted,
+    RunError,
+    TrainingDiverged,
+    UserError,
+)
+from auxlearn.training.loop import TrainingLoop
+from auxlearn.training.objectives import Objectives
+from tests import helpers
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory) -> Path:
+    """Lines of the tests' own text in three classes; one test text is also in train."""
+    folder = tmp_path_factory.mktemp("data")
+    rows = [
+        {"text": f"{line} {extra}", "label": helpers.LABELS[number % 3]}
+        for extra in ("", "again", "indeed")
+        for number, line in enumerate(helpers.LINES)
+    ]
+    for row in rows:
+        row["text"] = row["text"].strip()
+    splits = {"train": rows[:48], "dev": rows[48:60], "test": [rows[0], *rows[60:72]]}
+    for name, members in splits.items():
+        lines = [json.dumps(row) for row in members]
+        (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+@pytest.fixture
+def config(dataset, encoder_folder, tmp_path):
+    """Give a configuration of a run that takes a second or two."""
+
+    def make(**settings) -> RunConfig:
+        defaults = {
+            "dataset": str(dataset),
+            "encoder": str(encoder_folder("bert")),
+            "aux": ["l3mask"],
+            "weights": {"meta": {"warmup": 2}},
+            "epochs": 2,
+            "batch_size": 8,
+            "eval_every": 4,
+            "patience": 0,
+            "learning_rate": 1e-3,
+            "device": "cpu",
+            "output": str(tmp_path / "run"),
+        }
+        return RunConfig.model_validate(defaults | settings)
+
+    return make
+
+
+def stop_after(monkeypatch, steps: int, error: BaseException) -> None:
+    """Make a run break off in the middle of a step, as a kill would."""
+    real, made = TrainingLoop._step, []
+
+    def step(self):
+        if len(made) == steps:
+            raise error
+        made.append(None)
+        real(self)
+
+    monkeypatch.setattr(TrainingLoop, "_step", step)
+
+
+def test_a_run_leaves_a_whole_folder(config, tmp_path):
+    results = train(config())
+    folder = tmp_path / "run"
+    assert {path.name for path in folder.iterdir() if not path.name.startswith(".")} == {
+        "config.yaml",
+        "environment.json",
+        "metrics.jsonl",
+        "results.json",
+        "model",
+        "plots",
+        "predictions",
+    }
+    assert results.steps == 12
+    assert results.evaluations["test"].seen_rows == 1
+    assert results.evaluations["test"].unseen.rows == 12
+    assert sum(results.weights.values()) == pytest.approx(1)
+    assert results.weights["l3mask"] != 0.5, "the weights never moved"
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows if row["kind"] == "eval"] == [4, 8, 12]
+
+
+def test_the_same_command_twice_gives_the_results_without_training(config, monkeypatch):
+    first = train(config())
+    stop_after(monkeypatch, 0, AssertionError("it trained again"))
+    assert train(config()) == first
+
+
+def test_two_runs_agree_to_the_last_digit(config, tmp_path):
+    first = train(config(output=str(tmp_path / "a")))
+    second = train(config(output=str(tmp_path / "b")))
+    assert first.evaluations == second.evaluations
+    assert first.weights == second.weights
+    metrics = [(tmp_path / name / "metrics.jsonl").read_bytes() for name in "ab"]
+    assert metrics[0] == metrics[1]
+
+
+@pytest.mark.parametrize("steps", [1, 4, 7, 11])
+def test_a_killed_run_ends_as_an_undisturbed_one(config, monkeypatch, tmp_path, steps):
+    undisturbed = train(config(output=str(tmp_path / "undisturbed")))
+    with monkeypatch.context() as patch:
+        stop_after(patch, steps, SystemExit())
+        with pytest.raises(SystemExit):
+            train(config())
+    resumed = train(config())
+    expected, found = undisturbed.figures(), resumed.figures()
+    expected["config"].pop("output"), found["config"].pop("output")
+    assert found == expected
+    metrics = [(tmp_path / name / "metrics.jsonl").read_bytes() for name in ("run", "undisturbed")]
+    assert metrics[0] == metrics[1]
+
+
+def test_a_run_killed_by_the_system_resumes(config, tmp_path):
+    settings = config(eval_every=2, epochs=4)
+    undisturbed = train(settings.model_copy(update={"output": str(tmp_path / "undisturbed")}))
+    file = tmp_path / "config.yaml"
+    file.write_text(settings.to_yaml())
+    command = [sys.executable, "-m", "auxlearn", "train", "--config", str(file)]
+    killed = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    checkpoint = tmp_path / "run" / "checkpoint" / "latest.json"
+    deadline = time.monotonic() + 60
+    while not checkpoint.exists() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    killed.send_signal(signal.SIGKILL)
+    assert killed.wait() == -signal.SIGKILL
+    assert checkpoint.exists()
+    assert not (tmp_path / "run" / "results.json").exists()
+    resumed = train(settings)
+    assert resumed.evaluations == undisturbed.evaluations
+    assert resumed.weights == undisturbed.weights
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(config, monkeypatch, tmp_path):
+    undisturbed = train(config(output=str(tmp_path / "undisturbed")))
+    real = TrainingLoop._step
+
+    def step(self):
+        real(self)
+        if self.progress.step == 6:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainingLoop, "_step", step)
+        with pytest.raises(Interrupted, match="step 6 of 12: the same command goes on"):
+            train(config())
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert train(config()).evaluations == undisturbed.evaluations
+
+
+def test_a_loss_that_is_no_number_names_step_objective_and_rate(config, monkeypatch):
+    real = Objectives._count
+
+    def count(self, name, loss):
+        if name == "l3mask" and self.step == 4:
+            loss = loss * torch.nan
+        return real(self, name, loss)
+
+    monkeypatch.setattr(Objectives, "_count", count)
+    message = r"the loss of 'l3mask' became nan at step 5, learning rate .*e?-?0?"
+    with pytest.raises(TrainingDiverged, match=message):
+        train(config())
+
+
+def test_another_configuration_does_not_touch_the_folder(config, tmp_path):
+    train(config())
+    before = (tmp_path / "run" / "results.json").read_bytes()
+    with pytest.raises(RunError, match="holds the run of another configuration"):
+        train(config(seed=1))
+    assert (tmp_path / "run" / "results.json").read_bytes() == before
+
+
+def test_a_folder_with_other_files_is_refused(config, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "thesis.tex").write_text("precious")
+    with pytest.raises(RunError, match="not empty and holds no run"):
+        train(config())
+    assert os.listdir(tmp_path / "run") == ["thesis.tex"]
+
+
+def test_changed_data_are_noticed_on_resuming(config, monkeypatch, dataset, tmp_path):
+    import shutil
+
+    copy = tmp_path / "copy"
+    shutil.copytree(dataset, copy)
+    settings = config(dataset=str(copy))
+    with monkeypatch.context() as patch:
+        stop_after(patch, 5, SystemExit())
+        with pytest.raises(SystemExit):
+            train(settings)
+    with (copy / "train.jsonl").open("a") as file:
+        file.write(json.dumps({"text": "one more", "label": helpers.LABELS[0]}) + "\n")
+    with pytest.raises(RunError, match="data set has changed"):
+        train(settings)
+
+
+def test_a_full_disk_is_one_line_and_the_run_goes_on_later(config, monkeypatch, tmp_path):
+    undisturbed = train(config(output=str(tmp_path / "undisturbed")))
+    real = os.fsync
+    writes = []
+
+    def fsync(handle):
+        writes.append(handle)
+        if len(writes) == 12:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(handle)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fsync)
+        with pytest.raises(UserError, match=r"cannot write .* \(No space left on device\): free"):
+            train(config())
+    assert train(config()).evaluations == undisturbed.evaluations
+
+
+def test_nothing_is_made_before_the_settings_are_known_to_fit(config, tmp_path):
+    with pytest.raises(ConfigError, match=r"alpha 1.5 is outside \(0, 1\)"):
+        train(config(weights={"fixed": {"alpha": 1.5}}))
+    with pytest.raises(ConfigError, match="unknown auxiliary task 'l3msk': did you mean 'l3mask'"):
+        train(config(aux=["l3msk"]))
+    with pytest.raises(DataError):
+        train(config(dataset=str(tmp_path / "nowhere")))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
+def test_cuda_asked_for_and_absent(config):
+    with pytest.raises(ConfigError, match="offers no CUDA"):
+        train(config(device="cuda"))
+
+
+def test_validation_rows_held_out_of_train_are_not_trained_on(config, monkeypatch):
+    seen = {}
+    real = TrainingLoop.run
+
+    def run(self):
+        seen["train"] = self.objectives.primary.texts
+        seen["validation"] = self.objectives.validation.texts
+        return real(self)
+
+    monkeypatch.setattr(TrainingLoop, "run", run)
+    train(config(weights={"meta": {"split": "train:0.2"}}, metric="macro_f1"))
+    assert len(seen["train"]) + len(seen["validation"]) == 48
+    assert 7 <= len(seen["validation"]) <= 12
+
+    def texts(tokens):
+        return {tuple(part.tolist()) for part in tokens.input_ids.split(tokens.lengths.tolist())}
+
+    assert not texts(seen["train"]) & texts(seen["validation"])
+
+
+def test_patience_ends_a_run_and_the_best_checkpoint_is_exported(config, monkeypatch):
+    figures = iter([0.2, 0.9, 0.5, 0.4, 0.3])
+    monkeypatch.setattr(
+        "auxlearn.training.run._Run._dev_figures",
+        lambda self: {"accuracy": next(figures), "macro_f1": 0.0, "loss": 0.0},
+    )
+    results = train(config(patience=2, epochs=3))
+    assert results.best == {"step": 8, "epoch": 8 / 6, "accuracy": 0.9}
+    assert results.stopped == "patience"
+    assert results.steps == 16
+
+
+def test_precisions_can_follow_each_other_in_one_process(config, tmp_path):
+    first = train(config(output=str(tmp_path / "a"), precision="bf16", epochs=1))
+    second = train(config(output=str(tmp_path / "b"), epochs=1))
+    assert first.steps == second.steps == 6
