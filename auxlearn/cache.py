@@ -12,6 +12,7 @@ import json
 import logging
 import os
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -73,15 +74,27 @@ class TensorCache:
         path = self.folder / f"{key}.safetensors"
         tensors = _read(path)
         if tensors is None:
-            with FileLock(path.with_suffix(".lock")):
+            with self._lock(path):
                 tensors = _read(path)  # another process may have made them while we waited
                 if tensors is None:
+                    if path.exists():
+                        logger.warning("cache file %s is damaged: it is made anew", path)
                     tensors = {name: value.contiguous() for name, value in make().items()}
                     write_bytes(path, save(tensors, {"sha256": _checksum(tensors)}))
         return tensors
 
+    def _lock(self, path: Path) -> AbstractContextManager[object]:
+        try:
+            return FileLock(path.with_suffix(".lock")).acquire()
+        except OSError as error:
+            raise UserError(
+                f"cannot write to the cache folder {self.folder} ({error.strerror}): "
+                "choose another with --cache-dir"
+            ) from None
+
 
 def _read(path: Path) -> dict[str, Tensor] | None:
+    """Return what a file holds, or ``None`` if it is absent or damaged."""
     if not path.exists():
         return None
     try:
@@ -91,7 +104,6 @@ def _read(path: Path) -> dict[str, Tensor] | None:
                 return tensors
     except (SafetensorError, OSError):
         pass
-    logger.warning("cache file %s is damaged: it is made anew", path)
     return None
 
 

@@ -6,6 +6,7 @@ imports what is heavy when it runs; so ``auxlearn --help`` answers at once.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import traceback
 from collections.abc import Iterator
@@ -32,16 +33,20 @@ COMMANDS = {
 
 
 class Failure(click.ClickException):
-    """An error as the command line ends with it: one line for each fault, and an exit code."""
+    """An error as the command line ends with it: a line for each fault, and an exit code."""
 
-    def __init__(self, message: str, exit_code: int = 2) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
+    exit_code = 2
 
     def show(self, file: Any = None) -> None:
         """Print the lines to standard error."""
         for line in self.message.splitlines():
             click.echo(f"error: {line}", err=True)
+
+
+class Stopped(Failure):
+    """The user stopped the command."""
+
+    exit_code = 130
 
 
 class LazyGroup(click.Group):
@@ -89,11 +94,21 @@ def one_line_errors(debug: bool) -> Iterator[None]:
     except UserError as error:
         if debug:
             traceback.print_exception(error)
-        raise Failure(str(error), 130 if isinstance(error, Interrupted) else 2) from None
+        kind = Stopped if isinstance(error, Interrupted) else Failure
+        raise kind(str(error)) from None
     except KeyboardInterrupt as error:
         if debug:
             traceback.print_exception(error)
-        raise Failure("interrupted", 130) from None
+        raise Stopped("interrupted") from None
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        if debug:
+            traceback.print_exception(error)
+        where = f" for {error.filename}" if error.filename else ""
+        raise Failure(
+            f"the disk is full{where}: free some space, then run the same command again"
+        ) from None
     except click.exceptions.NoArgsIsHelpError:
         raise
     except click.UsageError as error:

@@ -29,9 +29,9 @@ Metric = Literal["accuracy", "macro_f1"]
 
 
 class Settings(BaseModel):
-    """Base of all settings: frozen, and unknown keys are errors."""
+    """Base of all settings: frozen; unknown keys, NaN and infinity are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class PluginChoice(Settings):
@@ -187,8 +187,11 @@ class RunConfig(Settings):
         """The primary task and the auxiliary ones; a task used twice gets a number."""
         names = ["primary"]
         for choice in self.aux:
-            count = sum(name.rstrip("_0123456789") == choice.name for name in names)
-            names.append(f"{choice.name}_{count + 1}" if count else choice.name)
+            name, number = choice.name, 1
+            while name in (*names, "validation"):  # the validation loss is recorded beside them
+                number += 1
+                name = f"{choice.name}_{number}"
+            names.append(name)
         return tuple(names)
 
     def to_yaml(self) -> str:

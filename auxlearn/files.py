@@ -29,14 +29,15 @@ def write_bytes(path: Path, content: bytes) -> None:
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except OSError as error:
-        if temporary is not None and os.path.exists(temporary):
-            os.unlink(temporary)
         advice = (
             "free some space, then run the same command again"
             if error.errno in (errno.ENOSPC, errno.EDQUOT)
             else "choose a place that can be written to"
         )
         raise UserError(f"cannot write {path} ({error.strerror}): {advice}") from None
+    finally:
+        if temporary is not None and os.path.exists(temporary):
+            os.unlink(temporary)
 
 
 def write_text(path: Path, content: str) -> None:

@@ -86,7 +86,8 @@ class Registry:
                     cls = entries[name].load()
                 except Exception as error:
                     raise ConfigError(
-                        f"{self.kind} '{name}' of {entries[name].value} cannot be imported: {error}"
+                        f"{self.kind} '{name}' of {entries[name].value} cannot be imported: "
+                        f"{_one_line(error)}"
                     ) from error
                 self.register(name)(cls)
             else:
@@ -143,13 +144,15 @@ def load_plugin(path: str | Path) -> None:
     except ConfigError:
         del sys.modules[name]
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
-        raise ConfigError(
-            f"plug-in file {path} cannot be imported: {type(error).__name__}: {error}"
-        ) from error
+        raise ConfigError(f"plug-in file {path} cannot be imported: {_one_line(error)}") from error
 
 
 def plugin_digest(path: str | Path) -> str:
     """SHA-256 of a plug-in file, which stands for it in a run's identity."""
     return sha256(Path(path).read_bytes()).hexdigest()
+
+
+def _one_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"

@@ -19,9 +19,9 @@ import torch
 
 torch.set_num_threads(1)
 
-from auxlearn.encoders.load import load_encoder
-from auxlearn.encoders.shared import SharedEncoder
-from tests import helpers
+from auxlearn.encoders.load import load_encoder  # noqa: E402
+from auxlearn.encoders.shared import SharedEncoder  # noqa: E402
+from tests import helpers  # noqa: E402
 
 
 @pytest.fixture(scope="session")

@@ -133,8 +133,7 @@ def _lines(
         axes.plot(steps, values, color=colour, marker=_marker(steps), label=name)
     steps, values = _series(rows, prefix + "validation")
     if steps:
-        style = {"color": "black", "linestyle": "--", "linewidth": 1.0}
-        axes.plot(steps, values, marker=_marker(steps), label=validation, **style)
+        axes.plot(steps, values, "--k", linewidth=1, marker=_marker(steps), label=validation)
 
 
 def _marker(steps: Sequence[int]) -> str | None:

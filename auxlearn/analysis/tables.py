@@ -39,7 +39,8 @@ def figures_grid(evaluations: Mapping[str, Evaluation]) -> tuple[list[str], list
 
 def figures_table(evaluations: Mapping[str, Evaluation]) -> Table:
     """Return :func:`figures_grid` as a table for the console."""
-    return console_table(*figures_grid(evaluations))
+    heads, rows = figures_grid(evaluations)
+    return console_table([head.replace(" ", "\n") for head in heads], rows, gap=1)
 
 
 def seen_sentences(evaluations: Mapping[str, Evaluation]) -> list[str]:
@@ -52,13 +53,20 @@ def seen_sentences(evaluations: Mapping[str, Evaluation]) -> list[str]:
     ]
 
 
-def console_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """Return a table whose first column is text and whose others are numbers."""
+def console_table(heads: Sequence[str], rows: Iterable[Sequence[str]], gap: int = 2) -> Table:
+    """Return a table whose first column is text and whose others are numbers.
+
+    Args:
+        heads: One for each column.
+        rows: The cells.
+        gap: Spaces between columns.
+    """
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    padding = (0, gap - 1, 0, 0)  # the box puts one space between columns
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=padding, pad_edge=False)
     for number, head in enumerate(heads):
         table.add_column(head, justify="right" if number else "left", overflow="fold")
     for row in rows:

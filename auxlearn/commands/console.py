@@ -39,6 +39,16 @@ def output(*, stderr: bool = False) -> Console:
     return console
 
 
+def print_results(*items: Any) -> None:
+    """Print lines and tables to standard output; lines are never broken."""
+    console = output()
+    for item in items:
+        if isinstance(item, str):
+            console.print(item, soft_wrap=True, markup=False)
+        else:
+            console.print(item)
+
+
 @contextmanager
 def clean_output(debug: bool) -> Iterator[None]:
     """Show what this package logs, in one line each, and not what libraries have to say.
@@ -101,9 +111,15 @@ class ConsoleReporter(Reporter):
     def progress(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
         """Show a bar on a terminal; elsewhere say when the work is done, and how long it took."""
         if not self.console.is_terminal:
-            started = time.perf_counter()
-            yield lambda amount: None
-            self.message(f"{title}: {total:,} in {time.perf_counter() - started:.1f} s")
+            started, done = time.perf_counter(), 0
+
+            def count(amount: int) -> None:
+                nonlocal done
+                done += amount
+
+            yield count
+            share = "" if done == total else f" of {total:,}"
+            self.message(f"{title}: {done:,}{share} in {time.perf_counter() - started:.1f} s")
             return
         bar = Progress(
             TextColumn("{task.description}"),
@@ -118,14 +134,13 @@ class ConsoleReporter(Reporter):
         self._status = Text("", no_wrap=True, overflow="ellipsis")
         with Live(Group(bar, self._status), console=self.console, refresh_per_second=4) as live:
             yield lambda amount: bar.update(task, advance=amount)
-            self._status.plain = ""
-            live.refresh()
+            live.update(bar)
 
     def row(self, row: dict[str, Any]) -> None:
         """Show losses and weights as they move, and print a line for each evaluation."""
         if row["kind"] == "train":
             self._last = row
-            self._status.plain = describe_row(row)
+            self._status.plain = "\n".join(_parts(row))
             return
         same_step = self._last if self._last.get("step") == row["step"] else {}
         self.console.print(Text(describe_row({**same_step, **row})), soft_wrap=True)
@@ -137,11 +152,13 @@ def describe_row(row: Mapping[str, Any]) -> str:
     For example ``step 64  epoch 2.0  loss primary 0.910 l3mask 3.201  weights primary 0.55
     l3mask 0.45  dev accuracy 0.612 macro-F1 0.598``.
     """
+    return "  ".join([f"step {row['step']}", *_parts(row)])
+
+
+def _parts(row: Mapping[str, Any]) -> list[str]:
     weights, losses, dev = (_named(row, prefix) for prefix in ("weight/", "loss/", "dev/"))
     in_order = [*(name for name in weights if name in losses), *losses]  # the primary task first
-    parts = [f"step {row['step']}"]
-    if "epoch" in row:
-        parts.append(f"epoch {row['epoch']:.1f}")
+    parts = [f"epoch {row['epoch']:.1f}"] if "epoch" in row else []
     if losses:
         parts.append(_figures("loss", {name: losses[name] for name in in_order}))
     if len(weights) > 1:
@@ -149,7 +166,7 @@ def describe_row(row: Mapping[str, Any]) -> str:
     if dev:
         titles = {"accuracy": "accuracy", "macro_f1": "macro-F1"}
         parts.append(_figures("dev", {t: dev[key] for key, t in titles.items() if key in dev}))
-    return "  ".join(parts)
+    return parts
 
 
 def _named(row: Mapping[str, Any], prefix: str) -> dict[str, float]:

@@ -34,7 +34,7 @@ def check(
     DATASET is a folder, the name of a data-set card, or a hub id.
     """
     from auxlearn.analysis.tables import console_table
-    from auxlearn.commands.console import output
+    from auxlearn.commands.console import print_results
     from auxlearn.data.audit import audit
     from auxlearn.data.load import load_dataset
     from auxlearn.data.rows import Columns
@@ -51,13 +51,16 @@ def check(
         }
         click.echo(json.dumps(content, indent=2, ensure_ascii=False))
         return
-    console = output()
-    console.print(f"{found.name}, fingerprint {found.fingerprint}", markup=False)
-    console.print(console_table(*_labels(report)))
-    console.print(console_table(*_texts(report)))
-    warnings = report.warnings()
-    for line in [*found.notes, *(warnings or ["nothing to complain about"])]:
-        console.print(f"- {line}", soft_wrap=True, markup=False)
+    complaints = report.warnings() or ["nothing to complain about"]
+    print_results(
+        f"{found.name}, fingerprint {found.fingerprint}",
+        "",
+        console_table(*_labels(report)),
+        "",
+        console_table(*_texts(report)),
+        "",
+        *(f"- {line}" for line in (*found.notes, *complaints)),
+    )
 
 
 def _labels(report: Audit) -> tuple[list[str], list[list[str]]]:

@@ -38,7 +38,7 @@ def command(
     rows whose text is not in it as well. Labels are matched by name.
     """
     from auxlearn.analysis.tables import figures_table, seen_sentences
-    from auxlearn.commands.console import output
+    from auxlearn.commands.console import print_results
     from auxlearn.data.audit import seen_in_train
     from auxlearn.results.folder import RunFolder
     from auxlearn.results.record import RunResults
@@ -66,11 +66,11 @@ def command(
     if as_json:
         click.echo(json.dumps(asdict(results), indent=2, ensure_ascii=False))
         return
-    console = output()
-    name = f"{Path(dataset).name} {split}"
-    console.print(figures_table({name: results}))
-    for line in seen_sentences({name: results}):
-        console.print(line, soft_wrap=True, markup=False)
+    lines = seen_sentences({split: results})
+    if train is None:
+        lines = [f"{dataset} has no train split to look for these texts in"]
+    table = figures_table({split: results})
+    print_results(f"{run} on {split} of {dataset}", "", table, "", *lines)
 
 
 def _read(dataset: str, split: str, config: RunConfig) -> tuple[Split, Split | None]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import types
 import typing
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Union
 
@@ -21,7 +21,7 @@ from pydantic.fields import FieldInfo
 
 from auxlearn.config import PluginChoice, RunConfig, load_config, validate
 from auxlearn.errors import ConfigError, did_you_mean
-from auxlearn.registry import TASKS, WEIGHTINGS, load_plugin
+from auxlearn.registry import TASKS, WEIGHTINGS, Registry, load_plugin
 
 #: Options whose name is not that of the field: one of many is named in the singular.
 _FLAGS = {"plugins": "--plugin"}
@@ -52,7 +52,9 @@ class RunCommand(click.Command):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.params += run_options()
-        self.context_settings |= {"ignore_unknown_options": True, "allow_extra_args": True}
+        # What is left over may be an option of a plug-in; whose, is only known later.
+        self.ignore_unknown_options = True
+        self.allow_extra_args = True
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the options under their sections."""
@@ -118,7 +120,7 @@ def with_plugin_options(config: RunConfig, extra: Sequence[str]) -> RunConfig:
     """
     for path in config.plugins:
         load_plugin(path)
-    owners = _owners(config)
+    owners = _owners(_chosen(config))
     found: dict[tuple[str, str], dict[str, Any]] = defaultdict(dict)
     for flag, text in _pairs(extra):
         owner = _owner(flag, owners)
@@ -151,13 +153,16 @@ class _Owner:
     field: FieldInfo
 
 
-def _owners(config: RunConfig) -> dict[str, list[_Owner]]:
+def _chosen(config: RunConfig) -> list[tuple[Registry, str]]:
+    tasks = dict.fromkeys(choice.name for choice in config.aux)
+    return [*((TASKS, name) for name in tasks), (WEIGHTINGS, config.weights.name)]
+
+
+def _owners(plugins: Iterable[tuple[Registry, str]]) -> dict[str, list[_Owner]]:
     """Return who answers to each flag: full forms have one owner, short ones one or more."""
-    chosen = [(TASKS, name) for name in dict.fromkeys(choice.name for choice in config.aux)]
-    chosen.append((WEIGHTINGS, config.weights.name))
     full: dict[str, list[_Owner]] = defaultdict(list)
     short: dict[str, list[_Owner]] = defaultdict(list)
-    for registry, name in chosen:
+    for registry, name in plugins:
         options: type[BaseModel] = registry.get(name).Options
         for option, field in options.model_fields.items():
             owner = _Owner(registry.kind, name, option, field)
@@ -173,6 +178,13 @@ def _owner(flag: str, owners: Mapping[str, list[_Owner]]) -> _Owner:
         choices = " or ".join(option_flag(owner.plugin, owner.option) for owner in who)
         raise ConfigError(f"option '{flag}' has several owners: write {choices}")
     if not who:
+        for registry, choose in ((TASKS, "--aux"), (WEIGHTINGS, "--weights")):
+            others = [(registry, name) for name in registry.names()]
+            for other in _owners(others).get(flag.replace("_", "-"), []):
+                raise ConfigError(
+                    f"option '{flag}' belongs to {other.plugin}, which is not chosen: "
+                    f"add {choose} {other.plugin}"
+                )
         core = [name for option in run_options() for name in option.opts]
         hint = did_you_mean(flag, [*core, "--config", *owners])
         near = hint if hint.startswith("did you mean") else "see `auxlearn train --help`"
@@ -205,7 +217,8 @@ def _parse(text: str, field: FieldInfo) -> Any:
         value = yaml.safe_load(text)
     except yaml.YAMLError:
         return text
-    adapter: TypeAdapter[Any] = TypeAdapter(field.annotation)
+    annotation: Any = field.annotation
+    adapter: TypeAdapter[Any] = TypeAdapter(annotation)
     for candidate in (value, text):
         try:
             adapter.validate_python(candidate)

@@ -108,9 +108,7 @@ def _read_lines(lines: Iterable[str], where: str) -> list[tuple[str, str | None]
         if not isinstance(record, dict):
             raise DataError(f"{where}:{number}: not a JSON object as the first line is")
         pair = record.get("text_pair")
-        rows.append(
-            _checked(record.get("text"), pair, "text_pair" in record, f"{where}:{number}")
-        )
+        rows.append(_checked(record.get("text"), pair, "text_pair" in record, f"{where}:{number}"))
     if len({pair is None for _, pair in rows}) > 1:
         raise DataError(f"{where}: only some lines have a 'text_pair': give it in all or none")
     return rows

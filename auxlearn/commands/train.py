@@ -19,7 +19,7 @@ def command(ctx: click.Context, config_file: str | None, **given: Any) -> None:
     Without options, a small encoder learns to tell which Python library a documentation text
     comes from. The same command goes on with a run that was stopped.
     """
-    from auxlearn.commands.console import ConsoleReporter, output
+    from auxlearn.commands.console import ConsoleReporter, print_results
 
     reporter = ConsoleReporter()
     with reporter.waiting("loading torch and transformers"):
@@ -31,17 +31,16 @@ def command(ctx: click.Context, config_file: str | None, **given: Any) -> None:
 
     results = run.train(config, reporter)
 
-    console = output()
-    console.print(figures_table(results.evaluations))
     folder = Path(config.output) if config.output else default_output(config)
     metric = results.config["metric"]
-    lines = [
+    print_results(
+        "",
+        figures_table(results.evaluations),
+        "",
         *seen_sentences(results.evaluations),
         f"best checkpoint: step {results.best['step']:.0f} of {results.steps}, "
         f"dev {metric} {results.best[metric]:.3f}",
         f"run folder: {folder}",
         f"model:      {folder / 'model'}",
         f"pictures:   {folder / 'plots'}",
-    ]
-    for line in lines:
-        console.print(line, soft_wrap=True, markup=False)
+    )

@@ -9,17 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import (
     AutoConfig,
     AutoModelForMaskedLM,
     AutoModelForSequenceClassification,
     AutoTokenizer,
 )
-from transformers.utils import logging as transformers_logging
 
 from auxlearn import streams
 from auxlearn.encoders.families import family_of
 from auxlearn.encoders.names import ENCODERS, encoder_source
+from auxlearn.encoders.quiet import quiet_transformers
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.errors import EncoderError, did_you_mean
 
@@ -43,7 +44,7 @@ def load_encoder(name: str, label_names: Sequence[str], seed: int = 0) -> Shared
     """
     source = encoder_source(name)
     _check_source(name, source)
-    with _quiet_transformers(), _loading(name, source):
+    with quiet_transformers(), _loading(name, source):
         config = AutoConfig.from_pretrained(source)
         family = family_of(config.model_type)
         tokenizer = AutoTokenizer.from_pretrained(source, split_special_tokens=True)
@@ -78,7 +79,7 @@ def load_classifier(folder: Path) -> tuple[Any, Any]:
         EncoderError: The folder is not a transformers classifier.
     """
     _check_source(str(folder), str(folder))
-    with _quiet_transformers(), _loading(str(folder), str(folder)):
+    with quiet_transformers(), _loading(str(folder), str(folder)):
         model = AutoModelForSequenceClassification.from_pretrained(folder, use_safetensors=True)
         return model.eval(), AutoTokenizer.from_pretrained(folder)
 
@@ -149,7 +150,7 @@ def _loading(name: str, source: str) -> Iterator[None]:
         yield
     except EncoderError:
         raise
-    except (OSError, ValueError, ImportError, KeyError, RuntimeError) as error:
+    except (OSError, ValueError, ImportError, KeyError, RuntimeError, SafetensorError) as error:
         reason = " ".join(str(error).split())[:300]
         if Path(source).is_dir():
             raise EncoderError(f"encoder folder {source} cannot be loaded: {reason}") from error
@@ -158,18 +159,3 @@ def _loading(name: str, source: str) -> Iterator[None]:
             "weights: download it where there is a network, then name its folder with "
             f"--encoder ({reason})"
         ) from error
-
-
-@contextmanager
-def _quiet_transformers() -> Iterator[None]:
-    """Keep reports about heads out of the log; what matters is said by this package."""
-    verbosity = transformers_logging.get_verbosity()
-    bars = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        transformers_logging.set_verbosity(verbosity)
-        if bars:
-            transformers_logging.enable_progress_bar()

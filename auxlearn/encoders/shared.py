@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from auxlearn.cache import content_key
 from auxlearn.data.batches import Batch
 from auxlearn.encoders.families import family_of
+from auxlearn.encoders.quiet import quiet_transformers
 
 
 class SharedEncoder(nn.Module):
@@ -60,7 +61,10 @@ class SharedEncoder(nn.Module):
         Returns:
             The body's output with ``last_hidden_state`` of ``(batch, length, hidden size)``.
         """
-        inputs: dict[str, Any] = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
+        inputs: dict[str, Any] = {
+            "input_ids": batch.input_ids,
+            "attention_mask": batch.attention_mask,
+        }
         if batch.token_type_ids is not None:
             inputs["token_type_ids"] = batch.token_type_ids
         if self.config.is_encoder_decoder:
@@ -68,8 +72,8 @@ class SharedEncoder(nn.Module):
         return self.body(**inputs, return_dict=True)
 
     def classify(self, batch: Batch) -> Tensor:
-        """Return class logits, ``(batch, classes)``."""
-        return self.family.class_logits(self.classifier, self.encode(batch), batch)
+        """Return class logits, ``(batch, classes)``, in single precision or better."""
+        return _upcast(self.family.class_logits(self.classifier, self.encode(batch), batch))
 
     def predict_tokens(self, batch: Batch, positions: Tensor) -> Tensor:
         """Return vocabulary logits at chosen positions only.
@@ -82,10 +86,11 @@ class SharedEncoder(nn.Module):
             positions: Where to predict, ``(batch, length)``, bool.
 
         Returns:
-            Logits ``(positions.sum(), vocabulary)`` in row-major order of the positions.
+            Logits ``(positions.sum(), vocabulary)`` in row-major order of the positions, in single
+            precision or better.
         """
         hidden = self.encode(batch).last_hidden_state[positions]
-        return self.family.token_logits(self.language_model, hidden)
+        return _upcast(self.family.token_logits(self.language_model, hidden))
 
     def forward(self, method: str, *arguments: Any) -> Tensor:
         """Call :meth:`classify` or :meth:`predict_tokens` by name.
@@ -153,7 +158,8 @@ class SharedEncoder(nn.Module):
             folder: Where to; made if need be.
             max_length: Tokens that the tokenizer cuts a text to when truncation is asked for.
         """
-        self.classifier.save_pretrained(folder)
+        with quiet_transformers():
+            self.classifier.save_pretrained(folder)
         previous = self.tokenizer.model_max_length
         self.tokenizer.model_max_length = max_length
         try:
@@ -163,5 +169,11 @@ class SharedEncoder(nn.Module):
 
     def save_language_model(self, folder: Path) -> None:
         """Write the masked language model and its tokenizer as a plain transformers folder."""
-        self.language_model.save_pretrained(folder)
+        with quiet_transformers():
+            self.language_model.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
+
+
+def _upcast(logits: Tensor) -> Tensor:
+    """Leave the half precision of autocast, in which a softmax would lose too much."""
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))

@@ -94,10 +94,10 @@ def _body(results: RunResults) -> Iterator[str]:
         yield "\n".join(f"- {note}" for note in data["notes"])
     yield "## Limits"
     yield (
-        f"Texts are cut to {config['max_length']} tokens. Every text gets one of the classes above, "
-        "also a text that belongs to none of them. The figures come from one run with one seed; "
-        "texts of another kind, time or source than the training data can fare much worse. The "
-        "auxiliary tasks took part in training only; the model has no trace of them but its "
+        f"Texts are cut to {config['max_length']} tokens. Every text gets one of the classes "
+        "above, also one that belongs to none of them. The figures come from one run with one "
+        "seed; texts of another kind, time or source than the training data can fare much worse. "
+        "The auxiliary tasks took part in training only; the model has no trace of them but its "
         "weights."
     )
 

@@ -177,7 +177,7 @@ class MaskedLanguageModelling(AuxiliaryTask):
         logits = encoder.predict_tokens(replace(batch, input_ids=corrupted), chosen)
         targets = batch.input_ids[chosen]
         # The sum over no tokens is a zero that still has a graph; the mean would be NaN.
-        total = nn.functional.cross_entropy(logits.float(), targets, reduction="sum")
+        total = nn.functional.cross_entropy(logits, targets, reduction="sum")
         return total / max(1, len(targets))
 
     def _check(self, probabilities: Tensor, batch: Batch) -> None:

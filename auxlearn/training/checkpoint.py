@@ -65,7 +65,8 @@ class CheckpointFolder:
         folder = self.path / f"step-{progress.step:08d}"
         for group, values in tensors.items():
             write_tensors(folder / f"{group}.safetensors", values)
-        write_json(self._pointer, {"folder": folder.name, "progress": asdict(progress)})
+        found = {"folder": folder.name, "groups": list(tensors), "progress": asdict(progress)}
+        write_json(self._pointer, found)
         for other in self.path.glob("step-*"):
             if other != folder:
                 shutil.rmtree(other)
@@ -83,9 +84,9 @@ class CheckpointFolder:
             return None
         try:
             found = json.loads(self._pointer.read_text(encoding="utf-8"))
+            folder = self.path / found["folder"]
             tensors = {
-                path.stem: load_file(path)
-                for path in (self.path / found["folder"]).glob("*.safetensors")
+                group: load_file(folder / f"{group}.safetensors") for group in found["groups"]
             }
             return Progress(**found["progress"]), tensors
         except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:

@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 import torch
-from sklearn import metrics
 from torch import Tensor
 
 from auxlearn.config import Metric
@@ -58,6 +57,8 @@ def score_predictions(
         predicted: Predicted classes, ``(rows,)``.
         label_names: Names of all classes, in order.
     """
+    from sklearn import metrics  # takes a second to import, which `predict` need not wait for
+
     classes = list(range(len(label_names)))
     precision, recall, f1, support = metrics.precision_recall_fscore_support(
         labels, predicted, labels=classes, zero_division=0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, fields, replace
+from itertools import zip_longest
 
 import torch
 from torch import Tensor, nn
@@ -118,35 +119,35 @@ class Objectives:
     def _losses(self) -> Iterator[tuple[int, Tensor]]:
         """Yield ``(objective, loss)`` with a graph, part by part; parts of a batch sum to it."""
         batch = self.primary.batch(self.step)
-        primary_parts = cut(batch, self.accumulation)
-        own_parts = [
-            cut(auxiliary.stream.batch(self.step), self.accumulation) if auxiliary.stream else None
-            for auxiliary in self.auxiliaries
-        ]
-        for part, primary in enumerate(primary_parts):
-            for index, (auxiliary, own) in enumerate(
-                zip(self.auxiliaries, own_parts, strict=True), start=1
-            ):
-                if own is not None and part >= len(own):
+        given = [a.stream.batch(self.step) if a.stream else None for a in self.auxiliaries]
+        cuts = [cut(whole, self.accumulation) if whole else [] for whole in (batch, *given)]
+        # The last batch of an epoch is short, and may fall into fewer parts than another's batch.
+        for part, (primary, *pieces) in enumerate(zip_longest(*cuts)):
+            share = len(primary) / len(batch) if primary else 0.0
+            for index, auxiliary in enumerate(self.auxiliaries, start=1):
+                own, whole = pieces[index - 1], given[index - 1]
+                used = own if whole else primary
+                if used is None:
                     continue
-                given = (primary if own is None else own[part]).to(self.encoder.device)
-                whole = len(batch) if own is None else sum(len(piece) for piece in own)
                 with self._draws(auxiliary.name, part):
                     result = auxiliary.task.loss(
                         self.encoder,
-                        given,
+                        used.to(self.encoder.device),
                         streams.generator(self.seed, auxiliary.name, "draws", self.step, part),
                     )
                 if isinstance(result, TaskResult):
                     primary = result.primary or primary
                     result = result.loss
-                yield index, self._count(auxiliary.name, result * (len(given) / whole))
-            given = primary.to(self.encoder.device)
+                own_share = len(own) / len(whole) if whole else share
+                yield index, self._count(auxiliary.name, result * own_share)
+            if primary is None:
+                continue
+            primary = primary.to(self.encoder.device)
             with self._draws("primary", part):
-                logits = self.encoder.classify(given)
-                assert given.labels is not None, "the primary task is trained on labelled rows"
-                loss = nn.functional.cross_entropy(logits.float(), given.labels)
-            yield 0, self._count("primary", loss * (len(given) / len(batch)))
+                logits = self.encoder.classify(primary)
+                assert primary.labels is not None, "the primary task is trained on labelled rows"
+                loss = nn.functional.cross_entropy(logits, primary.labels)
+            yield 0, self._count("primary", loss * share)
 
     @contextmanager
     def _draws(self, name: str, part: int) -> Iterator[None]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 import torch
+from safetensors import SafetensorError
 from torch import nn
 
 from auxlearn import streams
@@ -243,6 +244,6 @@ def _write(encoder: SharedEncoder, output: Path) -> None:
         if output.exists():
             output.rmdir()
         os.replace(temporary, output)
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
         shutil.rmtree(temporary, ignore_errors=True)
-        raise UserError(f"cannot write {output} ({error.strerror or error})") from None
+        raise UserError(f"cannot write {output} ({error})") from None

@@ -12,6 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+
 from auxlearn.cache import TensorCache
 from auxlearn.config import RunConfig
 from auxlearn.data.audit import audit, seen_in_train
@@ -74,8 +76,13 @@ def train(config: RunConfig, reporter: Reporter | None = None) -> RunResults:
         with folder.claimed(config):
             reporter.message(f"{folder.path} is finished; these are its results")
             return RunResults.load(folder.path)
+    if config.tensorboard:
+        from auxlearn.results.tensorboard import TensorBoardReporter
+
+        reporter = TensorBoardReporter(reporter, folder.path / "tensorboard")
     started = time.perf_counter()
     cache = TensorCache(Path(config.cache_dir).expanduser() if config.cache_dir else None)
+    reporter.message(f"reading data set {config.dataset}")
     dataset = load_dataset(
         config.dataset,
         columns=columns_of(config),
@@ -225,11 +232,11 @@ class _Run:
         try:
             self.encoder.save(temporary, self.config.max_length)
             (temporary / "README.md").write_text(model_card(results), encoding="utf-8")
-        except OSError as error:
+        except (OSError, SafetensorError) as error:
             shutil.rmtree(temporary, ignore_errors=True)
             raise UserError(
-                f"cannot write {self.folder.model_path} ({error.strerror or error}): free some "
-                "space, then run the same command again"
+                f"cannot write {self.folder.model_path} ({error}): free some space, "
+                "then run the same command again"
             ) from None
         shutil.rmtree(self.folder.model_path, ignore_errors=True)
         os.replace(temporary, self.folder.model_path)

@@ -62,7 +62,7 @@ class ValidationObjective:
         """Return the loss on the batch of a step, a scalar with a graph."""
         rows = self._balanced_rows(step) if self.metric == "macro_f1" else self._stream.rows(step)
         batch = collate(self.texts, rows).to(encoder.device)
-        logits = encoder.classify(batch).float()
+        logits = encoder.classify(batch)
         labels = self.labels[rows].to(logits.device)
         if self.metric == "macro_f1":
             return 1 - smooth_macro_f1(logits, labels)

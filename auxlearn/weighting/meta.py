@@ -30,7 +30,7 @@ class MetaOptions(Settings):
 
     split: str = Field(
         "dev",
-        pattern=r"^(dev|train:0?\.\d+)$",
+        pattern=r"^(dev|train:0?\.\d*[1-9]\d*)$",
         description="Rows that steer the weights: dev, or train:SHARE to hold out some of train.",
     )
     every: int = Field(1, ge=1, description="Updates from one change of the weights to the next.")

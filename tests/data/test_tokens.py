@@ -48,7 +48,9 @@ def test_arrays_agree_with_the_tokenizer(load, family):
     assert ("token_type_ids" in arrays) == ("token_type_ids" in tokenizer.model_input_names)
 
 
-@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "electra", "modernbert", "bart"])
+@pytest.mark.parametrize(
+    "family", ["bert", "roberta", "distilbert", "electra", "modernbert", "bart"]
+)
 def test_special_tokens_written_out_are_text(load, family):
     tokenizer = load(family)
     marks = (tokenizer.mask_token, tokenizer.sep_token, tokenizer.cls_token, tokenizer.pad_token)

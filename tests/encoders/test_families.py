@@ -95,9 +95,7 @@ def test_classify_equals_the_native_classifier(encoder, family, tmp_path):
 
 def test_predict_tokens_equals_the_native_language_model(encoder, family, encoder_folder):
     batch, positions = masked(encoder, batch_of(encoder))
-    cls = (
-        transformers.BartForConditionalGeneration if family == "bart" else AutoModelForMaskedLM
-    )
+    cls = transformers.BartForConditionalGeneration if family == "bart" else AutoModelForMaskedLM
     native = cls.from_pretrained(encoder_folder(family)).eval()
     with torch.no_grad():
         ours = encoder.predict_tokens(batch, positions)

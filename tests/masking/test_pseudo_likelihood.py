@@ -19,9 +19,7 @@ def minicons_scores(folder, texts):
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     tokenizer.batch_encode_plus = tokenizer.__call__  # gone from transformers 5
     model = transformers.AutoModelForMaskedLM.from_pretrained(folder)
-    scorer = MaskedLMScorer(
-        model, device="cpu", tokenizer=tokenizer, PLL_metric="within_word_l2r"
-    )
+    scorer = MaskedLMScorer(model, device="cpu", tokenizer=tokenizer, PLL_metric="within_word_l2r")
     found = []
     for text in texts:
         prepared = list(scorer.prepare_text(text, PLL_metric="within_word_l2r"))
@@ -60,7 +58,20 @@ def test_scores_equal_those_of_minicons(family, trained_folder):
 @pytest.fixture
 def handmade(tmp_path):
     """A BERT whose vocabulary is written out, so that the tokens below are known."""
-    vocab = "[PAD] [UNK] [CLS] [SEP] [MASK] the un ##mask ##able token stays .".split()
+    vocab = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        "the",
+        "un",
+        "##mask",
+        "##able",
+        "token",
+        "stays",
+        ".",
+    ]
     tokenizer = transformers.BertTokenizer(vocab={word: i for i, word in enumerate(vocab)})
     with torch.random.fork_rng():
         torch.manual_seed(11)
@@ -124,7 +135,9 @@ def test_sentence_pairs_are_scored_with_their_segments(trained_bert, trained_fol
                 masked[0, other] = tokenizer.mask_token_id
         with torch.no_grad():
             logits = native(**{**encoded, "input_ids": masked}).logits[0, position]
-        assert float(ours[position]) == pytest.approx(float(logits.log_softmax(-1)[token]), abs=1e-5)
+        assert float(ours[position]) == pytest.approx(
+            float(logits.log_softmax(-1)[token]), abs=1e-5
+        )
 
 
 def test_scores_do_not_depend_on_order_company_or_budget(trained_bert, monkeypatch):

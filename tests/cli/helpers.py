@@ -1,0 +1,57 @@
+"""What the tests of the command line share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from click.testing import CliRunner, Result
+
+from auxlearn.cli import cli
+from auxlearn.config import RunConfig
+from auxlearn.encoders.load import load_encoder
+from auxlearn.files import write_text
+from tests.analysis import examples
+
+#: What the tiny run below was trained with.
+MAX_LENGTH = 24
+
+
+def call(*arguments: object, typed: str | None = None) -> Result:
+    """Run ``auxlearn`` in this process; what escapes as no line of an error fails the test."""
+    result = CliRunner().invoke(cli, [str(argument) for argument in arguments], input=typed)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def lines_of_error(*arguments: object, typed: str | None = None) -> list[str]:
+    """Run ``auxlearn``, which must fail with lines of errors alone, and return these."""
+    result = call(*arguments, typed=typed)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    lines = result.stderr.splitlines()
+    assert lines
+    assert all(line.startswith("error: ") for line in lines), result.stderr
+    return [line.removeprefix("error: ") for line in lines]
+
+
+def error(*arguments: object, typed: str | None = None) -> str:
+    """Run ``auxlearn``, which must fail with one line, and return it."""
+    (line,) = lines_of_error(*arguments, typed=typed)
+    return line
+
+
+def write_run(folder: Path, encoder: Path, **settings: object) -> Path:
+    """Write the folder of a finished run of an untrained encoder with classes "no" and "yes"."""
+    config = RunConfig(encoder=str(encoder), max_length=MAX_LENGTH, **settings).resolved()
+    write_text(folder / "config.yaml", config.to_yaml())
+    load_encoder(str(encoder), examples.LABELS, seed=1).save(folder / "model", MAX_LENGTH)
+    examples.results().save(folder)
+    return folder
+
+
+def write_split(path: Path, rows: list[tuple[str, str]], header: str = "text\tlabel") -> None:
+    """Write a split as tab-separated values."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [header, *("\t".join(row) for row in rows)]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -1,0 +1,67 @@
+"""What a person sees on a terminal and in a log."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from auxlearn.commands.console import ConsoleReporter, describe_row
+from tests.analysis import examples
+
+
+@pytest.mark.parametrize(
+    ("row", "line"),
+    [
+        (
+            {"kind": "train", "step": 10, "epoch": 0.312, "loss/primary": 1.23456},
+            "step 10  epoch 0.3  loss primary 1.235",
+        ),
+        (  # the primary task first, whatever was computed first; no weights where there is one
+            {"kind": "train", "step": 1, "loss/b": 2, "loss/primary": 1, "weight/primary": 1},
+            "step 1  loss primary 1.000 b 2.000",
+        ),
+        (
+            {"kind": "eval", "step": 8, "epoch": 1, "dev/accuracy": 0.5, "dev/loss": 0.7},
+            "step 8  epoch 1.0  dev accuracy 0.500",
+        ),
+        ({"kind": "train", "step": 5, "loss/mlm": 3.25}, "step 5  loss mlm 3.250"),
+    ],
+)
+def test_a_row_is_one_line(row, line):
+    assert describe_row(row) == line
+
+
+def test_a_terminal_shows_bars_losses_and_weights():
+    reporter = ConsoleReporter()
+    reporter.console = Console(
+        file=io.StringIO(), force_terminal=True, width=80, legacy_windows=False
+    )
+    with reporter.waiting("loading"):
+        pass
+    with reporter.progress("training", 40) as advance:
+        for row in examples.rows("l3mask"):
+            reporter.row(row)
+        advance(40)
+    shown = reporter.console.file.getvalue()
+    assert "loading" in shown
+    assert "40/40" in shown
+    assert "loss primary 2.000 l3mask 1.000\n" in shown  # the moving lines at the end
+    assert "weights primary 0.333 l3mask 0.667" in shown
+    assert "dev accuracy 0.550 macro-F1 0.700" in shown
+
+
+def test_a_log_says_how_much_was_done(capsys):
+    for amount in (3, 2):
+        with ConsoleReporter().progress("scoring tokens", 3000) as advance:
+            advance(amount * 1000)
+    whole, part = capsys.readouterr().err.splitlines()
+    assert whole.startswith("scoring tokens: 3,000 in 0.")
+    assert part.startswith("scoring tokens: 2,000 of 3,000 in 0.")
+
+
+def test_a_failing_block_is_not_reported_as_done(capsys):
+    with pytest.raises(ValueError, match="stop"), ConsoleReporter().progress("training", 3):
+        raise ValueError("stop")
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,181 @@
+"""The program as a whole: light, tidy in its errors, quiet about libraries."""
+
+from __future__ import annotations
+
+import logging
+import resource
+import subprocess
+import sys
+import warnings
+
+import click
+import pytest
+
+from auxlearn import __version__
+from auxlearn.cli import COMMANDS, cli
+from auxlearn.errors import Interrupted, UserError
+from tests.cli.helpers import call, error
+
+HEAVY = ("torch", "transformers", "datasets", "sklearn", "pandas", "matplotlib", "numpy")
+
+
+def python(code: str) -> str:
+    """Run code in a new interpreter and return what it prints."""
+    return subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True
+    ).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "absent"),
+    [
+        (["--help"], (*HEAVY, "pydantic", "rich", "yaml")),
+        (["--version"], (*HEAVY, "pydantic", "rich", "yaml")),
+        (["train", "--help"], HEAVY),
+        (["list", "encoders"], HEAVY),
+    ],
+)
+def test_what_needs_no_model_imports_none(arguments, absent):
+    code = (
+        "import sys\nfrom auxlearn.cli import cli\n"
+        f"cli({arguments!r}, prog_name='auxlearn', standalone_mode=False)\n"
+        f"print('LOADED', sorted(set({absent!r}) & set(sys.modules)), len(sys.modules) > 50)"
+    )
+    assert python(code).splitlines()[-1] == "LOADED [] True"
+
+
+def test_help_takes_less_than_half_a_second():
+    def seconds() -> float:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        python("from auxlearn.cli import cli; cli(['--help'], prog_name='auxlearn')")
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    assert min(seconds() for _ in range(3)) < 0.5
+
+
+def test_python_m_is_the_same_program():
+    run = subprocess.run(
+        [sys.executable, "-m", "auxlearn", "--version"], capture_output=True, text=True, check=True
+    )
+    assert run.stdout == f"auxlearn {__version__}\n"
+
+
+def test_every_command_is_listed_and_answers_to_help():
+    listing = call("--help").stdout
+    for name, (_, help_text) in COMMANDS.items():
+        assert f"  {name}" in listing
+        assert help_text in listing
+        assert call(name, "--help").stdout.startswith(f"Usage: cli {name}")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["trian"], "unknown command 'trian': did you mean 'train'?"),
+        (["frobnicate"], "unknown command 'frobnicate' (see `cli --help`)"),
+        (["--versoin"], "unknown option '--versoin': did you mean '--version'?"),
+        (["data", "chekc", "x"], "unknown command 'chekc': did you mean 'check'?"),
+        (["predict", "x", "--jsn"], "unknown option '--jsn': did you mean '--json'?"),
+        (["evaluate", "x"], "missing option '--dataset' (see `cli evaluate --help`)"),
+        (["predict"], "missing argument 'RUN' (see `cli predict --help`)"),
+    ],
+)
+def test_a_wrong_use_is_one_line(arguments, line):
+    assert error(*arguments) == line
+
+
+@pytest.fixture
+def failing(monkeypatch):
+    """Make ``auxlearn list encoders`` fail in a chosen way."""
+
+    def fail_with(problem: BaseException) -> None:
+        @click.command()
+        @click.argument("what")
+        def command(what: str) -> None:
+            raise problem
+
+        monkeypatch.setattr("auxlearn.commands.list.command", command)
+
+    return fail_with
+
+
+def test_every_line_of_a_user_error_is_an_error_line(failing):
+    failing(UserError("this is wrong\nand this"))
+    result = call("list", "encoders")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == "error: this is wrong\nerror: and this\n"
+
+
+def test_debug_shows_the_traceback(failing):
+    failing(UserError("this is wrong"))
+    result = call("--debug", "list", "encoders")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("Traceback (most recent call last):")
+    assert "in command" in result.stderr
+    assert result.stderr.endswith("error: this is wrong\n")
+
+
+@pytest.mark.parametrize("problem", [Interrupted("stopped at step 3"), KeyboardInterrupt()])
+def test_a_stopped_command_exits_with_130(failing, problem):
+    failing(problem)
+    result = call("list", "encoders")
+    assert result.exit_code == 130
+    assert result.stderr == f"error: {str(problem) or 'interrupted'}\n"
+
+
+def test_a_full_disk_is_one_line(failing):
+    failing(OSError(28, "No space left on device", "runs/x/metrics.jsonl"))
+    assert error("list", "encoders").startswith("the disk is full for runs/x/metrics.jsonl: free")
+
+
+def test_a_bug_is_not_dressed_up_as_a_fault_of_the_user(failing):
+    failing(RuntimeError("a bug"))
+    with pytest.raises(RuntimeError, match="a bug"):
+        call("list", "encoders")
+
+
+def test_a_closed_pipe_makes_no_noise():
+    process = subprocess.Popen(
+        [sys.executable, "-m", "auxlearn", "list", "encoders"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    process.stderr.close()
+    process.wait()
+
+
+def test_own_warnings_are_shown_and_those_of_libraries_are_not(monkeypatch):
+    @click.command()
+    def command() -> None:
+        logging.getLogger("auxlearn.some.module").warning("look at %s", "this")
+        logging.getLogger("some_library").warning("noise")
+        warnings.warn("noise", stacklevel=1)
+        click.echo("done")
+
+    monkeypatch.setattr("auxlearn.commands.list.command", command)
+    logger = logging.getLogger("auxlearn")
+    before = logger.level, logger.propagate, list(logger.handlers), list(logging.root.handlers)
+    result = call("list")
+    assert result.stdout == "done\n"
+    assert result.stderr == "warning: look at this\n"
+    assert before == (
+        logger.level,
+        logger.propagate,
+        logger.handlers,
+        logging.root.handlers,
+    )
+
+
+def test_the_group_is_what_the_entry_point_runs(monkeypatch, capsys):
+    from auxlearn.cli import main
+
+    monkeypatch.setattr(sys, "argv", ["auxlearn", "--version"])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 0
+    assert capsys.readouterr().out == f"auxlearn {__version__}\n"
+    assert isinstance(cli, click.Group)

@@ -1,0 +1,323 @@
+"""``auxlearn train``: from options, a file and plug-ins' options to a configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from auxlearn.config import RunConfig
+from auxlearn.registry import TASKS, register_task
+from auxlearn.tasks.base import MaskedLanguageModelling
+from auxlearn.training import run
+from tests.analysis import examples
+from tests.cli.helpers import call, error, lines_of_error
+
+
+@pytest.fixture
+def trained(monkeypatch) -> list[RunConfig]:
+    """Stand in for the training; the list holds the configurations it was given."""
+    configs: list[RunConfig] = []
+
+    def train(config, reporter):
+        configs.append(config)
+        reporter.message("a note on the data")
+        with reporter.progress("training", 40) as advance:
+            for row in examples.rows("l3mask"):
+                reporter.row(row)
+                advance(5)
+        return examples.results("l3mask", seen=4)
+
+    monkeypatch.setattr(run, "train", train)
+    return configs
+
+
+@pytest.fixture
+def config_file(tmp_path):
+    """Write a configuration file."""
+
+    def write(**settings: object) -> Path:
+        path = tmp_path / "run.yaml"
+        path.write_text(yaml.safe_dump(settings))
+        return path
+
+    return write
+
+
+def config_of(trained: list[RunConfig], *arguments: object) -> RunConfig:
+    result = call("train", *arguments)
+    assert result.exit_code == 0, result.stderr
+    return trained[-1]
+
+
+def test_without_options_the_defaults_are_trained(trained):
+    assert config_of(trained) == RunConfig().resolved()
+
+
+def test_every_setting_is_an_option_with_its_help_and_default():
+    text = call("train", "--help").stdout
+    flat = " ".join(text.split())
+    for name, field in RunConfig.model_fields.items():
+        flag = "--plugin" if name == "plugins" else f"--{name.replace('_', '-')}"
+        assert f"  {flag} " in text
+        assert field.description in flat
+        assert f"\n{field.json_schema_extra['section']}:\n" in text
+    assert "Passes over the training rows at most. [default: 10]" in flat
+    assert "Weighting of the objectives. [default: fixed]" in flat
+    assert "[default: False]" not in flat
+
+
+def test_options_reach_the_configuration(trained):
+    config = config_of(
+        trained,
+        *("--dataset", "my/data", "--text-column", "body", "--max-length", "64"),
+        *("--encoder", "scibert", "--aux", "l3mask", "--aux", "random_mlm", "--weights", "equal"),
+        *("--metric", "macro_f1", "--seed", "3", "--learning-rate", "2e-5", "--tensorboard"),
+        *("--output", "runs/x", "--device", "cpu"),
+    )
+    expected = RunConfig(
+        dataset="my/data",
+        text_column="body",
+        max_length=64,
+        encoder="scibert",
+        aux=("l3mask", "random_mlm"),
+        weights="equal",
+        metric="macro_f1",
+        seed=3,
+        learning_rate=2e-5,
+        tensorboard=True,
+        output="runs/x",
+        device="cpu",
+    )
+    assert config == expected.resolved()
+
+
+def test_options_win_over_the_file_and_the_rest_of_it_stays(trained, config_file):
+    path = config_file(epochs=7, seed=5, tensorboard=True, weights="equal", aux=["l3mask"])
+    config = config_of(trained, "--config", path, "--seed", 0, "--no-tensorboard")
+    expected = RunConfig(epochs=7, seed=0, tensorboard=False, weights="equal", aux=("l3mask",))
+    assert config == expected.resolved()
+
+
+def test_a_saved_configuration_repeats_the_run(trained, tmp_path):
+    first = config_of(trained, "--aux", "l3mask", "--score", "surprisal", "--weights", "meta")
+    path = tmp_path / "config.yaml"
+    path.write_text(first.to_yaml())
+    assert config_of(trained, "--config", path) == first
+
+
+@pytest.mark.parametrize(
+    ("arguments", "aux", "weights"),
+    [
+        (
+            ["--aux", "l3mask", "--l3mask-score", "surprisal"],
+            [{"l3mask": {"score": "surprisal"}}],
+            "fixed",
+        ),
+        (["--aux", "l3mask", "--score=surprisal"], [{"l3mask": {"score": "surprisal"}}], "fixed"),
+        (
+            ["--score", "surprisal", "--aux", "l3mask"],
+            [{"l3mask": {"score": "surprisal"}}],
+            "fixed",
+        ),
+        (["--aux", "l3mask", "--alpha", "0.3"], ["l3mask"], {"fixed": {"alpha": 0.3}}),
+        (["--aux", "l3mask", "--fixed-alpha", "0.3"], ["l3mask"], {"fixed": {"alpha": 0.3}}),
+        (
+            ["--aux", "l3mask", "--aux", "random_mlm", "--alpha", "[0.2, 0.1]"],
+            ["l3mask", "random_mlm"],
+            {"fixed": {"alpha": (0.2, 0.1)}},
+        ),
+        (
+            ["--aux", "random_mlm", "--random-mlm-probability", "0.2", "--weights", "meta"],
+            [{"random_mlm": {"probability": 0.2}}],
+            "meta",
+        ),
+        (
+            ["--aux", "random_mlm", "--random_mlm_probability", "0.2"],
+            [{"random_mlm": {"probability": 0.2}}],
+            "fixed",
+        ),
+        (
+            [
+                *("--aux", "l3mask", "--weights", "meta", "--meta-every", "5"),
+                *("--meta-split", "train:0.1", "--split", "train:0.2"),
+            ],
+            ["l3mask"],
+            {"meta": {"every": 5, "split": "train:0.2"}},
+        ),
+        (  # a core option keeps its name; the plug-in's needs the full form
+            ["--weights", "meta", "--learning-rate", "1e-3", "--meta-learning-rate", "1e-2"],
+            [],
+            {"meta": {"learning_rate": 0.01}},
+        ),
+        (
+            ["--aux", "l3mask", "--aux", "l3mask", "--probability", "0.3"],
+            [{"l3mask": {"probability": 0.3}}, {"l3mask": {"probability": 0.3}}],
+            "fixed",
+        ),
+        (  # a field of text takes what YAML would read as a number or a truth value
+            ["--aux", "random_mlm", "--corpus", "2024"],
+            [{"random_mlm": {"corpus": "2024"}}],
+            "fixed",
+        ),
+        (["--aux", "random_mlm", "--corpus", "null"], ["random_mlm"], "fixed"),
+    ],
+)
+def test_options_of_plug_ins(trained, arguments, aux, weights):
+    config = config_of(trained, *arguments)
+    expected = RunConfig(aux=aux, weights=weights, learning_rate=config.learning_rate).resolved()
+    assert (config.aux, config.weights) == (expected.aux, expected.weights)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--probability", "0.3"], {"score": "surprisal", "probability": 0.3}),
+        (["--score", "complement"], {"score": "complement", "probability": 0.2}),
+        (["--aux", "l3mask"], {"score": "surprisal", "probability": 0.2}),
+    ],
+)
+def test_options_of_the_file_are_kept_key_by_key(trained, config_file, arguments, expected):
+    path = config_file(aux=[{"l3mask": {"score": "surprisal", "probability": 0.2}}])
+    (choice,) = config_of(trained, "--config", path, *arguments).aux
+    assert {key: choice.options[key] for key in expected} == expected
+
+
+def test_two_uses_of_a_task_in_the_file_keep_their_options_in_order(trained, config_file):
+    scores = ["surprisal", "complement"]
+    path = config_file(aux=[{"l3mask": {"score": score}} for score in scores])
+    config = config_of(
+        trained, "--config", path, "--aux", "l3mask", "--aux", "l3mask", "--probability", "0.1"
+    )
+    assert [choice.options["score"] for choice in config.aux] == scores
+    assert [choice.options["probability"] for choice in config.aux] == [0.1, 0.1]
+
+
+def test_another_task_than_that_of_the_file_starts_anew(trained, config_file):
+    path = config_file(aux=[{"l3mask": {"probability": 0.2}}], weights={"meta": {"every": 3}})
+    config = config_of(trained, "--config", path, "--aux", "random_mlm", "--weights", "meta")
+    assert config.aux == RunConfig(aux=("random_mlm",)).resolved().aux
+    assert config.weights.options["every"] == 3
+
+
+def test_a_plug_in_file_brings_its_options(trained, tmp_path):
+    path = tmp_path / "my_task.py"
+    path.write_text(
+        "from auxlearn import MaskedLanguageModelling, Settings, register_task\n"
+        "class Options(MaskedLanguageModelling.Options):\n"
+        "    sharpness: int = 3\n"
+        "@register_task('cli_sharp')\n"
+        "class Sharp(MaskedLanguageModelling):\n"
+        "    Options = Options\n"
+        "    def mask_probabilities(self, batch): ...\n"
+    )
+    config = config_of(
+        trained, "--plugin", path, "--aux", "cli_sharp", "--cli-sharp-sharpness", "9"
+    )
+    assert config.plugins == (str(path),)
+    assert config.aux[0].options["sharpness"] == 9
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--epoch", "3"], "unknown option '--epoch': did you mean '--epochs'?"),
+        (["--seedd=3"], "unknown option '--seedd': did you mean '--seed'?"),
+        (["--confg", "x"], "unknown option '--confg': did you mean '--config'?"),
+        (
+            ["--weights", "meta", "--meta-evry", "2"],
+            "unknown option '--meta-evry': did you mean '--meta-every'?",
+        ),
+        (
+            ["--aux", "l3mask", "--scor", "x"],
+            "unknown option '--scor': did you mean '--score'?",
+        ),
+        (
+            ["--score", "surprisal"],
+            "option '--score' belongs to l3mask, which is not chosen: add --aux l3mask",
+        ),
+        (
+            ["--aux", "l3mask", "--meta-every", "2"],
+            "option '--meta-every' belongs to meta, which is not chosen: add --weights meta",
+        ),
+        (["--qqq", "x"], "unknown option '--qqq': see `auxlearn train --help`"),
+        (["-x", "3"], "unknown option '-x': see `auxlearn train --help`"),
+        (["l3mask"], "unexpected argument 'l3mask': options begin with --"),
+        (["--weights", "meta", "--every"], "option '--every' needs a value"),
+        (
+            ["--aux", "l3mask", "--aux", "random_mlm", "--probability", "0.2"],
+            "option '--probability' has several owners: write --l3mask-probability or "
+            "--random-mlm-probability",
+        ),
+        (["--aux", "l3msk"], "unknown auxiliary task 'l3msk': did you mean 'l3mask'?"),
+        (["--weights", "mta"], "unknown weighting 'mta': did you mean 'meta'?"),
+        (["--plugin", "nowhere.py"], "plug-in file nowhere.py does not exist"),
+        (["--config", "nowhere.yaml"], "cannot read configuration nowhere.yaml: "),
+        (["--epochs", "0"], "command line: epochs: Input should be greater than or equal to 1"),
+        (["--epochs", "ten"], "invalid value for '--epochs': 'ten' is not a valid integer"),
+        (["--metric", "f1"], "invalid value for '--metric': 'f1' is not one of 'accuracy', "),
+        (["--weights", "meta", "--every", "0"], "meta: every: Input should be greater than or "),
+        (
+            ["--aux", "l3mask", "--score", "high"],
+            "l3mask: score: Input should be 'complement' or 'surprisal', got 'high'",
+        ),
+    ],
+)
+def test_a_wrong_option_is_one_line(trained, arguments, line):
+    assert error("train", *arguments).startswith(line)
+    assert trained == []
+
+
+def test_all_faults_of_a_file_come_together(trained, config_file):
+    path = config_file(epochs=0, encodr="bert", metric="f1")
+    lines = lines_of_error("train", "--config", path)
+    assert len(lines) == 3
+    assert all(line.startswith(f"{path}: ") for line in lines)
+    assert f"{path}: unknown key 'encodr': did you mean 'encoder'?" in lines
+
+
+def test_figures_go_to_standard_output_and_the_rest_to_standard_error(trained):
+    result = call("train", "--aux", "l3mask", "--output", "runs/x")
+    lines = result.stdout.splitlines()
+    table = [" ".join(line.split()) for line in lines]
+    assert "dev 20 0.750 0.740 20 0.750 0.740 0.500 0.333" in table
+    assert "test 40 0.700 0.690 36 0.600 0.590 0.500 0.333" in table
+    assert "letters 30 0.600 0.590 30 0.600 0.590 0.500 0.333" in table
+    assert lines[-5:] == [
+        "test: the text of 4 of 40 rows is also in train; the unseen columns leave these out",
+        "best checkpoint: step 20 of 40, dev accuracy 0.750",
+        "run folder: runs/x",
+        "model:      runs/x/model",
+        "pictures:   runs/x/plots",
+    ]
+    said = result.stderr.splitlines()
+    assert said[0] == "a note on the data"
+    assert said[1] == (
+        "step 10  epoch 1.0  loss primary 2.750 l3mask 1.750  "
+        "weights primary 0.333 l3mask 0.667  dev accuracy 0.650 macro-F1 0.700"
+    )
+    assert [line.split()[1] for line in said[1:5]] == ["10", "20", "30", "40"]
+    assert said[5].startswith("training: 40 in ")
+    assert len(said) == 6
+    assert "\x1b" not in result.output
+
+
+def test_the_folder_that_the_run_chose_is_named(trained):
+    from auxlearn.results.folder import default_output
+
+    result = call("train", "--seed", "4")
+    assert f"run folder: {default_output(trained[0])}\n" in result.stdout
+
+
+def test_a_task_registered_in_this_process_is_an_owner_of_options(trained):
+    @register_task("cli_plain")
+    class Plain(MaskedLanguageModelling):
+        """Nothing of its own."""
+
+        def mask_probabilities(self, batch):
+            raise NotImplementedError
+
+    assert "cli_plain" in TASKS.names()
+    config = config_of(trained, "--aux", "cli_plain", "--probability", "0.4")
+    assert config.aux[0].options["probability"] == 0.4

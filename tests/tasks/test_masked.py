@@ -1,0 +1,362 @@
+"""Masked-language-modelling tasks: their loss, their probabilities, their promises."""
+
+from __future__ import annotations
+
+import logging
+import math
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from auxlearn.cache import TensorCache
+from auxlearn.data.batches import collate
+from auxlearn.encoders.load import load_encoder
+from auxlearn.masking.pseudo_likelihood import score
+from auxlearn.tasks import l3mask
+from auxlearn.tasks.base import MaskedLanguageModelling, MaskingOptions
+from auxlearn.tasks.l3mask import L3Mask, L3MaskOptions, min_max
+from auxlearn.tasks.random_mlm import RandomMLM
+from tests.helpers import HARD_TEXTS, LABELS, LINES, context, snapshot, tokenized
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def value(loss):
+    return float(loss.detach())
+
+
+def prepared(cls, encoder, folder, texts=LINES, **options):
+    task = cls(cls.Options(**options))
+    task.prepare(context(encoder, tokenized(encoder, texts), folder))
+    return task
+
+
+def batch_of(task, rows=range(4)):
+    return collate(task.texts, torch.tensor(list(rows)))
+
+
+class Everything(MaskedLanguageModelling):
+    """Mask every token."""
+
+    name = "everything"
+
+    def mask_probabilities(self, batch):
+        return batch.maskable.double()
+
+
+class Nothing(Everything):
+    """Mask no token."""
+
+    def mask_probabilities(self, batch):
+        return torch.zeros(batch.input_ids.shape)
+
+
+def test_the_loss_is_the_mean_cross_entropy_of_the_chosen_tokens(trained_bert, tmp_path):
+    task = prepared(Everything, trained_bert, tmp_path)
+    batch = batch_of(task)
+    seen = {}
+    predict = type(trained_bert).predict_tokens
+
+    def spy(encoder, given, positions):
+        seen.update(ids=given.input_ids, positions=positions)
+        return predict(encoder, given, positions)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(trained_bert), "predict_tokens", spy)
+        loss = task.loss(trained_bert, batch, generator())
+    assert torch.equal(seen["positions"], batch.maskable)
+    native = trained_bert.language_model(
+        input_ids=seen["ids"],
+        attention_mask=batch.attention_mask,
+        token_type_ids=batch.token_type_ids,
+        labels=batch.input_ids.masked_fill(~batch.maskable, -100),
+    )
+    torch.testing.assert_close(loss, native.loss, rtol=1e-5, atol=1e-6)
+    mask = trained_bert.tokenizer.mask_token_id
+    assert 0.6 < (seen["ids"] == mask)[batch.maskable].float().mean() < 0.95
+    assert torch.equal(seen["ids"][~batch.maskable], batch.input_ids[~batch.maskable])
+
+
+def test_the_loss_follows_from_the_generator(trained_bert, tmp_path):
+    task = prepared(RandomMLM, trained_bert, tmp_path)
+    batch = batch_of(task)
+    losses = [value(task.loss(trained_bert, batch, generator(seed))) for seed in (0, 0, 1)]
+    assert losses[0] == losses[1] != losses[2]
+
+
+def test_padding_changes_no_loss(trained_bert, tmp_path):
+    task = prepared(RandomMLM, trained_bert, tmp_path)
+    batch = batch_of(task, range(4))
+    pad = torch.nn.functional.pad
+    wide = replace(
+        batch,
+        input_ids=pad(batch.input_ids, (0, 6)),
+        attention_mask=pad(batch.attention_mask, (0, 6)),
+        maskable=pad(batch.maskable, (0, 6)),
+        words=pad(batch.words, (0, 6), value=-1),
+        token_type_ids=pad(batch.token_type_ids, (0, 6)),
+    )
+    losses = [task.loss(trained_bert, given, generator()) for given in (batch, wide)]
+    torch.testing.assert_close(*losses, rtol=1e-5, atol=1e-5)
+
+
+def test_where_nothing_is_chosen_the_loss_is_a_zero_with_a_graph(trained_bert, tmp_path):
+    task = prepared(Nothing, trained_bert, tmp_path)
+    loss = task.loss(trained_bert, batch_of(task), generator())
+    assert value(loss) == 0.0
+    embedding = trained_bert.body.get_input_embeddings().weight
+    (gradient,) = torch.autograd.grad(loss, embedding)
+    assert (gradient == 0).all()
+
+
+def test_a_text_without_maskable_tokens(trained_bert, tmp_path):
+    for cls in (RandomMLM, L3Mask):
+        task = prepared(cls, trained_bert, tmp_path, texts=["日", ""])
+        loss = task.loss(trained_bert, batch_of(task, range(2)), generator())
+        assert value(loss) == 0.0
+
+
+def test_random_tokens_are_never_special(trained_bert, tmp_path):
+    task = prepared(RandomMLM, trained_bert, tmp_path)
+    tokenizer = trained_bert.tokenizer
+    special = set(tokenizer.all_special_ids)
+    assert set(task.random_ids.tolist()) == set(range(len(tokenizer))) - special
+
+
+def test_random_masking_is_uniform(trained_bert, tmp_path):
+    task = prepared(RandomMLM, trained_bert, tmp_path, texts=HARD_TEXTS, probability=0.25)
+    batch = batch_of(task)
+    assert not batch.maskable.all()
+    assert torch.equal(task.mask_probabilities(batch), 0.25 * batch.maskable.double())
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda p: p[:, :-1], "expected shape"),
+        (lambda p: p + 1.5, r"expected values in \[0, 1\]"),
+        (lambda p: p - 0.5, r"expected values in \[0, 1\]"),
+        (lambda p: p * math.nan, r"expected values in \[0, 1\]"),
+        (lambda p: p * 0 + 0.15, "expected zero at special tokens and padding"),
+    ],
+)
+def test_what_a_strategy_returns_is_checked(trained_bert, tmp_path, spoil, message):
+    class Spoiled(MaskedLanguageModelling):
+        name = "spoiled"
+
+        def mask_probabilities(self, batch):
+            return spoil(batch.maskable * 0.15)
+
+    task = prepared(Spoiled, trained_bert, tmp_path)
+    with pytest.raises(ValueError, match=message) as caught:
+        task.loss(trained_bert, batch_of(task), generator())
+    assert "mask_probabilities of task 'spoiled'" in str(caught.value)
+
+
+@pytest.mark.parametrize("cls", [RandomMLM, L3Mask])
+def test_texts_may_come_from_a_corpus(cls, trained_bert, tmp_path):
+    path = tmp_path / "corpus.txt"
+    path.write_text("\n".join(HARD_TEXTS))
+    task = prepared(cls, trained_bert, tmp_path / "cache", corpus=str(path))
+    assert len(task.texts) == len(HARD_TEXTS)
+    assert value(task.loss(trained_bert, batch_of(task), generator())) > 0
+
+
+@pytest.mark.parametrize("probability", [0.0, -0.1, 1.1, math.nan])
+def test_an_impossible_probability_is_refused(probability):
+    with pytest.raises(ValidationError):
+        MaskingOptions(probability=probability)
+
+
+@pytest.mark.parametrize("mean", [0.15, 0.5])
+def test_l3mask_by_its_formulas(trained_bert, tmp_path, mean):
+    """Equations 3 and 4 of the paper, text by text, in plain Python."""
+    task = prepared(L3Mask, trained_bert, tmp_path, texts=HARD_TEXTS, probability=mean)
+    scores = score(trained_bert, task.texts).double()
+    rows = torch.arange(len(HARD_TEXTS))
+    probabilities = task.mask_probabilities(collate(task.texts, rows))
+    capped = 0
+    for row in rows.tolist():
+        inside = range(int(task.texts.offsets[row]), int(task.texts.offsets[row + 1]))
+        maskable = [i for i in inside if task.texts.maskable[i]]
+        unlikely = {i: 1 - math.exp(float(scores[i])) for i in maskable}
+        alpha = mean * len(maskable) / sum(unlikely.values())
+        expected = {i: alpha * c for i, c in unlikely.items()}
+        while max(expected.values()) > 1 + 1e-15:
+            excess = sum(p - 1 for p in expected.values() if p > 1)
+            others = [i for i, p in expected.items() if p < 1]
+            expected = {
+                i: min(p, 1.0) + (excess / len(others) if p < 1 else 0.0)
+                for i, p in expected.items()
+            }
+            capped += 1
+        found = {i: float(probabilities[row, i - inside[0]]) for i in maskable}
+        assert found == pytest.approx(expected, abs=1e-6)
+        assert sum(found.values()) / len(found) == pytest.approx(mean, abs=1e-12)
+    batch = collate(task.texts, rows)
+    assert (probabilities[~batch.maskable] == 0).all()
+    assert probabilities.dtype == torch.float64
+    spread = probabilities[batch.maskable]
+    assert spread.max() - spread.min() > mean  # likely tokens are hardly masked, unlikely ones are
+
+
+def test_l3mask_gives_each_row_its_own_probabilities(trained_bert, tmp_path, monkeypatch):
+    monkeypatch.setattr(l3mask, "SHARD", 5)  # so that rows of several shards are mixed
+    task = prepared(L3Mask, trained_bert, tmp_path)
+    whole = task.mask_probabilities(collate(task.texts, torch.arange(len(LINES))))
+    mixed = torch.tensor([17, 3, 3, 9])
+    some = task.mask_probabilities(collate(task.texts, mixed))
+    torch.testing.assert_close(some, whole[mixed, : some.shape[1]], rtol=0, atol=0)
+    assert (whole[mixed, some.shape[1] :] == 0).all()
+
+
+def test_l3mask_does_not_change_with_the_encoder(trained_bert, tmp_path):
+    """The probabilities are of the untouched encoder, whatever it is trained to later."""
+    task = prepared(L3Mask, trained_bert, tmp_path)
+    batch = batch_of(task)
+    before = task.mask_probabilities(batch)
+    with torch.no_grad():
+        for parameter in trained_bert.parameters():
+            parameter.add_(0.1)
+    assert torch.equal(task.mask_probabilities(batch), before)
+
+
+def test_surprisal_is_scaled_by_text(trained_bert, tmp_path):
+    task = prepared(L3Mask, trained_bert, tmp_path, texts=HARD_TEXTS, score="surprisal")
+    scores = score(trained_bert, task.texts).double()
+    batch = collate(task.texts, torch.arange(len(HARD_TEXTS)))
+    probabilities = task.mask_probabilities(batch)
+    row = 0
+    inside = slice(int(task.texts.offsets[row]), int(task.texts.offsets[row + 1]))
+    where = task.texts.maskable[inside]
+    surprisal = -scores[inside][where]
+    scaled = (surprisal - surprisal.min()) / (surprisal.max() - surprisal.min())
+    expected = scaled * 0.15 * len(scaled) / scaled.sum()
+    assert expected.max() <= 1
+    found = probabilities[row, : len(where)][where]
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-8)
+    with pytest.raises(ValidationError):
+        L3MaskOptions(score="likelihood")
+
+
+def test_min_max_by_hand():
+    values = torch.tensor([[1.0, 3.0, 2.0, 99.0], [4.0, 4.0, 99.0, 99.0], [9.0, 9.0, 9.0, 9.0]])
+    where = torch.tensor([[True, True, True, False], [True, True, False, False], [False] * 4])
+    assert min_max(values, where).tolist() == [[0.0, 1.0, 0.5, 0.0], [0.0] * 4, [0.0] * 4]
+
+
+class Bar:
+    """Counts what a progress bar would be told."""
+
+    def __init__(self):
+        self.total, self.done = None, 0
+
+    @contextmanager
+    def __call__(self, title, total):
+        self.total = total
+        yield self.advance
+
+    def advance(self, count):
+        self.done += count
+
+
+def counted(monkeypatch):
+    """Count the texts that are scored from now on."""
+    scored = []
+
+    def counting(encoder, texts, advance):
+        scored.append(len(texts))
+        return score(encoder, texts, advance)
+
+    monkeypatch.setattr(l3mask, "score", counting)
+    return scored
+
+
+def test_scores_are_made_once_and_bars_are_filled(trained_folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(l3mask, "SHARD", 10)
+    scored = counted(monkeypatch)
+    folder = str(trained_folder("bert"))
+
+    def prepare(seed=0, labels=LABELS, texts=LINES, **options):
+        encoder = load_encoder(folder, labels, seed)
+        bar = Bar()
+        task = L3Mask(L3MaskOptions(**options))
+        given = context(encoder, tokenized(encoder, texts), tmp_path, seed)
+        task.prepare(replace(given, progress=bar))
+        assert bar.done == bar.total == int(task.texts.maskable.sum())
+        return task
+
+    first = prepare()
+    assert scored == [10, 10, 4]
+    # Seeds, classes and all that comes after scoring share the scores.
+    for again in (prepare(), prepare(seed=4), prepare(labels=("a", "b"))):
+        assert torch.equal(again.probabilities, first.probabilities)
+    prepare(score="surprisal", probability=0.3)
+    assert scored == [10, 10, 4]
+    # Another text costs its own shard only.
+    prepare(texts=[*LINES[:-1], "The parser is new."])
+    assert scored == [10, 10, 4, 4]
+
+
+def test_other_weights_are_scored_anew(trained_bert, tmp_path, monkeypatch):
+    scored = counted(monkeypatch)
+    prepared(L3Mask, trained_bert, tmp_path)
+    with torch.no_grad():
+        trained_bert.language_model.cls.predictions.bias[7] += 0.1
+    prepared(L3Mask, trained_bert, tmp_path)
+    assert scored == [len(LINES)] * 2
+
+
+def test_a_killed_scoring_goes_on_where_it_was(trained_bert, tmp_path, monkeypatch):
+    monkeypatch.setattr(l3mask, "SHARD", 6)
+    undisturbed = prepared(L3Mask, trained_bert, tmp_path / "other").probabilities
+    calls = []
+
+    def killed(encoder, texts, advance):
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        calls.append(len(texts))
+        return score(encoder, texts, advance)
+
+    monkeypatch.setattr(l3mask, "score", killed)
+    with pytest.raises(KeyboardInterrupt):
+        prepared(L3Mask, trained_bert, tmp_path / "cache")
+    scored = counted(monkeypatch)
+    task = prepared(L3Mask, trained_bert, tmp_path / "cache")
+    assert scored == [6, 6]
+    assert torch.equal(task.probabilities, undisturbed)
+
+
+def test_damaged_scores_are_made_anew(trained_bert, tmp_path, caplog):
+    undisturbed = prepared(L3Mask, trained_bert, tmp_path).probabilities
+    (path,) = tmp_path.glob("*.safetensors")
+    path.write_bytes(path.read_bytes()[:-4] + b"\0\0\0\1")
+    with caplog.at_level(logging.WARNING):
+        task = prepared(L3Mask, trained_bert, tmp_path)
+    assert "is damaged: it is made anew" in caplog.text
+    assert torch.equal(task.probabilities, undisturbed)
+
+
+def test_preparing_leaves_the_encoder_as_it_was(trained_bert, tmp_path):
+    trained_bert.train()
+    before = snapshot(trained_bert)
+    state = torch.random.get_rng_state()
+    prepared(L3Mask, trained_bert, tmp_path)
+    assert all(module.training for module in trained_bert.modules())
+    assert torch.equal(torch.random.get_rng_state(), state)
+    for name, tensor in trained_bert.tensors().items():
+        assert torch.equal(tensor, before[name])
+        assert tensor.grad is None
+
+
+def test_tasks_without_a_state_keep_none(trained_bert, tmp_path):
+    for cls in (RandomMLM, L3Mask):
+        task = prepared(cls, trained_bert, tmp_path)
+        assert task.state_dict() == {}
+        task.load_state_dict({})
+    assert isinstance(context(trained_bert, task.texts, tmp_path).cache, TensorCache)

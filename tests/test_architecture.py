@@ -1,0 +1,194 @@
+"""Imports run one way, and each outside library comes in at one place."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import auxlearn
+
+PACKAGE = Path(auxlearn.__file__).parent
+
+#: Lower layers first. A module imports from its own layer and from lower ones. The longest prefix
+#: counts: the table of short names is plain data that the configuration takes its defaults from.
+LAYERS = (
+    ("auxlearn.errors", "auxlearn.streams", "auxlearn.encoders.names"),
+    ("auxlearn.files", "auxlearn.registry"),
+    ("auxlearn.config",),
+    ("auxlearn.cache",),
+    ("auxlearn.data",),
+    ("auxlearn.encoders",),
+    ("auxlearn.masking",),
+    ("auxlearn.tasks", "auxlearn.weighting"),
+    ("auxlearn.training", "auxlearn.results", "auxlearn.analysis"),
+    ("auxlearn.commands",),
+    ("auxlearn.cli",),
+    ("auxlearn.__main__",),
+)
+
+
+def modules():
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        found[name] = ast.parse(path.read_text(encoding="utf-8"))
+    return found
+
+
+MODULES = modules()
+
+
+def names_imported(tree):
+    """Every module that a module imports, at any depth; what is for type checkers only is not."""
+    found = set()
+
+    def visit(node):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            for child in node.orelse:
+                visit(child)
+            return
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                found.add(full if full in MODULES else node.module)
+        for child in ast.iter_child_nodes(node):
+            visit(child)
+
+    visit(tree)
+    return found
+
+
+IMPORTS = {name: names_imported(tree) for name, tree in MODULES.items()}
+
+
+def layer(module):
+    fitting = [
+        (len(prefix), number)
+        for number, prefixes in enumerate(LAYERS)
+        for prefix in prefixes
+        if module == prefix or module.startswith(f"{prefix}.")
+    ]
+    return max(fitting)[1] if fitting else None
+
+
+def importers(library):
+    return {
+        name
+        for name, imported in IMPORTS.items()
+        if any(other == library or other.startswith(f"{library}.") for other in imported)
+    }
+
+
+def test_there_is_something_to_check():
+    assert len(MODULES) > 40
+    assert sum(len(imported) for imported in IMPORTS.values()) > 200
+    assert [name for name in MODULES if layer(name) is None] == ["auxlearn"]
+    for prefixes in LAYERS:
+        for prefix in prefixes:
+            assert prefix in MODULES, f"{prefix} is no module any more"
+
+
+def test_imports_run_one_way():
+    checked, wrong = 0, []
+    for module, imported in IMPORTS.items():
+        for other in imported:
+            if layer(module) is not None and layer(other) is not None:
+                checked += 1
+                if layer(other) > layer(module):
+                    wrong.append(f"{module} imports {other}")
+    assert wrong == []
+    assert checked > 100, f"only {checked} imports were checked"
+
+
+def test_no_module_imports_itself_in_a_circle():
+    ours = {
+        name: {other for other in imported if other in MODULES and other != "auxlearn"}
+        for name, imported in IMPORTS.items()
+    }
+    order = list(TopologicalSorter(ours).static_order())  # raises CycleError with the circle
+    assert len(order) == len(MODULES)
+
+
+FORBIDDEN = [
+    ("auxlearn.weighting", "auxlearn.tasks"),
+    ("auxlearn.weighting", "auxlearn.training"),
+    ("auxlearn.weighting", "auxlearn.encoders"),
+    ("auxlearn.weighting", "auxlearn.data"),
+    ("auxlearn.weighting", "auxlearn.masking"),
+    ("auxlearn.tasks", "auxlearn.training"),
+    ("auxlearn.tasks", "auxlearn.weighting"),
+    ("auxlearn.tasks", "auxlearn.results"),
+    ("auxlearn.analysis", "auxlearn.training"),
+]
+
+
+@pytest.mark.parametrize(("package", "other"), FORBIDDEN)
+def test_who_does_not_know_whom(package, other):
+    inside = [name for name in MODULES if name.startswith(f"{package}.")]
+    assert inside
+    assert importers(other) & set(inside) == set()
+
+
+@pytest.mark.parametrize("package", ["auxlearn.tasks", "auxlearn.weighting"])
+def test_training_knows_no_concrete_plug_in(package):
+    concrete = [
+        name for name in MODULES if name.startswith(f"{package}.") and name != f"{package}.base"
+    ]
+    assert len(concrete) >= 2
+    known = {name for one in concrete for name in importers(one)}
+    assert {name for name in known if not name.startswith(f"{package}.")} == set()
+
+
+def test_one_place_for_each_outside_library():
+    assert importers("higher") == {"auxlearn.weighting.differentiable"}
+    assert importers("datasets") == {"auxlearn.data.hub"}
+    assert importers("transformers")
+    outside = {n for n in importers("transformers") if not n.startswith("auxlearn.encoders.")}
+    for name in outside:
+        for other in IMPORTS[name]:
+            assert not other.startswith("transformers") or other.startswith("transformers.utils")
+    assert importers("pickle") == set()
+
+
+def test_nothing_remote_is_executed_and_nothing_unsafe_is_loaded():
+    checked = 0
+    for name, tree in MODULES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call):
+                checked += 1
+                called = ast.unparse(node.func)
+                keywords = {keyword.arg for keyword in node.keywords}
+                assert "trust_remote_code" not in keywords, name
+                assert called not in ("yaml.load", "torch.load", "torch.save", "eval"), name
+                assert called != "torch.manual_seed" or name == "auxlearn.streams", name
+    assert checked > 500
+
+
+HEAVY = ("torch", "transformers", "datasets", "sklearn", "matplotlib", "pandas", "higher")
+LIGHT = ["auxlearn", "auxlearn.cli", "auxlearn.config", "auxlearn.registry", "auxlearn.streams"]
+
+
+@pytest.mark.parametrize("module", LIGHT)
+def test_importing_costs_nothing(module):
+    code = f"import sys, {module}; print([m for m in {HEAVY} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_public_names_lead_somewhere():
+    assert len(auxlearn.__all__) > 10
+    for name in auxlearn.__all__:
+        value = getattr(auxlearn, name)
+        assert name == "__version__" or value.__doc__, name
+    assert dir(auxlearn) == sorted(auxlearn.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = auxlearn.nothing

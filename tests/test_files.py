@@ -1,0 +1,69 @@
+"""Files that are whole or absent."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+
+import pytest
+
+from auxlearn.errors import UserError
+from auxlearn.files import write_bytes, write_json, write_text
+
+
+def test_files_are_written_with_their_folders(tmp_path):
+    path = tmp_path / "a" / "b.txt"
+    write_text(path, "é\n")
+    assert path.read_bytes() == "é\n".encode()
+    assert path.stat().st_mode & 0o777 == 0o644
+    write_json(path, {"ü": [1, 2]})
+    assert json.loads(path.read_text(encoding="utf-8")) == {"ü": [1, 2]}
+    assert path.read_text(encoding="utf-8").endswith("}\n")
+    assert [entry.name for entry in path.parent.iterdir()] == ["b.txt"]
+
+
+def refuse(code):
+    def fail(_):
+        raise OSError(code, os.strerror(code))
+
+    return fail
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch, code):
+    path = tmp_path / "results.json"
+    write_bytes(path, b"old")
+    monkeypatch.setattr(os, "fsync", refuse(code))
+    with pytest.raises(UserError) as caught:
+        write_bytes(path, b"new")
+    message = str(caught.value)
+    assert message == (
+        f"cannot write {path} ({os.strerror(code)}): "
+        "free some space, then run the same command again"
+    )
+    assert path.read_bytes() == b"old"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["results.json"]
+
+
+def test_a_place_that_cannot_be_written_to(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(UserError, match="choose a place that can be written to"):
+        write_bytes(tmp_path / "file" / "below.txt", b"")
+
+
+def test_a_folder_in_the_way_is_left_alone(tmp_path):
+    (tmp_path / "results.json").mkdir()
+    with pytest.raises(UserError, match="cannot write"):
+        write_bytes(tmp_path / "results.json", b"new")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["results.json"]
+
+
+def test_what_is_no_error_of_the_disk_leaves_nothing_behind(tmp_path, monkeypatch):
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write_bytes(tmp_path / "results.json", b"new")
+    assert list(tmp_path.iterdir()) == []

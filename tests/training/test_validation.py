@@ -1,0 +1,141 @@
+"""The validation objective: smooth macro-F1 and balanced batches."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import f1_score
+
+from auxlearn.data.batches import BatchStream, collate
+from auxlearn.training.validation import ValidationObjective, smooth_macro_f1
+from tests.helpers import LINES, tokenized
+
+SURE = 1e4  # a softmax over logits this far apart is exactly 0 and 1
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.integers(2, 5).flatmap(
+        lambda classes: st.tuples(
+            st.just(classes),
+            st.lists(
+                st.tuples(st.integers(0, classes - 1), st.integers(0, classes - 1)),
+                min_size=1,
+                max_size=30,
+            ),
+        )
+    )
+)
+def test_of_sure_predictions_it_is_macro_f1(case):
+    classes, rows = case
+    labels = torch.tensor([label for label, _ in rows])
+    predicted = torch.tensor([prediction for _, prediction in rows])
+    logits = SURE * torch.nn.functional.one_hot(predicted, classes).double()
+    expected = f1_score(
+        labels, predicted, labels=sorted(set(labels.tolist())), average="macro", zero_division=0
+    )
+    assert float(smooth_macro_f1(logits, labels)) == pytest.approx(expected, abs=1e-12)
+
+
+def test_by_hand():
+    # Two rows of class 0 with probabilities 0.8 and 0.5, one of class 1 with 0.4; class 2 absent.
+    probabilities = torch.tensor(
+        [[0.8, 0.1, 0.1], [0.5, 0.2, 0.3], [0.6, 0.4, 0.0]], dtype=torch.float64
+    )
+    found = smooth_macro_f1(probabilities.log(), torch.tensor([0, 0, 1]))
+    first = 2 * (0.8 + 0.5) / ((0.8 + 0.5 + 0.6) + 2)
+    second = 2 * 0.4 / ((0.1 + 0.2 + 0.4) + 1)
+    assert float(found) == pytest.approx((first + second) / 2, abs=1e-12)
+
+
+@pytest.mark.parametrize("labels", [[0, 1, 2, 3, 1], [0, 0, 0, 0, 0], [3, 3, 1, 1, 1]])
+def test_its_gradient(labels):
+    logits = torch.randn(5, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    target = torch.tensor(labels)
+    assert torch.autograd.gradcheck(
+        lambda z: smooth_macro_f1(z, target), logits.requires_grad_(), atol=1e-9, rtol=1e-6
+    )
+
+
+def test_better_logits_score_higher():
+    labels = torch.tensor([0, 1, 2, 1])
+    logits = torch.zeros(4, 3, dtype=torch.float64)
+    rising = [
+        float(smooth_macro_f1(logits + size * torch.nn.functional.one_hot(labels), labels))
+        for size in (0.0, 0.5, 2.0, 20.0)
+    ]
+    assert rising == sorted(rising)
+    assert rising[-1] == pytest.approx(1, abs=1e-6)
+
+
+COUNTS = {0: 14, 1: 7, 2: 2, 3: 1}
+LABELS = [label for label, count in COUNTS.items() for _ in range(count)]
+
+
+@pytest.fixture
+def objective(tiny_bert):
+    def make(metric, batch_size, seed=0):
+        texts = tokenized(tiny_bert, LINES, LABELS)
+        return ValidationObjective(texts, batch_size, metric, seed)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "expected"),
+    [
+        (4, [1, 1, 1, 1]),
+        (8, [3, 2, 2, 1]),
+        (12, [5, 4, 2, 1]),
+        (24, [14, 7, 2, 1]),
+        (99, [14, 7, 2, 1]),
+    ],
+)
+def test_batches_hold_the_classes_in_equal_numbers(objective, batch_size, expected):
+    made = objective("macro_f1", batch_size)
+    seen = set()
+    for step in range(20):
+        rows = made._balanced_rows(step).tolist()
+        assert len(rows) == len(set(rows)) == min(batch_size, len(LINES))
+        counts = sorted(
+            (sum(LABELS[row] == label for row in rows) for label in COUNTS), reverse=True
+        )
+        assert counts[0] - expected[0] in (-1, 0, 1)
+        assert sum(counts) == sum(expected)
+        # No class is short while another that has rows left is ahead of it by more than one.
+        for label, total in COUNTS.items():
+            have = sum(LABELS[row] == label for row in rows)
+            assert have == total or have >= counts[0] - 1
+        assert rows == made._balanced_rows(step).tolist()
+        seen.add(tuple(sorted(rows)))
+    assert (len(seen) > 10) == (batch_size < len(LINES))
+
+
+def test_the_loss_for_macro_f1(objective, tiny_bert):
+    made = objective("macro_f1", 8)
+    made.labels = torch.tensor(LABELS) % 3  # the encoder has three classes
+    rows = made._balanced_rows(5)
+    labels = made.labels[rows]
+    logits = tiny_bert.classify(collate(made.texts, rows))
+    expected = 1 - smooth_macro_f1(logits, labels)
+    loss = made.loss(tiny_bert, 5)
+    assert torch.equal(loss, expected)
+    assert loss.requires_grad
+
+
+def test_the_loss_for_accuracy_is_the_cross_entropy(objective, tiny_bert):
+    made = objective("accuracy", 7)
+    made.labels = torch.tensor(LABELS) % 3
+    stream = BatchStream(made.texts, 7, 0, "validation")
+    for step in (0, 3, 9):
+        rows = stream.rows(step)
+        logits = tiny_bert.classify(collate(made.texts, rows))
+        expected = -logits.log_softmax(-1)[torch.arange(len(rows)), made.labels[rows]].mean()
+        torch.testing.assert_close(made.loss(tiny_bert, step), expected)
+
+
+def test_validation_texts_are_labelled(tiny_bert):
+    with pytest.raises(ValueError, match="needs labelled texts"):
+        ValidationObjective(tokenized(tiny_bert, LINES), 8, "accuracy", 0)

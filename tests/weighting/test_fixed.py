@@ -1,0 +1,98 @@
+"""Fixed and equal weights, and the arithmetic of gradients."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from auxlearn.errors import ConfigError
+from auxlearn.registry import WEIGHTINGS
+from auxlearn.weighting.base import dot, mix
+from auxlearn.weighting.fixed import Equal, Fixed, FixedOptions
+
+ONE, TWO = ("primary", "l3mask"), ("primary", "l3mask", "random_mlm")
+
+
+def fixed(alpha, objectives):
+    return Fixed(FixedOptions.model_validate({"alpha": alpha}), objectives)
+
+
+@pytest.mark.parametrize(
+    ("alpha", "objectives", "weights"),
+    [
+        (0.5, ONE, [0.5, 0.5]),
+        (0.3, ONE, [0.7, 0.3]),
+        (0.3, TWO, [0.7, 0.15, 0.15]),
+        ([0.1, 0.6], TWO, [0.3, 0.1, 0.6]),
+        ([0.25], ONE, [0.75, 0.25]),
+        (0.3, ("primary",), [1.0]),
+    ],
+)
+def test_alpha_is_the_share_of_the_auxiliary_tasks(alpha, objectives, weights):
+    found = fixed(alpha, objectives).weights
+    assert found.dtype == torch.float64
+    assert found.tolist() == pytest.approx(weights, abs=1e-15)
+
+
+@pytest.mark.parametrize(
+    "alpha", [0, 1, 0.0, 1.0, -0.1, 1.5, [0.5, 0.5], [0.6, 0.6], [0.0, 0.5], [-0.2, 0.5]]
+)
+def test_alpha_outside_its_range_is_refused(alpha):
+    with pytest.raises(ConfigError, match=r"is outside \(0, 1\): the primary task keeps 1 - alpha"):
+        _ = fixed(alpha, TWO if isinstance(alpha, list) else ONE).weights
+
+
+@pytest.mark.parametrize("alpha", [math.nan, math.inf, [math.nan]])
+def test_alpha_is_a_number(alpha):
+    with pytest.raises((ConfigError, ValidationError)):
+        _ = fixed(alpha, ONE).weights
+
+
+@pytest.mark.parametrize(("alpha", "objectives"), [([0.1, 0.2], ONE), ([0.1], TWO), ([], ONE)])
+def test_the_shares_are_as_many_as_the_tasks(alpha, objectives):
+    with pytest.raises(ConfigError, match="give one share, or one for each"):
+        _ = fixed(alpha, objectives).weights
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_equal(count):
+    names = tuple(f"task{number}" for number in range(count))
+    assert Equal(Equal.Options(), names).weights.tolist() == [1 / count] * count
+
+
+@pytest.mark.parametrize("name", ["fixed", "equal"])
+def test_loss_weightings_train_on_the_weighted_sum(name):
+    cls = WEIGHTINGS.get(name)
+    rule = cls(cls.Options(), TWO)
+    calls = []
+
+    class Recorder:
+        def backward(self, weights):
+            calls.append([float(weight) for weight in weights])
+
+        def update(self):
+            calls.append("update")
+
+    rule.step(Recorder())
+    assert calls == [rule.weights.tolist(), "update"]
+    assert rule.state_dict() == {}
+    assert rule.record() == {}
+    assert rule.validation_split is None
+
+
+def test_mix_and_dot_by_hand():
+    one = [torch.tensor([1.0, 2.0]), None, torch.tensor([[3.0]]), None]
+    other = [torch.tensor([10.0, 0.0]), torch.tensor([5.0]), None, None]
+    mixed = mix([one, other], [0.5, 0.25])
+    assert mixed[0].tolist() == [3.0, 1.0]
+    assert mixed[1].tolist() == [1.25]
+    assert mixed[2].tolist() == [[1.5]]
+    assert mixed[3] is None
+    assert one[0].tolist() == [1.0, 2.0]  # new tensors: what was given stays
+    assert other[1].tolist() == [5.0]
+    assert float(dot(one, other)) == 10.0
+    assert dot(one, other).dtype == torch.float64
+    assert float(dot([None], [None])) == 0.0

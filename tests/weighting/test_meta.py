@@ -1,0 +1,256 @@
+"""Meta-learned weights: the meta-gradient against a step unrolled by hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from auxlearn.weighting.meta import Meta, MetaOptions
+
+NAMES = ("primary", "first", "second")
+RATE = 0.05
+
+
+def options(**given):
+    return MetaOptions(**{"warmup": 0, **given})
+
+
+class Network:
+    """A two-layer network with three training losses and a validation loss, in plain torch.
+
+    The second output layer belongs to the auxiliary losses alone, so that gradients have gaps.
+    """
+
+    def __init__(self):
+        draws = torch.Generator().manual_seed(4)
+
+        def normal(*shape):
+            return torch.randn(*shape, generator=draws, dtype=torch.float64)
+
+        self.start = [normal(4, 6) * 0.5, normal(6) * 0.1, normal(6, 3) * 0.5, normal(6, 2) * 0.5]
+        self.x, self.y = normal(12, 8, 4), torch.randint(3, (12, 8), generator=draws)
+        self.z = normal(12, 8, 2)
+        self.held_out, self.targets = normal(9, 4), torch.randint(3, (9,), generator=draws)
+
+    def losses(self, params, step):
+        hidden = (self.x[step] @ params[0] + params[1]).tanh()
+        cross_entropy = torch.nn.functional.cross_entropy
+        return [
+            cross_entropy(hidden @ params[2], self.y[step]),
+            ((hidden @ params[3] - self.z[step]) ** 2).mean(),
+            (hidden.sin() @ params[3]).exp().mean(),
+        ]
+
+    def validation_loss(self, params):
+        hidden = (self.held_out @ params[0] + params[1]).tanh()
+        return torch.nn.functional.cross_entropy(hidden @ params[2], self.targets)
+
+
+class NetworkProblem:
+    """The network as a weighting sees it."""
+
+    def __init__(self, network, optimizer, clip_norm):
+        self.network = network
+        self.names = NAMES
+        self.step = 0
+        self.parameters = [p.clone().requires_grad_() for p in network.start]
+        self.optimizer = optimizer(self.parameters)
+        self.clip_norm = clip_norm
+        self.losses = {}
+
+    def backward(self, weights):
+        losses = self.network.losses(self.parameters, self.step)
+        sum(float(w) * loss for w, loss in zip(weights, losses, strict=True)).backward()
+
+    def gradients(self):
+        return [
+            list(torch.autograd.grad(self.loss(index), self.parameters, allow_unused=True))
+            for index in range(3)
+        ]
+
+    def loss(self, index):
+        return self.network.losses(self.parameters, self.step)[index]
+
+    def validation_gradient(self):
+        loss = self.network.validation_loss(self.parameters)
+        self.losses["validation"] = loss.detach()
+        return list(torch.autograd.grad(loss, self.parameters, allow_unused=True))
+
+    def update(self):
+        if self.clip_norm:
+            torch.nn.utils.clip_grad_norm_(self.parameters, self.clip_norm)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+
+def sgd(params):
+    return torch.optim.SGD(params, lr=RATE, momentum=0.9, weight_decay=0.01)
+
+
+def adamw(params):
+    return torch.optim.AdamW(params, lr=RATE, weight_decay=0.01)
+
+
+def unrolled(network, kind, clip_norm, logits, warm_up):
+    """Validation loss after a step in which the logits take part, all of it on one tape.
+
+    The steps before it have equal weights. Written out in torch; no optimizer of any library.
+    """
+    params = [p.clone().requires_grad_() for p in network.start]
+    moments = [[torch.zeros_like(p), torch.zeros_like(p)] for p in params]
+    for step in range(warm_up + 1):
+        last = step == warm_up
+        weights = (logits if last else torch.zeros_like(logits)).softmax(0)
+        losses = network.losses(params, step)
+        total = sum(w * loss for w, loss in zip(weights, losses, strict=True))
+        grads = torch.autograd.grad(total, params, create_graph=last)
+        if clip_norm:
+            norm = sum((g**2).sum() for g in grads).sqrt()
+            if norm > clip_norm:
+                grads = [g * clip_norm / (norm + 1e-6) for g in grads]
+        updated = []
+        for p, g, moment in zip(params, grads, moments, strict=True):
+            if kind is sgd:
+                g = g + 0.01 * p
+                moment[0] = g if step == 0 else 0.9 * moment[0] + g
+                new = p - RATE * moment[0]
+            else:
+                moment[0] = 0.9 * moment[0] + 0.1 * g
+                moment[1] = 0.999 * moment[1] + 0.001 * g**2
+                mean = moment[0] / (1 - 0.9 ** (step + 1))
+                variance = moment[1] / (1 - 0.999 ** (step + 1))
+                new = p - RATE * 0.01 * p - RATE * mean / (variance.sqrt() + 1e-8)
+            updated.append(new if last else new.detach().requires_grad_())
+        params = updated
+    return network.validation_loss(params)
+
+
+@pytest.mark.parametrize("clip_norm", [0.0, 0.05])
+@pytest.mark.parametrize("warm_up", [0, 6])
+@pytest.mark.parametrize("kind", [sgd, adamw])
+def test_the_meta_gradient_is_that_of_an_unrolled_step(kind, warm_up, clip_norm):
+    network = Network()
+    problem = NetworkProblem(network, kind, clip_norm)
+    rule = Meta(options(warmup=warm_up), NAMES)
+    with torch.no_grad():
+        rule.logits.copy_(torch.tensor([0.3, -0.5, 0.1]))
+    chosen = rule.logits.detach().clone().requires_grad_()
+    for step in range(warm_up):
+        problem.step = step
+        problem.backward(torch.full((3,), 1 / 3, dtype=torch.float64))
+        problem.update()
+    problem.step = warm_up
+    rule.step(problem)
+
+    loss = unrolled(network, kind, clip_norm, chosen, warm_up)
+    (expected,) = torch.autograd.grad(loss, chosen)
+    assert expected.abs().min() > 1e-8  # on a fresh Adam state, whose step is nearly a sign
+    torch.testing.assert_close(rule.logits.grad, expected, rtol=1e-8, atol=0)
+    assert float(problem.losses["validation"]) == pytest.approx(float(loss.detach()), rel=1e-12)
+
+    numeric = torch.zeros(3, dtype=torch.float64)
+    for index in range(3):
+        size = 1e-5
+        ends = []
+        for sign in (1, -1):
+            moved = chosen.detach().clone()
+            moved[index] += sign * size
+            ends.append(float(unrolled(network, kind, clip_norm, moved, warm_up).detach()))
+        numeric[index] = (ends[0] - ends[1]) / (2 * size)
+    torch.testing.assert_close(rule.logits.grad, numeric, rtol=1e-5, atol=1e-10)
+
+
+def test_the_update_is_that_of_the_weighted_losses():
+    one = NetworkProblem(Network(), adamw, 0.5)
+    other = NetworkProblem(Network(), adamw, 0.5)
+    rule = Meta(options(), NAMES)
+    for step in range(6):
+        weights = rule.weights
+        for problem in (one, other):
+            problem.step = step
+        rule.step(one)
+        other.backward(weights)
+        other.update()
+        for p, q in zip(one.parameters, other.parameters, strict=True):
+            torch.testing.assert_close(p, q, rtol=1e-10, atol=1e-13)
+    assert rule.weights.std() > 0.01
+
+
+def test_weights_sum_to_one_and_the_helpful_objective_gains():
+    class OneHelps(NetworkProblem):
+        """The first auxiliary loss is the validation loss itself, the second its opposite."""
+
+        def gradients(self):
+            primary, *_ = super().gradients()
+            helpful = self.validation_gradient()
+            return [primary, helpful, [None if g is None else -g for g in helpful]]
+
+    problem = OneHelps(Network(), sgd, 0.0)
+    rule = Meta(options(), NAMES)
+    assert rule.weights.tolist() == pytest.approx([1 / 3] * 3, abs=1e-15)
+    for step in range(10):
+        problem.step = step
+        rule.step(problem)
+        assert float(rule.weights.sum()) == pytest.approx(1, abs=1e-14)
+    assert rule.weights[1] > 1 / 3 > rule.weights[2]
+    record = rule.record()
+    assert record["cosine/first"] == pytest.approx(-record["cosine/second"], abs=1e-12)
+    assert record["norm/first"] == pytest.approx(record["norm/second"], rel=1e-12)
+
+
+def test_warm_up_and_rhythm():
+    problem = NetworkProblem(Network(), adamw, 0.0)
+    rule = Meta(options(warmup=4, every=3), NAMES)
+    moved = []
+    for step in range(11):
+        before = rule.weights
+        problem.step = step
+        rule.step(problem)
+        moved.append(not torch.equal(before, rule.weights))
+        assert bool(rule.record()) == moved[-1]
+    assert [step for step, did in enumerate(moved) if did] == [6, 9]
+
+
+def test_a_single_objective_keeps_its_weight():
+    class Alone(NetworkProblem):
+        def backward(self, weights):
+            (float(weights[0]) * self.loss(0)).backward()
+
+        def validation_gradient(self):
+            raise AssertionError("nothing to learn")
+
+    rule = Meta(options(), NAMES[:1])
+    rule.step(Alone(Network(), sgd, 0.0))
+    assert rule.weights.tolist() == [1.0]
+
+
+def test_a_resumed_rule_goes_on_as_before():
+    def run(steps, interrupt):
+        problem = NetworkProblem(Network(), adamw, 0.0)
+        rule = Meta(options(), NAMES)
+        for step in range(steps):
+            if step == interrupt:
+                state = {name: tensor.clone() for name, tensor in rule.state_dict().items()}
+                rule = Meta(options(), NAMES)
+                rule.load_state_dict(state)
+            problem.step = step
+            rule.step(problem)
+        return rule.weights
+
+    undisturbed = run(8, None)
+    for interrupt in (0, 1, 5):
+        assert torch.equal(run(8, interrupt), undisturbed)
+
+
+@pytest.mark.parametrize("split", ["dev", "train:0.1", "train:.25"])
+def test_the_validation_split(split):
+    assert Meta(MetaOptions(split=split), NAMES).validation_split == split
+
+
+@pytest.mark.parametrize(
+    "split", ["test", "train", "train:1.5", "train:10", "train:0.", "train:0.0"]
+)
+def test_other_splits_are_refused(split):
+    with pytest.raises(ValidationError):
+        MetaOptions(split=split)
