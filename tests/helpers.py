@@ -155,6 +155,8 @@ def build(family: str, spread: float = 0.3) -> tuple[Any, Any]:
             for name, parameter in model.named_parameters():
                 if name.endswith("bias"):
                     parameter.normal_(0.0, 0.1)
+            if family == "bart":
+                model.final_logits_bias.normal_(0.0, 0.5)
     return model, tokenizer
 
 

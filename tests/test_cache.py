@@ -106,7 +106,7 @@ assert cache.get("key", make)["x"].tolist() == [0, 1, 2, 3, 4]
 """
 
 
-def wait_for(condition, seconds=60):
+def wait_for(condition, seconds=180):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end
@@ -120,7 +120,7 @@ def test_two_processes_at_once_compute_once(tmp_path):
     ]
     wait_for(lambda: all((tmp_path / f"ready-{number}").exists() for number in range(2)))
     (tmp_path / "go").touch()
-    assert [worker.wait(timeout=60) for worker in workers] == [0, 0]
+    assert [worker.wait(timeout=180) for worker in workers] == [0, 0]
     assert (tmp_path / "made.log").read_text() == "made\n"
 
 

@@ -181,7 +181,8 @@ def test_an_installed_package_announces_a_task(installed):
 
 def test_an_announced_class_may_register_itself(installed, monkeypatch):
     tasks = installed(
-        "from auxlearn import registry\n@registry.TASKS.register('theirs')\nclass Mine:\n    pass\n",
+        "from auxlearn import registry\n\n"
+        "@registry.TASKS.register('theirs')\nclass Mine:\n    pass\n",
         theirs="Mine",
     )
     monkeypatch.setattr(registry, "TASKS", tasks)

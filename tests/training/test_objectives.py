@@ -24,7 +24,7 @@ CLASSES = [number % 3 for number in range(len(LINES))]
 
 
 class Harness:
-    """Objectives over an encoder, its labelled lines and some tasks, as a run puts them together."""
+    """Objectives over an encoder, its labelled lines and some tasks, as in a run."""
 
     def __init__(self, encoder, tasks=(), batch_size=8, accumulation=1, clip_norm=1.0, seed=0):
         encoder.train()
@@ -226,6 +226,22 @@ def test_the_validation_gradient_has_no_dropout_and_leaves_the_mode(fresh):
         objectives.validation_gradient()
 
 
+def test_every_objective_has_dropout_masks_of_its_own(fresh):
+    class Same(AuxiliaryTask):
+        """The primary loss once more, on the primary batch."""
+
+        batches = "primary"
+
+        def loss(self, encoder, batch, generator):
+            return torch.nn.functional.cross_entropy(encoder.classify(batch), batch.labels)
+
+    tasks = [("one", Same(Settings())), ("other", Same(Settings()))]
+    (losses,) = Harness(fresh(), tasks).run(1, (0.0, 0.0, 0.0))
+    assert len({float(loss) for loss in losses.values()}) == 3
+    (losses,) = Harness(without_dropout(fresh()), tasks).run(1, (0.0, 0.0, 0.0))
+    assert len({float(loss) for loss in losses.values()}) == 1
+
+
 class Perturbing(AuxiliaryTask):
     """A task that shares the primary batch and hands back a changed one."""
 
@@ -309,9 +325,8 @@ def test_own_batches_and_draws_of_a_task(fresh):
     assert watch(1)[0] == seen
     assert watch(1, steps=(1,))[0] == seen[1:]  # as a resumed run has it
     parts, _ = watch(4)
-    assert [sum((rows for rows, _ in parts[:4]), []), sum((rows for rows, _ in parts[4:]), [])] == [
-        rows for rows, _ in seen
-    ]
+    for step, (rows, _) in enumerate(seen):
+        assert [row for some, _ in parts[4 * step : 4 * step + 4] for row in some] == rows
     assert len({draw for _, draw in parts}) == 8
 
 
