@@ -59,6 +59,48 @@ class PluginChoice(Settings):
         return {self.name: self.options}
 
 
+class OODSource(Settings):
+    """An out-of-distribution set: where it is and how its labels are to be read.
+
+    Written as a path, card or hub id alone, or as a mapping of the fields below. What is left out
+    is taken from the data-set card of that name, if there is one.
+
+    Attributes:
+        dataset: Folder, name of a data-set card, or hub id.
+        name: Its name in results; by default the last part of ``dataset``.
+        split: Which split to evaluate on.
+        labels: Which label of the set stands for each label of the model. Several may stand for
+            one; labels of the same name, upper and lower case apart, can be left out.
+        decision: How several labels of the model become one: ``sum`` adds up their probabilities,
+            ``argmax`` takes the likeliest label of the model.
+        subsets: Columns by whose values there are figures as well.
+        pairs: Split whose rows belong, line by line, with those of ``split``.
+        text_column: Column with the text.
+        text_pair_column: Column with the second text of a pair.
+        label_column: Column with the label.
+    """
+
+    dataset: str
+    name: str = ""
+    split: str = "test"
+    labels: dict[str, str] | None = None
+    decision: Literal["sum", "argmax"] = "sum"
+    subsets: tuple[str, ...] | None = None
+    pairs: str | None = None
+    text_column: str | None = None
+    text_pair_column: str | None = None
+    label_column: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            value = {"dataset": value}
+        if isinstance(value, dict) and not value.get("name") and value.get("dataset"):
+            value = {**value, "name": Path(str(value["dataset"])).name.split(":")[-1]}
+        return value
+
+
 def _field(default: Any, section: str, description: str, **rules: Any) -> Any:
     return Field(default, description=description, json_schema_extra={"section": section}, **rules)
 
@@ -73,6 +115,21 @@ class RunConfig(Settings):
     )
     label_column: str | None = _field(None, "Data", "Column with the label; by default label.")
     max_length: int = _field(128, "Data", "Tokens per text, special tokens included.", ge=4)
+
+    ood: tuple[OODSource, ...] = _field(
+        (),
+        "Data",
+        "Folder or name of an out-of-distribution set to evaluate on as well; repeatable.",
+    )
+    perturbed_text: Literal["none", "add", "replace"] = _field(
+        "none",
+        "Data",
+        "Train on text that the untouched encoder has perturbed once: beside the original (add) "
+        "or in its place (replace).",
+    )
+    perturbed_share: float = _field(
+        0.05, "Data", "Share of the tokens that are perturbed then.", gt=0, le=1
+    )
 
     encoder: str = _field("tiny", "Model", "Short name, local folder, or hub id.")
 
@@ -131,6 +188,20 @@ class RunConfig(Settings):
         if isinstance(value, dict):
             return tuple({name: options} for name, options in value.items())
         return value
+
+    @field_validator("ood", mode="before")
+    @classmethod
+    def _one_or_many_sets(cls, value: Any) -> Any:
+        return () if value is None else (value,) if isinstance(value, str | dict) else value
+
+    @field_validator("ood")
+    @classmethod
+    def _names_differ(cls, sets: tuple[OODSource, ...]) -> tuple[OODSource, ...]:
+        names = ["train", "dev", "test", *(one.name for one in sets)]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"the name '{twice[0]}' is taken: give the set another with 'name'")
+        return sets
 
     @model_validator(mode="after")
     def _accumulation_divides(self) -> RunConfig:

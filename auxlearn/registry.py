@@ -105,6 +105,7 @@ TASKS = Registry(
     {
         "random_mlm": "auxlearn.tasks.random_mlm",
         "l3mask": "auxlearn.tasks.l3mask",
+        "mask_tuning": "auxlearn.tasks.mask_tuning",
     },
     "auxlearn.tasks",
 )

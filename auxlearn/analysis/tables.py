@@ -15,7 +15,8 @@ def figures_grid(evaluations: Mapping[str, Evaluation]) -> tuple[list[str], list
     """Lay out the figures of evaluation sets, one row for each.
 
     Accuracy and macro-F1 are given on all rows and, if any set has rows whose text is in train,
-    on the others as well; beside them stands what the majority class alone would get.
+    on the others as well; beside them stands what the majority class alone would get. Under a set
+    stand its subsets and the rows it is paired with.
 
     Args:
         evaluations: Figures by set.
@@ -27,13 +28,24 @@ def figures_grid(evaluations: Mapping[str, Evaluation]) -> tuple[list[str], list
     heads = ["set", "rows", "accuracy", "macro-F1"]
     if seen:
         heads += ["unseen rows", "unseen accuracy", "unseen macro-F1"]
+    paired = any(found.pair_accuracy is not None for found in evaluations.values())
+    if paired:
+        heads.append("pair accuracy")
     heads += ["majority accuracy", "majority macro-F1"]
     rows = []
     for name, found in evaluations.items():
         cells = [name, str(found.all.rows), *_pair(found.all)]
         if seen:
             cells += [str(found.unseen.rows if found.unseen else 0), *_pair(found.unseen)]
+        if paired:
+            cells.append("-" if found.pair_accuracy is None else f"{found.pair_accuracy:.3f}")
         rows.append([*cells, *_pair(found.majority)])
+        parts = dict(found.subsets)
+        if found.partner is not None:
+            parts["paired rows"] = found.partner
+        for part, scores in parts.items():
+            cells = [f"{name}, {part}", str(scores.rows), *_pair(scores)]
+            rows.append(cells + ["-"] * (len(heads) - len(cells)))
     return heads, rows
 
 

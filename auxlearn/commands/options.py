@@ -29,6 +29,7 @@ _METAVARS = {
     "aux": "TASK",
     "weights": "WEIGHTING",
     "plugins": "FILE",
+    "ood": "DATASET",
     "output": "FOLDER",
     "cache_dir": "FOLDER",
 }

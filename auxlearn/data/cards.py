@@ -61,6 +61,8 @@ class DatasetCard(_Strict):
         metric: The metric the field reports for it.
         ood: Out-of-distribution partners by card name. The value says which label of the partner
             stands for each label of this set; labels that have the same name are left out.
+        subsets: Columns by whose values the figures on the set are reported as well.
+        pairs: Split to the split whose rows belong with it line by line, as in contrast sets.
         sizes: Rows by split as published.
         licence: Licence of the data as far as it is stated.
         paper: Where the set, and the split, comes from.
@@ -75,6 +77,8 @@ class DatasetCard(_Strict):
     label_names: Annotated[list[str], Field(min_length=2)]
     metric: Literal["accuracy", "macro_f1"]
     ood: dict[str, dict[str, str]] = {}
+    subsets: list[str] = []
+    pairs: dict[str, str] = {}
     sizes: dict[str, int] = {}
     licence: str
     paper: str

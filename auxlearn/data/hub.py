@@ -171,6 +171,9 @@ def _table(
             values[columns.label] = [
                 _name_of(value, names, where) for value in values[columns.label]
             ]
+        if "+" in hub_split:
+            # Which part a row is from, such as the round of Adversarial NLI.
+            values["hub_split"] = [part] * len(split)
         parts.append(values)
     gathered = {
         name: [value for values in parts for value in values[name]]

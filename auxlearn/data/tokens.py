@@ -67,6 +67,27 @@ class TokenizedTexts:
         )
 
 
+def join(first: TokenizedTexts, second: TokenizedTexts) -> TokenizedTexts:
+    """Return the texts of both, those of ``second`` after those of ``first``.
+
+    Both must come from one tokenizer, and have labels and segments or both not.
+    """
+
+    def both(name: str) -> Tensor | None:
+        one, other = getattr(first, name), getattr(second, name)
+        return None if one is None else torch.cat([one, other])
+
+    joined = {name: both(name) for name in ("labels", "token_type_ids")}
+    return TokenizedTexts(
+        input_ids=torch.cat([first.input_ids, second.input_ids]),
+        words=torch.cat([first.words, second.words]),
+        maskable=torch.cat([first.maskable, second.maskable]),
+        offsets=torch.cat([first.offsets, first.offsets[-1] + second.offsets[1:]]),
+        pad_id=first.pad_id,
+        **joined,
+    )
+
+
 def tokenize(
     tokenizer: Any,
     texts: Sequence[str],

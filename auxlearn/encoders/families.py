@@ -72,10 +72,27 @@ def _modernbert_classes(model: Any, output: Any, batch: Any) -> Tensor:
 
 
 def _bart_tokens(model: Any, hidden: Tensor) -> Tensor:
+    """Turn states of the decoder into token logits.
+
+    BART (Lewis et al. 2020) reads a corrupted text with its encoder and writes the original with
+    its decoder, one token after the other. ``hidden`` are states of the decoder, and the state at
+    position i stands for token i of the text: the decoder's input is the text shifted to the right
+    by one (``</s> <s> The par`` for ``<s> The par ser``), so at position i it has read tokens 0 to
+    i - 1, and what it writes there is token i. So masked position and predicted position are the
+    same index, as with BERT.
+
+    The encoder sees the corrupted text on both sides of i. The decoder is fed the same corrupted
+    text, where BART's own training feeds it the original: an original token would give away a mask
+    further left. Where nothing left of i is masked the two are the same, and the prediction is
+    BART's p(token i | tokens before i, corrupted text). That holds for every pseudo-likelihood
+    (only the token and later ones of its word are masked), so `l3mask` is defined for BART with
+    nothing changed, and its reference is `BartForConditionalGeneration` read at the mask.
+    """
     return model.lm_head(hidden) + model.final_logits_bias[0]
 
 
 def _bart_classes(model: Any, output: Any, batch: Any) -> Tensor:
+    """Classify by the decoder's state at the end of the text, the one that has read all of it."""
     last = batch.attention_mask.sum(1) - 1  # the end-of-sequence token
     rows = last.new_tensor(range(len(last)))
     return model.classification_head(output.last_hidden_state[rows, last])

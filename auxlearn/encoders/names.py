@@ -24,6 +24,9 @@ class EncoderCard:
 #: L3Masking (Table 2) trains all its base-sized encoders at this rate.
 BASE_LEARNING_RATE = 1e-4
 
+#: The middle of the grid of Mask-tuning (2023, section IV), the one paper here that trains BART.
+MASK_TUNING_LEARNING_RATE = 3e-5
+
 ENCODERS = {
     "tiny": EncoderCard(
         str(Path(__file__).parent / "tiny"),
@@ -40,6 +43,9 @@ ENCODERS = {
     ),
     "bio-clinicalbert": EncoderCard(
         "emilyalsentzer/Bio_ClinicalBERT", "BERT base of clinical notes", BASE_LEARNING_RATE
+    ),
+    "bart": EncoderCard(
+        "facebook/bart-base", "BART base (encoder-decoder)", MASK_TUNING_LEARNING_RATE
     ),
 }
 

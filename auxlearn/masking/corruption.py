@@ -33,6 +33,27 @@ def choose(probabilities: Tensor, generator: torch.Generator) -> Tensor:
     return chosen
 
 
+def at_least_one(chosen: Tensor, candidates: Tensor, generator: torch.Generator) -> Tensor:
+    """Choose one candidate in every row that has none chosen; each is as likely.
+
+    One number is drawn for every row, needed or not, so that the draws of a row do not depend on
+    what was chosen in the others.
+
+    Args:
+        chosen: What is chosen already, ``(batch, length)``, bool.
+        candidates: What may be chosen, ``(batch, length)``, bool.
+        generator: Source of randomness, on the CPU.
+
+    Returns:
+        The chosen positions, ``(batch, length)``, bool. A row without candidates stays as it is.
+    """
+    draws = torch.rand(len(chosen), generator=generator, dtype=torch.float64).to(chosen.device)
+    wanted = (draws * candidates.sum(-1)).long()  # the rank of one candidate of the row, from 0
+    rank = candidates.cumsum(-1) - 1
+    empty = ~chosen.any(-1, keepdim=True)
+    return chosen | (empty & candidates & (rank == wanted[:, None]))
+
+
 def corrupt(
     input_ids: Tensor,
     chosen: Tensor,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,10 @@ class Evaluation:
         seen_rows: How many rows have a text that is in train.
         majority: What always predicting the most frequent class of train would get.
         loss: Mean cross-entropy in nats.
+        subsets: On the rows of a part of the set, by name, such as "heuristic: constituent".
+        partner: On the rows that are paired with those of the set, such as the originals of a
+            contrast set; ``None`` if it has no pairs.
+        pair_accuracy: Share of the pairs of which both rows are right.
     """
 
     all: Scores
@@ -49,6 +54,27 @@ class Evaluation:
     seen_rows: int
     majority: Scores
     loss: float
+    subsets: dict[str, Scores] = field(default_factory=dict)
+    partner: Scores | None = None
+    pair_accuracy: float | None = None
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Evaluation:
+        """Take back what :func:`dataclasses.asdict` gave."""
+
+        def scores(found: Any) -> Scores | None:
+            return Scores(**found) if found else None
+
+        return cls(
+            all=Scores(**values["all"]),
+            unseen=scores(values["unseen"]),
+            seen_rows=values["seen_rows"],
+            majority=Scores(**values["majority"]),
+            loss=values["loss"],
+            subsets={name: Scores(**found) for name, found in values.get("subsets", {}).items()},
+            partner=scores(values.get("partner")),
+            pair_accuracy=values.get("pair_accuracy"),
+        )
 
 
 @dataclass(frozen=True)
@@ -94,13 +120,7 @@ class RunResults:
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
             evaluations = {
-                name: Evaluation(
-                    all=Scores(**found["all"]),
-                    unseen=Scores(**found["unseen"]) if found["unseen"] else None,
-                    seen_rows=found["seen_rows"],
-                    majority=Scores(**found["majority"]),
-                    loss=found["loss"],
-                )
+                name: Evaluation.from_dict(found)
                 for name, found in values.pop("evaluations").items()
             }
             return cls(evaluations=evaluations, **values)

@@ -62,10 +62,13 @@ class TaskResult:
     Attributes:
         loss: The loss, a scalar.
         primary: What the primary task is to be trained on in this step, in place of its batch.
+        replaced: Which tokens of ``primary`` the task has put in, ``(batch, length)``, bool; they
+            are recorded for `auxlearn perturbations`.
     """
 
     loss: Tensor
     primary: Batch | None = None
+    replaced: Tensor | None = None
 
 
 class AuxiliaryTask(ABC):

@@ -86,6 +86,7 @@ def evaluate(
     label_names: Sequence[str],
     seen: Sequence[bool],
     majority: int,
+    predicted: np.ndarray | None = None,
 ) -> Evaluation:
     """Return the figures on an evaluation set, on all its rows and on those not in train.
 
@@ -95,9 +96,10 @@ def evaluate(
         label_names: Names of all classes, in order.
         seen: Which rows have a text that is in train, ``(rows,)``.
         majority: The most frequent class of train.
+        predicted: Predicted classes, ``(rows,)``; by default the likeliest ones.
     """
     truth = np.asarray(labels)
-    predicted = probabilities.argmax(1)
+    predicted = probabilities.argmax(1) if predicted is None else predicted
     unseen = ~np.asarray(seen, dtype=bool)
     picked = np.clip(probabilities[np.arange(len(truth)), truth], 1e-300, None)
     return Evaluation(

@@ -114,7 +114,7 @@ class TrainingLoop:
         """Go back to the latest checkpoint, if there is one."""
         found = self.checkpoints.load()
         if found is None:
-            self.folder.cut_metrics(0)
+            self._cut(0)
             return
         progress, tensors = found
         if progress.data != self.progress.data:
@@ -132,12 +132,14 @@ class TrainingLoop:
         self.weighting.load_state_dict(tensors.get("weighting", {}))
         for auxiliary in self.objectives.auxiliaries:
             auxiliary.task.load_state_dict(tensors.get(f"task-{auxiliary.name}", {}))
-        self.folder.cut_metrics(progress.step)
+        self._cut(progress.step)
         self.reporter.message(f"going on from step {progress.step} of {self.total_steps}")
 
     def save(self) -> None:
         """Write a checkpoint."""
         self._check_finite()
+        if self.objectives.log is not None:
+            self.objectives.log.flush()
         self.progress.seconds = time.perf_counter() - self._started
         self.progress.pending = [
             (step, {name: float(loss) for name, loss in losses.items()})
@@ -151,6 +153,12 @@ class TrainingLoop:
         for auxiliary in self.objectives.auxiliaries:
             groups[f"task-{auxiliary.name}"] = auxiliary.task.state_dict()
         self.checkpoints.save(self.progress, groups)
+
+    def _cut(self, last_step: int) -> None:
+        """Drop what was written after the checkpoint, which is made again."""
+        self.folder.cut_metrics(last_step)
+        if self.objectives.log is not None:
+            self.objectives.log.cut(last_step)
 
     def _step(self) -> None:
         self.objectives.begin(self.progress.step)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from auxlearn import streams
 from auxlearn.data.batches import Batch, BatchStream
 from auxlearn.encoders.shared import SharedEncoder
+from auxlearn.results.perturbations import PerturbationLog
 from auxlearn.tasks.base import AuxiliaryTask, TaskResult
 from auxlearn.training.optimization import LinearSchedule
 from auxlearn.training.validation import ValidationObjective
@@ -46,6 +47,7 @@ class Objectives:
         clip_norm: Largest norm of the gradient; 0: no limit.
         validation: What the weighting learns from, if it does.
         autocast: Gives the context that forward passes run in.
+        log: Keeps what a task puts into the text of the primary task.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class Objectives:
         clip_norm: float,
         validation: ValidationObjective | None,
         autocast: Callable[[], AbstractContextManager[None]],
+        log: PerturbationLog | None = None,
     ) -> None:
         self.encoder = encoder
         self.auxiliaries = tuple(auxiliaries)
@@ -71,6 +74,7 @@ class Objectives:
         self.clip_norm = clip_norm
         self.validation = validation
         self.autocast = autocast
+        self.log = log
         self.names = ("primary", *(auxiliary.name for auxiliary in self.auxiliaries))
         self.parameters = [p for p in encoder.parameters() if p.requires_grad]
         self.losses: dict[str, Tensor] = {}
@@ -136,6 +140,7 @@ class Objectives:
                         streams.generator(self.seed, auxiliary.name, "draws", self.step, part),
                     )
                 if isinstance(result, TaskResult):
+                    self._note(auxiliary.name, given, result)
                     primary = result.primary or primary
                     result = result.loss
                 own_share = len(own) / len(whole) if whole else share
@@ -148,6 +153,12 @@ class Objectives:
                 assert primary.labels is not None, "the primary task is trained on labelled rows"
                 loss = nn.functional.cross_entropy(logits, primary.labels)
             yield 0, self._count("primary", loss * share)
+
+    def _note(self, name: str, given: Batch, result: TaskResult) -> None:
+        if self.log is None or result.primary is None or result.replaced is None:
+            return
+        epoch = self.step // self.primary.steps_per_epoch + 1
+        self.log.note(self.step + 1, epoch, name, given, result.primary, result.replaced)
 
     @contextmanager
     def _draws(self, name: str, part: int) -> Iterator[None]:

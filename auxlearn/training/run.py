@@ -7,34 +7,40 @@ import os
 import shutil
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from safetensors import SafetensorError
 
-from auxlearn.cache import TensorCache
+from auxlearn.cache import TensorCache, content_key
 from auxlearn.config import RunConfig
 from auxlearn.data.audit import audit, seen_in_train
 from auxlearn.data.batches import BatchStream
 from auxlearn.data.corpus import read_corpus
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.load import load_dataset
+from auxlearn.data.ood import OODSet, load_ood_sets
 from auxlearn.data.rows import Columns
 from auxlearn.data.splits import hold_out
-from auxlearn.data.tokens import tokenize_split
+from auxlearn.data.tokens import TokenizedTexts, join, tokenize_split
 from auxlearn.encoders.load import check_length, load_encoder
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.errors import UserError
 from auxlearn.files import write_bytes
+from auxlearn.masking.perturbation import perturb_texts
 from auxlearn.registry import TASKS, WEIGHTINGS
 from auxlearn.results.folder import RunFolder, default_output
+from auxlearn.results.perturbations import PerturbationLog
 from auxlearn.results.record import Evaluation, RunResults
 from auxlearn.tasks.base import TaskContext
 from auxlearn.training.evaluation import class_probabilities, evaluate, to_model_labels
 from auxlearn.training.loop import TrainingLoop
 from auxlearn.training.objectives import Auxiliary, Objectives
+from auxlearn.training.ood import evaluate_ood, map_predictions, true_labels
 from auxlearn.training.optimization import (
     Compute,
     LinearSchedule,
@@ -49,6 +55,9 @@ logger = logging.getLogger(__name__)
 
 #: Texts at once where no gradient is kept.
 EVAL_BATCH = 128
+
+#: Part of the cache key of perturbed text; raise it when perturbing changes its results.
+PERTURBED = 1
 
 
 def train(config: RunConfig, reporter: Reporter | None = None) -> RunResults:
@@ -88,13 +97,15 @@ def train(config: RunConfig, reporter: Reporter | None = None) -> RunResults:
         columns=columns_of(config),
         cache_dir=cache.folder,
     )
+    ood_sets, remarks = load_ood_sets(config.ood, config.dataset, dataset)
+    dataset = replace(dataset, notes=(*dataset.notes, *remarks))
     for line in (*dataset.notes, *audit(dataset).warnings()):
         reporter.message(line)
     encoder = load_encoder(config.encoder, dataset.label_names, config.seed)
     check_length(encoder, config.max_length)
     encoder.to(compute.device)
     with folder.claimed(config):
-        run = _Run(config, dataset, encoder, rule, compute, folder, cache, reporter)
+        run = _Run(config, dataset, ood_sets, encoder, rule, compute, folder, cache, reporter)
         loop = run.prepare()
         prepared = time.perf_counter()
         progress = loop.run()
@@ -106,7 +117,8 @@ def train(config: RunConfig, reporter: Reporter | None = None) -> RunResults:
             dataset={
                 "name": dataset.name,
                 "fingerprint": dataset.fingerprint,
-                "rows": {name: len(split) for name, split in run.splits().items()},
+                "rows": {name: len(split) for name, split in run.splits().items()}
+                | {ood.source.name: len(ood.split) for ood in ood_sets},
                 "label_names": list(dataset.label_names),
                 "notes": list(dataset.notes),
             },
@@ -139,6 +151,7 @@ class _Run:
         self,
         config: RunConfig,
         dataset: TextDataset,
+        ood_sets: Sequence[OODSet],
         encoder: SharedEncoder,
         weighting: Weighting,
         compute: Compute,
@@ -148,6 +161,7 @@ class _Run:
     ) -> None:
         self.config = config
         self.dataset = dataset
+        self.ood_sets = ood_sets
         self.encoder = encoder
         self.weighting = weighting
         self.compute = compute
@@ -158,8 +172,36 @@ class _Run:
             tokenize_split, encoder.tokenizer, max_length=config.max_length, cache=cache
         )
         train_split, self.validation_split = _cut_validation(dataset, weighting.validation_split)
-        self.train_texts = self.tokenize(train_split)
+        self.train_texts = self._perturbed(self.tokenize(train_split))
         self.dev_texts = self.tokenize(dataset.splits["dev"])
+
+    def _perturbed(self, texts: TokenizedTexts) -> TokenizedTexts:
+        """Put text that the untouched encoder has perturbed beside the original or in its place."""
+        config = self.config
+        if config.perturbed_text == "none":
+            return texts
+        key = content_key(
+            "perturbed text",
+            PERTURBED,
+            self.encoder.language_model_fingerprint(),
+            self.encoder.tokenizer.mask_token_id,
+            texts.input_ids,
+            texts.maskable,
+            texts.offsets,
+            "" if texts.token_type_ids is None else texts.token_type_ids,
+            config.perturbed_share,
+            config.seed,
+        )
+        made = self.cache.get(
+            key,
+            lambda: {
+                "input_ids": perturb_texts(
+                    self.encoder, texts, config.perturbed_share, config.seed
+                ).input_ids
+            },
+        )
+        perturbed = replace(texts, input_ids=made["input_ids"])
+        return join(texts, perturbed) if config.perturbed_text == "add" else perturbed
 
     def splits(self) -> dict[str, Split]:
         """All splits and out-of-distribution sets by name."""
@@ -201,6 +243,7 @@ class _Run:
             clip_norm=config.clip_norm,
             validation=self._validation_objective(),
             autocast=self.compute.autocast,
+            log=PerturbationLog(self.folder.path, len(self.train_texts)),
         )
         return TrainingLoop(
             config,
@@ -220,6 +263,8 @@ class _Run:
                 if name == "train" or split.labels is None:
                     continue
                 evaluations[name] = self._evaluate(name, split)
+            for ood in self.ood_sets:
+                evaluations[ood.source.name] = self._evaluate_ood(ood)
         return evaluations
 
     def export(self, results: RunResults) -> None:
@@ -259,24 +304,47 @@ class _Run:
         }
 
     def _evaluate(self, name: str, split: Split, keep: bool = True) -> Evaluation:
-        texts = self.dev_texts if name == "dev" else self.tokenize(split)
         label_names = self.dataset.label_names
         labels = to_model_labels(split, label_names)
-        probabilities = class_probabilities(
-            self.encoder.classify, texts, EVAL_BATCH, self.compute.device, self.compute.autocast
-        )
+        probabilities = self._probabilities(split)
         if keep:
             write_predictions(
                 self.folder.predictions_path / f"{name}.jsonl", probabilities, labels, label_names
             )
-        train_labels = self.dataset.splits["train"].labels or ()
         return evaluate(
             probabilities,
             labels,
             label_names,
             seen_in_train(self.dataset.splits["train"], split),
-            majority=Counter(train_labels).most_common(1)[0][0],
+            majority=self._majority(),
         )
+
+    def _evaluate_ood(self, ood: OODSet) -> Evaluation:
+        decision = ood.source.decision
+        mapped = map_predictions(self._probabilities(ood.split), ood.labels, decision)
+        partner = None
+        if ood.partner is not None:
+            partner = map_predictions(self._probabilities(ood.partner), ood.labels, decision)
+        write_predictions(
+            self.folder.predictions_path / f"{ood.source.name}.jsonl",
+            mapped.probabilities,
+            true_labels(ood.split, ood).tolist(),
+            ood.labels.label_names,
+            mapped.predicted,
+        )
+        seen = seen_in_train(self.dataset.splits["train"], ood.split)
+        return evaluate_ood(ood, mapped, partner, seen, self._majority())
+
+    def _probabilities(self, split: Split) -> np.ndarray:
+        texts = self.dev_texts if split is self.dataset.splits["dev"] else self.tokenize(split)
+        return class_probabilities(
+            self.encoder.classify, texts, EVAL_BATCH, self.compute.device, self.compute.autocast
+        )
+
+    def _majority(self) -> int:
+        """Return the most frequent class of train."""
+        train_labels = self.dataset.splits["train"].labels or ()
+        return Counter(train_labels).most_common(1)[0][0]
 
 
 def columns_of(config: RunConfig) -> Columns | None:
@@ -291,17 +359,21 @@ def columns_of(config: RunConfig) -> Columns | None:
 
 
 def write_predictions(
-    path: Path, probabilities: Any, labels: list[int], label_names: tuple[str, ...]
+    path: Path,
+    probabilities: np.ndarray,
+    labels: list[int],
+    label_names: tuple[str, ...],
+    predicted: np.ndarray | None = None,
 ) -> None:
     """Write one line per row: its label, the predicted label, every class's probability."""
     import json
 
+    chosen = probabilities.argmax(1) if predicted is None else predicted
     lines = []
-    for row, label in zip(probabilities, labels, strict=True):
-        predicted = label_names[int(row.argmax())]
+    for row, label, best in zip(probabilities, labels, chosen, strict=True):
         record = {
             "label": label_names[label],
-            "predicted": predicted,
+            "predicted": label_names[int(best)],
             "probabilities": [round(float(p), 8) for p in row],
         }
         lines.append(json.dumps(record, ensure_ascii=False))

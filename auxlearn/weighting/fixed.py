@@ -23,7 +23,11 @@ class FixedOptions(Settings):
 
 @register_weighting("fixed")
 class Fixed(LossWeighting):
-    """The auxiliary tasks share alpha, the primary task keeps 1 - alpha (Mask-tuning, eq. 1)."""
+    """The auxiliary tasks share alpha, the primary task keeps 1 - alpha (Mask-tuning, eq. 1).
+
+    A task with alpha 0 is measured but not trained on. Mask-tuning then still perturbs the text:
+    its ablation "without integrated loss" (Table III).
+    """
 
     Options = FixedOptions
     options: FixedOptions
@@ -33,7 +37,7 @@ class Fixed(LossWeighting):
         """The weights; a run without auxiliary task trains on the primary loss alone.
 
         Raises:
-            ConfigError: alpha leaves (0, 1), or has another length than there are tasks.
+            ConfigError: alpha leaves [0, 1), or has another length than there are tasks.
         """
         count = len(self.objectives) - 1
         if count == 0:
@@ -45,9 +49,9 @@ class Fixed(LossWeighting):
                 f"fixed: alpha has {len(shares)} shares for {count} auxiliary tasks: "
                 "give one share, or one for each"
             )
-        if min(shares) <= 0 or sum(shares) >= 1:
+        if min(shares) < 0 or sum(shares) >= 1:
             raise ConfigError(
-                f"fixed: alpha {alpha} is outside (0, 1): the primary task keeps 1 - alpha"
+                f"fixed: alpha {alpha} is outside [0, 1): the primary task keeps 1 - alpha"
             )
         return torch.tensor([1 - sum(shares), *shares], dtype=torch.float64)
 
