@@ -23,6 +23,10 @@ COMMANDS = {
     "train": ("auxlearn.commands.train", "Train a classifier with auxiliary tasks."),
     "evaluate": ("auxlearn.commands.evaluate", "Evaluate a finished run on a data set."),
     "predict": ("auxlearn.commands.predict", "Classify texts with a finished run."),
+    "perturbations": (
+        "auxlearn.commands.perturbations",
+        "Show what Mask-tuning put into the training texts.",
+    ),
     "data": ("auxlearn.commands.data", "Look through a data set before training on it."),
     "list": ("auxlearn.commands.list", "List tasks, weightings, encoders or data sets."),
     "pretrain": (

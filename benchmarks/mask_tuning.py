@@ -1,0 +1,172 @@
+"""Mask-tuning and its ablations from SST-2 to IMDb contrast sets and IMDb-CAD, at a small size.
+
+Needs folders of the three data sets (`auxlearn list datasets` says where to get them), and an
+encoder, whose masked-language-model head is fitted first if ``--fit-head`` says so::
+
+    python benchmarks/mask_tuning.py --sst2 data/sst2 --contrast data/imdb_contrast \
+        --cad data/imdb_cad --encoder path/of/encoder --fit-head 600 --output runs/mask_tuning
+
+The same command goes on with what is missing. It prints mean and standard deviation over seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+from auxlearn import RunConfig, train
+from auxlearn.analysis.tables import markdown_table
+from auxlearn.data.dataset import Split
+from auxlearn.data.load import load_dataset
+from auxlearn.data.splits import hold_out
+from auxlearn.training.pretrain import pretrain
+
+BATCH = 16
+EPOCHS = 3
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "fine-tuning on original train set": {},
+    "fine-tuning on augmented train set": {"perturbed_text": "add"},
+    "Mask-tuning w/o integrated loss": {
+        "aux": ["mask_tuning"],
+        "weights": {"fixed": {"alpha": 0.0}},
+    },
+    "sequential training": {"perturbed_text": "replace"},
+    "Mask-tuning, alpha 0.6": {"aux": ["mask_tuning"], "weights": {"fixed": {"alpha": 0.6}}},
+    "Mask-tuning, learned weights": {"aux": ["mask_tuning"], "weights": "meta"},
+}
+
+
+def sample(source: Path, folder: Path, rows: dict[str, int]) -> Path:
+    """Write a stratified sample of every split; the same one whoever calls."""
+    dataset = load_dataset(str(source))
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, count in rows.items():
+        split: Split = dataset.splits[name]
+        if count < len(split):
+            _, split = hold_out(split, count / len(split), seed=0)
+        assert split.labels is not None
+        lines = [
+            json.dumps({"text": text, "label": split.label_names[label]}, ensure_ascii=False)
+            for text, label in zip(split.texts, split.labels, strict=True)
+        ]
+        (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
+def fitted(encoder: str, output: Path, **settings: Any) -> str:
+    """Return the folder of a pretrained encoder, made if it is not there."""
+    if not output.exists():
+        found = pretrain(encoder, output, **settings)
+        print(
+            f"{output.name}: cross-entropy {found.loss_before:.3f} -> {found.loss_after:.3f}, "
+            f"right {found.accuracy_before:.1%} -> {found.accuracy_after:.1%}",
+            flush=True,
+        )
+    return str(output)
+
+
+def main() -> None:
+    """Run every variant with every seed, then print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    for name in ("sst2", "contrast", "cad", "encoder"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--output", type=Path, default=Path("runs/mask_tuning"))
+    parser.add_argument("--fit-head", type=int, default=0, help="steps; 0: it has a head")
+    parser.add_argument("--train-rows", type=int, default=6920)
+    parser.add_argument("--dev-rows", type=int, default=872)
+    parser.add_argument("--test-rows", type=int, default=1821)
+    parser.add_argument("--max-length", type=int, default=128)
+    parser.add_argument("--learning-rate", type=float, default=5e-5)
+    parser.add_argument("--precision", default="fp32")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    args = parser.parse_args()
+
+    rows = {"train": args.train_rows, "dev": args.dev_rows, "test": args.test_rows}
+    data = sample(Path(args.sst2), args.output / "sst2", rows)
+    encoder = args.encoder
+    if args.fit_head:
+        encoder = fitted(
+            encoder,
+            args.output / "encoder",
+            dataset=args.sst2,
+            parts="head",
+            steps=args.fit_head,
+            learning_rate=1e-3,
+            max_length=args.max_length,
+        )
+    # Sequential training does for as many updates of masked language modelling as of fine-tuning.
+    sequential = fitted(
+        encoder,
+        args.output / "encoder-mlm",
+        dataset=str(data),
+        steps=EPOCHS * -(-args.train_rows // BATCH),
+        batch_size=BATCH,
+        learning_rate=args.learning_rate,
+        max_length=args.max_length,
+    )
+    sets = [
+        {"name": "imdb_contrast", "dataset": args.contrast},
+        {"name": "imdb_cad", "dataset": args.cad, "split": "test_revised"},
+    ]
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in VARIANTS}
+    for seed in args.seeds:
+        for name, settings in VARIANTS.items():
+            config = RunConfig.model_validate(
+                {
+                    "dataset": str(data),
+                    "ood": sets,
+                    "encoder": sequential if name.startswith("sequential") else encoder,
+                    "epochs": EPOCHS,
+                    "batch_size": BATCH,
+                    "learning_rate": args.learning_rate,
+                    "max_length": args.max_length,
+                    "precision": args.precision,
+                    "patience": 0,
+                    "seed": seed,
+                    "output": str(
+                        args.output / f"{name.replace(' ', '_').replace('/', '')}-{seed}"
+                    ),
+                    **settings,
+                }
+            )
+            results = train(config)
+            figures = {"dev": results.evaluations["dev"].all.accuracy}
+            figures["SST-2"] = results.evaluations["test"].all.accuracy
+            for key in ("imdb_contrast", "imdb_cad"):
+                evaluation = results.evaluations[key]
+                assert evaluation.partner is not None
+                assert evaluation.pair_accuracy is not None
+                figures[key] = evaluation.all.accuracy
+                figures[f"{key}, originals"] = evaluation.partner.accuracy
+                figures[f"{key}, pairs"] = evaluation.pair_accuracy
+            figures["auxiliary weight"] = 1 - results.weights["primary"]
+            figures["seconds"] = sum(results.seconds.values())
+            found[name].append(figures)
+            print(seed, name, {k: round(v, 4) for k, v in figures.items()}, flush=True)
+    columns = list(next(iter(found.values()))[0])
+    table = [
+        [
+            name,
+            *(
+                _mean_and_deviation([run[column] for run in runs], column == "seconds")
+                for column in columns
+            ),
+        ]
+        for name, runs in found.items()
+    ]
+    print(markdown_table(["", *columns], table))
+
+
+def _mean_and_deviation(values: list[float], seconds: bool) -> str:
+    if seconds:
+        return f"{statistics.mean(values):.0f}"
+    deviation = statistics.stdev(values) if len(values) > 1 else 0.0
+    return f"{100 * statistics.mean(values):.2f} ± {100 * deviation:.2f}"
+
+
+if __name__ == "__main__":
+    main()
