@@ -1,6 +1,6 @@
 """Mask-tuning and its ablations from SST-2 to IMDb contrast sets and IMDb-CAD, at a small size.
 
-Needs folders of the three data sets (`auxlearn list datasets` says where to get them), and an
+Needs folders of the three data sets (`auxlearn data NAME` says where to get one), and an
 encoder, whose masked-language-model head is fitted first if ``--fit-head`` says so::
 
     python benchmarks/mask_tuning.py --sst2 data/sst2 --contrast data/imdb_contrast \

@@ -52,8 +52,8 @@ def map_labels(
 ) -> LabelMap:
     """Match the classes of a model with the labels of a set.
 
-    If no map is given and the model knows every label of the set, it is the model's classes that
-    are compared. Otherwise every class of the model must lead to a label of the set, and every
+    If no other names are given and the model knows every label of the set, it is the model's
+    classes that are compared, and a class may be missing from the set. Otherwise every class of the model must lead to a label of the set, and every
     label must be reached.
 
     Args:
@@ -67,7 +67,7 @@ def map_labels(
         DataError: They do not match; the message names both.
     """
     given = given or {}
-    if not given:
+    if all(name.casefold() == target.casefold() for name, target in given.items()):
         positions = {name.casefold(): number for number, name in enumerate(model)}
         if len(positions) == len(model) and all(name.casefold() in positions for name in found):
             matched = tuple(positions[name.casefold()] for name in found)

@@ -1,0 +1,194 @@
+"""Out-of-distribution sets: their labels, their pairs, what cards say of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from auxlearn.config import OODSource, RunConfig, load_config
+from auxlearn.data.cards import card_names, find_card
+from auxlearn.data.load import load_dataset
+from auxlearn.data.ood import load_ood_set, load_ood_sets, map_labels
+from auxlearn.errors import ConfigError, DataError
+
+NLI = ("entailment", "neutral", "contradiction")
+TO_HANS = {"neutral": "non-entailment", "contradiction": "non-entailment"}
+
+
+def write(folder: Path, **splits) -> Path:
+    """A folder with a file for each split; a row is (text, label) with further columns after."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, rows in splits.items():
+        lines = [
+            json.dumps({"text": text, "label": label, **(more[0] if more else {})})
+            for text, label, *more in rows
+        ]
+        (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def test_labels_of_the_same_name_need_no_map():
+    found = map_labels(("negative", "positive"), ("Positive", "Negative"), None, "set")
+    assert found.label_names == ("negative", "positive")
+    assert found.labels == (1, 0)
+    assert found.targets == (0, 1)
+
+
+def test_a_set_with_fewer_classes_is_scored_in_the_models_classes():
+    found = map_labels(NLI, ("neutral", "entailment"), None, "set")
+    assert (found.label_names, found.labels) == (NLI, (1, 0))
+
+
+def test_several_classes_may_stand_for_one_label():
+    found = map_labels(NLI, ("entailment", "non-entailment"), TO_HANS, "hans")
+    assert found.label_names == ("entailment", "non-entailment")
+    assert found.targets == (0, 1, 1)
+    assert found.labels == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("model", "found", "given", "fault"),
+    [
+        (NLI, ("entailment", "non-entailment"), None, "nothing stands for neutral, contradiction"),
+        (("a", "b"), ("x", "y"), None, "nothing stands for a, b"),
+        (("a", "b"), ("a", "b", "c"), {"a": "a"}, "nothing stands for c"),
+        (("a", "b"), ("a", "b"), {"z": "a"}, "the map names z, which the model does not know"),
+        (("a", "b"), ("x", "y"), {"a": "x", "b": "q"}, "nothing stands for b"),
+    ],
+)
+def test_labels_that_cannot_be_matched_are_one_line_with_both_sets(model, found, given, fault):
+    with pytest.raises(DataError) as caught:
+        map_labels(model, found, given, "hans")
+    message = str(caught.value)
+    assert message.startswith(
+        f"'hans' has the labels {', '.join(found)}, the model knows {', '.join(model)}: {fault}"
+    )
+    assert "\n" not in message
+
+
+def test_the_card_of_the_trained_set_maps_the_labels(tmp_path):
+    rows = [
+        ("a b", "entailment", {"heuristic": "x"}),
+        ("c d", "non-entailment", {"heuristic": "y"}),
+    ]
+    folder = write(tmp_path / "hans", test=rows)
+    ood = load_ood_set(OODSource.model_validate(str(folder)), "mnli", NLI)
+    assert ood.source.name == "hans"
+    assert ood.labels.targets == (0, 1, 1)
+    assert ood.source.subsets == ("heuristic",)
+    assert ood.partner is None
+    with pytest.raises(DataError, match="nothing stands for neutral, contradiction"):
+        load_ood_set(OODSource.model_validate(str(folder)), "another_set", NLI)
+
+
+def test_a_card_that_does_not_fit_the_folder_says_nothing(tmp_path):
+    folder = write(tmp_path / "hans", test=[("a", "yes"), ("b", "no")])
+    ood = load_ood_set(OODSource.model_validate(str(folder)), "mnli", ("no", "yes"))
+    assert ood.source.subsets == ()
+    assert ood.labels.targets == (0, 1)
+
+
+def test_contrast_sets_find_their_originals(tmp_path):
+    folder = write(
+        tmp_path / "imdb_contrast",
+        test=[("bad", "Negative"), ("good", "Positive")],
+        test_original=[("fine", "Positive"), ("poor", "Negative")],
+    )
+    ood = load_ood_set(OODSource.model_validate(str(folder)), "sst2", ("negative", "positive"))
+    assert ood.partner is not None
+    assert ood.partner.texts == ("fine", "poor")
+    (folder / "test_original.jsonl").unlink()
+    alone = load_ood_set(OODSource.model_validate(str(folder)), "sst2", ("negative", "positive"))
+    assert alone.partner is None
+
+
+def test_pairs_and_subsets_that_do_not_fit_are_refused(tmp_path):
+    folder = write(
+        tmp_path / "set",
+        test=[("a", "x", {"kind": "1"}), ("b", "y", {"kind": "2"})],
+        short=[("c", "x")],
+        foreign=[("c", "x"), ("d", "z")],
+    )
+
+    def load(**settings):
+        source = OODSource.model_validate({"dataset": str(folder), **settings})
+        return load_ood_set(source, "set", ("x", "y"))
+
+    assert load(pairs="test").partner is not None
+    with pytest.raises(DataError, match="test has 2 rows but short 1: pairs need one line for"):
+        load(pairs="short")
+    with pytest.raises(DataError, match="foreign has the labels x, z, test has x, y"):
+        load(pairs="foreign")
+    with pytest.raises(DataError, match="no column 'knd' to make subsets by: it has kind"):
+        load(subsets=["knd"])
+    with pytest.raises(DataError, match="has no split 'tests'"):
+        load(split="tests")
+
+
+def test_a_set_that_only_the_card_names_is_left_out_with_a_sentence(tmp_path):
+    folder = write(
+        tmp_path / "sst2",
+        train=[("a", "negative"), ("b", "positive")],
+        dev=[("c", "negative")],
+        test=[("d", "positive")],
+    )
+    dataset = load_dataset(str(folder))
+    given = [OODSource(dataset=str(folder), name="imdb_cad")]
+    # As if it had been loaded by the name of the card, which needs the hub.
+    sets, remarks = load_ood_sets(given, "sst2", dataset)
+    assert [one.source.name for one in sets] == ["imdb_cad"]
+    assert len(remarks) == 1
+    assert "'imdb_contrast' was left out" in remarks[0]
+    assert "allenai/contrast-sets" in remarks[0], "it does not say where to get it"
+    assert load_ood_sets([], str(folder), dataset) == ([], [])
+
+
+def test_a_set_of_the_configuration_must_be_there(tmp_path):
+    folder = write(
+        tmp_path / "own", train=[("a", "n"), ("b", "p")], dev=[("c", "n")], test=[("d", "p")]
+    )
+    with pytest.raises(DataError, match="nowhere"):
+        load_ood_sets(
+            [OODSource(dataset="./nowhere", name="x")], str(folder), load_dataset(str(folder))
+        )
+
+
+def test_cards_of_partners_are_whole():
+    names = {partner for name in card_names() for partner in find_card(name).ood}
+    assert names >= {"imdb_contrast", "imdb_cad", "hans", "anli", "paws"}
+    for name in names:
+        card = find_card(name)
+        assert card.hub is not None or "github.com/" in (card.folder_recipe or "")
+
+
+def test_forms_in_a_configuration(tmp_path):
+    file = tmp_path / "config.yaml"
+    file.write_text(
+        "ood:\n- data/hans\n- {dataset: data/imdb_cad, split: test_revised, name: revised}\n"
+        "- nyu-mll/glue:mnli\n"
+    )
+    config = load_config(file)
+    assert [source.name for source in config.ood] == ["hans", "revised", "mnli"]
+    assert config.ood[1].split == "test_revised"
+    file.write_text(config.to_yaml())
+    assert load_config(file) == config
+    assert config.digest != RunConfig().digest
+
+
+@pytest.mark.parametrize(
+    ("ood", "message"),
+    [
+        (["a/x", "b/x"], "the name 'x' is taken"),
+        (["data/test"], "the name 'test' is taken"),
+        ([{"dataset": "x", "label": {}}], "unknown key 'ood.0.label'"),
+        ([{"dataset": "x", "decision": "max"}], "decision"),
+        ([{"name": "x"}], "dataset: Field required"),
+    ],
+)
+def test_faults_in_a_configuration(tmp_path, ood, message):
+    file = tmp_path / "config.yaml"
+    file.write_text(json.dumps({"ood": ood}))
+    with pytest.raises(ConfigError, match=message):
+        load_config(file)

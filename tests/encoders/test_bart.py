@@ -1,0 +1,102 @@
+"""BART: which decoder state belongs to which token, worked by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from transformers import BartForConditionalGeneration
+
+from auxlearn.data.batches import collate
+from auxlearn.encoders.load import load_encoder
+from auxlearn.encoders.names import ENCODERS
+from auxlearn.masking.pseudo_likelihood import score
+from tests.helpers import LABELS, tokenized
+
+BOS, PAD, EOS, MASK = 0, 1, 2, 4
+
+
+@pytest.fixture
+def encoder(encoder_folder):
+    return load_encoder(str(encoder_folder("bart")), LABELS)
+
+
+@pytest.fixture
+def native(encoder_folder):
+    return BartForConditionalGeneration.from_pretrained(encoder_folder("bart")).eval()
+
+
+def one_text(encoder, length):
+    """The first ``length`` tokens of a text, between <s> and </s>."""
+    batch = collate(tokenized(encoder, ["The parser of Smith is faster"]), torch.arange(1))
+    ids = torch.cat([batch.input_ids[:, : length + 1], torch.tensor([[EOS]])], 1)
+    return ids, replace(
+        batch,
+        input_ids=ids,
+        attention_mask=torch.ones_like(ids),
+        maskable=(ids > MASK),
+        words=batch.words[:, : length + 2],
+    )
+
+
+def test_the_state_at_a_mask_has_read_the_tokens_before_it(encoder, native):
+    ids, batch = one_text(encoder, 4)  # <s> a b c d </s>
+    a, b, _, d = ids[0, 1:5].tolist()
+    masked = torch.tensor([[BOS, a, b, MASK, d, EOS]])
+    position = masked == MASK
+    with torch.no_grad():
+        found = encoder.predict_tokens(replace(batch, input_ids=masked), position)
+        # What the encoder part reads, and what the decoder part has read when it writes token 3:
+        # its start token, <s>, a, b. Nothing at or behind the mask.
+        states = native.model.encoder(input_ids=masked).last_hidden_state
+        decoded = native.model.decoder(
+            input_ids=torch.tensor([[EOS, BOS, a, b]]), encoder_hidden_states=states
+        ).last_hidden_state
+        by_hand = native.lm_head(decoded[:, -1]) + native.final_logits_bias
+    torch.testing.assert_close(found, by_hand, atol=1e-5, rtol=1e-5)
+    # One place to the left or right would be another prediction.
+    with torch.no_grad():
+        left = native.lm_head(decoded[:, -2]) + native.final_logits_bias
+    assert (left - by_hand).abs().max() > 0.1
+
+
+def test_training_labels_stand_at_the_same_index(encoder, native):
+    """BART's own loss compares the state at i with token i, so no shift is left to be made."""
+    ids, batch = one_text(encoder, 4)
+    everywhere = torch.ones_like(ids, dtype=torch.bool)
+    with torch.no_grad():
+        loss = native(input_ids=ids, labels=ids).loss
+        logits = encoder.predict_tokens(batch, everywhere)
+    ours = torch.nn.functional.cross_entropy(logits, ids[0])
+    torch.testing.assert_close(ours, loss, atol=1e-5, rtol=1e-5)
+
+
+def test_the_class_is_read_where_the_whole_text_has_been_read(encoder):
+    _, batch = one_text(encoder, 4)
+    with torch.no_grad():
+        hidden = encoder.encode(batch).last_hidden_state
+        expected = encoder.classifier.classification_head(hidden[:, 5])
+        torch.testing.assert_close(encoder.classify(batch), expected, atol=1e-6, rtol=1e-6)
+
+
+def test_pseudo_likelihoods_are_bart_read_at_the_mask(encoder, native):
+    """l3mask on BART: one masked copy per token, through transformers' own model."""
+    texts = tokenized(encoder, ["The character-based model isn't faster."])
+    found = score(encoder, texts)
+    ids, words = texts.input_ids.long(), texts.words
+    checked = 0
+    for place in texts.maskable.nonzero().squeeze(1).tolist():
+        copy = ids.clone()
+        later = (words == words[place]) & (torch.arange(len(ids)) >= place)
+        copy[later] = MASK
+        with torch.no_grad():
+            logits = native(input_ids=copy[None], use_cache=False).logits[0, place]
+        expected = logits.log_softmax(-1)[ids[place]]
+        assert float(found[place]) == pytest.approx(float(expected), abs=1e-4)
+        checked += 1
+    assert checked > 5
+
+
+def test_it_has_a_short_name():
+    assert ENCODERS["bart"].source == "facebook/bart-base"

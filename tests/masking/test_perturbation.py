@@ -1,0 +1,172 @@
+"""Masking at least one token of a text, and putting predictions in."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from auxlearn.data.tokens import join
+from auxlearn.masking.corruption import at_least_one
+from auxlearn.masking.perturbation import (
+    choose_some,
+    perturb,
+    perturb_texts,
+    pick,
+    writable_ids,
+)
+from tests import helpers
+from tests.helpers import HARD_TEXTS, LINES, collated, tokenized
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+rows_of_candidates = st.lists(
+    st.lists(st.booleans(), min_size=7, max_size=7), min_size=1, max_size=6
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(rows_of_candidates, st.floats(0.01, 1.0), st.integers(0, 99))
+def test_every_text_with_a_candidate_gets_one_and_only_candidates_are_chosen(rows, share, seed):
+    maskable = torch.tensor(rows)
+    chosen = choose_some(maskable, share, generator(seed))
+    assert not (chosen & ~maskable).any()
+    assert torch.equal(chosen.any(-1), maskable.any(-1))
+    again = choose_some(maskable, share, generator(seed))
+    assert torch.equal(chosen, again)
+    wide = choose_some(torch.nn.functional.pad(maskable, (0, 4)), share, generator(seed))
+    assert torch.equal(wide[:, :7], chosen)
+
+
+def test_what_is_chosen_already_stays_and_is_not_added_to():
+    candidates = torch.ones(2000, 5, dtype=torch.bool)
+    chosen = torch.zeros_like(candidates)
+    chosen[::2, 3] = True
+    filled = at_least_one(chosen, candidates, generator())
+    assert torch.equal(filled[::2], chosen[::2])
+    assert (filled[1::2].sum(-1) == 1).all()
+
+
+def test_the_one_token_is_drawn_evenly():
+    candidates = torch.tensor([False, True, False, True, True]).expand(6000, 5)
+    filled = at_least_one(torch.zeros(6000, 5, dtype=torch.bool), candidates, generator())
+    counts = filled.sum(0).tolist()
+    assert counts[0] == counts[2] == 0
+    assert stats.chisquare([counts[1], counts[3], counts[4]]).pvalue > 1e-6
+
+
+def test_the_share_is_kept_where_texts_are_long():
+    chosen = choose_some(torch.ones(200, 1000, dtype=torch.bool), 0.05, generator())
+    low, high = stats.binom.interval(1 - 1e-6, chosen.numel(), 0.05)
+    assert low <= int(chosen.sum()) <= high
+
+
+def test_pick_takes_the_likeliest_token_that_is_allowed():
+    logits = torch.tensor([[9.0, 1.0, 3.0, 2.0], [0.0, 5.0, 1.0, 9.0]])
+    assert pick(logits, torch.tensor([1, 2]), None, generator()).tolist() == [2, 1]
+
+
+def test_pick_leaves_the_generator_alone_without_a_temperature():
+    source = generator()
+    before = source.get_state()
+    pick(torch.rand(3, 5), torch.arange(5), None, source)
+    assert torch.equal(source.get_state(), before)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
+def test_samples_follow_the_softmax_of_the_allowed_tokens(temperature):
+    logits = torch.tensor([0.3, 1.0, -1.0, 2.0, 0.0])
+    allowed = torch.tensor([0, 1, 3])
+    drawn = pick(logits.expand(20_000, 5), allowed, temperature, generator())
+    counts = torch.bincount(drawn, minlength=5)
+    assert counts[2] == counts[4] == 0
+    powers = [pow(2.718281828459045, float(logits[i]) / temperature) for i in (0, 1, 3)]
+    expected = [20_000 * power / sum(powers) for power in powers]
+    assert stats.chisquare(counts[allowed].numpy(), expected).pvalue > 1e-6
+
+
+def test_no_special_token_but_the_unknown_one_may_be_put_in(tiny_bert):
+    allowed = set(writable_ids(tiny_bert.tokenizer).tolist())
+    tokenizer = tiny_bert.tokenizer
+    barred = {
+        tokenizer.pad_token_id,
+        tokenizer.cls_token_id,
+        tokenizer.sep_token_id,
+        tokenizer.mask_token_id,
+    }
+    assert allowed == set(range(len(tokenizer))) - barred
+
+
+@pytest.mark.parametrize("temperature", [None, 2.0])
+def test_only_chosen_positions_change(tiny_bert, temperature):
+    batch = collated(tokenized(tiny_bert, HARD_TEXTS, labels=[0, 1, 2, 0, 1, 2, 0]))
+    before = batch.input_ids.clone()
+    allowed = writable_ids(tiny_bert.tokenizer)
+    made = perturb(tiny_bert, batch, 0.3, allowed, temperature, generator())
+    assert torch.equal(batch.input_ids, before), "the original batch was written to"
+    written = made.batch.input_ids
+    assert torch.equal(written[~made.chosen], before[~made.chosen])
+    assert (written != before).any()
+    assert torch.isin(written[made.chosen], allowed).all()
+    assert not written.eq(tiny_bert.tokenizer.mask_token_id).any()
+    assert torch.equal(made.batch.labels, batch.labels)
+    assert torch.equal(made.batch.attention_mask, batch.attention_mask)
+
+
+def test_predictions_are_those_of_the_native_model_at_its_masks(tiny_bert):
+    batch = collated(tokenized(tiny_bert, HARD_TEXTS))
+    made = perturb(tiny_bert, batch, 0.2, writable_ids(tiny_bert.tokenizer), None, generator())
+    masked = batch.input_ids.masked_fill(made.chosen, tiny_bert.tokenizer.mask_token_id)
+    with torch.no_grad():
+        native = tiny_bert.language_model(
+            input_ids=masked,
+            attention_mask=batch.attention_mask,
+            token_type_ids=batch.token_type_ids,
+        ).logits
+    native[..., [0, 2, 3, 4]] = -torch.inf  # [PAD], [CLS], [SEP], [MASK]
+    expected = torch.where(made.chosen, native.argmax(-1), batch.input_ids)
+    assert torch.equal(made.batch.input_ids, expected)
+
+
+def test_a_batch_with_nothing_to_mask_stays_as_it_is(tiny_bert):
+    batch = collated(tokenized(tiny_bert, ["日 語", "語"]))
+    assert not batch.maskable.any()
+    for temperature in (None, 1.0):
+        made = perturb(
+            tiny_bert, batch, 0.5, writable_ids(tiny_bert.tokenizer), temperature, generator()
+        )
+        assert torch.equal(made.batch.input_ids, batch.input_ids)
+
+
+def test_text_perturbed_once_follows_from_the_seed_and_leaves_the_encoder(tiny_bert):
+    texts = tokenized(tiny_bert, LINES, labels=[n % 3 for n in range(len(LINES))])
+    before = helpers.snapshot(tiny_bert)
+    tiny_bert.train()
+    one = perturb_texts(tiny_bert, texts, 0.05, seed=1)
+    same = perturb_texts(tiny_bert, texts, 0.05, seed=1)
+    other = perturb_texts(tiny_bert, texts, 0.05, seed=2)
+    assert tiny_bert.training
+    assert all(torch.equal(helpers.snapshot(tiny_bert)[name], t) for name, t in before.items())
+    assert torch.equal(one.input_ids, same.input_ids)
+    assert not torch.equal(one.input_ids, other.input_ids)
+    changed = one.input_ids != texts.input_ids
+    assert changed.any()
+    assert not (changed & ~texts.maskable).any()
+    assert torch.equal(one.labels, texts.labels)
+    assert one.input_ids.dtype == texts.input_ids.dtype
+
+
+def test_joined_texts_are_those_of_both(tiny_bert):
+    first = tokenized(tiny_bert, LINES[:3], labels=[0, 1, 2], pairs=LINES[3:6])
+    second = tokenized(tiny_bert, LINES[6:8], labels=[2, 0], pairs=LINES[8:10])
+    both = join(first, second)
+    assert both.labels.tolist() == [0, 1, 2, 2, 0]
+    for part, rows in ((first, range(3)), (second, range(3, 5))):
+        selected = both.select(torch.tensor(list(rows)))
+        for name in ("input_ids", "words", "maskable", "token_type_ids", "offsets"):
+            assert torch.equal(getattr(selected, name), getattr(part, name)), name
