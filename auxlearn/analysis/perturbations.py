@@ -7,6 +7,7 @@ what was put in is plausible; part-of-speech agreement is the nearest that a pro
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -140,8 +141,7 @@ def find_tagger() -> tuple[Tagger, str] | None:
 
 def _spacy_tagger() -> tuple[Tagger, str] | None:
     try:
-        import spacy
-
+        spacy = importlib.import_module("spacy")
         pipeline = spacy.load("en_core_web_sm")
     except (ImportError, OSError):
         return None
@@ -154,8 +154,7 @@ def _spacy_tagger() -> tuple[Tagger, str] | None:
 
 def _nltk_tagger() -> tuple[Tagger, str] | None:
     try:
-        import nltk
-
+        nltk = importlib.import_module("nltk")
         nltk.pos_tag(["word"])
     except (ImportError, LookupError):
         return None
@@ -188,9 +187,10 @@ def _words(record: Perturbed, tokenizer: Any) -> tuple[list[str], list[str]]:
             pieces[word][0].append(record.input_ids[place])
             pieces[word][1].append(after[place])
     # A tagger wants a word in every place, also where a tokenizer has made nothing of one.
-    old = [tokenizer.decode(ids).strip() or "_" for ids, _ in pieces]
-    new = [tokenizer.decode(ids).strip() or "_" for _, ids in pieces]
-    return old, new
+    return (
+        [tokenizer.decode(old).strip() or "_" for old, _ in pieces],
+        [tokenizer.decode(new).strip() or "_" for _, new in pieces],
+    )
 
 
 def _decode(record: Perturbed, at: dict[int, int], tokenizer: Any) -> str:

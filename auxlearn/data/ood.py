@@ -53,8 +53,8 @@ def map_labels(
     """Match the classes of a model with the labels of a set.
 
     If no other names are given and the model knows every label of the set, it is the model's
-    classes that are compared, and a class may be missing from the set. Otherwise every class of the model must lead to a label of the set, and every
-    label must be reached.
+    classes that are compared, and a class may be missing from the set. Otherwise every class of
+    the model must lead to a label of the set, and every label must be reached.
 
     Args:
         model: Classes of the model.

@@ -133,14 +133,15 @@ class Objectives:
                 used = own if whole else primary
                 if used is None:
                     continue
+                used = used.to(self.encoder.device)
                 with self._draws(auxiliary.name, part):
                     result = auxiliary.task.loss(
                         self.encoder,
-                        used.to(self.encoder.device),
+                        used,
                         streams.generator(self.seed, auxiliary.name, "draws", self.step, part),
                     )
                 if isinstance(result, TaskResult):
-                    self._note(auxiliary.name, given, result)
+                    self._note(auxiliary.name, used, result)
                     primary = result.primary or primary
                     result = result.loss
                 own_share = len(own) / len(whole) if whole else share
