@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from auxlearn.cache import content_key
 from auxlearn.data.batches import Batch
@@ -92,12 +93,40 @@ class SharedEncoder(nn.Module):
         hidden = self.encode(batch).last_hidden_state[positions]
         return _upcast(self.family.token_logits(self.language_model, hidden))
 
-    def forward(self, method: str, *arguments: Any) -> Tensor:
-        """Call :meth:`classify` or :meth:`predict_tokens` by name.
+    def forward(self, compute: str | Callable[..., Any], *arguments: Any) -> Any:
+        """Call a method by name, or a function of this encoder.
 
         Functional copies of a module (as ``higher`` makes them) can be called in this way only.
+
+        Args:
+            compute: Name of a method, or a function whose first argument is the encoder.
+            arguments: What it is given.
         """
-        return getattr(self, method)(*arguments)
+        if isinstance(compute, str):
+            return getattr(self, compute)(*arguments)
+        return compute(self, *arguments)
+
+    @contextmanager
+    def twice_differentiable(self) -> Iterator[bool]:
+        """Compute attention in a way that has a second derivative within the block.
+
+        Fused attention has none, on a CPU neither.
+
+        Yields:
+            Whether that is another way than usual.
+        """
+        usual = self.config._attn_implementation
+        if usual == "eager":
+            yield False
+        elif usual == "sdpa":
+            with sdpa_kernel(SDPBackend.MATH):
+                yield True
+        else:
+            self.body.set_attn_implementation("eager")
+            try:
+                yield True
+            finally:
+                self.body.set_attn_implementation(usual)
 
     def body_parameters(self) -> list[nn.Parameter]:
         """Parameters that every objective shares; a tied output layer counts as embedding."""

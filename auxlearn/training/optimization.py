@@ -81,10 +81,14 @@ class LinearSchedule:
             return (step + 1) / (self._rising + 1)
         return max(0.0, (self._total - step) / max(1, self._total - self._rising))
 
+    def rates(self, step: int) -> list[float]:
+        """Return the rate of each group of the optimizer at an update."""
+        return [peak * self.factor(step) for peak in self._peaks]
+
     def apply(self, step: int) -> None:
         """Set the rate of an update."""
-        for group, peak in zip(self._optimizer.param_groups, self._peaks, strict=True):
-            group["lr"] = peak * self.factor(step)
+        for group, rate in zip(self._optimizer.param_groups, self.rates(step), strict=True):
+            group["lr"] = rate
 
     @property
     def rate(self) -> float:

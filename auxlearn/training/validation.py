@@ -58,7 +58,7 @@ class ValidationObjective:
         self.seed = seed
         self._stream = BatchStream(texts, self.batch_size, seed, "validation")
 
-    def loss(self, encoder: SharedEncoder, step: int) -> Tensor:
+    def loss(self, encoder: SharedEncoder, step: int, draw: int = 0) -> Tensor:
         """Return the loss on the batch of a step, a scalar with a graph."""
         rows = self._balanced_rows(step) if self.metric == "macro_f1" else self._stream.rows(step)
         batch = collate(self.texts, rows).to(encoder.device)
