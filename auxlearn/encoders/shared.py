@@ -76,6 +76,18 @@ class SharedEncoder(nn.Module):
         """Return class logits, ``(batch, classes)``, in single precision or better."""
         return _upcast(self.family.class_logits(self.classifier, self.encode(batch), batch))
 
+    def features(self, batch: Batch) -> Tensor:
+        """Return one vector per text, ``(batch, hidden size)``, in single precision or better.
+
+        It is the last hidden state at the token from which the family's classifier reads: the
+        first one, or the last one of an encoder-decoder.
+        """
+        hidden = self.encode(batch).last_hidden_state
+        if not self.config.is_encoder_decoder:
+            return _upcast(hidden[:, 0])
+        last = batch.attention_mask.sum(1) - 1
+        return _upcast(hidden[torch.arange(len(last), device=last.device), last])
+
     def predict_tokens(self, batch: Batch, positions: Tensor) -> Tensor:
         """Return vocabulary logits at chosen positions only.
 

@@ -84,6 +84,13 @@ class Objectives:
         self.losses: dict[str, Tensor] = {}
         self.step = 0
 
+    def train_primary_alone(
+        self, optimizer: torch.optim.Optimizer, schedule: LinearSchedule
+    ) -> None:
+        """Drop the auxiliary tasks, and go on with another optimizer."""
+        self.auxiliaries, self.names = (), ("primary",)
+        self.optimizer, self.schedule = optimizer, schedule
+
     def begin(self, step: int) -> None:
         """Turn to the batches and the learning rate of a step."""
         self.step = step
@@ -229,7 +236,7 @@ class Objectives:
 
 
 def parts_of(encoder: SharedEncoder, parameters: Sequence[nn.Parameter]) -> tuple[Part, ...]:
-    """Say of each parameter whether it belongs to the body, to the classifier or to another head."""
+    """Say whether each parameter belongs to the body, to the classifier or to another head."""
     body = {id(parameter) for parameter in encoder.body_parameters()}
     primary = {id(parameter) for parameter in encoder.classifier.parameters()}
     return tuple(

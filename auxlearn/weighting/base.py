@@ -23,6 +23,11 @@ from auxlearn.config import Settings
 #: Gradient of one objective: a tensor per parameter, ``None`` where it has no part in the loss.
 Gradient = list[Tensor | None]
 
+#: What a validation loss is read through: the run's own classification head; or a fresh head on
+#: other validation rows, in closed form, fitted to features that are computed once ("fitted"), or
+#: to features that are computed in every step of the fit ("refitted").
+DevHead = Literal["own", "closed", "fitted", "refitted"]
+
 #: Where a parameter belongs: to the body, to the head of the primary task, or to another head.
 Part = Literal["body", "primary", "other"]
 
@@ -104,11 +109,6 @@ class ValidationOptions(Settings):
     batch_size: int | None = Field(
         None, ge=1, description="Validation rows of a step; by default the training batch size."
     )
-    dev_head: Literal["own", "closed", "fitted"] = Field(
-        "own",
-        description="Head that the validation loss is read from: the run's own, or a fresh one "
-        "on other validation rows, in closed form or fitted in a few steps.",
-    )
 
 
 class Weighting(ABC):
@@ -137,6 +137,11 @@ class Weighting(ABC):
     def validation_split(self) -> str | None:
         """Which rows the rule learns from, as the option says, or ``None`` for no rows."""
         return self.options.split if isinstance(self.options, ValidationOptions) else None
+
+    @property
+    def dev_head(self) -> DevHead:
+        """Which head the validation gradient is read through."""
+        return "own"
 
     @property
     @abstractmethod

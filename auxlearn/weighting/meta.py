@@ -21,7 +21,7 @@ from typing import Literal
 from pydantic import Field
 
 from auxlearn.registry import register_weighting
-from auxlearn.weighting.base import Problem, ValidationOptions, apply
+from auxlearn.weighting.base import DevHead, Problem, ValidationOptions, apply
 from auxlearn.weighting.learned import LogitOptions, LogitWeighting, alignment
 from auxlearn.weighting.update import UpdateDerivative, combine
 
@@ -34,6 +34,11 @@ class MetaOptions(LogitOptions, ValidationOptions):
         ge=0,
         description="Updates before the weights move. The first steps of Adam are close to the "
         "sign of the gradient, and their derivative is lost in rounding.",
+    )
+    dev_head: Literal["own", "closed", "fitted"] = Field(
+        "own",
+        description="Head that the validation loss is read through: the run's own, or a fresh one "
+        "for other validation rows, in closed form or fitted in a few steps.",
     )
     unroll: int = Field(
         1,
@@ -58,6 +63,11 @@ class Meta(LogitWeighting):
 
     Options = MetaOptions
     options: MetaOptions
+
+    @property
+    def dev_head(self) -> DevHead:
+        """The head that the option names."""
+        return self.options.dev_head
 
     def learn(self, problem: Problem) -> None:
         """Update the parameters, and the weights by what the update did."""

@@ -116,7 +116,8 @@ class UpdateDerivative:
             if v is None:
                 continue
             flat_v = v.reshape(-1)
-            given = [(i, g[number].reshape(-1)) for i, g in enumerate(gradients) if g[number] is not None]  # type: ignore[union-attr] # fmt: skip
+            parts = enumerate(gradient[number] for gradient in gradients)
+            given = [(i, part.reshape(-1)) for i, part in parts if part is not None]
             diagonal = self._diagonal(number) if given else None
             room = flat_v.new_empty(2, min(len(flat_v), _piece(flat_v)))
             for piece in _pieces(flat_v):
