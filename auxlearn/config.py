@@ -156,6 +156,9 @@ class RunConfig(Settings):
     learning_rate: float | None = _field(
         None, "Training", "Peak learning rate; by default what suits the encoder.", gt=0
     )
+    head_learning_rate: float | None = _field(
+        None, "Training", "Peak learning rate of the heads; by default that of the body.", gt=0
+    )
     weight_decay: float = _field(0.01, "Training", "AdamW's decoupled decay.", ge=0)
     warmup: float = _field(
         0.06, "Training", "Share of the steps with rising learning rate.", ge=0, lt=1
@@ -167,6 +170,14 @@ class RunConfig(Settings):
     patience: int = _field(
         3, "Training", "Evaluations without gain before the run stops; 0: never.", ge=0
     )
+    final_epochs: int = _field(
+        0,
+        "Training",
+        "Passes at most of a last stage on the primary task alone, kept if dev improves.",
+        ge=0,
+    )
+    final_learning_rate: float = _field(5e-6, "Training", "Peak rate of the last stage.", gt=0)
+    final_patience: int = _field(3, "Training", "Patience of the last stage; 0: none.", ge=0)
 
     device: Literal["auto", "cpu", "cuda"] = _field("auto", "Machine", "Where to compute.")
     precision: Literal["fp32", "bf16"] = _field("fp32", "Machine", "bf16: mixed precision.")

@@ -95,6 +95,25 @@ def read_evaluation_split(
     return to_split(rows, name, own)
 
 
+def read_labelled_file(
+    path: Path, label_names: tuple[str, ...], columns: Columns | None = None
+) -> Split:
+    """Read one file of labelled rows that belongs to a data set without being one of its splits.
+
+    Args:
+        path: A .jsonl, .csv, .tsv or .parquet file.
+        label_names: Label names of the data set.
+        columns: Which column holds what; the default names where left out.
+
+    Raises:
+        DataError: The file or a column is missing, it has a fault, or a label is not among
+            ``label_names``.
+    """
+    if not path.is_file():
+        raise DataError(f"there is no file {path}: check the path")
+    return to_split(rows_of(read_table(path), columns or Columns()), path.stem, label_names)
+
+
 def data_files(folder: Path) -> dict[str, Path]:
     """Return the data file of each split in a folder.
 

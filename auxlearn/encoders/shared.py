@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from auxlearn.cache import content_key
 from auxlearn.data.batches import Batch
@@ -75,6 +76,18 @@ class SharedEncoder(nn.Module):
         """Return class logits, ``(batch, classes)``, in single precision or better."""
         return _upcast(self.family.class_logits(self.classifier, self.encode(batch), batch))
 
+    def features(self, batch: Batch) -> Tensor:
+        """Return one vector per text, ``(batch, hidden size)``, in single precision or better.
+
+        It is the last hidden state at the token from which the family's classifier reads: the
+        first one, or the last one of an encoder-decoder.
+        """
+        hidden = self.encode(batch).last_hidden_state
+        if not self.config.is_encoder_decoder:
+            return _upcast(hidden[:, 0])
+        last = batch.attention_mask.sum(1) - 1
+        return _upcast(hidden[torch.arange(len(last), device=last.device), last])
+
     def predict_tokens(self, batch: Batch, positions: Tensor) -> Tensor:
         """Return vocabulary logits at chosen positions only.
 
@@ -92,12 +105,40 @@ class SharedEncoder(nn.Module):
         hidden = self.encode(batch).last_hidden_state[positions]
         return _upcast(self.family.token_logits(self.language_model, hidden))
 
-    def forward(self, method: str, *arguments: Any) -> Tensor:
-        """Call :meth:`classify` or :meth:`predict_tokens` by name.
+    def forward(self, compute: str | Callable[..., Any], *arguments: Any) -> Any:
+        """Call a method by name, or a function of this encoder.
 
         Functional copies of a module (as ``higher`` makes them) can be called in this way only.
+
+        Args:
+            compute: Name of a method, or a function whose first argument is the encoder.
+            arguments: What it is given.
         """
-        return getattr(self, method)(*arguments)
+        if isinstance(compute, str):
+            return getattr(self, compute)(*arguments)
+        return compute(self, *arguments)
+
+    @contextmanager
+    def twice_differentiable(self) -> Iterator[bool]:
+        """Compute attention in a way that has a second derivative within the block.
+
+        Fused attention has none, on a CPU neither.
+
+        Yields:
+            Whether that is another way than usual.
+        """
+        usual = self.config._attn_implementation
+        if usual == "eager":
+            yield False
+        elif usual == "sdpa":
+            with sdpa_kernel(SDPBackend.MATH):
+                yield True
+        else:
+            self.body.set_attn_implementation("eager")
+            try:
+                yield True
+            finally:
+                self.body.set_attn_implementation(usual)
 
     def body_parameters(self) -> list[nn.Parameter]:
         """Parameters that every objective shares; a tied output layer counts as embedding."""

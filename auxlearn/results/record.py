@@ -90,6 +90,9 @@ class RunResults:
         weights: Weight of each objective at the end.
         steps: Updates made.
         stopped: Why training ended: "epochs" or "patience".
+        surrogate: How well what steered the weights followed the metric: Spearman's rank
+            correlation over the evaluations on dev, and their number; ``None`` if nothing was
+            steered.
         seconds: Wall time by stage. The one part that differs between equal runs.
         environment: Versions and hardware.
     """
@@ -104,6 +107,7 @@ class RunResults:
     stopped: str
     seconds: dict[str, float]
     environment: dict[str, Any]
+    surrogate: dict[str, float | int | None] | None = None
 
     def save(self, folder: Path) -> None:
         """Write ``results.json``; its presence says that the run is finished."""

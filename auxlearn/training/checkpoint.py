@@ -32,6 +32,7 @@ class Progress:
         stale: Evaluations since then.
         seconds: Wall time of training so far.
         data: Fingerprint of the data set.
+        final_from: Step at which the last stage, on the primary task alone, began; -1 before it.
         pending: Steps and losses since the last row of ``metrics.jsonl``.
     """
 
@@ -41,6 +42,7 @@ class Progress:
     stale: int = 0
     seconds: float = 0.0
     data: str = ""
+    final_from: int = -1
     pending: list[tuple[int, dict[str, float]]] = field(default_factory=list)
 
 

@@ -23,6 +23,7 @@ from auxlearn.training.checkpoint import (
     write_tensors,
 )
 from auxlearn.training.objectives import Objectives
+from auxlearn.training.optimization import LinearSchedule, build_optimizer
 from auxlearn.training.reporting import Reporter
 from auxlearn.training.stopping import StopRequest
 from auxlearn.weighting.base import Weighting
@@ -72,8 +73,15 @@ class TrainingLoop:
 
     @property
     def stopped_early(self) -> bool:
-        """Whether patience has run out."""
-        return 0 < self.config.patience <= self.progress.stale
+        """Whether patience has run out in the present stage."""
+        config = self.config
+        patience = config.final_patience if self.in_final_stage else config.patience
+        return 0 < patience <= self.progress.stale
+
+    @property
+    def in_final_stage(self) -> bool:
+        """Whether the primary task is trained alone, after the run with all objectives."""
+        return self.progress.final_from >= 0
 
     def run(self) -> Progress:
         """Train to the end and put the best weights into the encoder.
@@ -85,13 +93,23 @@ class TrainingLoop:
         """
         self.resume()
         self._started = time.perf_counter() - self.progress.seconds
-        encoder = self.objectives.encoder
-        with (
-            StopRequest() as stop,
-            self.reporter.progress("training", self.total_steps) as advance,
-        ):
+        with StopRequest() as stop:
+            self._train(stop)
+            if self.config.final_epochs and not self.in_final_stage:
+                self._load_best()
+                self.progress.final_from, self.progress.stale = self.progress.step, 0
+                self._enter_final_stage()
+                self.save()
+                self.reporter.message("training the primary task alone")
+                self._train(stop)
+        self._load_best()
+        return self.progress
+
+    def _train(self, stop: StopRequest) -> None:
+        """Train to the end of the present stage."""
+        with self.reporter.progress("training", self.total_steps) as advance:
             advance(self.progress.step)
-            encoder.train()
+            self.objectives.encoder.train()
             while self.progress.step < self.total_steps and not self.stopped_early:
                 self._step()
                 advance(1)
@@ -107,8 +125,22 @@ class TrainingLoop:
                         f"stopped at step {step} of {self.total_steps}: "
                         "the same command goes on from there"
                     )
-        encoder.load_tensors(load_file(self.checkpoints.best_path(self.progress.best_step)))
-        return self.progress
+
+    def _load_best(self) -> None:
+        path = self.checkpoints.best_path(self.progress.best_step)
+        self.objectives.encoder.load_tensors(load_file(path))
+
+    def _enter_final_stage(self) -> None:
+        config, objectives = self.config, self.objectives
+        steps = config.final_epochs * self.steps_per_epoch
+        self.total_steps = self.progress.final_from + steps
+        optimizer = build_optimizer(
+            objectives.encoder.parameters(), config.final_learning_rate, config.weight_decay
+        )
+        objectives.train_primary_alone(
+            optimizer,
+            LinearSchedule(optimizer, steps, config.warmup, start=self.progress.final_from),
+        )
 
     def resume(self) -> None:
         """Go back to the latest checkpoint, if there is one."""
@@ -128,6 +160,8 @@ class TrainingLoop:
             for step, losses in progress.pending
         ]
         self.objectives.encoder.load_tensors(tensors["encoder"])
+        if self.in_final_stage:
+            self._enter_final_stage()
         load_optimizer_tensors(self.objectives.optimizer, tensors["optimizer"])
         self.weighting.load_state_dict(tensors.get("weighting", {}))
         for auxiliary in self.objectives.auxiliaries:
@@ -162,7 +196,11 @@ class TrainingLoop:
 
     def _step(self) -> None:
         self.objectives.begin(self.progress.step)
-        self.weighting.step(self.objectives)
+        if self.in_final_stage:
+            self.objectives.backward((1.0,))
+            self.objectives.update()
+        else:
+            self.weighting.step(self.objectives)
         self.progress.step += 1
         self._losses.append((self.progress.step, self.objectives.losses))
 
@@ -178,9 +216,10 @@ class TrainingLoop:
         self._losses = []
         row = self._row("train")
         row |= {f"loss/{name}": sum(values) / len(values) for name, values in means.items()}
-        weights = zip(self.objectives.names, self.weighting.weights.tolist(), strict=True)
-        row |= {f"weight/{name}": weight for name, weight in weights}
-        row |= self.weighting.record()
+        if not self.in_final_stage:
+            weights = zip(self.objectives.names, self.weighting.weights.tolist(), strict=True)
+            row |= {f"weight/{name}": weight for name, weight in weights}
+            row |= self.weighting.record()
         row["learning_rate"] = self.objectives.schedule.rate
         self._write(row)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, fields, replace
-from itertools import zip_longest
+from itertools import groupby, zip_longest
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +18,9 @@ from auxlearn.results.perturbations import PerturbationLog
 from auxlearn.tasks.base import AuxiliaryTask, TaskResult
 from auxlearn.training.optimization import LinearSchedule
 from auxlearn.training.validation import ValidationObjective
-from auxlearn.weighting.base import Gradient
+from auxlearn.weighting.base import Gradient, Part
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,7 @@ class Objectives:
         validation: What the weighting learns from, if it does.
         autocast: Gives the context that forward passes run in.
         log: Keeps what a task puts into the text of the primary task.
+        attends_to_padding: Leave the attention mask out, as some released code does.
     """
 
     def __init__(
@@ -63,8 +67,10 @@ class Objectives:
         validation: ValidationObjective | None,
         autocast: Callable[[], AbstractContextManager[None]],
         log: PerturbationLog | None = None,
+        attends_to_padding: bool = False,
     ) -> None:
         self.encoder = encoder
+        self.model: nn.Module = encoder
         self.auxiliaries = tuple(auxiliaries)
         self.primary = primary
         self.optimizer = optimizer
@@ -75,10 +81,20 @@ class Objectives:
         self.validation = validation
         self.autocast = autocast
         self.log = log
+        self.attends_to_padding = attends_to_padding
         self.names = ("primary", *(auxiliary.name for auxiliary in self.auxiliaries))
         self.parameters = [p for p in encoder.parameters() if p.requires_grad]
+        self.parts = parts_of(encoder, self.parameters)
+        self._said = False
         self.losses: dict[str, Tensor] = {}
         self.step = 0
+
+    def train_primary_alone(
+        self, optimizer: torch.optim.Optimizer, schedule: LinearSchedule
+    ) -> None:
+        """Drop the auxiliary tasks, and go on with another optimizer."""
+        self.auxiliaries, self.names = (), ("primary",)
+        self.optimizer, self.schedule = optimizer, schedule
 
     def begin(self, step: int) -> None:
         """Turn to the batches and the learning rate of a step."""
@@ -89,29 +105,69 @@ class Objectives:
     def backward(self, weights: Sequence[float] | Tensor) -> None:
         """Add the weighted gradients to ``.grad``; an objective of weight zero is only measured."""
         values = [float(weight) for weight in weights]
-        for index, loss in self._losses():
+        for _, index, loss in self._losses():
             if values[index] != 0:
                 (values[index] * loss).backward()
 
     def gradients(self) -> list[Gradient]:
         """Return each objective's own gradient."""
         totals: list[Gradient] = [[None] * len(self.parameters) for _ in self.names]
-        for index, loss in self._losses():
-            found = torch.autograd.grad(loss, self.parameters, allow_unused=True)
-            totals[index] = [
-                new if old is None else (old if new is None else old.add_(new))
-                for old, new in zip(totals[index], found, strict=True)
-            ]
+        for gradients in self.micro_gradients():
+            for total, gradient in zip(totals, gradients, strict=True):
+                for place, new in enumerate(gradient):
+                    old = total[place]
+                    total[place] = new if old is None else (old if new is None else old.add_(new))
         return totals
 
-    def validation_gradient(self) -> Gradient:
+    def micro_gradients(self) -> Iterator[list[Gradient]]:
+        """Yield each objective's gradient on one part of the batches after another."""
+        for _, losses in groupby(self._losses(), key=lambda found: found[0]):
+            gradients: list[Gradient] = [[None] * len(self.parameters) for _ in self.names]
+            for _, index, loss in losses:
+                found = torch.autograd.grad(loss, self.parameters, allow_unused=True)
+                gradients[index] = list(found)
+                del loss, found  # the graph goes before the next one is built
+            yield gradients
+
+    def validation_gradient(self, draw: int = 0) -> Gradient:
         """Return the gradient of the validation objective, dropout off."""
-        if self.validation is None:
-            raise RuntimeError("this run has no validation objective")
+        validation = self._validation()
         with self.encoder.evaluating(), self.autocast():
-            loss = self.validation.loss(self.encoder, self.step)
+            loss = validation.loss(self.encoder, self.step, draw)
         self.losses["validation"] = loss.detach()
         return list(torch.autograd.grad(loss, self.parameters, allow_unused=True))
+
+    def functional_losses(self, model: nn.Module, ahead: int) -> Tensor:
+        """Return each objective's loss on the batches of a step to come, by a copy of the model."""
+        totals: list[Tensor | float] = [0.0] * len(self.names)
+        for _, index, loss in self._losses(model, ahead):
+            totals[index] = totals[index] + loss
+        return torch.stack([torch.as_tensor(total) for total in totals])
+
+    def functional_validation_loss(self, model: nn.Module) -> Tensor:
+        """Return the validation objective computed by a copy of the model."""
+        validation = self._validation()
+        assert isinstance(model, SharedEncoder)
+        with model.evaluating(), self.autocast():
+            loss = model(lambda encoder: validation.loss(encoder, self.step))
+        self.losses["validation"] = loss.detach()
+        return loss
+
+    def learning_rates(self, ahead: int) -> list[float]:
+        """Return the rate of each group of the optimizer at a step to come."""
+        return self.schedule.rates(self.step + ahead)
+
+    @contextmanager
+    def twice_differentiable(self) -> Iterator[None]:
+        """Let the encoder compute in ways that have a second derivative; say so once."""
+        with self.encoder.twice_differentiable() as otherwise:
+            if otherwise and not self._said:
+                self._said = True
+                logger.info(
+                    "updates are differentiated through the encoder: attention is computed "
+                    "unfused there, because the fused kinds have no second derivative"
+                )
+            yield
 
     def update(self) -> None:
         """Clip, step the optimizer, and clear the gradients."""
@@ -120,10 +176,23 @@ class Objectives:
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
 
-    def _losses(self) -> Iterator[tuple[int, Tensor]]:
-        """Yield ``(objective, loss)`` with a graph, part by part; parts of a batch sum to it."""
-        batch = self.primary.batch(self.step)
-        given = [a.stream.batch(self.step) if a.stream else None for a in self.auxiliaries]
+    def _validation(self) -> ValidationObjective:
+        if self.validation is None:
+            raise RuntimeError("this run has no validation objective")
+        return self.validation
+
+    def _losses(
+        self, model: nn.Module | None = None, ahead: int = 0
+    ) -> Iterator[tuple[int, int, Tensor]]:
+        """Yield ``(part, objective, loss)`` with a graph; the parts of a batch sum to it.
+
+        Args:
+            model: What computes; by default the encoder itself.
+            ahead: Updates from this one to the one whose batches are used.
+        """
+        model, step = self.model if model is None else model, self.step + ahead
+        batch = self.primary.batch(step)
+        given = [a.stream.batch(step) if a.stream else None for a in self.auxiliaries]
         cuts = [cut(whole, self.accumulation) if whole else [] for whole in (batch, *given)]
         # The last batch of an epoch is short, and may fall into fewer parts than another's batch.
         for part, (primary, *pieces) in enumerate(zip_longest(*cuts)):
@@ -133,27 +202,33 @@ class Objectives:
                 used = own if whole else primary
                 if used is None:
                     continue
-                used = used.to(self.encoder.device)
-                with self._draws(auxiliary.name, part):
-                    result = auxiliary.task.loss(
-                        self.encoder,
-                        used,
-                        streams.generator(self.seed, auxiliary.name, "draws", self.step, part),
-                    )
+                used = self._given(used)
+                draws = streams.generator(self.seed, auxiliary.name, "draws", step, part)
+                with self._draws(auxiliary.name, step, part):
+                    result = model(auxiliary.task.loss, used, draws)
                 if isinstance(result, TaskResult):
-                    self._note(auxiliary.name, used, result)
+                    if not ahead:
+                        self._note(auxiliary.name, used, result)
                     primary = result.primary or primary
                     result = result.loss
-                own_share = len(own) / len(whole) if whole else share
-                yield index, self._count(auxiliary.name, result * own_share)
+                loss = result * (len(own) / len(whole) if whole else share)
+                yield part, index, loss if ahead else self._count(auxiliary.name, loss)
+                del loss, result  # one graph at a time
             if primary is None:
                 continue
-            primary = primary.to(self.encoder.device)
-            with self._draws("primary", part):
-                logits = self.encoder.classify(primary)
+            primary = self._given(primary)
+            with self._draws("primary", step, part):
+                logits = model("classify", primary)
                 assert primary.labels is not None, "the primary task is trained on labelled rows"
-                loss = nn.functional.cross_entropy(logits, primary.labels)
-            yield 0, self._count("primary", loss * share)
+                loss = nn.functional.cross_entropy(logits, primary.labels) * share
+            yield part, 0, loss if ahead else self._count("primary", loss)
+            del loss, logits
+
+    def _given(self, batch: Batch) -> Batch:
+        """Return a batch as the encoder is to see it."""
+        if self.attends_to_padding:
+            batch = replace(batch, attention_mask=torch.ones_like(batch.attention_mask))
+        return batch.to(self.encoder.device)
 
     def _note(self, name: str, given: Batch, result: TaskResult) -> None:
         if self.log is None or result.primary is None or result.replaced is None:
@@ -162,11 +237,9 @@ class Objectives:
         self.log.note(self.step + 1, epoch, name, given, result.primary, result.replaced)
 
     @contextmanager
-    def _draws(self, name: str, part: int) -> Iterator[None]:
+    def _draws(self, name: str, step: int, part: int) -> Iterator[None]:
         """Seed dropout for one objective and one part, within the autocast context."""
-        seeded = streams.seeded(
-            self.seed, name, "dropout", self.step, part, device=self.encoder.device
-        )
+        seeded = streams.seeded(self.seed, name, "dropout", step, part, device=self.encoder.device)
         with seeded, self.autocast():
             yield
 
@@ -174,6 +247,16 @@ class Objectives:
         known = self.losses.get(name)
         self.losses[name] = loss.detach() if known is None else known + loss.detach()
         return loss
+
+
+def parts_of(encoder: SharedEncoder, parameters: Sequence[nn.Parameter]) -> tuple[Part, ...]:
+    """Say whether each parameter belongs to the body, to the classifier or to another head."""
+    body = {id(parameter) for parameter in encoder.body_parameters()}
+    primary = {id(parameter) for parameter in encoder.classifier.parameters()}
+    return tuple(
+        "body" if id(p) in body else ("primary" if id(p) in primary else "other")
+        for p in parameters
+    )
 
 
 def cut(batch: Batch, parts: int) -> list[Batch]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from accelerate import Accelerator
@@ -44,18 +43,36 @@ def choose_compute(config: RunConfig) -> Compute:
 
 
 def build_optimizer(
-    parameters: Iterable[nn.Parameter], learning_rate: float, weight_decay: float
+    parameters: Iterable[nn.Parameter],
+    learning_rate: float,
+    weight_decay: float,
+    heads: Iterable[nn.Parameter] = (),
+    head_learning_rate: float | None = None,
 ) -> torch.optim.AdamW:
-    """Return AdamW; biases and normalisation weights do not decay."""
-    matrices: list[nn.Parameter] = []
-    vectors: list[nn.Parameter] = []
+    """Return AdamW; biases and normalisation weights do not decay.
+
+    Args:
+        parameters: Everything that is trained.
+        learning_rate: Rate of all parameters but the heads.
+        weight_decay: Decoupled decay.
+        heads: Those of the parameters that may have a rate of their own.
+        head_learning_rate: That rate; by default the same.
+    """
+    special = {id(parameter) for parameter in heads} if head_learning_rate else set()
+    groups: dict[tuple[bool, bool], list[nn.Parameter]] = {}
     for parameter in parameters:
-        (matrices if parameter.ndim >= 2 else vectors).append(parameter)
-    groups: list[dict[str, Any]] = [
-        {"params": matrices, "weight_decay": weight_decay},
-        {"params": vectors, "weight_decay": 0.0},
-    ]
-    return torch.optim.AdamW(groups, lr=learning_rate)
+        groups.setdefault((id(parameter) in special, parameter.ndim < 2), []).append(parameter)
+    return torch.optim.AdamW(
+        [
+            {
+                "params": members,
+                "weight_decay": 0.0 if vector else weight_decay,
+                "lr": head_learning_rate if special_rate else learning_rate,
+            }
+            for (special_rate, vector), members in sorted(groups.items(), key=lambda item: item[0])
+        ],
+        lr=learning_rate,
+    )
 
 
 class LinearSchedule:
@@ -67,24 +84,33 @@ class LinearSchedule:
         optimizer: Whose learning rate is set; its present rate is the peak.
         total: Updates in all.
         warmup: Share of them with a rising rate.
+        start: Number of the first of them.
     """
 
-    def __init__(self, optimizer: torch.optim.Optimizer, total: int, warmup: float) -> None:
+    def __init__(
+        self, optimizer: torch.optim.Optimizer, total: int, warmup: float, start: int = 0
+    ) -> None:
         self._optimizer = optimizer
         self._peaks = [group["lr"] for group in optimizer.param_groups]
         self._total = total
+        self._start = start
         self._rising = round(total * warmup)
 
     def factor(self, step: int) -> float:
         """Return the share of the peak rate that an update (counted from 0) is made with."""
+        step -= self._start
         if step < self._rising:
             return (step + 1) / (self._rising + 1)
         return max(0.0, (self._total - step) / max(1, self._total - self._rising))
 
+    def rates(self, step: int) -> list[float]:
+        """Return the rate of each group of the optimizer at an update."""
+        return [peak * self.factor(step) for peak in self._peaks]
+
     def apply(self, step: int) -> None:
         """Set the rate of an update."""
-        for group, peak in zip(self._optimizer.param_groups, self._peaks, strict=True):
-            group["lr"] = peak * self.factor(step)
+        for group, rate in zip(self._optimizer.param_groups, self.rates(step), strict=True):
+            group["lr"] = rate
 
     @property
     def rate(self) -> float:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from auxlearn.data.corpus import read_corpus
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.load import load_dataset
 from auxlearn.data.ood import OODSet, load_ood_sets
+from auxlearn.data.readers import read_labelled_file
 from auxlearn.data.rows import Columns
 from auxlearn.data.splits import hold_out
 from auxlearn.data.tokens import TokenizedTexts, join, tokenize_split
@@ -48,8 +50,8 @@ from auxlearn.training.optimization import (
     choose_compute,
 )
 from auxlearn.training.reporting import Reporter
-from auxlearn.training.validation import ValidationObjective
-from auxlearn.weighting.base import Weighting
+from auxlearn.training.validation import ValidationObjective, surrogate_figure, surrogate_report
+from auxlearn.weighting.base import ValidationOptions, Weighting
 
 logger = logging.getLogger(__name__)
 
@@ -131,6 +133,7 @@ def train(config: RunConfig, reporter: Reporter | None = None) -> RunResults:
             weights=dict(zip(config.objective_names(), rule.weights.tolist(), strict=True)),
             steps=progress.step,
             stopped="patience" if loop.stopped_early else "epochs",
+            surrogate=surrogate_report(folder.read_metrics(), config.metric),
             seconds={
                 "preparation": prepared - started,
                 "training": progress.seconds,
@@ -171,7 +174,12 @@ class _Run:
         self.tokenize = partial(
             tokenize_split, encoder.tokenizer, max_length=config.max_length, cache=cache
         )
-        train_split, self.validation_split = _cut_validation(dataset, weighting.validation_split)
+        train_split, self.validation_split = _cut_validation(dataset, config, weighting)
+        if weighting.validation_split == "dev":
+            reporter.message(
+                f"the rows of dev steer the weights of {weighting.name} and select the checkpoint "
+                "as well: dev figures flatter the run; split train:SHARE keeps dev clean"
+            )
         self.train_texts = self._perturbed(self.tokenize(train_split))
         self.dev_texts = self.tokenize(dataset.splits["dev"])
 
@@ -227,8 +235,13 @@ class _Run:
             stream = BatchStream(task.texts, config.batch_size, config.seed, name) if own else None
             auxiliaries.append(Auxiliary(name, task, stream))
         primary = BatchStream(self.train_texts, config.batch_size, config.seed, "primary")
+        body = {id(parameter) for parameter in encoder.body_parameters()}
         optimizer = build_optimizer(
-            encoder.parameters(), config.learning_rate or 0.0, config.weight_decay
+            encoder.parameters(),
+            config.learning_rate or 0.0,
+            config.weight_decay,
+            heads=[p for p in encoder.parameters() if id(p) not in body],
+            head_learning_rate=config.head_learning_rate,
         )
         objectives = Objectives(
             encoder=encoder,
@@ -244,6 +257,7 @@ class _Run:
             validation=self._validation_objective(),
             autocast=self.compute.autocast,
             log=PerturbationLog(self.folder.path, len(self.train_texts)),
+            attends_to_padding=self.weighting.attends_to_padding,
         )
         return TrainingLoop(
             config,
@@ -251,9 +265,16 @@ class _Run:
             objectives,
             self.weighting,
             self._dev_figures,
-            self.dataset.fingerprint,
+            self._data_fingerprint(),
             self.reporter,
         )
+
+    def _data_fingerprint(self) -> str:
+        """Return what tells the data apart that the run is made of."""
+        source = self.weighting.validation_split or ""
+        if source in ("", "dev") or source.startswith("train:"):
+            return self.dataset.fingerprint
+        return f"{self.dataset.fingerprint}-{sha256(Path(source).read_bytes()).hexdigest()[:12]}"
 
     def evaluate_all(self) -> dict[str, Evaluation]:
         """Evaluate dev, test and every out-of-distribution set, and write the predictions."""
@@ -290,31 +311,48 @@ class _Run:
     def _validation_objective(self) -> ValidationObjective | None:
         if self.validation_split is None:
             return None
-        size = getattr(self.weighting.options, "batch_size", None) or self.config.batch_size
+        options = self.weighting.options
+        size = options.batch_size if isinstance(options, ValidationOptions) else None
         return ValidationObjective(
-            self.tokenize(self.validation_split), size, self.config.metric, self.config.seed
+            self.tokenize(self.validation_split),
+            size or self.config.batch_size,
+            self.config.metric,
+            self.config.seed,
+            head=self.weighting.dev_head,
+            draws=self.config.accumulation,
+            attends_to_padding=self.weighting.attends_to_padding,
         )
 
     def _dev_figures(self) -> dict[str, float]:
-        found = self._evaluate("dev", self.dataset.splits["dev"], keep=False)
-        return {
+        split = self.dataset.splits["dev"]
+        probabilities = self._probabilities(split)
+        found = self._score(split, probabilities)
+        figures = {
             "accuracy": found.all.accuracy,
             "macro_f1": found.all.macro_f1,
             "loss": found.loss,
         }
+        if self.validation_split is not None:
+            labels = to_model_labels(split, self.dataset.label_names)
+            figures["surrogate"] = surrogate_figure(probabilities, labels, self.config.metric)
+        return figures
 
-    def _evaluate(self, name: str, split: Split, keep: bool = True) -> Evaluation:
-        label_names = self.dataset.label_names
-        labels = to_model_labels(split, label_names)
+    def _evaluate(self, name: str, split: Split) -> Evaluation:
         probabilities = self._probabilities(split)
-        if keep:
-            write_predictions(
-                self.folder.predictions_path / f"{name}.jsonl", probabilities, labels, label_names
-            )
+        label_names = self.dataset.label_names
+        write_predictions(
+            self.folder.predictions_path / f"{name}.jsonl",
+            probabilities,
+            to_model_labels(split, label_names),
+            label_names,
+        )
+        return self._score(split, probabilities)
+
+    def _score(self, split: Split, probabilities: np.ndarray) -> Evaluation:
         return evaluate(
             probabilities,
-            labels,
-            label_names,
+            to_model_labels(split, self.dataset.label_names),
+            self.dataset.label_names,
             seen_in_train(self.dataset.splits["train"], split),
             majority=self._majority(),
         )
@@ -387,16 +425,24 @@ def read_environment(folder: RunFolder) -> dict[str, Any]:
     return json.loads((folder.path / "environment.json").read_text(encoding="utf-8"))
 
 
-def _cut_validation(dataset: TextDataset, source: str | None) -> tuple[Split, Split | None]:
+def _cut_validation(
+    dataset: TextDataset, config: RunConfig, weighting: Weighting
+) -> tuple[Split, Split | None]:
     """Return what is trained on, and the rows that a weighting learns from.
 
     Rows held out of train are the same for every seed of a run, so that seeds differ in training
     alone.
+
+    Raises:
+        DataError: The file that the weighting names cannot be used.
     """
-    train_split = dataset.splits["train"]
+    source, train_split = weighting.validation_split, dataset.splits["train"]
     if source is None:
         return train_split, None
     if source == "dev":
         return train_split, dataset.splits["dev"]
-    rest, held_out = hold_out(train_split, float(source.removeprefix("train:")), seed=0)
-    return replace(rest, name="train"), held_out
+    if source.startswith("train:"):
+        rest, held_out = hold_out(train_split, float(source.removeprefix("train:")), seed=0)
+        return replace(rest, name="train"), held_out
+    split = read_labelled_file(Path(source), dataset.label_names, columns_of(config))
+    return train_split, split

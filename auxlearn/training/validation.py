@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from auxlearn import streams
 from auxlearn.config import Metric
-from auxlearn.data.batches import BatchStream, collate
+from auxlearn.data.batches import Batch, BatchStream, collate
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.shared import SharedEncoder
+from auxlearn.training.dev_head import HEAD_ROWS, closed_form_head, fit, fresh_head
+from auxlearn.weighting.base import DevHead
 
 
 def smooth_macro_f1(logits: Tensor, labels: Tensor) -> Tensor:
@@ -35,6 +42,46 @@ def smooth_macro_f1(logits: Tensor, labels: Tensor) -> Tensor:
     return f1[present].mean()
 
 
+def surrogate_loss(logits: Tensor, labels: Tensor, metric: Metric) -> Tensor:
+    """Return what stands in for a metric: cross-entropy, or one minus the smooth macro-F1."""
+    if metric == "macro_f1":
+        return 1 - smooth_macro_f1(logits, labels)
+    return nn.functional.cross_entropy(logits, labels)
+
+
+def surrogate_figure(probabilities: np.ndarray, labels: Sequence[int], metric: Metric) -> float:
+    """Return :func:`surrogate_loss` on predicted probabilities, ``(rows, classes)``."""
+    logits = torch.from_numpy(probabilities).clamp(min=1e-300).log()
+    return float(surrogate_loss(logits, torch.tensor(labels), metric))
+
+
+def surrogate_report(
+    rows: Sequence[Mapping[str, Any]], metric: Metric
+) -> dict[str, float | int | None] | None:
+    """Say how well the surrogate followed the metric over the evaluations of a run.
+
+    Args:
+        rows: Rows of ``metrics.jsonl``.
+        metric: The metric that the surrogate stands in for.
+
+    Returns:
+        ``spearman``, the rank correlation of the metric with minus the surrogate, 1 if both order
+        the evaluations alike, ``None`` with fewer than three evaluations or if one of the two never
+        changed; and ``evaluations``. ``None`` for a run that has no surrogate.
+    """
+    from scipy.stats import spearmanr
+
+    pairs = [
+        (row[f"dev/{metric}"], -row["dev/surrogate"]) for row in rows if "dev/surrogate" in row
+    ]
+    if not pairs:
+        return None
+    left, right = zip(*pairs, strict=True)
+    defined = len(pairs) > 2 and len(set(left)) > 1 and len(set(right)) > 1
+    correlation = float(spearmanr(left, right).statistic) if defined else None
+    return {"spearman": correlation, "evaluations": len(pairs)}
+
+
 class ValidationObjective:
     """Loss on mini-batches of validation rows.
 
@@ -46,9 +93,22 @@ class ValidationObjective:
         batch_size: Rows of a batch.
         metric: What the weights serve.
         seed: The run's seed.
+        head: What the loss is read through: the run's own classifier, or a head fitted in every
+            step to other validation rows (:mod:`auxlearn.training.dev_head`).
+        draws: Batches of a step.
+        attends_to_padding: Leave the attention mask out.
     """
 
-    def __init__(self, texts: TokenizedTexts, batch_size: int, metric: Metric, seed: int) -> None:
+    def __init__(
+        self,
+        texts: TokenizedTexts,
+        batch_size: int,
+        metric: Metric,
+        seed: int,
+        head: DevHead = "own",
+        draws: int = 1,
+        attends_to_padding: bool = False,
+    ) -> None:
         if texts.labels is None:
             raise ValueError("a validation objective needs labelled texts")
         self.texts = texts
@@ -56,17 +116,55 @@ class ValidationObjective:
         self.batch_size = min(batch_size, len(texts))
         self.metric = metric
         self.seed = seed
+        self.head = head
+        self.draws = draws
+        self.attends_to_padding = attends_to_padding
         self._stream = BatchStream(texts, self.batch_size, seed, "validation")
+        self._head_stream = BatchStream(texts, min(HEAD_ROWS, len(texts)), seed, "dev head")
+        self._heads: dict[int, nn.Module] = {}
 
-    def loss(self, encoder: SharedEncoder, step: int) -> Tensor:
-        """Return the loss on the batch of a step, a scalar with a graph."""
-        rows = self._balanced_rows(step) if self.metric == "macro_f1" else self._stream.rows(step)
-        batch = collate(self.texts, rows).to(encoder.device)
-        logits = encoder.classify(batch)
-        labels = self.labels[rows].to(logits.device)
-        if self.metric == "macro_f1":
-            return 1 - smooth_macro_f1(logits, labels)
-        return nn.functional.cross_entropy(logits, labels)
+    def loss(self, encoder: SharedEncoder, step: int, draw: int = 0) -> Tensor:
+        """Return the loss on a batch of a step, a scalar with a graph.
+
+        Args:
+            encoder: The encoder, in evaluation mode.
+            step: The update.
+            draw: Which of the step's batches; a head is fitted for the first and serves them all.
+        """
+        number = step * self.draws + draw
+        balanced = self.metric == "macro_f1"
+        rows = self._balanced_rows(number) if balanced else self._stream.rows(number)
+        batch = self._batch(rows, encoder)
+        assert batch.labels is not None
+        if self.head == "own":
+            logits = encoder.classify(batch)
+        else:
+            if draw == 0:
+                self._heads = {step: self._fit(encoder, step)}
+            logits = self._heads[step](encoder.features(batch))
+        return surrogate_loss(logits, batch.labels, self.metric)
+
+    def _fit(self, encoder: SharedEncoder, step: int) -> nn.Module:
+        batch = self._batch(self._head_stream.rows(step), encoder)
+        labels = batch.labels
+        assert labels is not None
+
+        def features() -> Tensor:
+            with torch.no_grad():
+                return encoder.features(batch)
+
+        once = features()
+        classes = encoder.config.num_labels
+        if self.head == "closed":
+            return closed_form_head(once, labels, classes)
+        head = fresh_head(once.shape[1], classes, self.seed, step, once)
+        return fit(head, features if self.head == "refitted" else lambda: once, labels)
+
+    def _batch(self, rows: Tensor, encoder: SharedEncoder) -> Batch:
+        batch = collate(self.texts, rows)
+        if self.attends_to_padding:
+            batch = replace(batch, attention_mask=torch.ones_like(batch.attention_mask))
+        return batch.to(encoder.device)
 
     def _balanced_rows(self, step: int) -> Tensor:
         """Draw rows class by class in turn; a class with few rows gives all it has."""

@@ -10,16 +10,26 @@ never sees a task. Most rules define one method of one of these classes:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import ClassVar, Protocol
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import ClassVar, Literal, Protocol
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from auxlearn.config import Settings
 
 #: Gradient of one objective: a tensor per parameter, ``None`` where it has no part in the loss.
 Gradient = list[Tensor | None]
+
+#: What a validation loss is read through: the run's own classification head; or a fresh head on
+#: other validation rows, in closed form, fitted to features that are computed once ("fitted"), or
+#: to features that are computed in every step of the fit ("refitted").
+DevHead = Literal["own", "closed", "fitted", "refitted"]
+
+#: Where a parameter belongs: to the body, to the head of the primary task, or to another head.
+Part = Literal["body", "primary", "other"]
 
 
 class Problem(Protocol):
@@ -29,6 +39,8 @@ class Problem(Protocol):
         names: Objectives, the primary task first.
         step: Number of the update, from 0.
         parameters: What is trained, in a fixed order; gradients are in the same order.
+        parts: Where each of them belongs.
+        model: The module that holds them.
         optimizer: The optimizer that :meth:`update` steps.
         clip_norm: Largest norm of the gradient that :meth:`update` lets through; 0: no limit.
         losses: Loss of each objective that was computed in this step, detached.
@@ -37,6 +49,8 @@ class Problem(Protocol):
     names: tuple[str, ...]
     step: int
     parameters: list[nn.Parameter]
+    parts: tuple[Part, ...]
+    model: nn.Module
     optimizer: torch.optim.Optimizer
     clip_norm: float
     losses: dict[str, Tensor]
@@ -47,14 +61,54 @@ class Problem(Protocol):
     def gradients(self) -> list[Gradient]:
         """Return the unweighted gradient of each objective; ``.grad`` is left empty."""
 
-    def validation_gradient(self) -> Gradient:
+    def micro_gradients(self) -> Iterator[list[Gradient]]:
+        """Yield the gradient of each objective on one part of the batches after another.
+
+        The parts of one objective sum to what :meth:`gradients` returns.
+        """
+
+    def validation_gradient(self, draw: int = 0) -> Gradient:
         """Return the gradient of the validation objective at the current parameters.
 
         Dropout is off. The validation loss is recorded under ``losses["validation"]``.
+
+        Args:
+            draw: Which of the validation batches of this step; there are ``accumulation``.
         """
 
     def update(self) -> None:
         """Clip what is in ``.grad``, step the optimizer, clear ``.grad``."""
+
+    def functional_losses(self, model: nn.Module, ahead: int) -> Tensor:
+        """Return the loss of each objective, ``(objectives,)``, computed by a copy of ``model``.
+
+        Args:
+            model: A functional copy, as ``higher`` makes them.
+            ahead: Updates from this one to the one whose batches are used.
+        """
+
+    def functional_validation_loss(self, model: nn.Module) -> Tensor:
+        """Return the validation objective computed by a copy of ``model``; dropout is off."""
+
+    def learning_rates(self, ahead: int) -> list[float]:
+        """Return the rate of each group of the optimizer, so many updates from now."""
+
+    def twice_differentiable(self) -> AbstractContextManager[None]:
+        """Within it the model computes in ways that have a second derivative."""
+
+
+class ValidationOptions(Settings):
+    """Settings of every rule that learns from validation rows."""
+
+    split: str = Field(
+        "dev",
+        pattern=r"^(dev|train:0?\.\d*[1-9]\d*|.+\.(jsonl|csv|tsv|parquet))$",
+        description="Rows that steer the weights: dev, train:SHARE to hold out some of train, or "
+        "a file of labelled rows.",
+    )
+    batch_size: int | None = Field(
+        None, ge=1, description="Validation rows of a step; by default the training batch size."
+    )
 
 
 class Weighting(ABC):
@@ -67,10 +121,13 @@ class Weighting(ABC):
     Attributes:
         name: The registered name.
         Options: The rule's settings; the command line, YAML files and lists come from it.
+        attends_to_padding: The attention mask is left out in training; for one rule's sake that
+            imitates code which does so.
     """
 
     name: ClassVar[str]
     Options: ClassVar[type[Settings]] = Settings
+    attends_to_padding: ClassVar[bool] = False
 
     def __init__(self, options: Settings, objectives: Sequence[str]) -> None:
         self.options = options
@@ -78,8 +135,13 @@ class Weighting(ABC):
 
     @property
     def validation_split(self) -> str | None:
-        """Which rows the rule learns from: "dev", "train:SHARE", or ``None`` for no rows."""
-        return None
+        """Which rows the rule learns from, as the option says, or ``None`` for no rows."""
+        return self.options.split if isinstance(self.options, ValidationOptions) else None
+
+    @property
+    def dev_head(self) -> DevHead:
+        """Which head the validation gradient is read through."""
+        return "own"
 
     @property
     @abstractmethod
@@ -109,6 +171,13 @@ class LossWeighting(Weighting):
         """Train on the weighted sum of the losses."""
         problem.backward(self.weights)
         problem.update()
+
+
+def apply(problem: Problem, gradient: Gradient) -> None:
+    """Make the update of a step with a gradient that has been worked out outside of ``.grad``."""
+    for parameter, part in zip(problem.parameters, gradient, strict=True):
+        parameter.grad = part
+    problem.update()
 
 
 def mix(gradients: Sequence[Gradient], weights: Sequence[float] | Tensor) -> Gradient:

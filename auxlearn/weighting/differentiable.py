@@ -1,4 +1,4 @@
-"""Optimizer updates that can be differentiated: the one module that imports ``higher``.
+"""Updates that are differentiated on a tape: the one module that imports ``higher``.
 
 ``higher`` 0.2.1 does not know AdamW, and its Adam adds epsilon before the bias correction, treats
 weight decay as L2 and ignores ``maximize``. :class:`DifferentiableAdamW` makes the step that
@@ -7,14 +7,13 @@ weight decay as L2 and ignores ``maximize``. :class:`DifferentiableAdamW` makes 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import higher
 import torch
 from torch import Tensor
 
-from auxlearn.weighting.base import Gradient
+from auxlearn.weighting.base import Gradient, Problem
 
 
 class DifferentiableAdamW(higher.optim.DifferentiableOptimizer):
@@ -56,62 +55,77 @@ class DifferentiableAdamW(higher.optim.DifferentiableOptimizer):
 higher.register_optim(torch.optim.AdamW, DifferentiableAdamW)
 
 
-class UpdateDerivative:
-    """The derivative of one optimizer step with respect to the gradient it is given.
+def unrolled_gradient(
+    problem: Problem, weights: Tensor, steps: int, heads_only: bool = False
+) -> tuple[Tensor, Gradient]:
+    """Differentiate the validation loss through several updates that keep their graphs.
 
-    Take it before the real step, because it keeps the optimizer's state as it is then; use it after
-    the step, once the derivative of something at the new parameters is known.
+    The model and its optimizer are copied, and nothing of the originals is changed. The graphs are
+    freed before this returns, whether by a value or by an error.
 
     Args:
-        optimizer: The optimizer about to be stepped: SGD, or AdamW without amsgrad.
-        parameters: Its parameters, in the order of the gradients.
-        clip_norm: Norm to which the gradient is clipped before the step; 0: not clipped.
+        problem: The step that the first update belongs to.
+        weights: Weight of each objective in all of the updates, ``(objectives,)``.
+        steps: How many updates.
+        heads_only: Leave the body as it is and move the heads alone.
+
+    Returns:
+        The derivative by the weights, in the dtype of the losses; and the weighted gradient of the
+        first update, before clipping.
     """
+    weights = weights.detach().clone().requires_grad_()
+    first: list[Gradient] = []
 
-    def __init__(
-        self, optimizer: torch.optim.Optimizer, parameters: Sequence[Tensor], clip_norm: float = 0.0
-    ) -> None:
-        self._optimizer = higher.get_diff_optim(optimizer, parameters)
-        self._clip_norm = clip_norm
+    def given(gradient: Gradient) -> Gradient:
+        if not first:
+            first.append([None if part is None else part.detach() for part in gradient])
+        return clip(gradient, problem.clip_norm)
 
-    def pull_back(
-        self, gradient: Gradient, direction: Gradient, parameters: Sequence[Tensor]
-    ) -> Gradient:
-        r"""Return :math:`v^\top \partial U(\theta, g) / \partial g`.
+    with (
+        problem.twice_differentiable(),
+        higher.innerloop_ctx(problem.model, problem.optimizer) as (model, optimizer),
+    ):
+        try:
+            if heads_only:
+                _freeze_body(problem, model)
+            for ahead in range(steps):
+                losses = problem.functional_losses(model, ahead)
+                optimizer.step(
+                    (weights.to(losses) * losses).sum(),
+                    override={"lr": problem.learning_rates(ahead)},
+                    grad_callback=given,
+                )
+            loss = problem.functional_validation_loss(model)
+            (by_weight,) = torch.autograd.grad(loss, weights)
+        finally:
+            _release(model, optimizer)
+    places = {id(parameter): place for place, parameter in enumerate(problem.model.parameters())}
+    return by_weight, [first[0][places[id(parameter)]] for parameter in problem.parameters]
 
-        Args:
-            gradient: The gradient ``g`` that the step is given, before clipping.
-            direction: ``v``, the derivative of something at the updated parameters.
-            parameters: The parameters; the derivative of SGD and AdamW does not depend on their
-                values, so it may be asked for before or after the real step.
 
-        Returns:
-            A tensor for each parameter, ``None`` where the gradient has none.
-        """
-        leaves = [None if g is None else g.detach().requires_grad_() for g in gradient]
-        wanted = [leaf for leaf in leaves if leaf is not None]
-        fixed = [parameter.detach().requires_grad_() for parameter in parameters]
-        with torch.enable_grad():
-            given = clip(leaves, self._clip_norm)
-            updated = self._optimizer.step(
-                # `higher` wants a loss to differentiate; the gradients come from outside.
-                torch.stack([p.flatten()[0] for p in fixed]).sum(),
-                params=fixed,
-                grad_callback=lambda _: given,
-            )
-            reached = [
-                (new, v)
-                for new, v, g in zip(updated, direction, leaves, strict=True)
-                if v is not None and g is not None
-            ]
-            pulled = torch.autograd.grad(
-                [new for new, _ in reached],
-                wanted,
-                [v for _, v in reached],
-                allow_unused=True,
-            )
-        parts = iter(pulled)
-        return [None if leaf is None else next(parts) for leaf in leaves]
+def _freeze_body(problem: Problem, model: Any) -> None:
+    body = {
+        id(parameter)
+        for parameter, part in zip(problem.parameters, problem.parts, strict=True)
+        if part == "body"
+    }
+    for original, copy in zip(problem.model.parameters(), model.parameters(), strict=True):
+        if id(original) in body:
+            copy.requires_grad_(False)
+
+
+def _release(model: Any, optimizer: Any) -> None:
+    """Let go of every tensor that a functional copy holds.
+
+    `higher` makes a class for each module, and classes refer to themselves: without this, the
+    graphs would live until the garbage collector finds the cycles.
+    """
+    optimizer.state = []
+    optimizer.param_groups = []
+    for module in model.modules():
+        module._parameters.clear()
+        module._buffers.clear()
+    model._fast_params = None
 
 
 def clip(gradient: Gradient, max_norm: float) -> Gradient:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from auxlearn.weighting.differentiable import DifferentiableAdamW, UpdateDerivative, clip
+from auxlearn.weighting.differentiable import DifferentiableAdamW, clip
+from auxlearn.weighting.update import UpdateDerivative, combine
 
 SHAPES = [(3, 4), (5,), (2, 2), (4,)]
 UNUSED = 2  # this parameter never gets a gradient
@@ -89,85 +90,88 @@ def test_it_goes_on_from_the_state_of_a_real_optimizer():
         torch.testing.assert_close(other, one, rtol=1e-13, atol=1e-15)
 
 
-def test_amsgrad_is_refused():
+@pytest.mark.parametrize(
+    "kind", [lambda p: torch.optim.AdamW([p], amsgrad=True), lambda p: torch.optim.Rprop([p])]
+)
+def test_optimizers_whose_derivative_is_not_known_are_refused(kind):
     parameter = torch.ones(2, requires_grad=True)
-    real = torch.optim.AdamW([parameter], amsgrad=True)
-    derivative = UpdateDerivative(real, [parameter])
-    with pytest.raises(ValueError, match="amsgrad"):
-        derivative.pull_back([torch.ones(2)], [torch.ones(2)], [parameter])
+    with pytest.raises(ValueError, match="is not known here"):
+        UpdateDerivative(kind(parameter), [parameter])
 
 
 KINDS = ["sgd", "nesterov", "adamw", "adamw maximizing"]
 
 
+@pytest.mark.parametrize("fresh", [False, True])
 @pytest.mark.parametrize("clip_norm", [0.0, 0.5, 1e6])
 @pytest.mark.parametrize("kind", KINDS)
-def test_pulled_back_directions_equal_central_differences(kind, clip_norm):
-    warm_up, size = 4, 1e-6
-    grads, direction = gradient(50), gradient(60)
+def test_derivatives_by_the_weights_equal_central_differences(monkeypatch, kind, clip_norm, fresh):
+    monkeypatch.setattr("auxlearn.weighting.update.PIECE", 5)  # most tensors fall into pieces
+    warm_up, size = 0 if fresh else 4, 1e-4
+    weights = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
+    gradients, direction = [gradient(50), gradient(51), gradient(52)], gradient(60)
+    gradients[1][0] = None  # one objective does not reach every parameter
 
-    def after_update(given):
-        """The product of the direction with the parameters after torch's own update."""
+    def ready():
         params = parameters()
         real = optimizer(kind, params)
         for step in range(warm_up):
             real_step(real, params, gradient(step))
-        for parameter, grad in zip(params, given, strict=True):
-            parameter.grad = None if grad is None else grad.clone()
+        return params, real
+
+    def make_step(given, params, real):
+        """Torch's own update with the weighted gradients."""
+        for number, parameter in enumerate(params):
+            parts = [
+                w * g[number]
+                for w, g in zip(given, gradients, strict=True)
+                if g[number] is not None
+            ]
+            parameter.grad = sum(parts) if parts else None
         if clip_norm:
             torch.nn.utils.clip_grad_norm_(params, clip_norm)
         real.step()
-        return sum(
-            float((p.detach() * v).sum())
-            for p, v in zip(params, direction, strict=True)
-            if v is not None
-        )
+        pairs = zip(params, direction, strict=True)
+        return sum(float((p.detach() * v).sum()) for p, v in pairs if v is not None)
 
-    params = parameters()
-    real = optimizer(kind, params)
-    for step in range(warm_up):
-        real_step(real, params, gradient(step))
-    state = {k: v.clone() for k, v in real.state[params[0]].items() if torch.is_tensor(v)}
+    params, real = ready()
     derivative = UpdateDerivative(real, params, clip_norm)
-    pulled = derivative.pull_back(grads, direction, params)
-    for key, value in state.items():
-        assert torch.equal(real.state[params[0]][key], value), "the real optimizer was touched"
+    make_step(weights, params, real)
+    mixed, gram = combine(gradients, weights)
+    found, aligned = derivative.by_weights(gradients, weights, gram, direction)
 
-    assert [part is None for part in pulled] == [part is None for part in grads]
-    for index, part in enumerate(pulled):
-        if part is None:
-            continue
-        numeric = torch.zeros_like(part)
-        for place in range(part.numel()):
-            ends = []
-            for sign in (1, -1):
-                moved = [None if g is None else g.clone() for g in grads]
-                moved[index].view(-1)[place] += sign * size
-                ends.append(after_update(moved))
-            numeric.view(-1)[place] = (ends[0] - ends[1]) / (2 * size)
-        torch.testing.assert_close(part, numeric, rtol=1e-5, atol=1e-9)
+    numeric = torch.zeros(3, dtype=torch.float64)
+    for index in range(3):
+        ends = []
+        for shift in (-2, -1, 1, 2):
+            moved = weights.clone()
+            moved[index] += shift * size
+            ends.append(make_step(moved, *ready()))
+        numeric[index] = (ends[0] - 8 * ends[1] + 8 * ends[2] - ends[3]) / (12 * size)
+    torch.testing.assert_close(found, numeric, rtol=1e-6, atol=1e-9)
+
+    flat = [torch.cat([(p * 0 if g is None else g).flatten() for p, g in zip(params, one, strict=True)]) for one in [*gradients, direction]]  # noqa: E501 # fmt: skip
+    expected = torch.stack([one @ other for one in flat[:3] for other in flat[:3]]).view(3, 3)
+    torch.testing.assert_close(gram, expected.detach(), rtol=1e-12, atol=0)
+    with_direction = torch.stack([one @ flat[3] for one in flat]).detach()
+    torch.testing.assert_close(aligned, with_direction, rtol=1e-12, atol=1e-12)
+    for part, sources in zip(mixed, zip(*gradients, strict=True), strict=True):
+        expected = [w * g for w, g in zip(weights, sources, strict=True) if g is not None]
+        assert (part is None) == (not expected)
+        if expected:
+            torch.testing.assert_close(part, sum(expected), rtol=1e-12, atol=1e-15)
 
 
 def test_a_gradient_of_zero_on_a_fresh_state_gives_numbers():
     # The second moment is exactly zero there, and the derivative of a root at zero is infinite.
     parameter = torch.ones(3, dtype=torch.float64, requires_grad=True)
-    grads = [torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64)]
-    derivative = UpdateDerivative(torch.optim.AdamW([parameter], lr=0.1), [parameter])
-    (pulled,) = derivative.pull_back(grads, [torch.ones(3, dtype=torch.float64)], [parameter])
-    assert pulled.isfinite().all()
-
-
-def test_it_may_be_asked_before_or_after_the_real_step():
-    params = parameters()
-    real = optimizer("adamw", params)
-    for step in range(3):
-        real_step(real, params, gradient(step))
-    before = UpdateDerivative(real, params).pull_back(gradient(9), gradient(8), params)
-    derivative = UpdateDerivative(real, params)
-    real_step(real, params, gradient(9))
-    after = derivative.pull_back(gradient(9), gradient(8), params)
-    for one, other in zip(before, after, strict=True):
-        assert (one is None and other is None) or torch.equal(one, other)
+    grads = [[torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64)]]
+    real, one = torch.optim.AdamW([parameter], lr=0.1), torch.ones(1, dtype=torch.float64)
+    derivative = UpdateDerivative(real, [parameter])
+    real_step(real, [parameter], grads[0])
+    ones = torch.ones(3, dtype=torch.float64)
+    found, _ = derivative.by_weights(grads, one, combine(grads, one)[1], [ones])
+    assert found.isfinite().all()
 
 
 @pytest.mark.parametrize("max_norm", [0.0, 0.1, 3.0, 1e6])
