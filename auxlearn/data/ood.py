@@ -85,7 +85,8 @@ def map_labels(
         )
         raise DataError(
             f"'{where}' has the labels {', '.join(found)}, the model knows {', '.join(model)}: "
-            f"{fault} (map them with 'labels' under 'ood': label of the model to label of the set)"
+            f"{fault} (a configuration maps them with 'labels' under 'ood', "
+            "label of the model to label of the set)"
         )
     number = {name: index for index, name in enumerate(found)}
     return LabelMap(
@@ -115,10 +116,8 @@ def load_ood_set(source: OODSource, dataset: str, label_names: Sequence[str]) ->
                 f"{', '.join(split.meta) or 'none beside text and label'}"
             )
     labels = map_labels(label_names, split.label_names, source.labels, source.name)
-    own = _card(source.name)
-    if source.subsets is None and own is not None:
-        known = tuple(column for column in own.subsets if column in split.meta)
-        source = source.model_copy(update={"subsets": known})
+    if source.subsets is None:
+        source = source.model_copy(update={"subsets": card_subsets(source, split)})
     partner = None
     if source.pairs is not None:
         partner = _read(source, source.pairs)
@@ -153,6 +152,12 @@ def with_cards(source: OODSource, dataset: str, label_names: Sequence[str]) -> O
         if not folder.is_dir() or partner in data_files(folder):
             updates["pairs"] = partner
     return source.model_copy(update=updates)
+
+
+def card_subsets(source: OODSource, split: Split) -> tuple[str, ...]:
+    """Return the columns that the card of a set makes subsets by, as far as they are there."""
+    own = _card(source.name)
+    return tuple(column for column in own.subsets if column in split.meta) if own else ()
 
 
 def load_ood_sets(
