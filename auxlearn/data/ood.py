@@ -177,8 +177,15 @@ def load_ood_sets(
         The sets, and the sentences.
 
     Raises:
-        DataError: See :func:`load_ood_set`.
+        DataError: A set has the name of a split; see also :func:`load_ood_set`.
     """
+    taken = {**dataset.splits, **dataset.ood}
+    for source in given:
+        if source.name in taken:
+            raise DataError(
+                f"data set '{dataset.name}' has a split '{source.name}': give the "
+                f"out-of-distribution set {source.dataset} another name with 'name'"
+            )
     sets = [load_ood_set(source, dataset.name, dataset.label_names) for source in given]
     remarks = []
     card = None if Path(spec).exists() else _card(spec)
