@@ -35,15 +35,18 @@ def command(
     """Evaluate the finished run in folder RUN on a split of a data set.
 
     A folder of data needs no train split for it. If there is one, the figures are given on the
-    rows whose text is not in it as well. Labels are matched by name.
+    rows whose text is not in it as well. Labels are matched by name, or as the data-set card of
+    what the run was trained on says: three classes of MultiNLI are the two of HANS.
     """
     from auxlearn.analysis.tables import figures_table, seen_sentences
     from auxlearn.commands.console import print_results
+    from auxlearn.config import OODSource
     from auxlearn.data.audit import seen_in_train
+    from auxlearn.data.ood import OODSet, card_subsets, map_labels, with_cards
     from auxlearn.results.folder import RunFolder
     from auxlearn.results.record import RunResults
-    from auxlearn.training.evaluation import evaluate, to_model_labels
     from auxlearn.training.inference import Classifier, check_finished
+    from auxlearn.training.ood import evaluate_ood, map_predictions
 
     check_finished(run)
     config = RunFolder(run).read_config()
@@ -55,13 +58,18 @@ def command(
     config = config.model_copy(update={key: name for key, name in given.items() if name})
     evaluated, train = _read(dataset, split, config)
     classifier = Classifier.of_run(run)
-    labels = to_model_labels(evaluated, classifier.label_names)
-    results = evaluate(
-        classifier.probabilities(evaluated.texts, evaluated.text_pairs),
-        labels,
-        classifier.label_names,
+    trained = RunResults.load(run)
+    source = OODSource.model_validate({"dataset": dataset, "split": split})
+    source = with_cards(source, trained.dataset["name"], classifier.label_names)
+    source = source.model_copy(update={"subsets": card_subsets(source, evaluated)})
+    labels = map_labels(classifier.label_names, evaluated.label_names, source.labels, split)
+    probabilities = classifier.probabilities(evaluated.texts, evaluated.text_pairs)
+    results = evaluate_ood(
+        OODSet(source, evaluated, labels),
+        map_predictions(probabilities, labels, source.decision),
+        None,
         seen_in_train(train, evaluated) if train else [False] * len(evaluated),
-        majority=_majority(RunResults.load(run)),
+        majority=_majority(trained),
     )
     if as_json:
         click.echo(json.dumps(asdict(results), indent=2, ensure_ascii=False))

@@ -85,7 +85,8 @@ def map_labels(
         )
         raise DataError(
             f"'{where}' has the labels {', '.join(found)}, the model knows {', '.join(model)}: "
-            f"{fault} (map them with 'labels' under 'ood': label of the model to label of the set)"
+            f"{fault} (a configuration maps them with 'labels' under 'ood', "
+            "label of the model to label of the set)"
         )
     number = {name: index for index, name in enumerate(found)}
     return LabelMap(
@@ -115,10 +116,8 @@ def load_ood_set(source: OODSource, dataset: str, label_names: Sequence[str]) ->
                 f"{', '.join(split.meta) or 'none beside text and label'}"
             )
     labels = map_labels(label_names, split.label_names, source.labels, source.name)
-    own = _card(source.name)
-    if source.subsets is None and own is not None:
-        known = tuple(column for column in own.subsets if column in split.meta)
-        source = source.model_copy(update={"subsets": known})
+    if source.subsets is None:
+        source = source.model_copy(update={"subsets": card_subsets(source, split)})
     partner = None
     if source.pairs is not None:
         partner = _read(source, source.pairs)
@@ -155,6 +154,12 @@ def with_cards(source: OODSource, dataset: str, label_names: Sequence[str]) -> O
     return source.model_copy(update=updates)
 
 
+def card_subsets(source: OODSource, split: Split) -> tuple[str, ...]:
+    """Return the columns that the card of a set makes subsets by, as far as they are there."""
+    own = _card(source.name)
+    return tuple(column for column in own.subsets if column in split.meta) if own else ()
+
+
 def load_ood_sets(
     given: Sequence[OODSource], spec: str, dataset: TextDataset
 ) -> tuple[list[OODSet], list[str]]:
@@ -172,8 +177,15 @@ def load_ood_sets(
         The sets, and the sentences.
 
     Raises:
-        DataError: See :func:`load_ood_set`.
+        DataError: A set has the name of a split; see also :func:`load_ood_set`.
     """
+    taken = {**dataset.splits, **dataset.ood}
+    for source in given:
+        if source.name in taken:
+            raise DataError(
+                f"data set '{dataset.name}' has a split '{source.name}': give the "
+                f"out-of-distribution set {source.dataset} another name with 'name'"
+            )
     sets = [load_ood_set(source, dataset.name, dataset.label_names) for source in given]
     remarks = []
     card = None if Path(spec).exists() else _card(spec)

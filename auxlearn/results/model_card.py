@@ -45,14 +45,13 @@ def _front_matter(results: RunResults) -> dict[str, Any]:
                 ("macro_f1", "Macro-F1", found.all.macro_f1),
             )
         ]
+        # An out-of-distribution set is a data set of its own, of which one split is used.
+        other = results.dataset.get("ood", {})
+        source, split = (name, other[name]) if name in other else (results.dataset["name"], name)
         entries.append(
             {
                 "task": {"type": "text-classification", "name": "Text classification"},
-                "dataset": {
-                    "type": results.dataset["name"],
-                    "name": results.dataset["name"],
-                    "split": name,
-                },
+                "dataset": {"type": source, "name": source, "split": split},
                 "metrics": figures,
             }
         )
@@ -107,6 +106,13 @@ def _training(results: RunResults) -> Iterator[tuple[str, str]]:
     rows = ", ".join(f"{name} {count}" for name, count in data["rows"].items())
     yield "data set", f"`{data['name']}`, fingerprint `{data['fingerprint']}`, rows: {rows}"
     yield "encoder", f"`{_short(config['encoder'])}`"
+    if config.get("perturbed_text", "none") != "none":
+        how = {"add": "beside the original", "replace": "in place of the original"}
+        yield (
+            "training text",
+            f"perturbed once by the encoder, {how[config['perturbed_text']]} "
+            f"({config['perturbed_share']:g} of the tokens)",
+        )
     tasks = [_describe(choice) for choice in config["aux"]]
     yield "auxiliary tasks", "; ".join(tasks) or "none"
     if tasks:

@@ -84,7 +84,8 @@ class RunResults:
     Attributes:
         config: The resolved configuration.
         digest: Its hash.
-        dataset: Name, fingerprint, rows by split, label names and notes of the data.
+        dataset: Name, fingerprint, rows by split, label names and notes of the data; the split of
+            each out-of-distribution set by name.
         best: Step, epoch and dev metric of the chosen checkpoint.
         evaluations: Figures by set: "dev", "test", and each out-of-distribution set by name.
         weights: Weight of each objective at the end.

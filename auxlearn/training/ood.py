@@ -10,6 +10,7 @@ import numpy as np
 
 from auxlearn.data.dataset import Split
 from auxlearn.data.ood import LabelMap, OODSet
+from auxlearn.errors import DataError
 from auxlearn.results.record import Evaluation, Scores
 from auxlearn.training.evaluation import evaluate, score_predictions
 
@@ -51,8 +52,13 @@ def map_predictions(
 
 
 def true_labels(split: Split, ood: OODSet) -> np.ndarray:
-    """Return the labels of the rows of a split of the set, as figures number them."""
-    assert split.labels is not None, "an evaluation set is read with its labels"
+    """Return the labels of the rows of a split of the set, as figures number them.
+
+    Raises:
+        DataError: The split is not labelled.
+    """
+    if split.labels is None:
+        raise DataError(f"split '{split.name}' has no labels to evaluate against")
     number = dict(zip(ood.split.label_names, ood.labels.labels, strict=True))
     return np.asarray([number[split.label_names[label]] for label in split.labels])
 

@@ -121,6 +121,7 @@ def train(config: RunConfig, reporter: Reporter | None = None) -> RunResults:
                 "fingerprint": dataset.fingerprint,
                 "rows": {name: len(split) for name, split in run.splits().items()}
                 | {ood.source.name: len(ood.split) for ood in ood_sets},
+                "ood": {ood.source.name: ood.source.split for ood in ood_sets},
                 "label_names": list(dataset.label_names),
                 "notes": list(dataset.notes),
             },

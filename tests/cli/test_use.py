@@ -9,6 +9,8 @@ import pytest
 from sklearn.metrics import accuracy_score, f1_score
 from transformers import pipeline
 
+from auxlearn.data.cards import find_card
+from auxlearn.results.record import RunResults
 from auxlearn.training.inference import Classifier
 from tests import helpers
 from tests.cli.helpers import MAX_LENGTH, call, error, write_run, write_split
@@ -218,3 +220,36 @@ def test_evaluate_refuses_labels_that_the_model_lacks(finished, data):
     assert "'test' has the labels maybe, yes, the model knows no, yes" in message
     message = error("evaluate", finished(), "--dataset", data, "--split", "tst")
     assert message.startswith(f"{data} has no split 'tst'")
+
+
+def test_evaluate_takes_upper_and_lower_case_of_labels_for_one(finished, tmp_path):
+    rows = [(text, ("No", "YES")[n % 2]) for n, text in enumerate(TEXTS)]
+    write_split(tmp_path / "test.tsv", rows)
+    report = json.loads(call("evaluate", finished(), "--dataset", tmp_path, "--json").stdout)
+    predicted = Classifier.of_run(finished()).probabilities(TEXTS).argmax(1)
+    truth = [n % 2 for n in range(len(TEXTS))]
+    assert report["all"]["accuracy"] == accuracy_score(truth, predicted)
+
+
+def test_evaluate_maps_labels_as_the_card_of_the_trained_set_says(
+    tmp_path, encoder_folder, monkeypatch
+):
+    """What ``mnli`` does for HANS: several classes of the model are one label of the set."""
+    from auxlearn.data import ood
+
+    run = write_run(tmp_path / "run", encoder_folder("bert"))
+    trained = RunResults.load(run).dataset["name"]
+    cards = {
+        trained: find_card("mnli").model_copy(update={"ood": {"other": {"no": "x", "yes": "x"}}}),
+        "other": find_card("hans"),
+    }
+    monkeypatch.setattr(ood, "_card", cards.get)
+    rows = [(text, "x", str(n % 2)) for n, text in enumerate(TEXTS)]
+    folder = tmp_path / "other"
+    folder.mkdir()
+    lines = ["text\tlabel\theuristic", *("\t".join(row) for row in rows)]
+    (folder / "test.tsv").write_text("\n".join(lines) + "\n")
+    report = json.loads(call("evaluate", run, "--dataset", folder, "--json").stdout)
+    assert report["all"]["accuracy"] == 1.0
+    assert list(report["all"]["per_class"]) == ["x"]
+    assert list(report["subsets"]) == ["heuristic: 0", "heuristic: 1"]

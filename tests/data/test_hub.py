@@ -97,6 +97,7 @@ def test_joined_splits(serve):
     serve({"r1": nli(("a", "b", 0), ("c", "d", 2)), "r2": nli(("e", "f", 1))})
     train = load_hub("some/set", None, {"train": "r1+r2"}, PAIRS).splits["train"]
     assert (train.texts, train.labels) == (("a", "c", "e"), (0, 2, 1))
+    assert train.meta["hub_split"] == ("r1", "r1", "r2")
 
 
 def test_given_label_names_replace_those_of_the_hub_and_name_numbers(serve):

@@ -155,6 +155,14 @@ def test_a_set_of_the_configuration_must_be_there(tmp_path):
         )
 
 
+def test_a_set_with_the_name_of_a_split_is_refused(tmp_path):
+    rows = [("a", "n"), ("b", "p")]
+    folder = write(tmp_path / "own", train=rows, dev=rows, test=rows, extra=rows)
+    given = [OODSource(dataset=str(folder), name="extra")]
+    with pytest.raises(DataError, match="data set 'own' has a split 'extra': give the out-of-dis"):
+        load_ood_sets(given, str(folder), load_dataset(str(folder)))
+
+
 def test_cards_of_partners_are_whole():
     names = {partner for name in card_names() for partner in find_card(name).ood}
     assert names >= {"imdb_contrast", "imdb_cad", "hans", "anli", "paws"}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from auxlearn import RunConfig, train
@@ -223,7 +224,12 @@ def test_other_sets_are_reported_beside_the_own_ones(config, contrast, tmp_path)
     assert results.dataset["rows"]["contrast"] == 6
     assert found.seen_rows == 6, "its texts are in train"
     assert type(results).load(tmp_path / "run") == results
-    assert "contrast" in (tmp_path / "run" / "model" / "README.md").read_text()
+    card = (tmp_path / "run" / "model" / "README.md").read_text()
+    front = yaml.safe_load(card.split("---")[1])
+    sets = [entry["dataset"] for entry in front["model-index"][0]["results"]]
+    assert sets[-1] == {"type": "contrast", "name": "contrast", "split": "test"}
+    assert [one["split"] for one in sets[:-1]] == ["dev", "test"]
+    assert "| contrast, kind: 0 | 3 |" in card
 
 
 def test_a_set_with_other_labels_ends_the_run_before_anything_is_made(config, contrast, tmp_path):
