@@ -99,9 +99,9 @@ def test_a_file_of_rows_may_steer(config, monkeypatch, tmp_path):  # noqa: F811
     assert not any("steer" in line for line in said.messages)
     assert results.surrogate["evaluations"] == 2
     assert RunResults.load(tmp_path / "run") == results
+    elsewhere = config(weights={"meta": {"split": "nowhere.jsonl"}}, output=str(tmp_path / "b"))
     with pytest.raises(DataError, match="there is no file"):
-        elsewhere = {"meta": {"split": "nowhere.jsonl"}}
-        train(config(weights=elsewhere, output=str(tmp_path / "other")))
+        train(elsewhere)
 
 
 def test_the_report_of_the_surrogate():
@@ -123,7 +123,7 @@ def test_the_closed_form_head_is_a_linear_discriminant():
 
     draws = torch.Generator().manual_seed(0)
     labels = torch.arange(60) % 3
-    features = torch.randn(60, 5, generator=draws, dtype=torch.float64) + 2 * labels[:, None] % 3
+    features = torch.randn(60, 5, generator=draws, dtype=torch.float64) + 2 * labels[:, None]
     head = closed_form_head(features, labels, 3)
     theirs = LinearDiscriminantAnalysis(solver="lsqr", priors=[1 / 3] * 3, covariance_estimator=_Shrunk())  # noqa: E501 # fmt: skip
     theirs.fit(features.numpy(), labels.numpy())
@@ -134,7 +134,7 @@ def test_the_closed_form_head_is_a_linear_discriminant():
 
 
 class _Shrunk:
-    """A tenth of the covariance is spherical; given class by class, of standardised features."""
+    """A covariance of which a tenth is made spherical."""
 
     def fit(self, given):
         import numpy as np
