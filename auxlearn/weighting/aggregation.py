@@ -21,8 +21,8 @@ from auxlearn import streams
 from auxlearn.config import Settings
 from auxlearn.errors import ConfigError
 from auxlearn.registry import register_weighting
-from auxlearn.weighting.base import Gradient, Problem, Weighting, apply
-from auxlearn.weighting.update import combine
+from auxlearn.weighting.base import Gradient, Problem, Weighting, apply, mix
+from auxlearn.weighting.update import inner_products
 
 
 class Aggregation(Weighting):
@@ -58,8 +58,7 @@ class Aggregation(Weighting):
         """Make one update with the gradients combined."""
         gradients = problem.gradients()
         shared = [_inside(gradient, problem, True) for gradient in gradients]
-        ones = torch.ones(len(gradients), dtype=torch.float64)
-        gram = combine(shared, ones)[1]
+        gram = inner_products(shared)
         self._record = {
             f"norm/{name}": float(gram[index, index].sqrt())
             for index, name in enumerate(problem.names)
@@ -69,8 +68,9 @@ class Aggregation(Weighting):
             scaled = gram / gram.diagonal().mean().clamp(min=1e-30)
             with streams.seeded(0, self.name, problem.step):  # PCGrad draws an order
                 self._weights = self._rule(scaled).detach().double().cpu()
-        mixed = combine(shared, self._weights)[0]
-        heads = combine([_inside(gradient, problem, False) for gradient in gradients], ones)[0]
+        mixed = mix(shared, self._weights)
+        ones = [1.0] * len(gradients)
+        heads = mix([_inside(gradient, problem, False) for gradient in gradients], ones)
         apply(problem, [m if m is not None else h for m, h in zip(mixed, heads, strict=True)])
 
     def record(self) -> dict[str, float]:

@@ -57,6 +57,17 @@ def combine(gradients: Sequence[Gradient], weights: Tensor) -> tuple[Gradient, T
     return mixed, gram + gram.triu(1).T
 
 
+def inner_products(gradients: Sequence[Gradient]) -> Tensor:
+    """Return the Gram matrix of gradients, ``(objectives, objectives)``, float64, on the CPU."""
+    products = _Products(len(gradients))
+    for parts in zip(*gradients, strict=True):
+        sources = [(i, part.reshape(-1)) for i, part in enumerate(parts) if part is not None]
+        for (i, one), (j, other) in combinations_with_replacement(sources, 2):
+            products.add(i, j, one, other)
+    gram = products.total()
+    return gram + gram.triu(1).T
+
+
 class UpdateDerivative:
     """The derivative of a step of SGD or AdamW by the weights of the gradients it was made from.
 
@@ -88,7 +99,9 @@ class UpdateDerivative:
         self._groups = [groups[id(p)] for p in self._parameters]
         self._diagonal = self._adamw if adamw else self._sgd
         # SGD takes its first gradient into the momentum whole, whatever the dampening.
-        self._fresh = [optimizer.state[p].get("momentum_buffer") is None for p in parameters]
+        self._fresh = [
+            optimizer.state.get(p, {}).get("momentum_buffer") is None for p in self._parameters
+        ]
 
     def by_weights(
         self, gradients: Sequence[Gradient], weights: Tensor, gram: Tensor, direction: Gradient

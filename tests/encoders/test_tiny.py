@@ -9,8 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors import safe_open
-from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoTokenizer
-from transformers import BertForMaskedLM, PreTrainedTokenizerFast
+from transformers import (
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BertForMaskedLM,
+    PreTrainedTokenizerFast,
+)
 
 import auxlearn
 

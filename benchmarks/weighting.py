@@ -1,0 +1,247 @@
+"""Time and peak memory of one update under each weighting, as ratios to fixed weights.
+
+    python benchmarks/weighting.py            # both sizes, all contestants
+    python benchmarks/weighting.py --quick    # the small encoder, few contestants and rounds
+
+Encoders are built from configurations, with random weights: what an update costs does not depend
+on them. All contestants share one encoder and take turns within one process, so that a machine
+that slows down slows all of them down; a ratio is the median of the ratios of the rounds. Two
+objectives, the classification and masked language modelling at 15% of the tokens; the validation
+batch is as large as the training batch.
+
+The floor of a rule that looks at validation rows in every update is one more pass of one batch.
+It is measured as well, as ``validation pass``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import platform
+import statistics
+import time
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification, BertTokenizer
+
+from auxlearn.data.batches import BatchStream
+from auxlearn.data.tokens import TokenizedTexts
+from auxlearn.encoders.shared import SharedEncoder
+from auxlearn.registry import TASKS, WEIGHTINGS
+from auxlearn.training.objectives import Auxiliary, Objectives
+from auxlearn.training.optimization import LinearSchedule, build_optimizer
+from auxlearn.training.validation import ValidationObjective
+
+RESULTS = Path(__file__).parent / "results" / "weighting.json"
+BATCH, LENGTH, ROWS, CLASSES = 16, 128, 256, 4
+SIZES = {
+    "minilm": {
+        "hidden_size": 384,
+        "num_hidden_layers": 6,
+        "num_attention_heads": 12,
+        "intermediate_size": 1536,
+    },
+    "bert-base": {
+        "hidden_size": 768,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 12,
+        "intermediate_size": 3072,
+    },
+}
+#: Name of a contestant: the rule and its options; ``None`` trains the primary task alone.
+CONTESTANTS: dict[str, tuple[str, dict[str, Any]] | None] = {
+    "fixed": ("fixed", {}),
+    "single task": None,
+    "meta": ("meta", {"warmup": 0}),
+    "meta every 5": ("meta", {"warmup": 0, "every": 5}),
+    "meta, closed dev head": ("meta", {"warmup": 0, "dev_head": "closed"}),
+    "tartan": ("tartan", {}),
+    "tartan-released": ("tartan-released", {}),
+    "uncertainty": ("uncertainty", {}),
+    "dwa": ("dwa", {}),
+    "gradnorm": ("gradnorm", {}),
+    **{
+        name: (name, {}) for name in ("upgrad", "pcgrad", "mgda", "cagrad", "imtl-g", "aligned-mtl")
+    },
+    **{f"meta, unroll {k}": ("meta", {"warmup": 0, "unroll": k}) for k in (2, 3, 4)},
+}
+QUICK = ("fixed", "single task", "meta", "meta every 5", "tartan", "tartan-released", "upgrad")
+
+
+def build(size: str) -> SharedEncoder:
+    """Return an encoder of a size, with the vocabulary of BERT."""
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    tokenizer = BertTokenizer(vocab={token: number for number, token in enumerate(special)})
+    torch.manual_seed(0)
+    config = BertConfig(vocab_size=30522, num_labels=CLASSES, **SIZES[size])
+    return SharedEncoder(
+        BertForSequenceClassification(config), BertForMaskedLM(config), tokenizer
+    ).train()
+
+
+def texts() -> TokenizedTexts:
+    """Return random texts, all of the same length."""
+    draws = torch.Generator().manual_seed(0)
+    count = ROWS * LENGTH
+    return TokenizedTexts(
+        input_ids=torch.randint(1000, 30000, (count,), generator=draws).int(),
+        words=torch.arange(count, dtype=torch.int32) % LENGTH,
+        maskable=torch.ones(count, dtype=torch.bool),
+        offsets=torch.arange(ROWS + 1) * LENGTH,
+        pad_id=0,
+        labels=torch.randint(CLASSES, (ROWS,), generator=draws),
+    )
+
+
+class Contestant:
+    """One weighting with its own optimizer state over the shared encoder."""
+
+    def __init__(
+        self, encoder: SharedEncoder, rows: TokenizedTexts, choice: tuple[str, dict] | None
+    ) -> None:
+        task = TASKS.get("random_mlm")(TASKS.get("random_mlm").Options())
+        task.texts, task.random_ids = rows, torch.arange(1000, 30000)
+        name, options = choice or ("fixed", {})
+        auxiliaries = [Auxiliary("random_mlm", task, BatchStream(rows, BATCH, 0, "random_mlm"))]
+        cls = WEIGHTINGS.get(name)
+        names = ("primary", "random_mlm") if choice else ("primary",)
+        self.rule = cls(cls.Options(**options), names)
+        self.period = options.get("every", 1)
+        optimizer = build_optimizer(encoder.parameters(), 1e-6, 0.01)
+        self.objectives = Objectives(
+            encoder=encoder,
+            auxiliaries=auxiliaries if choice else [],
+            primary=BatchStream(rows, BATCH, 0, "primary"),
+            optimizer=optimizer,
+            schedule=LinearSchedule(optimizer, 10**9, 0.0),
+            seed=0,
+            accumulation=1,
+            clip_norm=1.0,
+            validation=ValidationObjective(rows, BATCH, "accuracy", 0, head=self.rule.dev_head),
+            autocast=nullcontext,
+            attends_to_padding=self.rule.attends_to_padding,
+        )
+
+    def seconds(self, number: int) -> float:
+        """Return the mean time of the updates of one period."""
+        started = time.perf_counter()
+        for step in range(number * self.period, (number + 1) * self.period):
+            self.objectives.begin(step)
+            self.rule.step(self.objectives)
+        return (time.perf_counter() - started) / self.period
+
+    def peak(self) -> int:
+        """Return the most bytes that one update holds beside parameters and optimizer state."""
+        gc.collect()
+        self.objectives.begin(0)
+        profile = torch.profiler.profile(
+            activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+        )
+        with profile:
+            self.rule.step(self.objectives)
+        held = most = 0
+        events = profile.profiler.kineto_results.events()
+        for event in sorted(events, key=lambda event: event.start_ns()):
+            if event.name() == "[memory]":
+                held += event.nbytes()
+                most = max(most, held)
+        return most
+
+
+def measure(size: str, names: tuple[str, ...], rounds: int) -> dict[str, Any]:
+    """Return times and memory of the contestants for one size."""
+    encoder, rows = build(size), texts()
+    count = sum(parameter.numel() for parameter in encoder.parameters())
+    seconds: dict[str, list[float]] = {name: [] for name in (*names, "validation pass")}
+    peaks: dict[str, int] = {}
+    # Each contestant has moments of its own; all are made anew in every round to spare memory.
+    for number in range(rounds + 1):
+        for name in names:
+            contestant = Contestant(encoder, rows, CONTESTANTS[name])
+            contestant.objectives.begin(0)
+            contestant.objectives.backward([1.0] * len(contestant.objectives.names))
+            contestant.objectives.update()  # the optimizer has a state from here on
+            elapsed = contestant.seconds(number)
+            if number:  # the first round warms up
+                seconds[name].append(elapsed)
+            else:
+                peaks[name] = contestant.peak()
+            if name == "fixed":
+                started = time.perf_counter()
+                contestant.objectives.validation_gradient()
+                if number:
+                    seconds["validation pass"].append(time.perf_counter() - started)
+            del contestant
+            gc.collect()
+        print(f"{size}: round {number} of {rounds} done", flush=True)
+    fixed = seconds["fixed"]
+    contestants = {
+        name: {
+            "seconds": statistics.median(taken),
+            "time_ratio": statistics.median(
+                one / other for one, other in zip(taken, fixed, strict=True)
+            ),
+            **(
+                {
+                    "peak_bytes": peaks[name],
+                    "memory_over_fixed_in_parameter_copies": (peaks[name] - peaks["fixed"])
+                    / (4 * count),
+                }
+                if name in peaks
+                else {}
+            ),
+        }
+        for name, taken in seconds.items()
+    }
+    floor = 1 + contestants["validation pass"]["time_ratio"]
+    return {"parameters": count, "rounds": rounds, "floor": floor, "contestants": contestants}
+
+
+def processor() -> str:
+    """Return what the processor calls itself."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((x.split(":", 1)[1].strip() for x in lines if x.startswith("model name")), "")
+
+
+def main() -> None:
+    """Measure and write the results."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="small encoder, few contestants")
+    parser.add_argument("--rounds", type=int, help="rounds of all contestants")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--output", type=Path, default=RESULTS)
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    names = QUICK if given.quick else tuple(CONTESTANTS)
+    rounds = given.rounds or (3 if given.quick else 7)
+    sizes = ["minilm"] if given.quick else list(SIZES)
+    results = {
+        "machine": {
+            "processor": processor(),
+            "threads": given.threads,
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+        },
+        "batch": [BATCH, LENGTH],
+        "sizes": {size: measure(size, names, rounds) for size in sizes},
+    }
+    given.output.parent.mkdir(parents=True, exist_ok=True)
+    given.output.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    for size, found in results["sizes"].items():
+        print(f"\n{size}, {found['parameters'] / 1e6:.1f} million parameters, fixed = 1.00")
+        print(f"floor of a rule with a validation pass in every update: {found['floor']:.2f}")
+        for name, figures in found["contestants"].items():
+            copies = figures.get("memory_over_fixed_in_parameter_copies")
+            memory = "" if copies is None else f"{copies:+8.2f} copies"
+            print(f"{name:24}{figures['time_ratio']:8.2f}{memory}")
+
+
+if __name__ == "__main__":
+    main()

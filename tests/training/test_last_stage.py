@@ -1,0 +1,172 @@
+"""The last stage on the primary task, the rows that steer the weights, and the surrogate."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from auxlearn import train
+from auxlearn.errors import DataError
+from auxlearn.results.record import RunResults
+from auxlearn.training.dev_head import closed_form_head, fit, fresh_head
+from auxlearn.training.loop import TrainingLoop
+from auxlearn.training.optimization import LinearSchedule, build_optimizer
+from auxlearn.training.reporting import Reporter
+from auxlearn.training.validation import surrogate_report
+from tests import helpers
+from tests.training.test_run import config, dataset, stop_after  # noqa: F401
+
+FINAL = {"final_epochs": 2, "final_learning_rate": 1e-3, "epochs": 1}
+
+
+class Listener(Reporter):
+    def __init__(self):
+        self.messages = []
+
+    def message(self, text):
+        self.messages.append(text)
+
+
+def rows_of(folder):
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_the_last_stage_trains_the_primary_task_alone(config, tmp_path):  # noqa: F811
+    results = train(config(**FINAL, weights={"meta": {"warmup": 2}}))
+    rows = rows_of(tmp_path / "run")
+    assert results.steps == 18  # one epoch of 6 steps, two more
+    last = [row for row in rows if row["kind"] == "train" and row["step"] > 6]
+    assert last
+    assert all("loss/primary" in row for row in last)
+    assert not any("loss/l3mask" in row and row["step"] > 10 for row in last)
+    assert results.weights.keys() == {"primary", "l3mask"}
+    best = max(row["dev/accuracy"] for row in rows if row["kind"] == "eval")
+    assert results.best["accuracy"] == best
+
+
+def test_it_is_kept_only_if_dev_improves(config, monkeypatch, tmp_path):  # noqa: F811
+    figures = iter([0.2, 0.6, 0.5, 0.4, 0.3, 0.1])
+    monkeypatch.setattr(
+        "auxlearn.training.run._Run._dev_figures",
+        lambda self: {"accuracy": next(figures), "macro_f1": 0.0, "loss": 0.0},
+    )
+    results = train(config(**FINAL, final_patience=2))
+    assert results.best["step"] == 6
+    assert results.steps == 12  # the last stage began at 6 and was given up after two evaluations
+    assert results.stopped == "patience"
+
+
+@pytest.mark.parametrize("steps", [5, 6, 7, 11, 15])
+def test_a_kill_in_any_stage_costs_nothing(config, monkeypatch, tmp_path, steps):  # noqa: F811
+    undisturbed = train(config(**FINAL, output=str(tmp_path / "undisturbed")))
+    with monkeypatch.context() as patch:
+        stop_after(patch, steps, SystemExit())
+        with pytest.raises(SystemExit):
+            train(config(**FINAL))
+    resumed = train(config(**FINAL))
+    expected, found = undisturbed.figures(), resumed.figures()
+    expected["config"].pop("output"), found["config"].pop("output")
+    assert found == expected
+    metrics = [(tmp_path / name / "metrics.jsonl").read_bytes() for name in ("run", "undisturbed")]
+    assert metrics[0] == metrics[1]
+
+
+def test_with_dev_a_line_says_that_the_same_rows_steer_and_select(config):  # noqa: F811
+    said = Listener()
+    train(config(epochs=1), said)
+    assert any("rows of dev steer the weights of meta and select" in line for line in said.messages)
+
+
+def test_a_file_of_rows_may_steer(config, monkeypatch, tmp_path):  # noqa: F811
+    path = tmp_path / "steer.jsonl"
+    rows = [{"text": line, "label": helpers.LABELS[0]} for line in helpers.LINES[:5]]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    seen = {}
+    real = TrainingLoop.run
+
+    def run(self):
+        seen["validation"] = self.objectives.validation
+        return real(self)
+
+    monkeypatch.setattr(TrainingLoop, "run", run)
+    said = Listener()
+    settings = {"weights": {"meta": {"split": str(path), "dev_head": "fitted"}}, "epochs": 1}
+    results = train(config(**settings), said)
+    assert len(seen["validation"].texts) == 5
+    assert seen["validation"].head == "fitted"
+    assert not any("steer" in line for line in said.messages)
+    assert results.surrogate["evaluations"] == 2
+    assert RunResults.load(tmp_path / "run") == results
+    elsewhere = config(weights={"meta": {"split": "nowhere.jsonl"}}, output=str(tmp_path / "b"))
+    with pytest.raises(DataError, match="there is no file"):
+        train(elsewhere)
+
+
+def test_the_report_of_the_surrogate():
+    def row(metric, surrogate):
+        return {"dev/accuracy": metric, "dev/surrogate": surrogate}
+
+    falling = [row(0.1, 3.0), row(0.5, 2.0), row(0.7, 1.5), row(0.6, 1.8)]
+    assert surrogate_report(falling, "accuracy") == {"spearman": 1.0, "evaluations": 4}
+    mixed = [row(0.1, 3.0), row(0.5, 1.0), row(0.7, 2.0)]
+    assert surrogate_report(mixed, "accuracy")["spearman"] == pytest.approx(0.5)
+    assert surrogate_report(falling[:2], "accuracy") == {"spearman": None, "evaluations": 2}
+    constant = [row(0.5, 3.0), row(0.5, 1.0), row(0.5, 2.0)]
+    assert surrogate_report(constant, "accuracy")["spearman"] is None
+    assert surrogate_report([{"dev/accuracy": 0.1}], "accuracy") is None
+
+
+def test_the_closed_form_head_is_a_linear_discriminant():
+    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+
+    draws = torch.Generator().manual_seed(0)
+    labels = torch.arange(60) % 3
+    features = torch.randn(60, 5, generator=draws, dtype=torch.float64) + 2 * labels[:, None]
+    head = closed_form_head(features, labels, 3)
+    theirs = LinearDiscriminantAnalysis(solver="lsqr", priors=[1 / 3] * 3, covariance_estimator=_Shrunk())  # noqa: E501 # fmt: skip
+    theirs.fit(features.numpy(), labels.numpy())
+    expected = torch.from_numpy(theirs.predict_log_proba(features.numpy()))
+    torch.testing.assert_close(head(features).log_softmax(-1), expected, rtol=1e-8, atol=1e-10)
+    few = closed_form_head(features[:2], labels[:2], 3)  # a class without a row
+    assert few(features).isfinite().all()
+
+
+class _Shrunk:
+    """A covariance of which a tenth is made spherical."""
+
+    def fit(self, given):
+        import numpy as np
+
+        covariance = np.cov(given.T, bias=True)
+        size = np.trace(covariance) / len(covariance)
+        self.covariance_ = 0.9 * covariance + 0.1 * size * np.eye(len(covariance))
+        return self
+
+
+def test_a_fitted_head_is_frozen_and_better_than_a_fresh_one():
+    draws = torch.Generator().manual_seed(0)
+    labels = torch.arange(32) % 2
+    features = torch.randn(32, 8, generator=draws) + 3 * labels[:, None]
+    head = fresh_head(8, 2, 0, 5, features)
+    assert torch.equal(head[0].weight, fresh_head(8, 2, 0, 5, features)[0].weight)
+    assert not torch.equal(head[0].weight, fresh_head(8, 2, 0, 6, features)[0].weight)
+    before = torch.nn.functional.cross_entropy(head(features), labels)
+    calls = []
+    fitted = fit(head, lambda: calls.append(None) or features, labels)
+    assert 2 <= len(calls) <= 10
+    assert torch.nn.functional.cross_entropy(fitted(features), labels) < before
+    assert not any(parameter.requires_grad for parameter in fitted.parameters())
+
+
+def test_heads_may_have_a_rate_of_their_own():
+    parameters = [torch.nn.Parameter(torch.zeros(shape)) for shape in [(2, 2), (2,), (3, 2), (3,)]]
+    optimizer = build_optimizer(parameters, 1e-3, 0.1, parameters[2:], 1e-2)
+    found = {id(p): group for group in optimizer.param_groups for p in group["params"]}
+    rates = [found[id(parameter)]["lr"] for parameter in parameters]
+    assert rates == [1e-3, 1e-3, 1e-2, 1e-2]
+    assert [found[id(p)]["weight_decay"] for p in parameters] == [0.1, 0.0, 0.1, 0.0]
+    schedule = LinearSchedule(optimizer, 4, 0.0, start=10)
+    assert schedule.rates(12) == [0.5e-3, 0.5e-3, 0.5e-2, 0.5e-2]
+    assert len(build_optimizer(parameters, 1e-3, 0.1, parameters[2:]).param_groups) == 2

@@ -1,0 +1,155 @@
+"""META-TARTAN against a second implementation, from the description of its released code."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from auxlearn.data.batches import BatchStream
+from auxlearn.encoders.load import load_encoder
+from auxlearn.training.dev_head import fresh_head
+from auxlearn.training.optimization import LinearSchedule
+from auxlearn.training.validation import ValidationObjective
+from auxlearn.weighting.tartan import Tartan, TartanOptions, TartanReleased
+from tests.helpers import LABELS, without_dropout
+from tests.training.test_objectives import Harness, MaskedWords
+
+UPDATES = 20
+cross_entropy = torch.nn.functional.cross_entropy
+
+
+def ready(folder, rule, accumulation):
+    encoder = without_dropout(load_encoder(str(folder), LABELS)).double()
+    harness = Harness(encoder, [("every3", MaskedWords(3))], accumulation=accumulation)
+    objectives = harness.objectives
+    objectives.schedule = LinearSchedule(objectives.optimizer, 10**9, 0.0)
+    objectives.attends_to_padding = rule.attends_to_padding
+    objectives.validation = ValidationObjective(
+        harness.texts,
+        6,
+        "accuracy",
+        0,
+        head=rule.dev_head,
+        draws=accumulation,
+        attends_to_padding=rule.attends_to_padding,
+    )
+    return harness
+
+
+def second_implementation(harness, accumulation, masked, compared, late):
+    """Logits after the updates; only batches and the fresh heads' weights come from elsewhere."""
+    encoder, task = harness.encoder, MaskedWords(3)
+    classifier, language_model = encoder.classifier, encoder.language_model
+    named = dict(encoder.named_parameters())
+    parameters = list(named.values())
+    inside = [compared(name) for name in named]
+    optimizer = torch.optim.AdamW(parameters, lr=1e-3, weight_decay=0.1)
+    draws = {
+        name: BatchStream(harness.texts, size, 0, name)
+        for name, size in (("primary", 8), ("every3", 8), ("validation", 6), ("dev head", 24))
+    }
+    logits = torch.zeros(2, dtype=torch.float64)
+
+    def inputs(batch):
+        mask = batch.attention_mask if masked else torch.ones_like(batch.attention_mask)
+        return {
+            "input_ids": batch.input_ids,
+            "attention_mask": mask,
+            "token_type_ids": torch.zeros_like(batch.input_ids),
+        }
+
+    def gradient(loss):
+        return torch.autograd.grad(loss, parameters, allow_unused=True)
+
+    def flat(grads):
+        parts = [
+            (torch.zeros_like(p) if g is None else g).flatten()
+            for p, g, kept in zip(parameters, grads, inside, strict=True)
+            if kept
+        ]
+        return torch.cat(parts)
+
+    for update in range(UPDATES):
+        sums = [[torch.zeros_like(p) for p in parameters] for _ in range(2)]
+        falls = torch.zeros(2, dtype=torch.float64)
+        head = None
+        for part in range(accumulation):
+            rows = slice(part * 8 // accumulation, (part + 1) * 8 // accumulation)
+            primary = draws["primary"].batch(update)
+            guesses = classifier(**{k: v[rows] for k, v in inputs(primary).items()}).logits
+            raw = [gradient(cross_entropy(guesses, primary.labels[rows]) / accumulation)]
+            own = draws["every3"].batch(update)
+            pieces = type(own)(**{k: None if v is None else v[rows] for k, v in vars(own).items()})
+            changed, positions, targets = task.inputs(encoder, pieces)
+            tokens = language_model(**inputs(changed)).logits[positions]
+            raw.append(gradient(cross_entropy(tokens, targets) / accumulation))
+
+            if head is None:
+                batch = draws["dev head"].batch(update)
+                head = fresh_head(32, 3, 0, update, torch.zeros((), dtype=torch.float64))
+                fit = torch.optim.AdamW(
+                    head.parameters(), lr=1e-3, weight_decay=0.1, betas=(0.9, 0.98)
+                )
+                previous = None
+                for _ in range(10):
+                    with torch.no_grad():
+                        features = encoder.body(**inputs(batch)).last_hidden_state[:, 0]
+                    loss = cross_entropy(head(features), batch.labels)
+                    fit.zero_grad()
+                    loss.backward()
+                    fit.step()
+                    if previous is not None and abs(loss.item() - previous) < 1e-3:
+                        break
+                    previous = loss.item()
+            batch = draws["validation"].batch(update * accumulation + part)
+            features = encoder.body(**inputs(batch)).last_hidden_state[:, 0]
+            dev = flat(gradient(cross_entropy(head(features), batch.labels)))
+            for index, grads in enumerate(raw):
+                one = flat(grads)
+                falls[index] -= (one @ dev / (one.norm() * dev.norm())).item() / accumulation
+                for total, g in zip(sums[index], grads, strict=True):
+                    if g is not None:
+                        total += g
+        before = logits.clone()
+        logits -= 0.01 * falls
+        weights = (before if late else logits).softmax(0)
+        for number, parameter in enumerate(parameters):
+            parameter.grad = weights[0] * sums[0][number] + weights[1] * sums[1][number]
+        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+    return logits
+
+
+@pytest.mark.parametrize(("kind", "accumulation"), [(TartanReleased, 1), (TartanReleased, 2), (Tartan, 1)])  # noqa: E501 # fmt: skip
+def test_the_logits_after_twenty_updates(encoder_folder, kind, accumulation):
+    released = kind is TartanReleased
+    rule = kind(TartanOptions(), ("primary", "every3"))
+    harness = ready(encoder_folder("bert"), rule, accumulation)
+    for update in range(UPDATES):
+        harness.objectives.begin(update)
+        rule.step(harness.objectives)
+
+    def compared(name):
+        head = "classifier.classifier." if released else ("classifier.classifier.", "language_")
+        return not name.startswith(head)
+
+    again = ready(encoder_folder("bert"), rule, accumulation)
+    expected = second_implementation(again, accumulation, not released, compared, late=released)
+    assert expected.abs().max() > 0.01
+    torch.testing.assert_close(rule.logits.detach(), expected, rtol=0, atol=1e-6)
+    assert {"cosine/primary", "norm/every3", "norm/validation"} <= rule.record().keys()
+
+
+def test_the_language_model_head_shrinks_its_cosine_in_the_released_form(encoder_folder):
+    cosines = {}
+    for kind in (Tartan, TartanReleased):
+        rule = kind(TartanOptions(), ("primary", "every3"))
+        harness = ready(encoder_folder("bert"), rule, 1)
+        harness.objectives.attends_to_padding = harness.objectives.validation.attends_to_padding = False  # noqa: E501 # fmt: skip
+        harness.objectives.begin(0)
+        rule.step(harness.objectives)
+        cosines[kind] = rule.record()
+    assert abs(cosines[TartanReleased]["cosine/every3"]) < abs(cosines[Tartan]["cosine/every3"])
+    one, other = cosines[TartanReleased]["cosine/primary"], cosines[Tartan]["cosine/primary"]
+    assert one == pytest.approx(other, abs=1e-12)

@@ -1,0 +1,297 @@
+"""Unrolls of several updates: against loops written out by hand, differences, and the one step."""
+
+from __future__ import annotations
+
+import gc
+from contextlib import nullcontext
+
+import pytest
+import torch
+
+from auxlearn.weighting.differentiable import unrolled_gradient
+from auxlearn.weighting.meta import Meta
+from tests.helpers import LABELS, without_dropout
+from tests.training.test_objectives import Harness, MaskedWords
+from tests.weighting.test_meta import (
+    NAMES,
+    RATE,
+    Network,
+    NetworkProblem,
+    adamw,
+    options,
+    sgd,
+)
+
+CHOSEN = torch.tensor([0.5, 0.2, 0.3], dtype=torch.float64)
+
+
+class Module(torch.nn.Module):
+    """The parameters of a network; called with a function of them."""
+
+    def __init__(self, start):
+        super().__init__()
+        self.parts = torch.nn.ParameterList([p.clone() for p in start])
+
+    def forward(self, compute):
+        return compute(list(self.parts))
+
+
+class FunctionalProblem(NetworkProblem):
+    """The network of three losses as a module that can be copied."""
+
+    parts = ("body", "body", "primary", "other")
+
+    def __init__(self, network, optimizer, clip_norm):
+        super().__init__(network, optimizer, clip_norm)
+        self.model = Module(network.start)
+        self.parameters = list(self.model.parameters())
+        self.optimizer = optimizer(self.parameters)
+
+    def functional_losses(self, model, ahead):
+        return torch.stack(model(lambda params: self.network.losses(params, self.step + ahead)))
+
+    def functional_validation_loss(self, model):
+        loss = model(self.network.validation_loss)
+        self.losses["validation"] = loss.detach()
+        return loss
+
+    def learning_rates(self, ahead):
+        return [RATE / (1 + ahead)]
+
+    def twice_differentiable(self):
+        return nullcontext()
+
+
+def by_hand(network, kind, clip_norm, weights, before, steps):
+    """Validation loss after ``steps`` updates on one tape, which follow ``before`` others."""
+    params = [p.clone().requires_grad_() for p in network.start]
+    moments = [[torch.zeros_like(p), torch.zeros_like(p)] for p in params]
+    for step in range(before + steps):
+        taped = step >= before
+        rate = RATE / (1 + step - before) if taped else RATE
+        given = weights if taped else torch.full((3,), 1 / 3, dtype=torch.float64)
+        total = sum(w * loss for w, loss in zip(given, network.losses(params, step), strict=True))
+        grads = torch.autograd.grad(total, params, create_graph=taped)
+        norm = sum((g**2).sum() for g in grads).sqrt()
+        if clip_norm and norm > clip_norm:
+            grads = [g * clip_norm / (norm + 1e-6) for g in grads]
+        updated = []
+        for p, g, moment in zip(params, grads, moments, strict=True):
+            if kind is sgd:
+                g = g + 0.01 * p
+                moment[0] = g if step == 0 else 0.9 * moment[0] + g
+                new = p - rate * moment[0]
+            else:
+                moment[0] = 0.9 * moment[0] + 0.1 * g
+                moment[1] = 0.999 * moment[1] + 0.001 * g**2
+                mean = moment[0] / (1 - 0.9 ** (step + 1))
+                variance = moment[1] / (1 - 0.999 ** (step + 1))
+                new = p - rate * 0.01 * p - rate * mean / (variance.sqrt() + 1e-8)
+            updated.append(new if taped else new.detach().requires_grad_())
+        params = updated
+    return network.validation_loss(params)
+
+
+def ready(kind, clip_norm, before):
+    problem = FunctionalProblem(Network(), kind, clip_norm)
+    for step in range(before):
+        problem.step = step
+        problem.backward(torch.full((3,), 1 / 3, dtype=torch.float64))
+        problem.update()
+    problem.step = before
+    return problem
+
+
+@pytest.mark.parametrize("clip_norm", [0.0, 0.05])
+@pytest.mark.parametrize("steps", [1, 2, 3])
+@pytest.mark.parametrize("kind", [sgd, adamw])
+def test_an_unroll_equals_a_loop_by_hand_and_central_differences(kind, steps, clip_norm):
+    problem = ready(kind, clip_norm, before=3)
+    found, first = unrolled_gradient(problem, CHOSEN, steps)
+    weights = CHOSEN.clone().requires_grad_()
+    loss = by_hand(problem.network, kind, clip_norm, weights, 3, steps)
+    (expected,) = torch.autograd.grad(loss, weights)
+    assert expected.abs().min() > 1e-6
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=0)
+    torch.testing.assert_close(problem.losses["validation"], loss.detach(), rtol=1e-12, atol=0)
+
+    size, numeric = 1e-3, torch.zeros(3, dtype=torch.float64)
+    for index in range(3):
+        ends = []
+        for shift in (-2, -1, 1, 2):
+            moved = CHOSEN.clone()
+            moved[index] += shift * size
+            loss = by_hand(problem.network, kind, clip_norm, moved, 3, steps)
+            ends.append(float(loss.detach()))
+        numeric[index] = (ends[0] - 8 * ends[1] + 8 * ends[2] - ends[3]) / (12 * size)
+    torch.testing.assert_close(found, numeric, rtol=1e-6, atol=1e-12)
+
+    problem.backward(CHOSEN)
+    for given, parameter in zip(first, problem.parameters, strict=True):
+        torch.testing.assert_close(given, parameter.grad, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("kind", [sgd, adamw])
+@pytest.mark.parametrize("clip_norm", [0.0, 0.05])
+def test_one_unrolled_step_is_the_exact_one_step(kind, clip_norm):
+    rule = Meta(options(initial=tuple(CHOSEN.tolist())), NAMES)
+    exact = ready(kind, clip_norm, before=3)
+    by_weight, _ = unrolled_gradient(ready(kind, clip_norm, before=3), rule.weights, 1)
+    weights = rule.weights
+    rule.step(exact)
+    expected = weights * (by_weight - (weights * by_weight).sum())
+    torch.testing.assert_close(rule.logits.grad, expected, rtol=1e-8, atol=0)
+
+
+def test_unrolled_weights_move_and_the_update_is_the_first_of_the_unroll():
+    problem, other = ready(adamw, 0.05, 3), ready(adamw, 0.05, 3)
+    rule = Meta(options(unroll=3), NAMES)
+    rule.step(problem)
+    other.backward(torch.full((3,), 1 / 3, dtype=torch.float64))
+    other.update()
+    for p, q in zip(problem.parameters, other.parameters, strict=True):
+        torch.testing.assert_close(p, q, rtol=1e-10, atol=1e-13)
+    assert rule.weights.std() > 1e-3
+
+
+def test_an_unroll_over_the_heads_leaves_the_body_out():
+    problem = ready(sgd, 0.0, 3)
+    found, first = unrolled_gradient(problem, CHOSEN, 2, heads_only=True)
+    assert [part is None for part in first] == [True, True, False, False]
+    # The auxiliary losses share no head with the primary one, so that they teach nothing.
+    assert found[0] != 0
+    assert found[1:].tolist() == [0, 0]
+    before = [p.detach().clone() for p in problem.parameters]
+    Meta(options(unroll=2, unroll_over="heads"), NAMES).step(problem)
+    assert all(not torch.equal(p, b) for p, b in zip(problem.parameters, before, strict=True))
+
+
+@pytest.fixture
+def harness(encoder_folder):
+    from auxlearn.encoders.load import load_encoder
+
+    def make(family="bert", clip_norm=0.5):
+        encoder = without_dropout(load_encoder(str(encoder_folder(family)), LABELS)).double()
+        return Harness(encoder, [("every3", MaskedWords(3))], clip_norm=clip_norm)
+
+    return make
+
+
+def advance(harness, steps):
+    for step in range(steps):
+        harness.objectives.begin(step)
+        harness.objectives.backward((0.5, 0.5))
+        harness.objectives.update()
+    harness.objectives.begin(steps)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert"])
+def test_one_step_of_an_encoder_by_both_ways(harness, family):
+    """Shared body, tied embeddings, fused attention on one side and unfused on the other."""
+    weights = torch.tensor([0.6, 0.4], dtype=torch.float64)
+    one, other = harness(family), harness(family)
+    assert one.encoder.config._attn_implementation == "sdpa"
+    for made in (one, other):
+        advance(made, 3)
+    by_weight, _ = unrolled_gradient(one.objectives, weights, 1)
+    rule = Meta(options(initial=(0.6, 0.4)), other.objectives.names)
+    rule.step(other.objectives)
+    expected = weights * (by_weight - (weights * by_weight).sum())
+    torch.testing.assert_close(rule.logits.grad, expected, rtol=1e-8, atol=0)
+
+
+def test_two_steps_of_an_encoder_by_central_differences(harness):
+    def after(weights):
+        made = harness()
+        advance(made, 3)
+        validation = made.objectives
+        for step in (3, 4):
+            validation.begin(step)
+            validation.backward(weights)
+            validation.update()
+        validation.step = 3
+        validation.validation_gradient()
+        return float(validation.losses["validation"])
+
+    weights = torch.tensor([0.6, 0.4], dtype=torch.float64)
+    made = harness()
+    advance(made, 3)
+    found, _ = unrolled_gradient(made.objectives, weights, 2)
+    size, numeric = 1e-4, []
+    for index in range(2):
+        ends = []
+        for shift in (-2, -1, 1, 2):
+            moved = weights.clone()
+            moved[index] += shift * size
+            ends.append(after(moved))
+        numeric.append((ends[0] - 8 * ends[1] + 8 * ends[2] - ends[3]) / (12 * size))
+    torch.testing.assert_close(found, torch.tensor(numeric).to(found), rtol=1e-6, atol=1e-12)
+
+
+def state_of(harness):
+    encoder = harness.encoder
+    return (
+        {name: tensor.clone() for name, tensor in encoder.state_dict().items()},
+        [parameter.requires_grad for parameter in encoder.parameters()],
+        [module.training for module in encoder.modules()],
+        [len(module._forward_hooks) + len(module._backward_hooks) for module in encoder.modules()],
+        encoder.config._attn_implementation,
+        torch.backends.cuda.flash_sdp_enabled(),
+        [parameter.grad is None for parameter in encoder.parameters()],
+    )
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_nothing_of_the_model_is_left_changed(harness, monkeypatch, fails):
+    made = harness()
+    advance(made, 1)
+    made.encoder.body.embeddings.word_embeddings.weight.requires_grad_(False)
+    made.objectives.parameters = [p for p in made.encoder.parameters() if p.requires_grad]
+    before = state_of(made)
+    if fails:
+
+        def fail(model):
+            raise MemoryError("in the middle of an unroll")
+
+        monkeypatch.setattr(made.objectives, "functional_validation_loss", fail)
+        with pytest.raises(MemoryError):
+            unrolled_gradient(made.objectives, torch.tensor([0.6, 0.4]), 2)
+    else:
+        unrolled_gradient(made.objectives, torch.tensor([0.6, 0.4]), 2)
+    after = state_of(made)
+    assert before[0].keys() == after[0].keys()
+    assert all(torch.equal(tensor, after[0][name]) for name, tensor in before[0].items())
+    assert before[1:] == after[1:]
+
+
+def live_tensors():
+    """Numbers held by tensors that Python can reach, without asking the collector to free any."""
+    objects = gc.get_objects()
+    return sum(one.numel() for one in objects if issubclass(type(one), torch.Tensor))
+
+
+@pytest.mark.parametrize("unroll", [1, 2])
+def test_memory_does_not_grow_over_fifty_meta_steps(harness, unroll):
+    made = harness()
+    rule = Meta(options(unroll=unroll), made.objectives.names)
+    gc.collect()
+    gc.disable()  # what is freed only by the collector would show
+    try:
+        sizes = []
+        for step in range(50):
+            made.objectives.begin(step)
+            rule.step(made.objectives)
+            if step in (4, 26, 49):
+                sizes.append(live_tensors())
+    finally:
+        gc.enable()
+    assert max(sizes) == sizes[0], sizes
+
+
+def test_attention_is_said_to_be_switched_once(harness, caplog):
+    made = harness()
+    advance(made, 1)
+    with caplog.at_level("INFO", logger="auxlearn"):
+        for _ in range(2):
+            unrolled_gradient(made.objectives, torch.tensor([0.6, 0.4]), 1)
+    assert sum("attention is computed unfused" in line for line in caplog.messages) == 1
