@@ -76,9 +76,12 @@ def command(
     from auxlearn.sweeps.execute import run_sweep
     from auxlearn.sweeps.view import ConsoleView
 
-    with _executor(
-        engine, folder, jobs, threads, gpus, ray_address, slurm_partition, slurm_minutes
-    ) as executor, ConsoleView(errors, folder) as view:
+    with (
+        _executor(
+            engine, folder, jobs, threads, gpus, ray_address, slurm_partition, slurm_minutes
+        ) as executor,
+        ConsoleView(errors, folder) as view,
+    ):
         records = run_sweep(
             sweep, folder, executor, retry_failed=retry_failed, cache_dir=cache_dir, view=view
         )
@@ -169,7 +172,9 @@ def _report(sweep: SweepFile, folder: SweepFolder, records: Sequence[TrialRecord
     for record in failed:
         place = f"{folder.path / 'failures' / record.digest}.json"
         title = ", ".join([*record.cell.values(), f"seed {record.seed}"])
-        out.print(f"{record.state}: {title}: {record.error} ({place})", soft_wrap=True, markup=False)
+        out.print(
+            f"{record.state}: {title}: {record.error} ({place})", soft_wrap=True, markup=False
+        )
     out.print(
         f"{len(records) - len(failed)} of {len(records)} trials finished: {folder.path}",
         soft_wrap=True,

@@ -225,9 +225,9 @@ class RayExecutor(Executor):
                 f"for {self.threads} and {gpus:g}: choose fewer --threads or --gpus"
             )
         self.slots = min(jobs, fitting) if jobs else fitting
-        self._run = ray.remote(
-            num_cpus=self.threads, num_gpus=gpus, max_retries=0, max_calls=0
-        )(run_job)
+        self._run = ray.remote(num_cpus=self.threads, num_gpus=gpus, max_retries=0, max_calls=0)(
+            run_job
+        )
         self._running: dict[Any, Job] = {}
         self._stopping = False
 

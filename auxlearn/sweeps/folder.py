@@ -145,9 +145,7 @@ class SweepFolder:
         if not self.run(trial.digest).finished:
             failure = self.failure(trial.digest)
             state = (failure.state, failure.error) if failure else ("unfinished", "")
-            return TrialRecord(
-                **common, state=state[0], error=state[1], chosen=False, **nothing
-            )
+            return TrialRecord(**common, state=state[0], error=state[1], chosen=False, **nothing)
         results = RunResults.load(self.run(trial.digest).path)
         others = [name for name in results.evaluations if name != "dev"] if chosen else []
         return TrialRecord(

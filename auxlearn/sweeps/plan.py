@@ -331,8 +331,6 @@ def dump_sweep(sweep: SweepFile) -> str:
     return yaml.safe_dump(content | {"seeds": list(sweep.seeds)}, sort_keys=False)
 
 
-
-
 def _matches(rule: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
     for axis, value in rule.items():
         wanted = value if isinstance(value, list) else [value]

@@ -39,9 +39,7 @@ def chosen_trials(sweep: SweepFile, trials: Sequence[Trial], dev: DevFigures) ->
     return chosen
 
 
-def mean_dev(
-    trials: Sequence[Trial], sweep: SweepFile, dev: DevFigures
-) -> float | None:
+def mean_dev(trials: Sequence[Trial], sweep: SweepFile, dev: DevFigures) -> float | None:
     """Return the mean over trials of the dev metric, ``None`` if one has not finished."""
     figures = [dev(trial.digest) for trial in trials]
     if any(found is None for found in figures):
@@ -53,9 +51,7 @@ def mean_dev(
     )
 
 
-def _standing(
-    members: Sequence[Trial], sweep: SweepFile, dev: DevFigures
-) -> tuple[bool, float]:
+def _standing(members: Sequence[Trial], sweep: SweepFile, dev: DevFigures) -> tuple[bool, float]:
     finished = [trial for trial in members if dev(trial.digest) is not None]
     score = mean_dev(finished, sweep, dev) if finished else None
     return len(finished) == len(members), float("-inf") if score is None else score
