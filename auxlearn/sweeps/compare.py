@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -27,6 +25,7 @@ from auxlearn.sweeps.statistics import (
     minimum_detectable_difference,
 )
 
+_LABELS = ("label", "predicted")
 METRICS: tuple[Metric, ...] = ("accuracy", "macro_f1")
 
 
@@ -159,8 +158,8 @@ def compare_sweeps(folders: Sequence[SweepFolder], published: str | None = None)
     ]
     if not blocks:
         raise SweepError("no trial of these sweeps has finished: there is nothing to compare")
-    name = published or next((sweep.published for _, sweep, _ in loaded if sweep.published), None)
-    figures, source = read_published(name) if name else ([], "")
+    beside = published or next((sweep.published for _, sweep, _ in loaded if sweep.published), None)
+    figures, source = read_published(beside) if beside else ([], "")
     return Comparison(
         names=[sweep.name for _, sweep, _ in loaded],
         competing=list(dict.fromkeys(a for _, sweep, _ in loaded for a in sweep.competing_axes)),
@@ -209,18 +208,15 @@ def _columns(rows: Sequence[Row]) -> list[Column]:
     rows = [row for row in rows if row.runs]
     keys = list(dict.fromkeys(key for row in rows for key in row.figures))
     keys.sort(key=lambda key: key[0] == "dev")  # test first, then other sets, dev last
-    read: dict[tuple[str, str], dict[int, Predictions]] = {}
+    read: dict[str, dict[str, dict[int, Predictions]]] = {}
     columns = []
     for key in keys:
         having = [row for row in rows if row.figures.get(key)]
         name, metric = key
-        for row in having:
-            if (row.name, name) not in read:
-                read[row.name, name] = _predictions(row, name)
-        predictions = {row.name: read[row.name, name] for row in having}
-        _check_same_rows(predictions, name)
+        if name not in read:
+            read[name] = _predictions(having, name)
         scores = {row.name: row.figures[key] for row in having}
-        pairs = compare_methods(scores, predictions, metric)
+        pairs = compare_methods(scores, read[name], metric)
         best = max(having, key=lambda row: row.mean(key)).name
         columns.append(
             Column(
@@ -249,19 +245,21 @@ def _spreads(scores: Mapping[str, Mapping[int, float]]) -> list[float]:
     return spreads
 
 
-def _predictions(row: Row, name: str) -> dict[int, Predictions]:
-    found = {}
-    for seed, path in row.runs.items():
-        lines = read_jsonl(path / "predictions" / f"{name}.jsonl")
-        names = json.loads((path / "results.json").read_text(encoding="utf-8"))
-        number = {label: i for i, label in enumerate(names["dataset"]["label_names"])}
-        truth, predicted = _numbers(lines, "label", number), _numbers(lines, "predicted", number)
-        found[seed] = Predictions(truth, predicted[None], len(number))
-    return found
-
-
-def _numbers(lines: Sequence[Mapping[str, Any]], key: str, number: Mapping[str, int]) -> np.ndarray:
-    return np.array([number[line[key]] for line in lines], dtype=int)
+def _predictions(rows: Sequence[Row], name: str) -> dict[str, dict[int, Predictions]]:
+    """Return every row's predictions on a set; classes are numbered alike for all."""
+    lines = {
+        (row.name, seed): read_jsonl(path / "predictions" / f"{name}.jsonl")
+        for row in rows
+        for seed, path in row.runs.items()
+    }
+    labels = {line[key] for found in lines.values() for line in found for key in _LABELS}
+    number = {label: i for i, label in enumerate(sorted(labels))}
+    made: dict[str, dict[int, Predictions]] = {}
+    for (method, seed), found in lines.items():
+        truth, predicted = (np.array([number[line[key]] for line in found]) for key in _LABELS)
+        made.setdefault(method, {})[seed] = Predictions(truth, predicted[None], len(number))
+    _check_same_rows(made, name)
+    return made
 
 
 def _check_same_rows(predictions: Mapping[str, Mapping[int, Predictions]], name: str) -> None:

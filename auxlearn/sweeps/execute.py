@@ -86,8 +86,9 @@ def run_sweep(
     """Run what is left of a sweep and write its ``results.json``.
 
     Finished trials are not run again, killed ones go on from their checkpoint, failed ones keep
-    their error until they are to be tried again; none of them holds up the others. Several sweeps may work in one folder at once: a trial belongs
-    to who has claimed its run folder, and the others wait for it.
+    their error until they are to be tried again; none of them holds up the others. Several sweeps
+    may work in one folder at once: a trial belongs to who has claimed its run folder, and the
+    others wait for it.
 
     Args:
         sweep: What to run.

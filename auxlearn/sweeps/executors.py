@@ -120,7 +120,8 @@ class _Slot:
         self.future = self._pool.submit(run_job, job)
 
     def collect(self, stopping: bool) -> Outcome:
-        assert self.job is not None and self.future is not None
+        assert self.job is not None
+        assert self.future is not None
         error = self.future.exception()
         digest = self.job.digest
         if error is None:
@@ -221,8 +222,8 @@ class RayExecutor(Executor):
         if fitting == 0:
             ray.shutdown()
             raise SweepError(
-                f"Ray has {have.get('CPU', 0):g} CPUs and {have.get('GPU', 0):g} GPUs, a trial asks "
-                f"for {self.threads} and {gpus:g}: choose fewer --threads or --gpus"
+                f"Ray has {have.get('CPU', 0):g} CPUs and {have.get('GPU', 0):g} GPUs, a trial "
+                f"asks for {self.threads} and {gpus:g}: choose fewer --threads or --gpus"
             )
         self.slots = min(jobs, fitting) if jobs else fitting
         self._run = ray.remote(num_cpus=self.threads, num_gpus=gpus, max_retries=0, max_calls=0)(

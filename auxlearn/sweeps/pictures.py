@@ -79,10 +79,10 @@ def _epochs(block: Block) -> Figure:
     (axes,) = figure.axes
     for number, row in enumerate(row for row in block.rows if row.figures.get(key)):
         figures = row.figures[key]
-        style = {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number % len(MARKERS)]}
+        colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
         epochs = [row.epochs[seed] for seed in figures]
         scores = [100 * value for value in figures.values()]
-        axes.scatter(epochs, scores, s=18, alpha=0.5, **style)
+        axes.scatter(epochs, scores, s=18, alpha=0.5, color=colour, marker=marker)
         axes.errorbar(
             float(np.mean(epochs)),
             float(np.mean(scores)),
@@ -91,7 +91,8 @@ def _epochs(block: Block) -> Figure:
             capsize=3,
             markersize=9,
             label=row.name,
-            **style,
+            color=colour,
+            marker=marker,
         )
     axes.set_xlabel("epoch of the best checkpoint (mean ± standard deviation)")
     axes.set_ylabel(f"{key[0]} {METRICS[metric]} (%)")

@@ -226,7 +226,10 @@ def read_sweep(path: Path) -> SweepFile:
 
 
 def cells_of(sweep: SweepFile) -> list[Cell]:
-    """Return every combination of the grid's and the cases' values that is not excluded."""
+    """Return every combination of the grid's and the cases' values that is not excluded.
+
+    Of settings that are given more than once, the later axis wins, and cases win over the grid.
+    """
     axes: list[list[tuple[str, str, dict[str, Any]]]] = []
     for axis, values in sweep.grid.items():
         if isinstance(values, list):
@@ -244,7 +247,7 @@ def cells_of(sweep: SweepFile) -> list[Cell]:
         settings = dict(sweep.base)
         for _, _, more in chosen:
             settings |= more
-        cells.append(Cell(labels, settings))
+        cells.append(Cell(labels, {key: _filled(v, labels) for key, v in settings.items()}))
     return cells
 
 
@@ -329,6 +332,13 @@ def dump_sweep(sweep: SweepFile) -> str:
     """Return a sweep file as YAML that :func:`read_sweep` reads back."""
     content = sweep.model_dump(mode="json", exclude_defaults=True)
     return yaml.safe_dump(content | {"seeds": list(sweep.seeds)}, sort_keys=False)
+
+
+def _filled(value: Any, labels: Mapping[str, str]) -> Any:
+    """Put the label of an axis where a text has the axis in braces: ``runs/mlm-{dataset}``."""
+    if not isinstance(value, str):
+        return value
+    return re.sub(r"\{(\w+)\}", lambda found: labels.get(found[1], found[0]), value)
 
 
 def _matches(rule: Mapping[str, Any], labels: Mapping[str, str]) -> bool:

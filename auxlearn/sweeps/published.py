@@ -43,7 +43,7 @@ class _Group(Settings):
 class _File(Settings):
     source: str
     row_axis: str
-    notes: list[str] = []
+    notes: tuple[str, ...] = ()
     tables: list[_Group]
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -81,7 +82,7 @@ class ConsoleView(View, AbstractContextManager["ConsoleView"]):
     def _table(self, progress: Progress) -> RenderableType:
         table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False)
         for head, justify in (("trial", "left"), ("state", "left"), ("best dev", "right")):
-            table.add_column(head, justify=justify, no_wrap=True, overflow="ellipsis")  # type: ignore[arg-type]
+            table.add_column(head, justify=justify, no_wrap=True, overflow="ellipsis")
         shown = self._shown(progress)
         for trial in shown:
             self._look(trial)
@@ -109,7 +110,7 @@ class ConsoleView(View, AbstractContextManager["ConsoleView"]):
             self._best[trial.digest] = (rows[-1]["epoch"], max(values))
 
 
-def _tail(path: Path) -> list[dict]:  # type: ignore[type-arg]
+def _tail(path: Path) -> list[dict[str, Any]]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     except OSError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
+from auxlearn.sweeps.executors import Executor
+from auxlearn.sweeps.worker import Job, Outcome, run_job
 from tests import helpers
 
 
@@ -49,7 +52,32 @@ def sweep_file(small, tmp_path) -> Callable[..., Path]:
         path = tmp_path / "sweep.yaml"
         base = small | content.pop("base", {})
         whole = {"name": "trial", "base": base, "seeds": 2} | content
-        path.write_text(yaml.safe_dump(whole))
+        path.write_text(yaml.safe_dump(whole, sort_keys=False))
         return path
 
     return write
+
+
+class InlineExecutor(Executor):
+    """Runs a job at once, in this process: what a sweep does can be tested without waiting."""
+
+    slots = 1
+    threads = 1
+
+    def __init__(self) -> None:
+        self.jobs: list[Job] = []
+        self._ended: list[Outcome] = []
+
+    def submit(self, job: Job) -> None:
+        self.jobs.append(job)
+        self._ended.append(run_job(job))
+
+    def wait(self, seconds: float) -> list[Outcome]:
+        ended, self._ended = self._ended, []
+        if not ended:
+            time.sleep(min(seconds, 0.05))
+        return ended
+
+    def stop(self) -> None: ...
+
+    def close(self) -> None: ...
