@@ -91,7 +91,7 @@ def permutation_test(differences: Sequence[float]) -> float:
 
 @lru_cache(maxsize=32)
 def _sign_patterns(count: int) -> np.ndarray:
-    """Return all patterns of so many signs, or :data:`PATTERNS` drawn ones, ``(patterns, count)``."""
+    """Return all patterns of so many signs, or :data:`PATTERNS` drawn ones, one in each row."""
     if 2**count <= PATTERNS:
         bits = np.arange(2**count)[:, None] >> np.arange(count) & 1
     else:

@@ -71,7 +71,7 @@ def test_finished_trials_are_not_run_again_and_new_ones_are_added(sweep_file, st
 
 
 def test_results_hold_figures_and_no_times(sweep_file, start):
-    records, executor, folder = start(sweep_file(seeds=1))
+    _, executor, folder = start(sweep_file(seeds=1))
     content = json.loads(results(folder))
     (trial,) = content["trials"]
     assert trial["digest"] == executor.jobs[0].digest
