@@ -27,6 +27,8 @@ COMMANDS = {
         "auxlearn.commands.perturbations",
         "Show what Mask-tuning put into the training texts.",
     ),
+    "sweep": ("auxlearn.commands.sweep", "Run many trainings and compare them."),
+    "compare": ("auxlearn.commands.compare", "Tables and pictures of sweeps."),
     "data": ("auxlearn.commands.data", "Look through a data set before training on it."),
     "list": ("auxlearn.commands.list", "List tasks, weightings, encoders or data sets."),
     "pretrain": (

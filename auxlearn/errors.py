@@ -31,6 +31,14 @@ class RunError(UserError):
     """A run folder that cannot be used as asked."""
 
 
+class RunInUse(RunError):
+    """A run folder in which another process is at work."""
+
+
+class SweepError(UserError):
+    """A sweep that cannot be run or read as asked."""
+
+
 class TrainingDiverged(UserError):
     """A loss became NaN or infinite."""
 

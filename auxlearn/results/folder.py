@@ -15,6 +15,8 @@
 from __future__ import annotations
 
 import json
+import os
+import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,7 +25,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from auxlearn.config import RunConfig, load_config
-from auxlearn.errors import ConfigError, RunError
+from auxlearn.errors import ConfigError, RunError, RunInUse
 from auxlearn.files import write_json, write_text
 from auxlearn.results.environment import describe_environment
 from auxlearn.results.record import FILE
@@ -73,18 +75,61 @@ class RunFolder:
             raise RunError(f"{self.path} is not a run folder: it holds no config.yaml")
         return load_config(path)
 
+    @property
+    def in_use(self) -> bool:
+        """Whether a process holds the folder at this moment."""
+        if not (self.path / ".lock").is_file():
+            return False
+        try:
+            with FileLock(self.path / ".lock", timeout=0):
+                return False
+        except Timeout:
+            return True
+
+    @property
+    def holder(self) -> str:
+        """Who has claimed the folder last, such as ``"process 4711 on node3"``; or nothing."""
+        try:
+            return (self.path / ".holder").read_text(encoding="utf-8").strip()
+        except OSError:
+            return ""
+
     @contextmanager
     def claimed(self, config: RunConfig) -> Iterator[None]:
         """Hold the folder for a configuration.
 
         Raises:
-            RunError: The folder holds another configuration's run or something else, or another
-                process is at work in it.
+            RunError: The folder holds another configuration's run or something else.
+            RunInUse: Another process is at work in it.
         """
+        existing = self.path / "config.yaml"
+        self._refuse_what_is_not_ours(config)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            # The lock file is never replaced: a lock belongs to the file, not to its name.
+            lock = FileLock(self.path / ".lock")
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise RunInUse(
+                f"{self.holder or 'another process'} is at work in {self.path}: wait for it"
+            ) from None
+        except OSError as error:
+            raise RunError(
+                f"cannot write to {self.path} ({error.strerror}): choose another --output"
+            ) from None
+        try:
+            write_text(self.path / ".holder", f"process {os.getpid()} on {platform.node()}\n")
+            if not existing.is_file():
+                write_json(self.path / "environment.json", describe_environment())
+                write_text(existing, config.to_yaml())
+            yield
+        finally:
+            lock.release()
+
+    def _refuse_what_is_not_ours(self, config: RunConfig) -> None:
         if self.path.exists() and not self.path.is_dir():
             raise RunError(f"{self.path} is a file: choose another --output")
-        existing = self.path / "config.yaml"
-        if existing.is_file():
+        if (self.path / "config.yaml").is_file():
             try:
                 other = self.read_config().digest
             except ConfigError:
@@ -95,19 +140,11 @@ class RunFolder:
                     f"this one is {config.digest}): choose another --output or delete the folder"
                 )
         elif self.path.is_dir() and any(
-            entry.name not in (".lock",) for entry in self.path.iterdir()
+            # A run killed while it began has left its lock, temporary files or environment.json.
+            not entry.name.startswith(".") and entry.name != "environment.json"
+            for entry in self.path.iterdir()
         ):
             raise RunError(f"{self.path} is not empty and holds no run: choose another --output")
-        write_text(self.path / ".lock", "")
-        lock = FileLock(self.path / ".lock", timeout=0)
-        try:
-            with lock:
-                if not existing.is_file():
-                    write_json(self.path / "environment.json", describe_environment())
-                    write_text(existing, config.to_yaml())
-                yield
-        except Timeout:
-            raise RunError(f"another process is at work in {self.path}: wait for it") from None
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """Return the rows of ``metrics.jsonl``; a last line cut short by a kill is left out."""

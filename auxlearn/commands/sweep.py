@@ -1,0 +1,184 @@
+"""``auxlearn sweep``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from auxlearn.sweeps.executors import Executor
+    from auxlearn.sweeps.folder import SweepFolder, TrialRecord
+    from auxlearn.sweeps.plan import SweepFile
+
+
+@click.command(options_metavar="[OPTIONS]")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--dry-run", is_flag=True, help="Show the trials and how long they will take.")
+@click.option("--retry-failed", is_flag=True, help="Try failed trials again.")
+@click.option(
+    "--executor",
+    "engine",
+    type=click.Choice(["local", "ray", "slurm"]),
+    default="local",
+    show_default=True,
+    help="Where trials run.",
+)
+@click.option("--jobs", type=click.IntRange(1), help="Trials at a time; local: 1, slurm: 100.")
+@click.option(
+    "--threads", type=click.IntRange(1), help="CPU threads of a trial; local: cores / jobs."
+)
+@click.option("--gpus", type=click.FloatRange(0), default=0.0, help="GPUs of a trial (ray, slurm).")
+@click.option("--ray-address", metavar="ADDRESS", help="Of a running Ray cluster, or auto.")
+@click.option("--slurm-partition", metavar="NAME", help="Partition of SLURM.")
+@click.option(
+    "--slurm-minutes",
+    type=click.IntRange(1),
+    default=240,
+    show_default=True,
+    help="Time limit of a SLURM job.",
+)
+@click.option("--output", metavar="FOLDER", help="Folder of the sweep; by default sweeps/NAME.")
+@click.option("--cache-dir", metavar="FOLDER", help="Where tokens and scores are kept.")
+def command(
+    file: Path,
+    dry_run: bool,
+    retry_failed: bool,
+    engine: str,
+    jobs: int | None,
+    threads: int | None,
+    gpus: float,
+    ray_address: str | None,
+    slurm_partition: str | None,
+    slurm_minutes: int,
+    output: str | None,
+    cache_dir: str | None,
+) -> None:
+    """Run every trial of a sweep file, then compare them.
+
+    The same command goes on with a sweep that was stopped or killed: finished trials are not run
+    again. Exit code 1 says that a trial failed, although all the others are done.
+    """
+    from auxlearn.commands import console
+    from auxlearn.sweeps.folder import SweepFolder
+    from auxlearn.sweeps.plan import read_sweep
+
+    sweep = read_sweep(file)
+    folder = SweepFolder(Path(output or f"sweeps/{sweep.name}"))
+    errors = console.output(stderr=True)
+    if dry_run:
+        _dry_run(sweep, folder, jobs or 1, cache_dir)
+        return
+
+    from auxlearn.sweeps.execute import run_sweep
+    from auxlearn.sweeps.view import ConsoleView
+
+    with (
+        _executor(
+            engine, folder, jobs, threads, gpus, ray_address, slurm_partition, slurm_minutes
+        ) as executor,
+        ConsoleView(errors, folder) as view,
+    ):
+        records = run_sweep(
+            sweep, folder, executor, retry_failed=retry_failed, cache_dir=cache_dir, view=view
+        )
+    _report(sweep, folder, records)
+
+
+def _executor(
+    engine: str,
+    folder: SweepFolder,
+    jobs: int | None,
+    threads: int | None,
+    gpus: float,
+    ray_address: str | None,
+    partition: str | None,
+    minutes: int,
+) -> Executor:
+    from auxlearn.sweeps import executors
+
+    if engine == "ray":
+        return executors.RayExecutor(jobs, threads, gpus, ray_address)
+    if engine == "slurm":
+        return executors.SlurmExecutor(
+            folder.path / "slurm", jobs or 100, threads, int(gpus), minutes, partition
+        )
+    return executors.LocalExecutor(jobs or 1, threads)
+
+
+def _dry_run(sweep: SweepFile, folder: SweepFolder, jobs: int, cache_dir: str | None) -> None:
+    from auxlearn.analysis.tables import console_table
+    from auxlearn.commands import console
+    from auxlearn.sweeps.estimate import estimate_trials
+    from auxlearn.sweeps.search import number_of_trials, rounds
+    from auxlearn.sweeps.view import duration
+
+    trials = next(rounds(sweep, lambda trials: None))
+    total = number_of_trials(sweep)
+    reporter = console.ConsoleReporter()
+    with reporter.waiting("timing some steps of every kind of trial"):
+        estimates = estimate_trials(trials, folder, cache_dir)
+    rows = []
+    for trial in trials:
+        estimate = estimates[trial.digest]
+        run = folder.run(trial.digest)
+        state = "finished" if run.finished else "failed" if folder.failure(trial.digest) else ""
+        time = duration(estimate.seconds) if estimate.seconds is not None else "?"
+        rows.append([*trial.cell.values(), str(trial.seed), trial.digest, time, state])
+    axes = [axis for axis in sweep.axes if trials and axis in trials[0].cell]
+    out = console.output()
+    out.print(console_table([*axes, "seed", "trial", "time", "state"], rows))
+    done = sum(folder.run(trial.digest).finished for trial in trials)
+    known = [
+        e.seconds
+        for trial in trials
+        if (e := estimates[trial.digest]).seconds is not None
+        and not folder.run(trial.digest).finished
+    ]
+    lines = [f"{total} trials, {done} of them finished"]
+    if sweep.search:
+        lines.append(f"the search suggests the trials after these {len(trials)} from their figures")
+    if known:
+        mean = sum(known) / len(known)
+        lines.append(
+            f"at most about {duration((total - done) * mean / jobs)} with --jobs {jobs}, if every "
+            "trial runs through all its epochs and the machine has the cores"
+        )
+    lines += sorted(
+        {
+            f"no estimate for '{', '.join(trial.cell.values())}': {e.source}"
+            for trial in trials
+            if (e := estimates[trial.digest]).seconds is None
+        }
+    )
+    for line in lines:
+        out.print(line, soft_wrap=True, markup=False)
+
+
+def _report(sweep: SweepFile, folder: SweepFolder, records: Sequence[TrialRecord]) -> None:
+    from auxlearn.commands import console
+    from auxlearn.sweeps.compare import compare_sweeps
+    from auxlearn.sweeps.tables import console_tables
+
+    out = console.output()
+    failed = [record for record in records if not record.finished]
+    if any(record.finished for record in records):
+        comparison = compare_sweeps([folder])
+        for item in console_tables(comparison):
+            out.print(item, soft_wrap=isinstance(item, str), markup=False)
+    for record in failed:
+        place = f"{folder.path / 'failures' / record.digest}.json"
+        title = ", ".join([*record.cell.values(), f"seed {record.seed}"])
+        out.print(
+            f"{record.state}: {title}: {record.error} ({place})", soft_wrap=True, markup=False
+        )
+    out.print(
+        f"{len(records) - len(failed)} of {len(records)} trials finished: {folder.path}",
+        soft_wrap=True,
+        markup=False,
+    )
+    if failed:
+        click.get_current_context().exit(1)

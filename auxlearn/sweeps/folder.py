@@ -1,0 +1,194 @@
+"""The folder of a sweep: what lies where.
+
+=====================  ==========================================================
+``sweep.yaml``         the sweep file, as it was understood
+``trials/DIGEST/``     one ordinary run folder for each trial
+``failures/``          one file for each trial that failed, with its error
+``logs/``              what each trial printed
+``results.json``       every trial's figures; the same, value for value, however often
+                       the sweep was stopped: times and hardware stay in the run folders
+=====================  ==========================================================
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from auxlearn.errors import SweepError
+from auxlearn.files import write_json, write_text
+from auxlearn.results.folder import RunFolder
+from auxlearn.results.record import RunResults
+from auxlearn.sweeps.plan import SweepFile, Trial, dump_sweep, read_sweep
+from auxlearn.sweeps.worker import Job, Outcome
+
+RESULTS = "results.json"
+
+
+@dataclass(frozen=True)
+class TrialRecord:
+    """What ``results.json`` holds of a trial.
+
+    Attributes:
+        digest: Hash of its configuration.
+        cell: Label of each axis.
+        seed: Its seed.
+        state: "finished", "unfinished", or how it failed.
+        error: One line, where it failed.
+        chosen: Whether its hyper-parameters are those chosen on dev; test figures are read of
+            chosen trials only.
+        dev: Metrics on dev; empty unless finished.
+        evaluations: Metrics by set other than dev; empty unless finished and chosen.
+        best_epoch: Epoch of the best checkpoint; ``None`` unless finished.
+        setting: Data set, encoder and metric, whether axes or not.
+    """
+
+    digest: str
+    cell: Mapping[str, str]
+    seed: int
+    state: str
+    error: str
+    chosen: bool
+    dev: Mapping[str, float]
+    evaluations: Mapping[str, Mapping[str, float]]
+    best_epoch: float | None
+    setting: Mapping[str, str]
+
+    @property
+    def finished(self) -> bool:
+        """Whether there are figures."""
+        return self.state == "finished"
+
+
+class SweepFolder:
+    """Files of a sweep.
+
+    Args:
+        path: Where it is.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def run(self, digest: str) -> RunFolder:
+        """Return the run folder of a trial."""
+        return RunFolder(self.path / "trials" / digest)
+
+    def job(self, trial: Trial, threads: int, cache_dir: str | None) -> Job:
+        """Return a trial as it is sent to a process."""
+        config = trial.config.model_dump(mode="json")
+        config["output"] = str(self.run(trial.digest).path.resolve())
+        config["cache_dir"] = cache_dir
+        config["plugins"] = [str(Path(path).resolve()) for path in trial.config.plugins]
+        log = self.path.resolve() / "logs" / f"{trial.digest}.log"
+        return Job(trial.digest, config, str(log), threads)
+
+    def save_sweep(self, sweep: SweepFile) -> None:
+        """Keep the sweep file beside its results."""
+        write_text(self.path / "sweep.yaml", dump_sweep(sweep))
+
+    def read_sweep(self) -> SweepFile:
+        """Return the sweep file that was kept.
+
+        Raises:
+            SweepError: There is none: this is no folder of a sweep.
+        """
+        if not (self.path / "sweep.yaml").is_file():
+            raise SweepError(f"{self.path} is not the folder of a sweep: it holds no sweep.yaml")
+        return read_sweep(self.path / "sweep.yaml")
+
+    def failure(self, digest: str) -> Outcome | None:
+        """Return how a trial failed, or ``None`` if it did not."""
+        path = self._failure_path(digest)
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            return Outcome(digest, found["state"], found["error"], found["trace"])
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError) as error:
+            raise SweepError(f"{path} is damaged ({error}): delete it") from None
+
+    def save_failure(self, trial: Trial, outcome: Outcome) -> None:
+        """Keep how a trial failed, apart from those that finished."""
+        content = {**asdict(outcome), "cell": dict(trial.cell), "seed": trial.seed}
+        content["config"] = trial.config.model_dump(mode="json")
+        write_json(self._failure_path(trial.digest), content)
+
+    def forget_failure(self, digest: str) -> None:
+        """Let a failed trial be tried again."""
+        self._failure_path(digest).unlink(missing_ok=True)
+
+    def _failure_path(self, digest: str) -> Path:
+        return self.path / "failures" / f"{digest}.json"
+
+    def dev_figures(self, digest: str) -> dict[str, float]:
+        """Return the metrics of a finished trial on dev, and nothing of its other sets."""
+        return _metrics(RunResults.load(self.run(digest).path), "dev")
+
+    def record(self, trial: Trial, chosen: bool) -> TrialRecord:
+        """Return what is known of a trial."""
+        config = trial.config
+        common: dict[str, Any] = {
+            "digest": trial.digest,
+            "cell": dict(trial.cell),
+            "seed": trial.seed,
+            "setting": {
+                "dataset": Path(config.dataset).name,
+                "encoder": Path(config.encoder).name,
+                "metric": config.metric,
+            },
+        }
+        nothing: dict[str, Any] = {"dev": {}, "evaluations": {}, "best_epoch": None}
+        if not self.run(trial.digest).finished:
+            failure = self.failure(trial.digest)
+            state = (failure.state, failure.error) if failure else ("unfinished", "")
+            return TrialRecord(**common, state=state[0], error=state[1], chosen=False, **nothing)
+        results = RunResults.load(self.run(trial.digest).path)
+        others = [name for name in results.evaluations if name != "dev"] if chosen else []
+        return TrialRecord(
+            **common,
+            state="finished",
+            error="",
+            chosen=chosen,
+            dev=_metrics(results, "dev"),
+            evaluations={name: _metrics(results, name) for name in others},
+            best_epoch=results.best["epoch"],
+        )
+
+    def save_results(self, sweep: SweepFile, records: Sequence[TrialRecord]) -> None:
+        """Write ``results.json``."""
+        content = {
+            "name": sweep.name,
+            "axes": list(sweep.axes),
+            "chosen_axes": list(sweep.chosen_axes),
+            "competing_axes": list(sweep.competing_axes),
+            "trials": [asdict(record) for record in records],
+        }
+        write_json(self.path / RESULTS, content)
+
+    def load_results(self) -> list[TrialRecord]:
+        """Read the trials of ``results.json``.
+
+        Raises:
+            SweepError: There is none, or it is damaged.
+        """
+        path = self.path / RESULTS
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            return [TrialRecord(**record) for record in content["trials"]]
+        except FileNotFoundError:
+            raise SweepError(
+                f"{self.path} holds no {RESULTS}: run `auxlearn sweep` to its end first"
+            ) from None
+        except (ValueError, KeyError, TypeError) as error:
+            raise SweepError(
+                f"{path} is damaged ({error}): run the same `auxlearn sweep` again"
+            ) from None
+
+
+def _metrics(results: RunResults, name: str) -> dict[str, float]:
+    found = results.evaluations[name]
+    return {"accuracy": found.all.accuracy, "macro_f1": found.all.macro_f1}

@@ -1,0 +1,153 @@
+"""Shows a sweep while it runs: a live table on a terminal, lines elsewhere."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from auxlearn.sweeps.execute import Progress, View
+from auxlearn.sweeps.folder import SweepFolder
+from auxlearn.sweeps.plan import Trial
+from auxlearn.sweeps.worker import FAILURES, Outcome
+
+#: Rows of the live table; of a longer sweep the trials that run, then the latest.
+ROWS = 24
+#: Seconds between two lines about progress where there is no terminal.
+LINE_EVERY = 60.0
+
+
+class ConsoleView(View, AbstractContextManager["ConsoleView"]):
+    """Shows every trial's state, its best dev figure so far, and the time left.
+
+    Args:
+        console: Where to.
+        folder: Of the sweep; running trials are watched through their ``metrics.jsonl``.
+    """
+
+    def __init__(self, console: Console, folder: SweepFolder) -> None:
+        self.console = console
+        self.folder = folder
+        self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
+        self._best: dict[str, tuple[float, float]] = {}
+        self._line_due = time.monotonic() + LINE_EVERY
+
+    def __enter__(self) -> ConsoleView:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._live:
+            self._live.stop()
+
+    def message(self, text: str) -> None:
+        self.console.print(Text(text), soft_wrap=True)
+
+    def ended(self, trial: Trial, outcome: Outcome, progress: Progress) -> None:
+        if outcome.state == "interrupted":
+            return
+        done = progress.count("finished", *FAILURES)
+        parts = [f"{done}/{progress.total}", outcome.state, trial.title]
+        self._look(trial)
+        if outcome.state == "finished" and trial.digest in self._best:
+            metric = trial.config.metric
+            parts.append(f"dev {metric} {self._best[trial.digest][1]:.3f}")
+        if outcome.error:
+            parts.append(outcome.error)
+        if self._live is None or outcome.state in FAILURES:
+            self.message("  ".join(parts))
+
+    def update(self, progress: Progress) -> None:
+        if self._live:
+            self._live.update(self._table(progress), refresh=True)
+        elif time.monotonic() >= self._line_due:
+            self._line_due = time.monotonic() + LINE_EVERY
+            self.message(_summary(progress))
+
+    def _table(self, progress: Progress) -> RenderableType:
+        table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False)
+        for head, justify in (("trial", "left"), ("state", "left"), ("best dev", "right")):
+            table.add_column(head, justify=justify, no_wrap=True, overflow="ellipsis")
+        shown = self._shown(progress)
+        for trial in shown:
+            self._look(trial)
+            state = progress.states[trial.digest]
+            epoch, value = self._best.get(trial.digest, (0.0, None))
+            if state == "running":
+                state = f"epoch {epoch:.0f} of {trial.config.epochs}"
+            figure = "" if value is None else f"{value:.3f}"
+            table.add_row(Text(trial.title), Text(state, style=_style(state)), figure)
+        return Group(table, Text(_summary(progress)))
+
+    def _shown(self, progress: Progress) -> Sequence[Trial]:
+        trials = list(progress.trials.values())
+        if len(trials) <= ROWS:
+            return trials
+        active = [t for t in trials if progress.states[t.digest] in ("running", "held")]
+        ended = [t for t in trials if progress.states[t.digest] in ("finished", *FAILURES)]
+        return [*ended[-max(0, ROWS - len(active)) :], *active[:ROWS]]
+
+    def _look(self, trial: Trial) -> None:
+        """Read how far a trial is and the best figure on dev so far."""
+        rows = _tail(self.folder.run(trial.digest).metrics_path)
+        values = [row[f"dev/{trial.config.metric}"] for row in rows if row["kind"] == "eval"]
+        if values:
+            self._best[trial.digest] = (rows[-1]["epoch"], max(values))
+
+
+def _tail(path: Path) -> list[dict[str, Any]]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    except OSError:
+        return []
+    return [json.loads(line) for line in lines if line.endswith("\n") and '"eval"' in line]
+
+
+def _summary(progress: Progress) -> str:
+    parts = [f"{progress.count('finished')} of {progress.total} trials finished"]
+    for states, name in (
+        (("running",), "running"),
+        (("held",), "held by another sweep"),
+        (FAILURES, "failed"),
+    ):
+        count = progress.count(*states)
+        if count:
+            parts.append(f"{count} {name}")
+    left = progress.seconds_left
+    if left is not None and left > 0:
+        parts.append(f"about {duration(left)} left")
+    return ", ".join(parts)
+
+
+def _style(state: str) -> str:
+    if state in FAILURES:
+        return "red"
+    return {"finished": "green", "waiting": "dim", "held": "yellow"}.get(state, "")
+
+
+def duration(seconds: float) -> str:
+    """Return a time as a person says it.
+
+    >>> duration(48), duration(600), duration(11000)
+    ('48 s', '10 min', '3.1 h')
+    """
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    if seconds < 6000:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

@@ -1,0 +1,83 @@
+"""A data set of a few lines and an encoder so small that a trial takes a moment."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from auxlearn.sweeps.executors import Executor
+from auxlearn.sweeps.worker import Job, Outcome, run_job
+from tests import helpers
+
+
+def write_dataset(folder: Path) -> Path:
+    """Lines of the tests' own text in three classes: 24 for training, 12 each to look at."""
+    rows = [
+        {"text": f"{line} {extra}".strip(), "label": helpers.LABELS[number % 3]}
+        for extra in ("", "again")
+        for number, line in enumerate(helpers.LINES)
+    ]
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, members in {"train": rows[:24], "dev": rows[24:36], "test": rows[36:]}.items():
+        lines = [json.dumps(row) for row in members]
+        (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory, encoder_folder) -> dict[str, Any]:
+    """Settings of a training that takes a moment."""
+    return {
+        "dataset": str(write_dataset(tmp_path_factory.mktemp("sweep-data"))),
+        "encoder": str(encoder_folder("bert")),
+        "epochs": 2,
+        "batch_size": 8,
+        "patience": 0,
+        "learning_rate": 1e-3,
+        "device": "cpu",
+    }
+
+
+@pytest.fixture
+def sweep_file(small, tmp_path) -> Callable[..., Path]:
+    """Write a sweep file over the small training and give its path."""
+
+    def write(**content: Any) -> Path:
+        path = tmp_path / "sweep.yaml"
+        base = small | content.pop("base", {})
+        whole = {"name": "trial", "base": base, "seeds": 2} | content
+        path.write_text(yaml.safe_dump(whole, sort_keys=False))
+        return path
+
+    return write
+
+
+class InlineExecutor(Executor):
+    """Runs a job at once, in this process: what a sweep does can be tested without waiting."""
+
+    slots = 1
+    threads = 1
+
+    def __init__(self) -> None:
+        self.jobs: list[Job] = []
+        self._ended: list[Outcome] = []
+
+    def submit(self, job: Job) -> None:
+        self.jobs.append(job)
+        self._ended.append(run_job(job))
+
+    def wait(self, seconds: float) -> list[Outcome]:
+        ended, self._ended = self._ended, []
+        if not ended:
+            time.sleep(min(seconds, 0.05))
+        return ended
+
+    def stop(self) -> None: ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,252 @@
+"""What a sweep runs and what it leaves alone; kills and neighbours. Trials run in this process."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from auxlearn.errors import Interrupted
+from auxlearn.sweeps.execute import View, run_sweep
+from auxlearn.sweeps.folder import SweepFolder
+from auxlearn.sweeps.plan import read_sweep
+from tests.sweeps.conftest import InlineExecutor
+
+KINDS = str(Path(__file__).parent / "trial_kinds.py")
+
+
+class Messages(View):
+    def __init__(self):
+        self.lines = []
+        self.ends = []
+
+    def message(self, text):
+        self.lines.append(text)
+
+    def ended(self, trial, outcome, progress):
+        self.ends.append((trial.title, outcome.state))
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Run a sweep file; give the records, the executor, and the folder."""
+
+    def run(path: Path, place: str = "out", executor=None, view=None, **options):
+        executor = executor or InlineExecutor()
+        folder = SweepFolder(tmp_path / place)
+        records = run_sweep(read_sweep(path), folder, executor, view=view, **options)
+        return records, executor, folder
+
+    return run
+
+
+def results(folder: SweepFolder) -> bytes:
+    return (folder.path / "results.json").read_bytes()
+
+
+def test_finished_trials_are_not_run_again_and_new_ones_are_added(sweep_file, start):
+    path = sweep_file(grid={"learning_rate": [1e-3, 1e-4]})
+    records, executor, folder = start(path)
+    assert [record.state for record in records] == ["finished"] * 4
+    assert len(executor.jobs) == 4
+    before = results(folder)
+
+    _, executor, _ = start(path)
+    assert executor.jobs == []
+    assert results(folder) == before
+
+    more = sweep_file(grid={"learning_rate": [1e-3, 5e-4, 1e-4]})
+    records, executor, _ = start(more)
+    assert [job.config["learning_rate"] for job in executor.jobs] == [5e-4, 5e-4]
+    assert [record.cell["learning_rate"] for record in records[2:4]] == ["0.0005", "0.0005"]
+    changed = sweep_file(grid={"learning_rate": [1e-3, 5e-4, 1e-4]}, base={"epochs": 1})
+    assert len(start(changed)[1].jobs) == 6
+
+
+def test_results_hold_figures_and_no_times(sweep_file, start):
+    _, executor, folder = start(sweep_file(seeds=1))
+    content = json.loads(results(folder))
+    (trial,) = content["trials"]
+    assert trial["digest"] == executor.jobs[0].digest
+    assert set(trial["dev"]) == {"accuracy", "macro_f1"}
+    assert set(trial["evaluations"]) == {"test"}
+    run = json.loads((folder.run(trial["digest"]).path / "results.json").read_text())
+    assert trial["dev"]["accuracy"] == run["evaluations"]["dev"]["all"]["accuracy"]
+    assert trial["evaluations"]["test"]["macro_f1"] == run["evaluations"]["test"]["all"]["macro_f1"]
+    assert "seconds" not in results(folder).decode()
+
+
+def test_test_figures_are_read_for_the_chosen_value_only(sweep_file, start):
+    path = sweep_file(
+        grid={"learning_rate": [1e-2, 1e-5], "method": {"a": {}, "b": {"aux": "random_mlm"}}},
+        select={"over": ["learning_rate"]},
+    )
+    records, _, _ = start(path)
+    for method in "ab":
+        mine = [record for record in records if record.cell["method"] == method]
+        means = {}
+        for record in mine:
+            means.setdefault(record.cell["learning_rate"], []).append(record.dev["accuracy"])
+        means = {rate: sum(values) for rate, values in means.items()}
+        best = max(means, key=means.get)
+        assert {r.cell["learning_rate"] for r in mine if r.chosen} == {best}
+        assert all(bool(r.evaluations) == r.chosen for r in mine)
+
+
+def test_a_search_runs_and_chooses(sweep_file, start):
+    path = sweep_file(
+        search={"trials": 3, "batch": 2, "space": {"learning_rate": {"low": 1e-4, "high": 1e-2}}},
+        seeds=1,
+    )
+    records, executor, folder = start(path)
+    assert len(records) == len(executor.jobs) == 3
+    assert sum(record.chosen for record in records) == 1
+    before = results(folder)
+    assert start(path)[1].jobs == []
+    assert results(folder) == before
+
+
+def test_failures_stand_apart_and_are_retried_on_request(sweep_file, start, tmp_path):
+    path = sweep_file(
+        base={"plugins": [KINDS]},
+        grid={"aux": ["crashing", "diverging", "random_mlm"]},
+        seeds=1,
+    )
+    view = Messages()
+    records, _, folder = start(path, view=view)
+    assert [record.state for record in records] == ["crash", "error", "finished"]
+    assert records[0].error == "ValueError: no such column: 'txet'"
+    assert "the loss of 'diverging' became nan" in records[1].error
+    assert [state for _, state in view.ends] == ["crash", "error", "finished"]
+    kept = json.loads((folder.path / "failures" / f"{records[0].digest}.json").read_text())
+    assert "trial_kinds.py" in kept["trace"]
+    assert kept["config"]["aux"] == [{"crashing": {"probability": 0.15}}]
+    assert (folder.path / "logs" / f"{records[0].digest}.log").exists()
+
+    assert start(path)[1].jobs == []
+    assert len(start(path, retry_failed=True)[1].jobs) == 2
+
+
+def test_a_trial_that_another_process_holds_is_waited_for(sweep_file, start):
+    """It is left for later, and its result is taken when it is there."""
+    path = sweep_file(seeds=3)
+    records, _, finished = start(path, "first")
+    folder = SweepFolder(finished.path.with_name("second"))
+    digest = records[0].digest
+    run = folder.run(digest).path
+    run.mkdir(parents=True)
+    (run / ".holder").write_text("process 1 on elsewhere\n")
+    lock = FileLock(run / ".lock")
+    lock.acquire()
+
+    class Neighbour(InlineExecutor):
+        """When two trials have run, the neighbour hands over the first."""
+
+        def submit(self, job):
+            super().submit(job)
+            if len(self.jobs) == 2:
+                shutil.copytree(finished.run(digest).path, run, dirs_exist_ok=True)
+                lock.release()
+
+    view = Messages()
+    _, executor, folder = start(path, "second", Neighbour(), view)
+    assert digest not in [job.digest for job in executor.jobs]
+    assert results(folder) == results(finished)
+    assert "process 1 on elsewhere is at work on 'seed 0'" in view.lines[0]
+
+
+def test_a_trial_whose_holder_died_is_taken_over(sweep_file, start):
+    path = sweep_file(seeds=1)
+    records, _, finished = start(path, "first")
+    folder = SweepFolder(finished.path.with_name("second"))
+    run = folder.run(records[0].digest).path
+    run.mkdir(parents=True)
+    lock = FileLock(run / ".lock")
+    lock.acquire()
+
+    class Watch(Messages):
+        def update(self, progress):
+            lock.release()
+
+    _, executor, _ = start(path, "second", view=Watch())
+    assert len(executor.jobs) == 1
+    assert results(folder) == results(finished)
+
+
+def test_stopping_keeps_what_is_done(sweep_file, start, tmp_path):
+    path = sweep_file(seeds=3)
+
+    class Stopping(InlineExecutor):
+        def submit(self, job):
+            super().submit(job)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(Interrupted, match="stopped with 1 of 3 trials done"):
+        start(path, executor=Stopping())
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    records, executor, _ = start(path)
+    assert len(executor.jobs) == 2
+    assert [record.state for record in records] == ["finished"] * 3
+
+
+def fork_sweep(path: Path, folder: Path) -> int:
+    """Run a sweep in a forked process, which has everything imported already."""
+    child = os.fork()
+    if child:
+        return child
+    try:
+        run_sweep(read_sweep(path), SweepFolder(folder), InlineExecutor())
+        os._exit(0)
+    except BaseException:
+        os._exit(1)
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_kills_at_random_points_change_nothing(sweep_file, start, tmp_path):
+    """12 trials, 10 kills: the same results file, and no finished trial is touched again."""
+    path = sweep_file(
+        base={"eval_every": 1, "epochs": 1},
+        grid={"method": {"a": {}, "b": {"aux": "random_mlm"}, "c": {"aux": "l3mask"}}},
+        seeds=4,
+    )
+    begun = time.monotonic()
+    _, _, undisturbed = start(path, "undisturbed")
+    length = time.monotonic() - begun
+    folder = SweepFolder(tmp_path / "killed")
+    draws = random.Random(0)
+    finished: dict[Path, float] = {}
+    kills = 0
+    for _ in range(10):
+        child = fork_sweep(path, folder.path)
+        time.sleep(draws.uniform(0.01, 0.12) * length)
+        os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        kills += os.WIFSIGNALED(status)
+        for at, when in finished.items():
+            assert at.stat().st_mtime_ns == when
+        for at in folder.path.glob("trials/*/results.json"):
+            finished[at] = at.stat().st_mtime_ns
+    assert kills >= 8
+    _, executor, _ = start(path, "killed")
+    assert len(executor.jobs) == 12 - len(finished)
+    assert results(folder) == results(undisturbed)
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_two_sweeps_of_one_file_share_the_work(sweep_file, start, tmp_path):
+    path = sweep_file(seeds=6)
+    _, _, alone = start(path, "alone")
+    children = [fork_sweep(path, tmp_path / "both") for _ in range(2)]
+    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0]
+    both = SweepFolder(tmp_path / "both")
+    assert results(both) == results(alone)
+    holders = [file.read_text() for file in both.path.glob("trials/*/.holder")]
+    assert len(holders) == 6
+    assert len(set(holders)) == 2  # neither did it all

@@ -1,0 +1,253 @@
+"""Sweep files: what trials they come to, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from auxlearn.config import load_config
+from auxlearn.errors import ConfigError, SweepError
+from auxlearn.sweeps.plan import cells_of, dump_sweep, label, plan_trials, read_sweep
+from auxlearn.sweeps.published import read_published
+from auxlearn.sweeps.search import number_of_trials, rounds
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+
+
+def sweep_of(tmp_path, **content):
+    path = tmp_path / "sweep.yaml"
+    path.write_text(yaml.safe_dump({"name": "s"} | content, sort_keys=False))
+    return read_sweep(path)
+
+
+def trials_of(sweep):
+    return plan_trials(sweep, cells_of(sweep))
+
+
+def test_a_grid_is_the_product_of_its_axes_and_the_seeds(tmp_path):
+    sweep = sweep_of(
+        tmp_path,
+        base={"epochs": 2},
+        grid={
+            "learning_rate": [1e-3, 1e-4],
+            "method": {"STL": {"aux": []}, "RTM": {"aux": "random_mlm", "weights": "equal"}},
+        },
+        cases=[{"name": "short", "max_length": 16}, {"name": "long", "max_length": 64}],
+        seeds=3,
+    )
+    trials = trials_of(sweep)
+    assert len(trials) == 2 * 2 * 2 * 3 == number_of_trials(sweep)
+    assert len({trial.digest for trial in trials}) == 24
+    found = trials[-1]
+    assert found.title == "0.0001, RTM, long, seed 2"
+    assert found.config.model_dump(include={"epochs", "learning_rate", "max_length", "seed"}) == {
+        "epochs": 2,
+        "learning_rate": 1e-4,
+        "max_length": 64,
+        "seed": 2,
+    }
+    assert found.config.aux[0].name == "random_mlm"
+
+
+def test_a_trial_is_known_by_its_whole_resolved_configuration(tmp_path):
+    """A default written out is the same trial; another value of any setting is another one."""
+    base = {"aux": "random_mlm"}
+    (plain,) = trials_of(sweep_of(tmp_path, base=base, seeds=1))
+    (spelled,) = trials_of(
+        sweep_of(tmp_path, base={"aux": {"random_mlm": {"probability": 0.15}}}, seeds=[0])
+    )
+    (other,) = trials_of(
+        sweep_of(tmp_path, base={"aux": {"random_mlm": {"probability": 0.2}}}, seeds=1)
+    )
+    assert plain.digest == spelled.digest == plain.config.digest
+    assert plain.digest != other.digest
+
+
+def test_excluded_combinations_are_left_out(tmp_path):
+    sweep = sweep_of(
+        tmp_path,
+        grid={"encoder": ["bert", "scibert"], "dataset": ["acl_arc", "imdb", "sst2"]},
+        exclude=[{"encoder": "scibert", "dataset": ["imdb", "sst2"]}],
+        seeds=1,
+    )
+    found = [tuple(trial.cell.values()) for trial in trials_of(sweep)]
+    assert found == [
+        ("bert", "acl_arc"),
+        ("bert", "imdb"),
+        ("bert", "sst2"),
+        ("scibert", "acl_arc"),
+    ]
+
+
+def test_options_of_plugins_can_be_axes_and_later_settings_win(tmp_path):
+    sweep = sweep_of(
+        tmp_path,
+        base={"aux": "l3mask", "weights.fixed.alpha": 0.1},
+        grid={"aux.l3mask.score": ["complement", "surprisal"], "weights.fixed.alpha": [0.2]},
+        seeds=1,
+    )
+    first, second = (trial.config for trial in trials_of(sweep))
+    assert first.aux[0].options["score"] == "complement"
+    assert second.aux[0].options["score"] == "surprisal"
+    assert first.weights.options["alpha"] == 0.2
+
+
+def test_labels_fill_in_for_axes_in_braces(tmp_path):
+    sweep = sweep_of(
+        tmp_path,
+        base={"encoder": "runs/{dataset}-{method}-{other}"},
+        grid={"dataset": ["a", "b"], "method": {"x y": {}}},
+    )
+    assert [cell.settings["encoder"] for cell in cells_of(sweep)] == [
+        "runs/a-x y-{other}",
+        "runs/b-x y-{other}",
+    ]
+
+
+def test_all_faults_of_a_file_come_at_once_with_suggestions(tmp_path):
+    with pytest.raises(ConfigError) as caught:
+        sweep_of(
+            tmp_path,
+            bose={},
+            base={"epoch": 3, "seed": 1, "output": "x"},
+            grid={"learningrate": [1], "method": {"A": {"axu": []}}, "epochs": []},
+            cases=[{"name": "a"}, {"name": "a"}, {"epochs": 1}],
+            select={"over": ["metod"]},
+            exclude=[{"datset": 1}],
+            seeds=[1, 1],
+        )
+    text = str(caught.value)
+    assert "unknown key 'bose': did you mean 'base'?" in text
+    assert "a seed occurs twice" in text
+    with pytest.raises(ConfigError) as caught:
+        sweep_of(
+            tmp_path,
+            base={"epoch": 3, "seed": 1, "output": "x"},
+            grid={"learningrate": [1], "method": {"A": {"axu": []}}, "epochs": []},
+            cases=[{"name": "a"}, {"name": "a"}, {"epochs": 1}],
+            select={"over": ["metod"]},
+            exclude=[{"datset": 1}],
+        )
+    for part in (
+        "base: unknown setting 'epoch': did you mean 'epochs'?",
+        "'seed' is set by 'seeds'",
+        "'output' is not part of a sweep file",
+        "unknown setting 'learningrate': did you mean 'learning_rate'?",
+        "grid.method.A: unknown setting 'axu': did you mean 'aux'?",
+        "grid.epochs has no values",
+        "the name 'a' occurs twice",
+        "entry 3 has no name",
+        "select.over: there is no axis 'metod': did you mean 'method'?",
+        "exclude: there is no axis 'datset'",
+    ):
+        assert part in str(caught.value)
+
+
+def test_faulty_cells_are_all_named(tmp_path):
+    sweep = sweep_of(
+        tmp_path,
+        grid={
+            "method": {
+                "a": {"aux": "random_mln"},
+                "b": {"epochs": 0},
+                "c": {"weights.meta.every": 2},
+            }
+        },
+    )
+    with pytest.raises(ConfigError) as caught:
+        trials_of(sweep)
+    text = str(caught.value)
+    assert "did you mean 'random_mlm'?" in text
+    assert "b: epochs" in text
+    assert "weights.meta.every: 'meta' is not chosen here (fixed)" in text
+
+
+def test_one_run_under_two_names_is_refused(tmp_path):
+    sweep = sweep_of(tmp_path, grid={"method": {"a": {"epochs": 10}, "b": {}}})
+    with pytest.raises(SweepError, match=r"'a, seed 0' and 'b, seed 0' are the same run"):
+        trials_of(sweep)
+
+
+def test_what_competes_and_what_is_chosen(tmp_path):
+    grid = {"encoder": ["bert", "tiny"], "method": {"a": {}, "b": {"aux": "l3mask"}}}
+    sweep = sweep_of(tmp_path, grid=grid | {"epochs": [1, 2]}, select={"over": ["epochs"]})
+    assert sweep.competing_axes == ("method",)
+    assert sweep.chosen_axes == ("epochs",)
+    assert sweep_of(tmp_path, grid={"encoder": ["bert", "tiny"]}).competing_axes == ("encoder",)
+    assert sweep_of(tmp_path, grid=grid, compare=["encoder"]).competing_axes == ("encoder",)
+
+
+def test_a_sweep_file_reads_back(tmp_path):
+    sweep = sweep_of(
+        tmp_path,
+        grid={"learning_rate": [1e-3], "m": {"a": {"aux": []}}},
+        search={"trials": 3, "space": {"batch_size": [8, 16], "warmup": {"low": 0.0, "high": 0.2}}},
+        seeds=[3, 5],
+    )
+    (tmp_path / "copy.yaml").write_text(dump_sweep(sweep))
+    assert read_sweep(tmp_path / "copy.yaml") == sweep
+
+
+@pytest.mark.parametrize("value", [1e-5, 0.123456789, 1e-5 / 3])
+def test_labels_of_numbers_lose_nothing(value):
+    assert float(label(value)) == value
+
+
+@pytest.mark.parametrize("sampler", ["random", "tpe"])
+def test_a_search_asks_for_the_same_points_again(tmp_path, sampler):
+    """So a sweep that is started anew finds its trials finished. The best value is 1e-3."""
+    sweep = sweep_of(
+        tmp_path,
+        grid={"method": {"a": {"aux": []}, "b": {"aux": "random_mlm"}}},
+        search={
+            "sampler": sampler,
+            "trials": 12,
+            "batch": 3,
+            "space": {"learning_rate": {"low": 1e-5, "high": 1e-1, "log": True}},
+        },
+        seeds=2,
+    )
+
+    def score(trials):
+        rate = trials[0].config.learning_rate
+        return None if rate > 0.05 else -abs(rate - 1e-3)
+
+    first, second = (list(rounds(sweep, score)) for _ in range(2))
+    assert [[t.digest for t in r] for r in first] == [[t.digest for t in r] for r in second]
+    assert len(first) == 4
+    trials = [trial for members in first for trial in members]
+    assert len(trials) == number_of_trials(sweep) == 2 * 12 * 2
+    by_method = {name: [t for t in trials if t.cell["method"] == name] for name in "ab"}
+    rates = [[t.config.learning_rate for t in found] for found in by_method.values()]
+    assert rates[0] != rates[1]  # each cell has a study of its own
+    assert all(1e-5 <= rate <= 1e-1 for found in rates for rate in found)
+
+
+def test_every_configuration_of_the_package_loads():
+    """The papers' tables and settings: run configurations resolve, sweeps come to their runs."""
+    runs = sorted(CONFIGS.glob("*.yaml"))
+    for path in runs:
+        assert load_config(path).resolved().digest, path
+    counts = {}
+    for path in sorted((CONFIGS / "sweeps").glob("*.yaml")):
+        sweep = read_sweep(path)
+        assert sweep.name == path.stem
+        counts[path.stem] = len(trials_of(sweep))
+        if sweep.published:
+            figures, source = read_published(sweep.published)
+            assert source
+            # Every axis that a figure is known by is one of the sweep's, with one of its labels.
+            labels = {axis: {cell.labels[axis] for cell in cells_of(sweep)} for axis in sweep.axes}
+            ours = [f for f in figures if all(v in labels[k] for k, v in f.cell.items())]
+            assert len(ours) >= len(cells_of(sweep)) / max(1, 4 * len(sweep.select.over))
+    assert counts == {
+        "l3masking_table3": 2 * 8 * 3 * 10,
+        "l3masking_table3_small": 6,
+        "mask_tuning_table1": 3 * 3 * 2 * 4 * 5,
+        "mask_tuning_table1_small": 8,
+        "mask_tuning_table3": 3 * 3 * 5 * 4 * 5,
+        "mask_tuning_table3_small": 10,
+    }
+    assert len(runs) >= 3

@@ -1,0 +1,44 @@
+"""Plug-in: auxiliary tasks that fail in one way each, as a user's own may."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+
+import torch
+
+from auxlearn import register_task
+from auxlearn.tasks.random_mlm import RandomMLM
+
+
+@register_task("crashing")
+class Crashing(RandomMLM):
+    def loss(self, encoder, batch, generator):
+        raise ValueError("no such column:\n 'txet'")
+
+
+@register_task("killed")
+class Killed(RandomMLM):
+    """Dies at the fourth step, unless the environment says that the danger is over."""
+
+    calls = 0
+
+    def loss(self, encoder, batch, generator):
+        self.calls += 1
+        if self.calls == 4 and not os.path.exists(os.environ["AUXLEARN_TEST_SAFE"]):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().loss(encoder, batch, generator)
+
+
+@register_task("hungry")
+class Hungry(RandomMLM):
+    def loss(self, encoder, batch, generator):
+        resource.setrlimit(resource.RLIMIT_AS, (2**33, 2**33))
+        return torch.zeros(2**33).sum()  # 32 GiB
+
+
+@register_task("diverging")
+class Diverging(RandomMLM):
+    def loss(self, encoder, batch, generator):
+        return super().loss(encoder, batch, generator) * float("nan")
