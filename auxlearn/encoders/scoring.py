@@ -44,7 +44,7 @@ class ScoringPass(Protocol):
         """Return the last hidden states at the targets of all blocks, in row-major order."""
 
     def logprobs(self, states: Tensor, token_ids: Tensor) -> Tensor:
-        """Return the log-probability of one token for each state, ``(states,)``, float32, on CPU."""
+        """Return the log-probability of one token at each state, ``(states,)``, on the CPU."""
 
 
 def scoring_pass(encoder: SharedEncoder, dtype: torch.dtype = torch.float32) -> ScoringPass:

@@ -28,7 +28,7 @@ from auxlearn.errors import EncoderError
 TOKEN_BUDGET = {"cpu": 1024, "cuda": 131_072}
 
 #: States that go through the output layer at once.
-HEAD_ROWS = 512
+HEAD_ROWS = 256
 
 #: Token ids of masked copies that are laid out at once, to find equal copies among them.
 LAYOUT = 1 << 22
@@ -151,10 +151,7 @@ def _laid_out(texts: TokenizedTexts, passes: int | None, mask_id: int) -> Iterat
     if len(tokens) == 0:
         return
     rows = torch.bucketize(tokens, texts.offsets, right=True) - 1
-    counts = rows.bincount(minlength=len(texts))
-    turn = torch.arange(len(tokens)) - (counts.cumsum(0) - counts)[rows]  # number within the text
-    if passes is not None:
-        turn %= passes
+    turn = _turns(rows, passes)
     # Copies in the order of their texts' lengths; a copy is a text and a turn.
     longest = int(texts.lengths.max())
     order = ((texts.lengths[rows] * len(texts) + rows) * longest + turn).argsort(stable=True)
@@ -169,6 +166,18 @@ def _laid_out(texts: TokenizedTexts, passes: int | None, mask_id: int) -> Iterat
             ends = torch.searchsorted(copy, torch.tensor([start, min(start + step, last)]))
             some = slice(*ends.tolist())
             yield _lay_out(texts, tokens[some], rows[some], copy[some] - start, length, mask_id)
+
+
+def _turns(rows: Tensor, passes: int | None) -> Tensor:
+    """Return the number, within its text, of the copy that scores each token.
+
+    Args:
+        rows: Text of each token, ascending.
+        passes: Copies of each text.
+    """
+    counts = rows.bincount()
+    number = torch.arange(len(rows)) - (counts.cumsum(0) - counts)[rows]
+    return number if passes is None else number % passes
 
 
 def _lay_out(

@@ -70,8 +70,7 @@ class L3Mask(MaskedLanguageModelling):
 
     def mask_probabilities(self, batch: Batch) -> Tensor:
         """Return the probabilities that the tokens of these rows were given."""
-        probabilities = pad_rows(self.texts, self.probabilities, batch.rows.cpu(), 0)
-        return probabilities.to(batch.input_ids.device)
+        return pad_rows(self.texts, self.probabilities, batch.rows, 0)
 
     def _convert(self, logprobs: Tensor) -> Tensor:
         """Turn log-probabilities ``(tokens,)`` into mask probabilities ``(tokens,)``."""

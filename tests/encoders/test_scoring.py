@@ -82,7 +82,7 @@ def test_segments_count(encoder):
 
 
 def test_an_encoder_of_one_layer(encoder_folder):
-    model, tokenizer = helpers.build("bert")
+    model, _ = helpers.build("bert")
     model.bert.encoder.layer = model.bert.encoder.layer[:1]
     model.config.num_hidden_layers = 1
     encoder = load_encoder(str(encoder_folder("bert")), LABELS)
