@@ -133,7 +133,6 @@ class Objectives:
                 used = own if whole else primary
                 if used is None:
                     continue
-                used = used.to(self.encoder.device)
                 with self._draws(auxiliary.name, part):
                     result = auxiliary.task.loss(
                         self.encoder,
@@ -148,11 +147,11 @@ class Objectives:
                 yield index, self._count(auxiliary.name, result * own_share)
             if primary is None:
                 continue
-            primary = primary.to(self.encoder.device)
+            assert primary.labels is not None, "the primary task is trained on labelled rows"
             with self._draws("primary", part):
                 logits = self.encoder.classify(primary)
-                assert primary.labels is not None, "the primary task is trained on labelled rows"
-                loss = nn.functional.cross_entropy(logits, primary.labels)
+                labels = primary.labels.to(logits.device, non_blocking=True)
+                loss = nn.functional.cross_entropy(logits, labels)
             yield 0, self._count("primary", loss * share)
 
     def _note(self, name: str, given: Batch, result: TaskResult) -> None:

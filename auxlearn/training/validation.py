@@ -61,7 +61,7 @@ class ValidationObjective:
     def loss(self, encoder: SharedEncoder, step: int) -> Tensor:
         """Return the loss on the batch of a step, a scalar with a graph."""
         rows = self._balanced_rows(step) if self.metric == "macro_f1" else self._stream.rows(step)
-        batch = collate(self.texts, rows).to(encoder.device)
+        batch = collate(self.texts, rows)
         logits = encoder.classify(batch)
         labels = self.labels[rows].to(logits.device)
         if self.metric == "macro_f1":

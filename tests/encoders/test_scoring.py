@@ -96,7 +96,7 @@ def test_an_encoder_of_one_layer(encoder_folder):
 def test_an_activation_other_than_gelu(encoder_folder, linear_kind):
     encoder = load_encoder(str(encoder_folder("bert")), LABELS)
     for layer in encoder.body.encoder.layer:
-        layer.intermediate.intermediate_act_fn = torch.nn.functional.silu
+        layer.intermediate.intermediate_act_fn = torch.nn.SiLU()
     blocks = blocks_of(encoder)
     with torch.inference_mode():
         states = scoring_pass(encoder).states(blocks)
