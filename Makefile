@@ -26,5 +26,9 @@ format: .venv/.installed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+bench: .venv/.installed
+	set -e; for name in scoring training startup growth report; do \
+		$(BIN)/python -m benchmarks.$$name; done
+
 clean:
 	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -132,6 +132,14 @@ class RunConfig(Settings):
     )
 
     encoder: str = _field("tiny", "Model", "Short name, local folder, or hub id.")
+    attention_dropout: float | None = _field(
+        None,
+        "Model",
+        "Dropout of attention weights; by default the encoder's own. 0 makes a step on the CPU "
+        "quicker.",
+        ge=0,
+        lt=1,
+    )
 
     aux: tuple[PluginChoice, ...] = _field(
         (), "Objectives", "Auxiliary task; repeat the option for several."

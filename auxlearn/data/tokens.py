@@ -16,6 +16,10 @@ from auxlearn.data.dataset import Split
 #: Part of every cache key; raise it when the arrays below change their meaning.
 FORMAT = 1
 
+#: Texts that are tokenised at once. A tokenizer hands back a hundred bytes and more for each token,
+#: of which a dozen are kept.
+AT_ONCE = 2048
+
 
 @dataclass(frozen=True)
 class TokenizedTexts:
@@ -110,12 +114,24 @@ def tokenize(
     Returns:
         The arrays of :class:`TokenizedTexts` by name.
     """
-    encoded = tokenizer(
-        list(texts),
-        None if text_pairs is None else list(text_pairs),
-        truncation=True,
-        max_length=max_length,
-    )
+    parts = [
+        _tokenize_some(
+            tokenizer,
+            list(texts[start : start + AT_ONCE]),
+            None if text_pairs is None else list(text_pairs[start : start + AT_ONCE]),
+            max_length,
+        )
+        for start in range(0, max(1, len(texts)), AT_ONCE)
+    ]
+    arrays = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+    lengths = arrays.pop("lengths")
+    return {**arrays, "offsets": torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])}
+
+
+def _tokenize_some(
+    tokenizer: Any, texts: list[str], text_pairs: list[str] | None, max_length: int
+) -> dict[str, Tensor]:
+    encoded = tokenizer(texts, text_pairs, truncation=True, max_length=max_length)
     input_ids: list[int] = []
     types: list[int] = []
     words: list[int] = []
@@ -142,7 +158,7 @@ def tokenize(
         "input_ids": flat,
         "words": numbered,
         "maskable": (numbered >= 0) & ~torch.isin(flat, special),
-        "offsets": torch.tensor([0, *lengths]).cumsum(0),
+        "lengths": torch.tensor(lengths, dtype=torch.int64),
     }
     if has_types:
         arrays["token_type_ids"] = torch.tensor(types, dtype=torch.int8)

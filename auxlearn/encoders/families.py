@@ -26,11 +26,13 @@ class Family:
         class_logits: ``(classifier, body_output, batch)`` to logits ``(batch, classes)``.
         head_parts: Prefixes of the language model's own parameters, for finding out whether a
             checkpoint brought them.
+        takes_ready_masks: Whether the body takes an attention mask of four dimensions as it is.
     """
 
     token_logits: Callable[[Any, Tensor], Tensor]
     class_logits: Callable[[Any, Any, Any], Tensor]
     head_parts: tuple[str, ...]
+    takes_ready_masks: bool = False
 
 
 def _bert_classes(model: Any, output: Any, batch: Any) -> Tensor:
@@ -98,8 +100,15 @@ def _bart_classes(model: Any, output: Any, batch: Any) -> Tensor:
     return model.classification_head(output.last_hidden_state[rows, last])
 
 
-_BERT = Family(lambda model, hidden: model.cls(hidden), _bert_classes, ("cls.",))
-_ROBERTA = Family(lambda model, hidden: model.lm_head(hidden), _head_on_sequence, ("lm_head.",))
+_BERT = Family(
+    lambda model, hidden: model.cls(hidden), _bert_classes, ("cls.",), takes_ready_masks=True
+)
+_ROBERTA = Family(
+    lambda model, hidden: model.lm_head(hidden),
+    _head_on_sequence,
+    ("lm_head.",),
+    takes_ready_masks=True,
+)
 
 FAMILIES = {
     "bert": _BERT,
@@ -110,11 +119,13 @@ FAMILIES = {
         _distilbert_tokens,
         _distilbert_classes,
         ("vocab_transform.", "vocab_layer_norm.", "vocab_projector."),
+        takes_ready_masks=True,
     ),
     "electra": Family(
         lambda model, hidden: model.generator_lm_head(model.generator_predictions(hidden)),
         _head_on_sequence,
         ("generator_predictions.", "generator_lm_head."),
+        takes_ready_masks=True,
     ),
     "deberta-v2": Family(_deberta_tokens, _deberta_classes, ("cls.", "lm_predictions.")),
     "modernbert": Family(

@@ -27,7 +27,12 @@ from auxlearn.errors import EncoderError, did_you_mean
 logger = logging.getLogger(__name__)
 
 
-def load_encoder(name: str, label_names: Sequence[str], seed: int = 0) -> SharedEncoder:
+def load_encoder(
+    name: str,
+    label_names: Sequence[str],
+    seed: int = 0,
+    attention_dropout: float | None = None,
+) -> SharedEncoder:
     """Load a checkpoint with both heads, in evaluation mode.
 
     A head that the checkpoint does not bring is drawn anew from the seed; for the masked-language
@@ -37,6 +42,7 @@ def load_encoder(name: str, label_names: Sequence[str], seed: int = 0) -> Shared
         name: Short name, local folder, or hub id.
         label_names: The classes, in the order of the model's outputs.
         seed: Decides the weights of fresh heads.
+        attention_dropout: Dropout of attention weights, in place of the checkpoint's own.
 
     Raises:
         EncoderError: There is no such encoder, the hub cannot be reached, the folder lacks weights
@@ -49,6 +55,11 @@ def load_encoder(name: str, label_names: Sequence[str], seed: int = 0) -> Shared
         family = family_of(config.model_type)
         tokenizer = AutoTokenizer.from_pretrained(source, split_special_tokens=True)
         _check_tokenizer(name, tokenizer)
+        changes = {
+            key: attention_dropout
+            for key in ("attention_probs_dropout_prob", "attention_dropout")
+            if attention_dropout is not None and key in config.to_dict()
+        }
         with streams.seeded(seed, "fresh heads"):
             classifier = AutoModelForSequenceClassification.from_pretrained(
                 source,
@@ -58,6 +69,7 @@ def load_encoder(name: str, label_names: Sequence[str], seed: int = 0) -> Shared
                 ignore_mismatched_sizes=True,
                 use_safetensors=True,
                 dtype=torch.float32,
+                **changes,
             )
             language_model, info = AutoModelForMaskedLM.from_pretrained(
                 source, use_safetensors=True, dtype=torch.float32, output_loading_info=True

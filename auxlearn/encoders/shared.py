@@ -59,12 +59,17 @@ class SharedEncoder(nn.Module):
     def encode(self, batch: Batch) -> Any:
         """Run the body.
 
+        Args:
+            batch: The texts; moved to the encoder's device if they are elsewhere.
+
         Returns:
             The body's output with ``last_hidden_state`` of ``(batch, length, hidden size)``.
         """
+        mask = self._attention_mask(batch)
+        batch = batch.to(self.device)
         inputs: dict[str, Any] = {
             "input_ids": batch.input_ids,
-            "attention_mask": batch.attention_mask,
+            "attention_mask": None if mask is None else mask.to(self.device, non_blocking=True),
         }
         if batch.token_type_ids is not None:
             inputs["token_type_ids"] = batch.token_type_ids
@@ -72,9 +77,24 @@ class SharedEncoder(nn.Module):
             inputs["use_cache"] = False
         return self.body(**inputs, return_dict=True)
 
+    def _attention_mask(self, batch: Batch) -> Tensor | None:
+        """Return what tells the body of padding; ``None`` if there is none.
+
+        The body would look into a mask of two dimensions to find out, and a GPU would have to be
+        waited for. A batch that is still on the CPU is looked into there.
+        """
+        mask = batch.attention_mask
+        if mask.device.type != "cpu":
+            return mask
+        if bool(mask.all()):
+            return None
+        whole = self.family.takes_ready_masks and self.config._attn_implementation == "sdpa"
+        return mask.bool()[:, None, None, :] if whole else mask
+
     def classify(self, batch: Batch) -> Tensor:
         """Return class logits, ``(batch, classes)``, in single precision or better."""
-        return _upcast(self.family.class_logits(self.classifier, self.encode(batch), batch))
+        output = self.encode(batch)
+        return _upcast(self.family.class_logits(self.classifier, output, batch.to(self.device)))
 
     def features(self, batch: Batch) -> Tensor:
         """Return one vector per text, ``(batch, hidden size)``, in single precision or better.
@@ -96,14 +116,17 @@ class SharedEncoder(nn.Module):
 
         Args:
             batch: The (corrupted) texts.
-            positions: Where to predict, ``(batch, length)``, bool.
+            positions: Where to predict, ``(batch, length)``, bool. On the CPU they are counted
+                there, and a GPU need not be waited for.
 
         Returns:
             Logits ``(positions.sum(), vocabulary)`` in row-major order of the positions, in single
             precision or better.
         """
-        hidden = self.encode(batch).last_hidden_state[positions]
-        return _upcast(self.family.token_logits(self.language_model, hidden))
+        hidden = self.encode(batch).last_hidden_state
+        places = positions.flatten().nonzero().squeeze(1).to(hidden.device, non_blocking=True)
+        chosen = hidden.flatten(0, 1).index_select(0, places)
+        return _upcast(self.family.token_logits(self.language_model, chosen))
 
     def forward(self, compute: str | Callable[..., Any], *arguments: Any) -> Any:
         """Call a method by name, or a function of this encoder.
@@ -172,7 +195,9 @@ class SharedEncoder(nn.Module):
         architecture = {
             key: value
             for key, value in self.config.to_dict().items()
-            if isinstance(value, int | float | str | bool) and not key.startswith("_")
+            if isinstance(value, int | float | str | bool)
+            and not key.startswith("_")
+            and "dropout" not in key
         }
         weights = {
             name: tensor

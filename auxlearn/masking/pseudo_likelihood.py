@@ -2,84 +2,212 @@
 
 PLL-word-l2r (Kauf and Ivanova 2023; L3Masking, eq. 1 and 2): to score a token, the token itself
 and the later tokens of its word are masked, and the probability is read at the token.
+
+Exactly, a text of ``n`` tokens takes ``n`` masked copies of itself. A fixed number of passes takes
+fewer: copy ``i`` of ``k`` masks the tokens ``i``, ``i + k``, ``i + 2k`` and so on, each with the
+rest of its word, and is read at all of them. Of all ways to share the tokens out among ``k``
+copies this keeps those that are masked together farthest apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from auxlearn.data.batches import Batch
 from auxlearn.data.tokens import TokenizedTexts
+from auxlearn.encoders.scoring import Block, ScoringPass, scoring_pass
 from auxlearn.encoders.shared import SharedEncoder
+from auxlearn.errors import EncoderError
 
-#: Tokens of masked copies that go through the encoder at once. About this many keep two CPU cores
-#: busy without leaving their caches; a GPU takes many more.
-TOKEN_BUDGET = {"cpu": 4096, "cuda": 131_072}
+#: Tokens of masked copies that go through the layers at once. More than this leaves the caches of a
+#: CPU; a GPU wants many more. It is not measured anew on each machine, because results would then
+#: depend, in their last digits, on the clock.
+TOKEN_BUDGET = {"cpu": 1024, "cuda": 131_072}
+
+#: States that go through the output layer at once.
+HEAD_ROWS = 256
+
+#: Token ids of masked copies that are laid out at once, to find equal copies among them.
+LAYOUT = 1 << 22
 
 
-def masked_copy(words: Tensor, target: Tensor) -> Tensor:
-    """Say what is masked in the copies of a text in which one token each is scored.
+def masked_copies(words: Tensor, targets: Tensor) -> Tensor:
+    """Say what is masked in copies of texts that are read at their targets.
 
     Args:
         words: Word number of each token, ``(copies, length)``; -1 for special tokens.
-        target: Position scored in each copy, ``(copies,)``.
+        targets: Where each copy is read, ``(copies, length)``, bool.
 
     Returns:
-        ``(copies, length)``, bool: the target and the later tokens of its word.
+        ``(copies, length)``, bool: the targets, each with the later tokens of its word.
     """
-    word = words.gather(1, target[:, None])
-    position = torch.arange(words.shape[1], device=words.device)
-    return (words == word) & (position >= target[:, None])
+    position = torch.arange(words.shape[1])
+    latest = torch.where(targets, position, -1).cummax(1).values
+    return (latest >= 0) & (words == words.gather(1, latest.clamp(min=0)))
 
 
 def score(
     encoder: SharedEncoder,
     texts: TokenizedTexts,
     advance: Callable[[int], None] = lambda tokens: None,
+    passes: int | None = None,
+    dtype: torch.dtype = torch.float32,
 ) -> Tensor:
     """Score every maskable token of some texts with the encoder as it is.
 
-    One masked copy of its text is run for each token. Copies of equal length are run together, so
-    that nothing is padding, and the output layer is applied at the scored position only.
+    Copies are sorted by length and laid end to end, so that nothing is padding. Equal copies, of
+    equal texts or of texts that differ in the masked word alone, are run once.
 
     Args:
         encoder: The untouched encoder; left as it was, dropout included.
         texts: The texts.
         advance: Called with the number of tokens scored since the last call.
+        passes: Masked copies of each text; ``None``: one for each token, which is exact.
+        dtype: What the encoder's layers compute in, float32 or bfloat16.
 
     Returns:
         Log-probabilities, ``(tokens,)``, float32, in natural logarithms; zero at tokens that are
         not maskable.
+
+    Raises:
+        EncoderError: The device has not enough memory for a single text.
     """
     scores = torch.zeros(len(texts.input_ids), dtype=torch.float32)
-    device = encoder.device
-    budget = TOKEN_BUDGET[device.type]
-    targets = texts.maskable.nonzero().squeeze(1)
-    rows = torch.bucketize(targets, texts.offsets, right=True) - 1
-    lengths = texts.lengths[rows]
-    by_length = lengths.argsort(stable=True)
     with encoder.evaluating(), torch.inference_mode():
-        for same in _runs(lengths[by_length]):
-            members = by_length[same]
-            length = int(lengths[members[0]])
-            for part in members.split(max(1, budget // length)):
-                start = texts.offsets[rows[part]]
-                position = targets[part] - start
-                window = start[:, None] + torch.arange(length)
-                target_ids = texts.input_ids[targets[part]].long()
-                hidden = masked_copy(texts.words[window], position)
-                batch = _copies(texts, window, hidden, encoder.tokenizer.mask_token_id)
-                at_target = torch.zeros_like(hidden)
-                at_target[torch.arange(len(part)), position] = True
-                logits = encoder.predict_tokens(batch.to(device), at_target.to(device))
-                logprobs = logits.float().log_softmax(-1)
-                picked = logprobs.gather(1, target_ids.to(device)[:, None])
-                scores[targets[part]] = picked.squeeze(1).cpu()
-                advance(len(part))
+        ready = scoring_pass(encoder, dtype)
+        body = _Body(ready, TOKEN_BUDGET[encoder.device.type])
+        states: list[Tensor] = []
+        tokens: list[Tensor] = []
+        for batch in body.batches(_laid_out(texts, passes, encoder.tokenizer.mask_token_id)):
+            states.append(body.states(batch))
+            tokens += [copies.tokens for copies in batch]
+            advance(len(states[-1]))
+            if sum(map(len, states)) >= HEAD_ROWS:
+                _read(ready, texts, states, tokens, scores)
+        _read(ready, texts, states, tokens, scores)
     return scores
+
+
+def _read(
+    ready: ScoringPass,
+    texts: TokenizedTexts,
+    states: list[Tensor],
+    tokens: list[Tensor],
+    scores: Tensor,
+) -> None:
+    """Score the tokens of the states that have come together, and clear both lists."""
+    if states:
+        for some, which in zip(
+            torch.cat(states).split(HEAD_ROWS), torch.cat(tokens).split(HEAD_ROWS), strict=True
+        ):
+            scores[which] = ready.logprobs(some, texts.input_ids[which].long())
+    states.clear()
+    tokens.clear()
+
+
+@dataclass(frozen=True)
+class _Copies:
+    """Distinct masked copies of one length.
+
+    Attributes:
+        block: The copies and where each is read.
+        tokens: The tokens they score, ``(n,)``, by their place in the flat arrays; sorted by copy.
+        copy: The copy that scores each, ``(n,)``.
+        position: The position that scores each, ``(n,)``.
+    """
+
+    block: Block
+    tokens: Tensor
+    copy: Tensor
+    position: Tensor
+
+    def part(self, start: int, stop: int) -> _Copies:
+        """Return some of the copies."""
+        first, last = torch.searchsorted(self.copy, torch.tensor([start, stop])).tolist()
+        types = self.block.token_type_ids
+        return _Copies(
+            Block(
+                self.block.input_ids[start:stop],
+                self.block.targets[start:stop],
+                None if types is None else types[start:stop],
+            ),
+            self.tokens[first:last],
+            self.copy[first:last] - start,
+            self.position[first:last],
+        )
+
+    def state_of_token(self) -> Tensor:
+        """Return which of the states that the block gives belongs to each token, ``(n,)``."""
+        number = self.block.targets.flatten().cumsum(0) - 1
+        return number[self.copy * self.block.targets.shape[1] + self.position]
+
+
+def _laid_out(texts: TokenizedTexts, passes: int | None, mask_id: int) -> Iterator[_Copies]:
+    """Yield the masked copies of texts, shortest first, a bounded number at once."""
+    tokens = texts.maskable.nonzero().squeeze(1)
+    if len(tokens) == 0:
+        return
+    rows = torch.bucketize(tokens, texts.offsets, right=True) - 1
+    turn = _turns(rows, passes)
+    # Copies in the order of their texts' lengths; a copy is a text and a turn.
+    longest = int(texts.lengths.max())
+    order = ((texts.lengths[rows] * len(texts) + rows) * longest + turn).argsort(stable=True)
+    tokens, rows, turn = tokens[order], rows[order], turn[order]
+    _, copy = (rows * longest + turn).unique_consecutive(return_inverse=True)
+    lengths = texts.lengths[rows]
+    for same in _runs(lengths):
+        length = int(lengths[same.start])
+        first, last = int(copy[same.start]), int(copy[same.stop - 1]) + 1
+        step = max(1, LAYOUT // length)
+        for start in range(first, last, step):
+            ends = torch.searchsorted(copy, torch.tensor([start, min(start + step, last)]))
+            some = slice(*ends.tolist())
+            yield _lay_out(texts, tokens[some], rows[some], copy[some] - start, length, mask_id)
+
+
+def _turns(rows: Tensor, passes: int | None) -> Tensor:
+    """Return the number, within its text, of the copy that scores each token.
+
+    Args:
+        rows: Text of each token, ascending.
+        passes: Copies of each text.
+    """
+    counts = rows.bincount()
+    number = torch.arange(len(rows)) - (counts.cumsum(0) - counts)[rows]
+    return number if passes is None else number % passes
+
+
+def _lay_out(
+    texts: TokenizedTexts, tokens: Tensor, rows: Tensor, copy: Tensor, length: int, mask_id: int
+) -> _Copies:
+    """Write out the copies that score some tokens of texts of one length; equal ones once."""
+    first_of_copy = torch.searchsorted(copy, torch.arange(int(copy[-1]) + 1))
+    window = texts.offsets[rows[first_of_copy]][:, None] + torch.arange(length)
+    position = tokens - texts.offsets[rows]
+    targets = torch.zeros(window.shape, dtype=torch.bool)
+    targets[copy, position] = True
+    ids = texts.input_ids[window]
+    ids = ids.masked_fill(masked_copies(texts.words[window], targets), mask_id)
+    types = texts.token_type_ids
+    whole = ids if types is None else torch.cat([ids, types[window].int()], 1)
+    distinct, which = whole.unique(dim=0, return_inverse=True)
+    copy = which[copy]
+    targets = torch.zeros(len(distinct), length, dtype=torch.bool)
+    targets[copy, position] = True
+    by_copy = copy.argsort(stable=True)
+    return _Copies(
+        Block(
+            distinct[:, :length].long(),
+            targets,
+            None if types is None else distinct[:, length:].long(),
+        ),
+        tokens[by_copy],
+        copy[by_copy],
+        position[by_copy],
+    )
 
 
 def _runs(sorted_values: Tensor) -> list[slice]:
@@ -89,14 +217,62 @@ def _runs(sorted_values: Tensor) -> list[slice]:
     return [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
 
 
-def _copies(texts: TokenizedTexts, window: Tensor, hidden: Tensor, mask_id: int) -> Batch:
-    ids = texts.input_ids[window].long()
-    types = texts.token_type_ids
-    return Batch(
-        input_ids=ids.masked_fill(hidden, mask_id),
-        attention_mask=torch.ones_like(ids),
-        maskable=texts.maskable[window],
-        words=texts.words[window].long(),
-        rows=window[:, 0],
-        token_type_ids=None if types is None else types[window].long(),
-    )
+class _Body:
+    """Runs copies through the layers, in batches that fit the memory.
+
+    Args:
+        ready: The encoder.
+        budget: Tokens of a batch; halved whenever the device has no memory for it.
+    """
+
+    def __init__(self, ready: ScoringPass, budget: int) -> None:
+        self._ready = ready
+        self._budget = budget
+
+    def batches(self, laid_out: Iterator[_Copies]) -> Iterator[list[_Copies]]:
+        """Cut copies into batches of as many tokens as the budget allows, one copy at least."""
+        batch: list[_Copies] = []
+        room = self._budget
+        for copies in laid_out:
+            total, length = copies.block.input_ids.shape
+            start = 0
+            while start < total:
+                if batch and room < length:
+                    yield batch
+                    batch, room = [], self._budget
+                stop = min(total, start + max(1, room // length))
+                batch.append(copies.part(start, stop))
+                room -= (stop - start) * length
+                start = stop
+        if batch:
+            yield batch
+
+    def states(self, batch: list[_Copies]) -> Tensor:
+        """Return the state for each token that a batch scores, in the order of its tokens.
+
+        Raises:
+            EncoderError: Not even one copy fits the memory.
+        """
+        try:
+            states = self._ready.states([copies.block for copies in batch])
+        except torch.OutOfMemoryError as error:
+            return torch.cat([self.states(half) for half in self._halves(batch, error)])
+        found = []
+        for copies in batch:
+            count = int(copies.block.targets.sum())
+            found.append(states[:count].index_select(0, copies.state_of_token().to(states.device)))
+            states = states[count:]
+        return torch.cat(found)
+
+    def _halves(self, batch: list[_Copies], error: Exception) -> list[list[_Copies]]:
+        self._budget = max(1, self._budget // 2)
+        if len(batch) > 1:
+            return [batch[: len(batch) // 2], batch[len(batch) // 2 :]]
+        (copies,) = batch
+        total, length = copies.block.input_ids.shape
+        if total == 1:
+            raise EncoderError(
+                f"the device has no memory to score one text of {length} tokens: "
+                "use --device cpu or a smaller --max-length"
+            ) from error
+        return [[copies.part(0, total // 2)], [copies.part(total // 2, total)]]

@@ -105,7 +105,8 @@ class AuxiliaryTask(ABC):
 
         Args:
             encoder: The shared encoder as it is now.
-            batch: A batch on the encoder's device.
+            batch: A batch on the CPU, where it can be looked at and drawn from without waiting for
+                a GPU. The encoder moves what it is given to its own device.
             generator: All randomness of this step, on the CPU; the same step of a resumed run gets
                 a generator in the same state.
 
@@ -178,7 +179,7 @@ class MaskedLanguageModelling(AuxiliaryTask):
             batch.input_ids, chosen, encoder.tokenizer.mask_token_id, self.random_ids, generator
         )
         logits = encoder.predict_tokens(replace(batch, input_ids=corrupted), chosen)
-        targets = batch.input_ids[chosen]
+        targets = batch.input_ids[chosen].to(logits.device, non_blocking=True)
         # The sum over no tokens is a zero that still has a graph; the mean would be NaN.
         total = nn.functional.cross_entropy(logits, targets, reduction="sum")
         return total / max(1, len(targets))

@@ -25,7 +25,7 @@ from auxlearn.tasks.base import MaskedLanguageModelling, MaskingOptions, TaskCon
 SHARD = 256
 
 #: Part of the cache key; raise it when scoring changes its results.
-SCORING = 1
+SCORING = 2
 
 
 class L3MaskOptions(MaskingOptions):
@@ -35,6 +35,15 @@ class L3MaskOptions(MaskingOptions):
         "complement",
         description="complement: 1 - P, the paper; surprisal: -log P, min-max scaled by text, "
         "as the authors' code does.",
+    )
+    passes: int | None = Field(
+        None,
+        ge=2,
+        description="Masked copies of each text when scoring; by default one for each token, which "
+        "is exact. 4 to 16 are quicker and close.",
+    )
+    precision: Literal["fp32", "bf16"] = Field(
+        "fp32", description="What the encoder computes the scores in."
     )
 
 
@@ -56,13 +65,12 @@ class L3Mask(MaskedLanguageModelling):
     def prepare(self, context: TaskContext) -> None:
         """Score the texts with the untouched encoder, or fetch the scores from the cache."""
         super().prepare(context)
-        logprobs = _cached_scores(context, self.texts)
+        logprobs = _cached_scores(context, self.texts, self.options)
         self.probabilities = self._convert(logprobs)
 
     def mask_probabilities(self, batch: Batch) -> Tensor:
         """Return the probabilities that the tokens of these rows were given."""
-        probabilities = pad_rows(self.texts, self.probabilities, batch.rows.cpu(), 0)
-        return probabilities.to(batch.input_ids.device)
+        return pad_rows(self.texts, self.probabilities, batch.rows, 0)
 
     def _convert(self, logprobs: Tensor) -> Tensor:
         """Turn log-probabilities ``(tokens,)`` into mask probabilities ``(tokens,)``."""
@@ -94,30 +102,36 @@ def min_max(values: Tensor, where: Tensor) -> Tensor:
     return torch.where(where & (high > low), (values - low) / span, 0.0)
 
 
-def _cached_scores(context: TaskContext, texts: TokenizedTexts) -> Tensor:
+def _cached_scores(context: TaskContext, texts: TokenizedTexts, options: L3MaskOptions) -> Tensor:
     """Score in shards, each of which is kept as soon as it is made."""
+    method = [SCORING, options.passes, options.precision]
     vanilla = context.encoder.language_model_fingerprint()
     parts = []
     with context.progress("scoring tokens", int(texts.maskable.sum())) as advance:
         for rows in torch.arange(len(texts)).split(SHARD):
-            parts.append(_shard_scores(context, texts.select(rows), vanilla, advance))
+            shard = texts.select(rows)
+            key = content_key(
+                "pll-word-l2r",
+                method,
+                vanilla,
+                context.encoder.tokenizer.mask_token_id,
+                shard.input_ids,
+                shard.words,
+                shard.maskable,
+                shard.offsets,
+                "" if shard.token_type_ids is None else shard.token_type_ids,
+            )
+            parts.append(_shard_scores(context, shard, key, options, advance))
     return torch.cat(parts)
 
 
 def _shard_scores(
-    context: TaskContext, shard: TokenizedTexts, vanilla: str, advance: Callable[[int], None]
+    context: TaskContext,
+    shard: TokenizedTexts,
+    key: str,
+    options: L3MaskOptions,
+    advance: Callable[[int], None],
 ) -> Tensor:
-    key = content_key(
-        "pll-word-l2r",
-        SCORING,
-        vanilla,
-        context.encoder.tokenizer.mask_token_id,
-        shard.input_ids,
-        shard.words,
-        shard.maskable,
-        shard.offsets,
-        "" if shard.token_type_ids is None else shard.token_type_ids,
-    )
     scored = 0
 
     def count(tokens: int) -> None:
@@ -125,6 +139,10 @@ def _shard_scores(
         scored += tokens
         advance(tokens)
 
-    made = context.cache.get(key, lambda: {"logprobs": score(context.encoder, shard, count)})
+    def make() -> dict[str, Tensor]:
+        dtype = torch.bfloat16 if options.precision == "bf16" else torch.float32
+        return {"logprobs": score(context.encoder, shard, count, options.passes, dtype)}
+
+    made = context.cache.get(key, make)
     advance(int(shard.maskable.sum()) - scored)  # what came from the cache is done as well
     return made["logprobs"]

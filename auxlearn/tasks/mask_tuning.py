@@ -66,6 +66,7 @@ class MaskTuning(AuxiliaryTask):
 
     def loss(self, encoder: SharedEncoder, batch: Batch, generator: torch.Generator) -> TaskResult:
         """Return the cross-entropy of the masked tokens, and the perturbed batch."""
+        batch = batch.to(encoder.device)
         options = self.options
         temperature = options.temperature if options.predictions == "sample" else None
         made = perturb(encoder, batch, options.probability, self.allowed, temperature, generator)

@@ -217,18 +217,19 @@ class Objectives:
             if primary is None:
                 continue
             primary = self._given(primary)
+            assert primary.labels is not None, "the primary task is trained on labelled rows"
             with self._draws("primary", step, part):
                 logits = model("classify", primary)
-                assert primary.labels is not None, "the primary task is trained on labelled rows"
-                loss = nn.functional.cross_entropy(logits, primary.labels) * share
+                labels = primary.labels.to(logits.device, non_blocking=True)
+                loss = nn.functional.cross_entropy(logits, labels) * share
             yield part, 0, loss if ahead else self._count("primary", loss)
             del loss, logits
 
     def _given(self, batch: Batch) -> Batch:
         """Return a batch as the encoder is to see it."""
         if self.attends_to_padding:
-            batch = replace(batch, attention_mask=torch.ones_like(batch.attention_mask))
-        return batch.to(self.encoder.device)
+            return replace(batch, attention_mask=torch.ones_like(batch.attention_mask))
+        return batch
 
     def _note(self, name: str, given: Batch, result: TaskResult) -> None:
         if self.log is None or result.primary is None or result.replaced is None:

@@ -51,6 +51,9 @@ def build_optimizer(
 ) -> torch.optim.AdamW:
     """Return AdamW; biases and normalisation weights do not decay.
 
+    On the CPU the fused step reads and writes each parameter once. On a GPU torch's own choice
+    steps many parameters together and keeps the step counts where they can be read without a wait.
+
     Args:
         parameters: Everything that is trained.
         learning_rate: Rate of all parameters but the heads.
@@ -60,7 +63,9 @@ def build_optimizer(
     """
     special = {id(parameter) for parameter in heads} if head_learning_rate else set()
     groups: dict[tuple[bool, bool], list[nn.Parameter]] = {}
+    on_cpu = True
     for parameter in parameters:
+        on_cpu &= parameter.device.type == "cpu"
         groups.setdefault((id(parameter) in special, parameter.ndim < 2), []).append(parameter)
     return torch.optim.AdamW(
         [
@@ -72,6 +77,7 @@ def build_optimizer(
             for (special_rate, vector), members in sorted(groups.items(), key=lambda item: item[0])
         ],
         lr=learning_rate,
+        fused=True if on_cpu else None,
     )
 
 

@@ -136,7 +136,7 @@ def pretrain(
         losses = []
         with reporter.progress("masked language modelling", steps) as advance:
             for step in range(steps):
-                batch = stream.batch(step).to(compute.device)
+                batch = stream.batch(step)
                 with (
                     streams.seeded(seed, "pretrain", "dropout", step, device=compute.device),
                     compute.autocast(),
@@ -205,9 +205,7 @@ def _measure(
             draws = streams.generator(seed, "pretrain", "measure", number)
             chosen = choose(task.mask_probabilities(batch), draws)
             masked = batch.input_ids.masked_fill(chosen, encoder.tokenizer.mask_token_id)
-            logits = encoder.predict_tokens(
-                replace(batch, input_ids=masked).to(encoder.device), chosen.to(encoder.device)
-            )
+            logits = encoder.predict_tokens(replace(batch, input_ids=masked), chosen)
             targets = batch.input_ids[chosen].to(encoder.device)
             loss += float(nn.functional.cross_entropy(logits.float(), targets, reduction="sum"))
             right += int((logits.argmax(-1) == targets).sum())

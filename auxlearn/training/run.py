@@ -103,7 +103,9 @@ def train(config: RunConfig, reporter: Reporter | None = None) -> RunResults:
     dataset = replace(dataset, notes=(*dataset.notes, *remarks))
     for line in (*dataset.notes, *audit(dataset).warnings()):
         reporter.message(line)
-    encoder = load_encoder(config.encoder, dataset.label_names, config.seed)
+    encoder = load_encoder(
+        config.encoder, dataset.label_names, config.seed, config.attention_dropout
+    )
     check_length(encoder, config.max_length)
     encoder.to(compute.device)
     with folder.claimed(config):

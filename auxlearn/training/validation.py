@@ -134,7 +134,7 @@ class ValidationObjective:
         number = step * self.draws + draw
         balanced = self.metric == "macro_f1"
         rows = self._balanced_rows(number) if balanced else self._stream.rows(number)
-        batch = self._batch(rows, encoder)
+        batch = self._batch(rows)
         assert batch.labels is not None
         if self.head == "own":
             logits = encoder.classify(batch)
@@ -142,29 +142,29 @@ class ValidationObjective:
             if draw == 0:
                 self._heads = {step: self._fit(encoder, step)}
             logits = self._heads[step](encoder.features(batch))
-        return surrogate_loss(logits, batch.labels, self.metric)
+        return surrogate_loss(logits, batch.labels.to(logits.device), self.metric)
 
     def _fit(self, encoder: SharedEncoder, step: int) -> nn.Module:
-        batch = self._batch(self._head_stream.rows(step), encoder)
-        labels = batch.labels
-        assert labels is not None
+        batch = self._batch(self._head_stream.rows(step))
+        assert batch.labels is not None
 
         def features() -> Tensor:
             with torch.no_grad():
                 return encoder.features(batch)
 
         once = features()
+        labels = batch.labels.to(once.device)
         classes = encoder.config.num_labels
         if self.head == "closed":
             return closed_form_head(once, labels, classes)
         head = fresh_head(once.shape[1], classes, self.seed, step, once)
         return fit(head, features if self.head == "refitted" else lambda: once, labels)
 
-    def _batch(self, rows: Tensor, encoder: SharedEncoder) -> Batch:
+    def _batch(self, rows: Tensor) -> Batch:
         batch = collate(self.texts, rows)
         if self.attends_to_padding:
-            batch = replace(batch, attention_mask=torch.ones_like(batch.attention_mask))
-        return batch.to(encoder.device)
+            return replace(batch, attention_mask=torch.ones_like(batch.attention_mask))
+        return batch
 
     def _balanced_rows(self, step: int) -> Tensor:
         """Draw rows class by class in turn; a class with few rows gives all it has."""

@@ -7,6 +7,7 @@ import torch
 from transformers import AutoTokenizer
 
 from auxlearn.cache import TensorCache
+from auxlearn.data import tokens
 from auxlearn.data.dataset import Split
 from auxlearn.data.tokens import TokenizedTexts, tokenize, tokenize_split
 from tests.helpers import FAMILIES, HARD_TEXTS, LINES, byte_level, wordpiece
@@ -189,3 +190,14 @@ def test_the_cache_tells_apart_what_differs(load, tmp_path):
 def test_tokenizers_in_use_are_fast():
     assert wordpiece().is_fast
     assert byte_level().is_fast
+
+
+def test_texts_are_tokenised_a_few_at_a_time(load, monkeypatch):
+    tokenizer = load("bert")
+    whole = tokens.tokenize(tokenizer, HARD_TEXTS, HARD_TEXTS[::-1], 24)
+    monkeypatch.setattr(tokens, "AT_ONCE", 3)
+    assert len(HARD_TEXTS) % 3  # the last part is a smaller one
+    parts = tokens.tokenize(tokenizer, HARD_TEXTS, HARD_TEXTS[::-1], 24)
+    assert {*whole} == {*parts}
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+    assert all(whole[name].dtype == parts[name].dtype for name in whole)

@@ -158,3 +158,23 @@ def test_short_names():
     assert encoder_source("some/where") == "some/where"
     assert recommended_learning_rate("tiny") == ENCODERS["tiny"].learning_rate
     assert recommended_learning_rate("some/where") == recommended_learning_rate("bert")
+
+
+@pytest.mark.parametrize(
+    ("family", "rate_of"),
+    [
+        ("bert", lambda body: body.encoder.layer[0].attention.self.dropout.p),
+        ("roberta", lambda body: body.encoder.layer[1].attention.self.dropout.p),
+        ("distilbert", lambda body: body.transformer.layer[0].attention.dropout.p),
+        ("deberta-v2", lambda body: body.encoder.layer[0].attention.self.dropout.p),
+        ("bart", lambda body: body.decoder.layers[0].self_attn.dropout),
+    ],
+)
+def test_attention_dropout_is_replaced(family, rate_of, encoder_folder):
+    folder = str(encoder_folder(family))
+    own = load_encoder(folder, LABELS)
+    other = load_encoder(folder, LABELS, attention_dropout=0.25)
+    assert rate_of(own.body) == (0.0 if family == "bart" else 0.1)
+    assert rate_of(other.body) == rate_of(other.language_model.base_model) == 0.25
+    # Dropout takes no part in a score, so scores are found again.
+    assert own.language_model_fingerprint() == other.language_model_fingerprint()

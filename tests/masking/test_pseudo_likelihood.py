@@ -8,8 +8,10 @@ import transformers
 from minicons.scorer import MaskedLMScorer
 
 from auxlearn.encoders.load import load_encoder
+from auxlearn.encoders.scoring import TargetPass
+from auxlearn.errors import EncoderError
 from auxlearn.masking import pseudo_likelihood
-from auxlearn.masking.pseudo_likelihood import masked_copy, score
+from auxlearn.masking.pseudo_likelihood import masked_copies, score
 from tests import helpers
 from tests.helpers import HARD_TEXTS, LABELS, LINES, tokenized
 
@@ -107,14 +109,17 @@ def test_a_word_of_three_subwords_by_hand(handmade):
     assert max(expected[1:-1]) - min(expected[1:-1]) > 1
 
 
-def test_masked_copy_hides_the_target_and_the_rest_of_its_word():
-    words = torch.tensor([[-1, 0, 1, 1, 1, 0, -1]]).expand(4, -1)
-    hidden = masked_copy(words, torch.tensor([1, 2, 3, 4]))
-    assert hidden.int().tolist() == [
-        [0, 1, 0, 0, 0, 1, 0],
-        [0, 0, 1, 1, 1, 0, 0],
-        [0, 0, 0, 1, 1, 0, 0],
-        [0, 0, 0, 0, 1, 0, 0],
+def test_masked_copies_hide_the_targets_and_the_rest_of_their_words():
+    words = torch.tensor([[-1, 0, 1, 1, 1, 2, 2, -1]]).expand(5, -1)
+    targets = torch.zeros(5, 8, dtype=torch.bool)
+    for copy, read in enumerate([[1], [2], [3], [4], [1, 3, 6]]):
+        targets[copy, read] = True
+    assert masked_copies(words, targets).int().tolist() == [
+        [0, 1, 0, 0, 0, 0, 0, 0],
+        [0, 0, 1, 1, 1, 0, 0, 0],
+        [0, 0, 0, 1, 1, 0, 0, 0],
+        [0, 0, 0, 0, 1, 0, 0, 0],
+        [0, 1, 0, 1, 1, 0, 1, 0],
     ]
 
 
@@ -187,7 +192,7 @@ def test_the_encoder_is_left_as_it_was(trained_bert, monkeypatch, mode, fails):
     texts = tokenized(encoder, LINES[:2])
     state = torch.random.get_rng_state()
     if fails:
-        monkeypatch.setattr(type(encoder), "predict_tokens", lambda *_: 1 / 0)
+        monkeypatch.setattr(TargetPass, "logprobs", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             score(encoder, texts)
     else:
@@ -209,3 +214,111 @@ def test_dropout_plays_no_part(trained_bert):
 
 def test_a_freshly_loaded_encoder_is_in_evaluation_mode_throughout(trained_bert):
     assert not any(modes(trained_bert))
+
+
+def by_hand(encoder, texts, groups):
+    """Log-probabilities by masking, in each text, the given groups of positions together."""
+    mask_id = encoder.tokenizer.mask_token_id
+    scores = torch.zeros(len(texts.input_ids))
+    for row in range(len(texts)):
+        start, end = texts.offsets[row : row + 2].tolist()
+        ids, words = texts.input_ids[start:end].long(), texts.words[start:end].tolist()
+        for group in groups(texts.maskable[start:end].nonzero().squeeze(1).tolist()):
+            copy = ids.clone()
+            for target in group:
+                later = [p for p in range(target, len(ids)) if words[p] == words[target]]
+                copy[later] = mask_id
+            with torch.no_grad():
+                logits = encoder.language_model(input_ids=copy[None]).logits[0]
+            for target in group:
+                scores[start + target] = logits[target].log_softmax(-1)[ids[target]]
+    return scores
+
+
+@pytest.mark.parametrize("passes", [2, 5])
+def test_passes_read_every_so_many_th_token(trained_bert, passes):
+    texts = tokenized(trained_bert, HARD_TEXTS)
+    expected = by_hand(
+        trained_bert, texts, lambda targets: [targets[turn::passes] for turn in range(passes)]
+    )
+    found = score(trained_bert, texts, passes=passes)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+    exact = score(trained_bert, texts)
+    assert (found - exact).abs().max() > 0.1  # another estimate, not the same
+
+
+def test_as_many_passes_as_tokens_are_exact(trained_bert):
+    texts = tokenized(trained_bert, LINES[:4])
+    many = score(trained_bert, texts, passes=128)
+    torch.testing.assert_close(many, score(trained_bert, texts), atol=1e-5, rtol=0)
+
+
+def counted(monkeypatch):
+    """Note the shapes of all copies that go through the layers."""
+    shapes = []
+    plain = TargetPass.states
+
+    def states(self, blocks):
+        shapes.append([tuple(block.input_ids.shape) for block in blocks])
+        return plain(self, blocks)
+
+    monkeypatch.setattr(TargetPass, "states", states)
+    return shapes
+
+
+def test_equal_copies_are_run_once(trained_bert, monkeypatch):
+    text, other = "The parser is faster.", "The tagger is faster."
+    texts = tokenized(trained_bert, [text, text, other, text])
+    one, two = (tokenized(trained_bert, [t]) for t in (text, other))
+    alone, aside = score(trained_bert, one), score(trained_bert, two)
+    shapes = counted(monkeypatch)
+    found = score(trained_bert, texts)
+    torch.testing.assert_close(found, torch.cat([alone, alone, aside, alone]), atol=1e-6, rtol=0)
+    ids = [t.input_ids[t.maskable].tolist() for t in (one, two)]
+    assert len(ids[0]) > len({*ids[0]} & {*ids[1]}) > 0
+    distinct = set()
+    for t in (one, two):
+        for target in t.maskable.nonzero().squeeze(1).tolist():
+            hidden = (t.words == t.words[target]) & (torch.arange(len(t.words)) >= target)
+            distinct.add(tuple(t.input_ids.masked_fill(hidden, -1).tolist()))
+    assert sum(rows for batch in shapes for rows, _ in batch) == len(distinct)
+    assert len(distinct) < int(one.maskable.sum() + two.maskable.sum())
+
+
+def test_batches_fill_the_budget(trained_bert, monkeypatch):
+    texts = tokenized(trained_bert, LINES)
+    monkeypatch.setitem(pseudo_likelihood.TOKEN_BUDGET, "cpu", 300)
+    shapes = counted(monkeypatch)
+    score(trained_bert, texts)
+    sizes = [sum(rows * length for rows, length in batch) for batch in shapes]
+    longest = int(texts.lengths.max())
+    assert len(sizes) > 20
+    assert max(sizes) <= 300
+    assert min(sizes[:-1]) > 300 - longest
+
+
+def test_a_batch_that_does_not_fit_is_halved(trained_bert, monkeypatch):
+    texts = tokenized(trained_bert, LINES[:6])
+    expected = score(trained_bert, texts)
+    plain = TargetPass.states
+    tried = []
+
+    def states(self, blocks):
+        tried.append(sum(block.input_ids.numel() for block in blocks))
+        if tried[-1] > 100:
+            raise torch.OutOfMemoryError("no memory")
+        return plain(self, blocks)
+
+    monkeypatch.setattr(TargetPass, "states", states)
+    torch.testing.assert_close(score(trained_bert, texts), expected, atol=1e-5, rtol=0)
+    refused = [size for size in tried if size > 100]
+    assert 0 < len(refused) < 40  # the budget has learned from it
+
+
+def test_not_even_one_text_fits(trained_bert, monkeypatch):
+    def states(self, blocks):
+        raise torch.OutOfMemoryError("no memory")
+
+    monkeypatch.setattr(TargetPass, "states", states)
+    with pytest.raises(EncoderError, match=r"no memory to score one text of \d+ tokens"):
+        score(trained_bert, tokenized(trained_bert, LINES[:1]))

@@ -1,0 +1,160 @@
+"""How time and peak memory grow: with length, number of texts, objectives, size of the encoder.
+
+Every figure comes from a process of its own, so that its peak memory is its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from auxlearn.data.tokens import TokenizedTexts
+from auxlearn.encoders.shared import SharedEncoder
+from auxlearn.masking.pseudo_likelihood import score
+from auxlearn.tasks.l3mask import SHARD
+from benchmarks.common import RESULTS, arguments, encoder_of_size, save, texts_of
+
+LENGTHS = (32, 64, 128, 256, 512)
+COUNTS = (100, 1_000, 10_000, 100_000)
+TASKS = (0, 1, 2, 3, 4)
+SIZES = ("tiny", "minilm", "base")
+
+
+def main() -> None:
+    """Measure every point, then draw."""
+    if len(sys.argv) == 3 and sys.argv[1] == "--point":
+        print(json.dumps(point(**json.loads(sys.argv[2]))))
+        return
+    options = arguments(__doc__ or "")
+    threads = options.threads
+    results = {
+        "scoring by length": [
+            run("score", threads, size=options.encoder, length=n, texts=2) for n in LENGTHS
+        ],
+        "a step by length": [
+            run("step", threads, size=options.encoder, length=n, texts=32) for n in LENGTHS
+        ],
+        "scoring by texts": [
+            run("score", threads, size="tiny", length=16, texts=n, passes=2) for n in COUNTS
+        ],
+        "a step by auxiliary tasks": [
+            run("step", threads, size="minilm", length=64, texts=32, aux=n) for n in TASKS
+        ],
+        "scoring by encoder": [
+            run("score", threads, size=size, length=64, texts=4) for size in SIZES
+        ],
+        "a step by encoder": [
+            run("step", threads, size=size, length=64, texts=32) for size in SIZES
+        ],
+    }
+    save("growth", options, {"points": results})
+    draw(results, RESULTS.parent.parent / "docs" / "growth.png")
+
+
+def run(what: str, threads: int, **settings: Any) -> dict[str, Any]:
+    """Measure one point in a process of its own."""
+    asked = json.dumps({"what": what, "threads": threads, **settings})
+    found = subprocess.run(
+        [sys.executable, "-m", "benchmarks.growth", "--point", asked],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "OMP_NUM_THREADS": str(threads)},
+    )
+    return {**settings, **json.loads(found.stdout.splitlines()[-1])}
+
+
+def point(
+    what: str,
+    threads: int,
+    size: str,
+    length: int,
+    texts: int,
+    passes: int | None = None,
+    aux: int = 0,
+) -> dict[str, float]:
+    """Score texts, or make two training steps; return seconds and peak memory."""
+    torch.set_num_threads(threads)
+    encoder = encoder_of_size(size, classes=5)
+    rows = texts_of_length(encoder, length, texts)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    if what == "score":
+        wall, cpu = time.perf_counter(), time.process_time()
+        # As the l3mask task goes through a training set: shard by shard.
+        for shard in torch.arange(len(rows)).split(SHARD):
+            score(encoder, rows.select(shard), passes=passes)
+    else:
+        from benchmarks.training import Training
+
+        steps = Training(encoder, rows, aux=aux)
+        steps.step(0)  # the optimizer's state is made
+        wall, cpu = time.perf_counter(), time.process_time()
+        steps.step(1)
+    return {
+        "seconds": time.perf_counter() - wall,
+        "cpu seconds": time.process_time() - cpu,
+        "megabytes before": before / 1024,
+        "megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+
+
+def texts_of_length(encoder: SharedEncoder, length: int, count: int) -> TokenizedTexts:
+    """Return texts of one length, cut from the tokens of the built-in data set again and again."""
+    source, _ = texts_of(encoder, "pydocs", 500)
+    ids = source.input_ids[source.maskable]
+    inner = length - 2
+    body = ids[torch.arange(count * inner) % len(ids)].view(count, inner)
+    # Each text begins elsewhere, so that no two are equal.
+    body = (body + torch.arange(count)[:, None] * 7) % (len(encoder.tokenizer) - 100) + 50
+    first, last = source.input_ids[0], source.input_ids[source.offsets[1] - 1]
+    rows = torch.cat([first.expand(count, 1), body, last.expand(count, 1)], 1).int()
+    words = torch.arange(length, dtype=torch.int32).expand(count, -1).clone() - 1
+    words[:, -1] = -1
+    types = None if source.token_type_ids is None else torch.zeros(rows.numel(), dtype=torch.int8)
+    return TokenizedTexts(
+        input_ids=rows.flatten(),
+        words=words.flatten(),
+        maskable=(words >= 0).flatten(),
+        offsets=torch.arange(count + 1) * length,
+        pad_id=source.pad_id,
+        labels=torch.arange(count) % 5,
+        token_type_ids=types,
+    )
+
+
+def draw(results: dict[str, list[dict[str, Any]]], path: Path) -> None:
+    """Draw time and memory of every series on logarithmic axes."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    axis = {"length": "length", "texts": "texts", "auxiliary tasks": "aux", "encoder": "size"}
+    figure, rows = plt.subplots(2, len(results), figsize=(3.2 * len(results), 5.6))
+    for column, (title, points) in enumerate(results.items()):
+        key = axis[title.rsplit(" by ", 1)[1]]
+        x = [p[key] for p in points]
+        for row, quantity in enumerate(("cpu seconds", "megabytes")):
+            plot = rows[row][column]
+            plot.plot(x, [p[quantity] for p in points], marker="o")
+            plot.set_ylim(bottom=0)
+            if key in ("length", "texts"):
+                plot.set_xscale("log")
+                plot.set_yscale("log")
+            plot.set_xlabel(key)
+            plot.set_ylabel(quantity)
+            plot.set_title(title, fontsize=9)
+    figure.tight_layout()
+    figure.savefig(path, dpi=90)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""Puts the results of the benchmarks into ``docs/performance.md``, as tables."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common import RESULTS
+
+PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
+
+
+def main() -> None:
+    """Rewrite what stands between the markers of each benchmark that has results."""
+    page = PAGE.read_text(encoding="utf-8")
+    for name, write in (
+        ("scoring", scoring),
+        ("training", training),
+        ("startup", startup),
+        ("growth", growth),
+    ):
+        path = RESULTS / f"{name}.json"
+        if not path.exists():
+            continue
+        found = json.loads(path.read_text(encoding="utf-8"))
+        text = "\n\n".join([machine(found), *write(found)])
+        page = re.sub(
+            rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)",
+            lambda match, text=text: f"{match[1]}{text}\n{match[2]}",
+            page,
+            flags=re.DOTALL,
+        )
+    PAGE.write_text(page, encoding="utf-8")
+
+
+def machine(found: dict[str, Any]) -> str:
+    """Say on what the figures were taken."""
+    about, settings = found["machine"], found["settings"]
+    packages = about["packages"]
+    clock = "wall time" if about["clock"] == "wall" else "processor time of the process"
+    gpu = f", {about['gpu']}" if about["gpu"] else ""
+    return (
+        f"Taken on {about['processor']}{gpu}, {about['threads']} of {about['cores']} cores, load "
+        f"{about['load'][0]:.1f}; {clock}; torch {packages['torch']}, transformers "
+        f"{packages['transformers']}; encoder {Path(settings['encoder']).name}, "
+        f"{settings['texts']} texts of {Path(settings['dataset']).name}, "
+        f"{settings['rounds']} rounds."
+    )
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Write a table; all columns but the first are figures."""
+    lines = ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1)]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
+
+
+def scoring(found: dict[str, Any]) -> Iterable[str]:
+    """Contestants against minicons, the limit, and batch sizes."""
+    rows = []
+    for name, result in found["contestants"].items():
+        close = [f"{result[key]:.{digits}f}" if key in result else "" for key, digits in _CLOSE]
+        rows.append([name, f"{result['median']:.2f}", f"{result['speed-up']:.2f}", *close])
+    head = ("", "seconds", "speed-up", "Spearman", "mean difference of P", "largest")
+    yield table(head, rows)
+    rates = found["matrix products per second"]
+    shares = found["share of the limit"]
+    yield (
+        f"{found['tokens']} tokens, {found['operations'] / 1e12:.2f} T operations that exact "
+        f"scoring cannot do without. Matrix products run at {rates['torch.float32'] / 1e9:.0f} GFLOP/s in "
+        f"fp32 and {rates['torch.bfloat16'] / 1e9:.0f} in bf16; exact scoring reaches "
+        f"{shares['packed weights (default)']:.0%} and {shares['bf16']:.0%} of that."
+    )
+    yield table(
+        ("tokens of a batch", *found["budgets"]),
+        [("tokens scored per second", *(f"{rate:.0f}" for rate in found["budgets"].values()))],
+    )
+
+
+_CLOSE = (("spearman", 4), ("mean difference", 4), ("largest difference", 3))
+
+
+def training(found: dict[str, Any]) -> Iterable[str]:
+    """Contestants, ratios, padding."""
+    yield table(
+        ("", "steps per second"),
+        [(name, f"{r['steps per second']:.2f}") for name, r in found["contestants"].items()],
+    )
+    yield table(("ratio", ""), [(name, f"{value:.2f}") for name, value in found["ratios"].items()])
+    yield table(
+        ("padding", "share of a batch"),
+        [(name, f"{share:.1%}") for name, share in found["padding"].items()],
+    )
+
+
+def startup(found: dict[str, Any]) -> Iterable[str]:
+    """Times, and what is imported."""
+    names = {
+        "help": "`auxlearn --help`",
+        "first step, nothing cached": "`auxlearn train` to its first step, first run ever",
+        "first step": "`auxlearn train` to its first step, later runs",
+    }
+    yield table(
+        ("", "wall seconds", "processor seconds"),
+        [(text, f"{found[k]['wall']:.2f}", f"{found[k]['cpu']:.2f}") for k, text in names.items()],
+    )
+    yield table(
+        ("import, with all it imports", "seconds"),
+        [(name, f"{seconds:.2f}") for name, seconds in found["imports of a run"].items()],
+    )
+
+
+def growth(found: dict[str, Any]) -> Iterable[str]:
+    """One table for each series, and the picture."""
+    for title, points in found["points"].items():
+        keys = [
+            k for k in ("length", "texts", "aux", "size") if len({p.get(k) for p in points}) > 1
+        ]
+        yield f"**{title[0].upper()}{title[1:]}**"
+        yield table(
+            (keys[0], "processor seconds", "MB above the loaded encoder", "MB at the peak"),
+            [
+                (
+                    str(p[keys[0]]),
+                    f"{p['cpu seconds']:.2f}",
+                    f"{p['megabytes'] - p['megabytes before']:.0f}",
+                    f"{p['megabytes']:.0f}",
+                )
+                for p in points
+            ],
+        )
+    yield "![Time and peak memory of each series](growth.png)"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""Scoring pseudo-likelihoods: against minicons, step by step, and against the machine's limit."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from minicons.scorer import MaskedLMScorer
+from scipy.stats import spearmanr
+
+from auxlearn.data.tokens import TokenizedTexts
+from auxlearn.encoders import packed, scoring
+from auxlearn.encoders.packed import inference_linear, packing_works
+from auxlearn.encoders.shared import SharedEncoder
+from auxlearn.masking import pseudo_likelihood
+from auxlearn.masking.pseudo_likelihood import score
+from benchmarks.common import arguments, contest, encoder_of_size, ratio, save, texts_of
+
+PASSES = (4, 8, 16, 32)
+BUDGETS = (256, 512, 1024, 2048, 4096, 8192)
+
+
+def main() -> None:
+    """Run the contest, then look at batch sizes."""
+    options = arguments(__doc__ or "")
+    encoder = encoder_of_size(options.encoder)
+    texts, raw = texts_of(encoder, options.dataset, options.texts)
+    minicons = minicons_scorer(encoder, raw)
+    bf16 = torch.bfloat16
+
+    def plain() -> torch.Tensor:
+        with patch.object(pseudo_likelihood, "scoring_pass", scoring.WholePass):
+            return score(encoder, texts)
+
+    def unpacked() -> torch.Tensor:
+        with patch.object(packed, "packing_works", lambda dtype: False):
+            return score(encoder, texts)
+
+    contestants: dict[str, Callable[[], Any]] = {
+        "minicons": minicons,
+        "batches of equal length": plain,
+        "last layer at the target": unpacked,
+        "packed weights (default)": lambda: score(encoder, texts),
+        "bf16": lambda: score(encoder, texts, dtype=bf16),
+    }
+    for passes in PASSES:
+        contestants[f"{passes} passes"] = lambda k=passes: score(encoder, texts, passes=k)
+        contestants[f"{passes} passes, bf16"] = lambda k=passes: score(
+            encoder, texts, passes=k, dtype=bf16
+        )
+    results = contest(contestants, options.rounds, options.clock)
+    exact = score(encoder, texts)
+    for name, run in contestants.items():
+        results[name]["speed-up"] = ratio(results, "minicons", name)
+        if name != "minicons":
+            results[name] |= closeness(exact, run(), texts.maskable)
+    peak = {str(dtype): matmul_rate(dtype, options) for dtype in (torch.float32, bf16)}
+    work = operations(encoder, texts)
+    save(
+        "scoring",
+        options,
+        {
+            "tokens": int(texts.maskable.sum()),
+            "packed weights": {str(dtype): packing_works(dtype) for dtype in (torch.float32, bf16)},
+            "contestants": results,
+            "operations": work,
+            "matrix products per second": peak,
+            "share of the limit": {
+                "packed weights (default)": work
+                / results["packed weights (default)"]["median"]
+                / peak["torch.float32"],
+                "bf16": work / results["bf16"]["median"] / peak["torch.bfloat16"],
+            },
+            "budgets": budgets(encoder, texts, options),
+        },
+    )
+
+
+def minicons_scorer(encoder: SharedEncoder, raw: list[str]) -> Callable[[], None]:
+    """Score one text at a time, as L3Masking's released code does."""
+    tokenizer = encoder.tokenizer
+    tokenizer.batch_encode_plus = tokenizer.__call__  # gone from transformers 5
+    scorer = MaskedLMScorer(
+        encoder.language_model, device="cpu", tokenizer=tokenizer, PLL_metric="within_word_l2r"
+    )
+
+    def run() -> None:
+        for text in raw:
+            ids = tokenizer(text, truncation=True, max_length=128)["input_ids"][1:-1]
+            text = tokenizer.decode(ids) if len(ids) == 126 else text
+            prepared = list(scorer.prepare_text(text, PLL_metric="within_word_l2r"))
+            with torch.inference_mode():
+                scorer.compute_stats(prepared, return_tensors=True)
+
+    return run
+
+
+def closeness(exact: torch.Tensor, found: torch.Tensor, where: torch.Tensor) -> dict[str, float]:
+    """Compare the mask probabilities 1 - P before they are scaled."""
+    wanted, given = (1 - scores[where].double().exp() for scores in (exact, found))
+    difference = (wanted - given).abs()
+    return {
+        "spearman": float(spearmanr(wanted, given).statistic),
+        "mean difference": float(difference.mean()),
+        "largest difference": float(difference.max()),
+    }
+
+
+def operations(encoder: SharedEncoder, texts: TokenizedTexts) -> float:
+    """Count the operations that exact scoring cannot do without: a product and a sum are two."""
+    config = encoder.config
+    width, inner = config.hidden_size, config.intermediate_size
+    vocabulary = encoder.body.get_input_embeddings().num_embeddings
+    total = 0.0
+    copies = texts.maskable.split(texts.lengths.tolist())
+    for length, count in zip(texts.lengths.tolist(), map(int, map(sum, copies)), strict=True):
+        layer = 2 * length * (4 * width**2 + 2 * width * inner) + 4 * length**2 * width
+        last = 2 * length * 2 * width**2 + 2 * (2 * width**2 + 2 * width * inner)
+        last += 4 * length * width
+        head = 2 * width * (width + vocabulary)
+        total += count * (layer * (config.num_hidden_layers - 1) + last + head)
+    return total
+
+
+def matmul_rate(dtype: torch.dtype, options: Namespace) -> float:
+    """Return operations per second of the feed-forward's product, weights packed if they can be."""
+    x, weight = torch.randn(1024, 384).to(dtype), torch.randn(1536, 384)
+    linear = inference_linear(weight, torch.randn(1536), dtype)
+    repeats = 50
+
+    def run() -> None:
+        with torch.inference_mode():
+            for _ in range(repeats):
+                linear(x)
+
+    found = contest({"product": run}, options.rounds, options.clock)["product"]
+    return repeats * 2 * 1024 * 384 * 1536 / min(found["seconds"])
+
+
+def budgets(encoder: SharedEncoder, texts: TokenizedTexts, options: Namespace) -> dict[str, float]:
+    """Return tokens scored per second by tokens of a batch."""
+    few = texts.select(torch.arange(min(16, len(texts))))
+
+    def run(budget: int) -> None:
+        with patch.dict(pseudo_likelihood.TOKEN_BUDGET, cpu=budget):
+            score(encoder, few)
+
+    found = contest(
+        {str(budget): lambda b=budget: run(b) for budget in BUDGETS}, options.rounds, options.clock
+    )
+    return {name: int(few.maskable.sum()) / times["median"] for name, times in found.items()}
+
+
+if __name__ == "__main__":
+    main()

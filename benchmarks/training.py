@@ -1,0 +1,241 @@
+"""The training step: against transformers' Trainer, and what each choice costs or gives."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from argparse import Namespace
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import Trainer, TrainingArguments
+
+from auxlearn.config import RunConfig
+from auxlearn.data.batches import Batch, BatchStream
+from auxlearn.data.tokens import TokenizedTexts
+from auxlearn.encoders.shared import SharedEncoder
+from auxlearn.masking.corruption import choose, corrupt
+from auxlearn.registry import TASKS, WEIGHTINGS
+from auxlearn.tasks.base import TaskContext
+from auxlearn.training.objectives import Auxiliary, Objectives
+from auxlearn.training.optimization import LinearSchedule, build_optimizer, choose_compute
+from auxlearn.training.reporting import Reporter
+from benchmarks.common import arguments, contest, encoder_of_size, ratio, save, texts_of
+
+STEPS = 8
+BATCH = 32
+RATE = 1e-4
+CLASSES = 5
+
+
+def main() -> None:
+    """Run the contest."""
+    options = arguments(__doc__ or "", texts=STEPS * BATCH)
+    logging.getLogger("transformers").setLevel(logging.ERROR)
+
+    # All train the same weights, which costs no memory; how far they have come changes no time.
+    encoder, undropped = (encoder_of_size(options.encoder, CLASSES) for _ in range(2))
+    for layer in undropped.body.encoder.layer:
+        layer.attention.self.dropout.p = 0.0
+    texts, _ = texts_of(encoder, options.dataset, options.texts)
+    single = Training(encoder, texts)
+    unfused = Training(encoder, texts)
+    groups = unfused.objectives.optimizer.param_groups
+    unfused.objectives.optimizer = torch.optim.AdamW(
+        [{"params": g["params"], "weight_decay": g["weight_decay"]} for g in groups], lr=RATE
+    )
+    contestants: dict[str, Callable[[], object]] = {
+        "transformers Trainer": trainer_of_transformers(encoder, texts),
+        "one task": single,
+        "two objectives": Training(encoder, texts, aux=1),
+        "three objectives": Training(encoder, texts, aux=2),
+        "one task, AdamW not fused": unfused,
+        "one task, attention dropout 0": Training(undropped, texts),
+        "one task, bf16": Training(encoder, texts, precision="bf16"),
+        "one task, attention dropout 0, bf16": Training(undropped, texts, precision="bf16"),
+        "MLM step, logits at masked positions": language_model_step(encoder, texts, whole=False),
+        "MLM step, logits everywhere": language_model_step(encoder, texts, whole=True),
+    }
+    results = contest(contestants, options.rounds, options.clock)
+    for found in results.values():
+        found["steps per second"] = STEPS / found["median"]
+    save(
+        "training",
+        options,
+        {
+            "steps": STEPS,
+            "batch size": BATCH,
+            "contestants": results,
+            "ratios": {
+                "throughput over Trainer": ratio(results, "transformers Trainer", "one task"),
+                "two objectives over one": ratio(results, "two objectives", "one task"),
+                "three objectives over one": ratio(results, "three objectives", "one task"),
+                "full-vocabulary logits over masked positions": ratio(
+                    results,
+                    "MLM step, logits everywhere",
+                    "MLM step, logits at masked positions",
+                ),
+                "AdamW not fused over fused": ratio(
+                    results, "one task, AdamW not fused", "one task"
+                ),
+                "attention dropout 0 over 0.1": ratio(
+                    results, "one task, attention dropout 0", "one task"
+                ),
+                "bf16 over fp32": ratio(results, "one task, bf16", "one task"),
+                "both over neither": ratio(
+                    results, "one task, attention dropout 0, bf16", "one task"
+                ),
+            },
+            "padding": padding(texts, options),
+        },
+    )
+
+
+class Training:
+    """Some steps of this package's training, to be run again and again."""
+
+    def __init__(
+        self, encoder: SharedEncoder, texts: TokenizedTexts, aux: int = 0, precision: Any = "fp32"
+    ) -> None:
+        config = RunConfig(
+            aux=["random_mlm"] * aux, precision=precision, device="cpu", batch_size=BATCH
+        )
+        encoder.train()
+        context = TaskContext(
+            encoder=encoder,
+            texts=texts,
+            tokenize=lambda path: texts,
+            cache=None,  # type: ignore[arg-type]
+            progress=Reporter().progress,
+            seed=0,
+        )
+        auxiliaries = []
+        for name in config.objective_names()[1:]:
+            cls = TASKS.get("random_mlm")
+            task = cls(cls.Options())
+            task.prepare(context)
+            auxiliaries.append(Auxiliary(name, task, BatchStream(texts, BATCH, 0, name)))
+        optimizer = build_optimizer(encoder.parameters(), RATE, 0.01)
+        self.objectives = Objectives(
+            encoder=encoder,
+            auxiliaries=auxiliaries,
+            primary=BatchStream(texts, BATCH, 0, "primary"),
+            optimizer=optimizer,
+            schedule=LinearSchedule(optimizer, STEPS, 0.06),
+            seed=0,
+            accumulation=1,
+            clip_norm=1.0,
+            validation=None,
+            autocast=choose_compute(config).autocast,
+        )
+        rule = WEIGHTINGS.get("fixed")
+        self.weighting = rule(rule.Options(), config.objective_names())
+
+    def __call__(self) -> None:
+        for step in range(STEPS):
+            self.step(step)
+
+    def step(self, step: int) -> None:
+        """Make one update."""
+        self.objectives.begin(step)
+        self.weighting.step(self.objectives)
+
+
+def trainer_of_transformers(encoder: SharedEncoder, texts: TokenizedTexts) -> Callable[[], None]:
+    """Return the same steps by transformers' Trainer: same batches, dropout, AdamW, clipping."""
+    stream = BatchStream(texts, BATCH, 0, "primary")
+    batches = [inputs_of(stream.batch(step)) for step in range(STEPS)]
+    folder = tempfile.mkdtemp(prefix="auxlearn-benchmark-")
+    settings = TrainingArguments(
+        output_dir=folder,
+        max_steps=STEPS,
+        per_device_train_batch_size=BATCH,
+        learning_rate=RATE,
+        weight_decay=0.01,
+        max_grad_norm=1.0,
+        warmup_steps=1,
+        lr_scheduler_type="linear",
+        report_to=[],
+        save_strategy="no",
+        logging_strategy="no",
+        disable_tqdm=True,
+        use_cpu=True,
+        dataloader_pin_memory=False,
+    )
+
+    class SameBatches(Trainer):
+        def get_train_dataloader(self) -> Any:
+            return batches
+
+    def run() -> None:
+        SameBatches(encoder.classifier, settings, train_dataset=batches).train()
+
+    return run
+
+
+def inputs_of(batch: Batch) -> dict[str, torch.Tensor]:
+    """Return a batch as a transformers classifier takes it."""
+    inputs = {
+        "input_ids": batch.input_ids,
+        "attention_mask": batch.attention_mask,
+        "labels": batch.labels,
+        "token_type_ids": batch.token_type_ids,
+    }
+    return {name: tensor for name, tensor in inputs.items() if tensor is not None}
+
+
+def language_model_step(
+    encoder: SharedEncoder, texts: TokenizedTexts, whole: bool
+) -> Callable[[], None]:
+    """Return MLM steps, with logits where they are needed or for every token."""
+    stream = BatchStream(texts, BATCH, 0, "mlm")
+    optimizer = build_optimizer(encoder.language_model.parameters(), RATE, 0.01)
+    random_ids = torch.arange(1000, 2000)
+    encoder.train()
+
+    def run() -> None:
+        draws = torch.Generator().manual_seed(0)
+        for step in range(STEPS):
+            batch = stream.batch(step)
+            chosen = choose(batch.maskable * 0.15, draws)
+            ids = corrupt(
+                batch.input_ids, chosen, encoder.tokenizer.mask_token_id, random_ids, draws
+            )
+            given = replace(batch, input_ids=ids)
+            if whole:
+                labels = batch.input_ids.masked_fill(~chosen, -100)
+                inputs = {**inputs_of(given), "labels": labels}
+                loss = encoder.language_model(**inputs).loss
+            else:
+                logits = encoder.predict_tokens(given, chosen)
+                loss = nn.functional.cross_entropy(logits, batch.input_ids[chosen])
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    return run
+
+
+def padding(texts: TokenizedTexts, options: Namespace) -> dict[str, float]:
+    """Return the share of padding in batches by length, and in batches at random."""
+    stream = BatchStream(texts, BATCH, 0, "primary")
+    shuffled = torch.randperm(len(texts), generator=torch.Generator().manual_seed(0)).split(BATCH)
+
+    def share(batches: list[torch.Tensor]) -> float:
+        lengths = [texts.lengths[rows] for rows in batches]
+        places = sum(int(part.max()) * len(part) for part in lengths)
+        return 1 - sum(int(part.sum()) for part in lengths) / places
+
+    return {
+        "texts of like length together": share(
+            [stream.rows(step) for step in range(stream.steps_per_epoch)]
+        ),
+        "at random": share(list(shuffled)),
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""How l3mask scores: its options reach the scorer, and the cache keeps them apart."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from auxlearn.config import validate
+from auxlearn.encoders.load import load_encoder
+from auxlearn.errors import ConfigError
+from auxlearn.masking.probabilities import rescale_to_mean
+from auxlearn.masking.pseudo_likelihood import score
+from auxlearn.tasks import l3mask
+from auxlearn.tasks.l3mask import L3Mask, L3MaskOptions
+from tests import helpers
+from tests.helpers import LABELS, LINES, tokenized
+
+WAYS = (
+    ({}, None, torch.float32),
+    ({"passes": 3}, 3, torch.float32),
+    ({"precision": "bf16"}, None, torch.bfloat16),
+    ({"passes": 3, "precision": "bf16"}, 3, torch.bfloat16),
+)
+
+
+def test_options_reach_the_scorer_and_the_cache_keeps_them_apart(trained_bert, tmp_path):
+    texts = tokenized(trained_bert, LINES[:3])
+    found = []
+    for options, passes, dtype in WAYS * 2:  # the second time out of the cache
+        task = L3Mask(L3MaskOptions(**options))
+        task.prepare(helpers.context(trained_bert, texts, tmp_path))
+        logprobs = score(trained_bert, texts, passes=passes, dtype=dtype)
+        for row, own in enumerate(task.probabilities.split(texts.lengths.tolist())):
+            inside = slice(*texts.offsets[row : row + 2].tolist())
+            where = texts.maskable[inside][None]
+            wanted = rescale_to_mean(-torch.expm1(logprobs[inside].double())[None], where, 0.15)
+            torch.testing.assert_close(own[None], wanted, atol=1e-6, rtol=0)
+        found.append(task.probabilities)
+    assert len(list(tmp_path.glob("*.safetensors"))) == len(WAYS)
+    assert all(not torch.equal(found[0], other) for other in found[1 : len(WAYS)])
+
+
+def test_the_scorer_never_sees_more_than_a_shard(trained_bert, tmp_path, monkeypatch):
+    seen = []
+
+    def spy(encoder, texts, *arguments):
+        seen.append(len(texts))
+        return score(encoder, texts, *arguments)
+
+    monkeypatch.setattr(l3mask, "score", spy)
+    monkeypatch.setattr(l3mask, "SHARD", 4)
+    texts = tokenized(trained_bert, LINES[:11])
+    task = L3Mask(L3MaskOptions(passes=2))
+    task.prepare(helpers.context(trained_bert, texts, tmp_path))
+    assert seen == [4, 4, 3]
+
+
+def test_a_single_pass_is_refused():
+    with pytest.raises(ConfigError, match=r"l3mask: passes: .* greater than or equal to 2, got 1"):
+        validate(L3MaskOptions, {"passes": 1}, "l3mask")
