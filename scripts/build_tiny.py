@@ -35,7 +35,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from transformers import (
     BertConfig,
     BertForMaskedLM,
-    BertTokenizerFast,
+    BertTokenizer,
     get_linear_schedule_with_warmup,
 )
 
@@ -84,7 +84,7 @@ PACKAGES = {  # import name -> name of the distribution; in the order in which t
 }
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 VOCABULARY = 6000
-ALPHABET = 160
+ALPHABET = 80
 MAX_LENGTH = 256
 HELD_OUT_EVERY = 33
 MASK_SHARE = 0.2
@@ -123,31 +123,48 @@ def collect_documents() -> tuple[list[str], dict[str, int]]:
     return [" ".join(parts) for parts in documents.values()], dict(words)
 
 
-def train_tokenizer(texts: list[str]) -> BertTokenizerFast:
-    """Train a lower-cased WordPiece vocabulary with BERT's normalizer and template."""
-    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=100))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+def train_tokenizer(texts: list[str]) -> BertTokenizer:
+    """Train a lower-cased WordPiece vocabulary with BERT's normalizer and template.
+
+    The trainer numbers continued characters ("##a") as it meets them in a hash map and breaks ties
+    between merges by number. They are therefore numbered beforehand, as if they were special
+    tokens, and only the vocabulary is kept: the same texts give the same vocabulary.
+    """
+    normalizer = normalizers.BertNormalizer(lowercase=True)
+    counts = Counter(character for text in texts for character in normalizer.normalize_str(text))
+    by_count = sorted(counts, key=lambda character: (-counts[character], character))
+    alphabet = sorted([character for character in by_count if not character.isspace()][:ALPHABET])
+    continued = [f"##{character}" for character in alphabet]
+
+    trained = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    trained.normalizer = normalizer
+    trained.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     trainer = trainers.WordPieceTrainer(
         vocab_size=VOCABULARY,
         min_frequency=3,
-        limit_alphabet=ALPHABET,
-        special_tokens=SPECIAL,
+        initial_alphabet=alphabet,
+        limit_alphabet=len(alphabet),
+        special_tokens=SPECIAL + continued,
         continuing_subword_prefix="##",
         show_progress=False,
     )
-    tokenizer.train_from_iterator(texts, trainer)
+    trained.train_from_iterator(texts, trainer)
+
+    tokenizer = Tokenizer(models.WordPiece(trained.get_vocab(), unk_token="[UNK]"))
+    tokenizer.normalizer = normalizer
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.add_special_tokens(SPECIAL)
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]",
         pair="[CLS] $A [SEP] $B:1 [SEP]:1",
         special_tokens=[(name, tokenizer.token_to_id(name)) for name in ("[CLS]", "[SEP]")],
     )
-    return BertTokenizerFast(
+    return BertTokenizer(
         tokenizer_object=tokenizer, do_lower_case=True, model_max_length=MAX_LENGTH
     )
 
 
-def cut(tokenizer: BertTokenizerFast, texts: list[str]) -> list[list[int]]:
+def cut(tokenizer: BertTokenizer, texts: list[str]) -> list[list[int]]:
     """Tokenize texts and cut them into framed pieces of at most ``MAX_LENGTH`` tokens."""
     body = MAX_LENGTH - 2
     pieces = []
@@ -315,11 +332,11 @@ def evaluate(
     }
 
 
-def save(model: BertForMaskedLM, tokenizer: BertTokenizerFast, output: Path) -> None:
+def save(model: BertForMaskedLM, tokenizer: BertTokenizer, output: Path) -> None:
     """Write the folder's files, each whole or not at all; weights as float16."""
     output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=output) as temporary:
-        model.to(torch.float16).save_pretrained(temporary)
+        model.half().save_pretrained(temporary)
         tokenizer.save_pretrained(temporary)
         for name in ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"):
             written = Path(temporary) / name
