@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import yaml
 
-from auxlearn import RunConfig, load_config
+from auxlearn import load_config
+from auxlearn.sweeps.plan import cells_of, plan_trials, read_sweep
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 
@@ -46,13 +46,12 @@ def test_a_variant_differs_in_nothing_else(name, different):
 
 
 def test_every_cell_of_the_grid_is_a_configuration():
-    grid = yaml.safe_load((CONFIGS / "sweeps" / "mask_tuning_grid.yaml").read_text())
-    cells = [
-        RunConfig.model_validate({**grid["base"], "learning_rate": rate, "weights": weights})
-        for rate in grid["grid"]["learning_rate"]
-        for weights in grid["grid"]["weights"]
-    ]
-    assert len({cell.resolved().digest for cell in cells}) == 36
-    assert sorted({cell.learning_rate for cell in cells}) == [2e-5, 3e-5, 4e-5, 5e-5]
-    assert len(grid["seeds"]) == 5
-    assert grid["select"]["metric"] == cells[0].metric
+    sweep = read_sweep(CONFIGS / "sweeps" / "mask_tuning_grid.yaml")
+    trials = plan_trials(sweep, cells_of(sweep))
+    configs = [trial.config for trial in trials]
+    assert len({config.digest for config in configs}) == 36 * 5
+    assert sorted({config.learning_rate for config in configs}) == [2e-5, 3e-5, 4e-5, 5e-5]
+    alphas = sorted({config.weights.options["alpha"] for config in configs})
+    assert alphas == pytest.approx([tenth / 10 for tenth in range(1, 10)])
+    assert sweep.select.over == ("learning_rate", "weights.fixed.alpha")
+    assert sweep.select.metric == configs[0].metric
