@@ -229,4 +229,4 @@ def _masked_batch(records: Sequence[Perturbed], encoder: SharedEncoder) -> tuple
         rows=torch.tensor([record.row for record in records]),
         token_type_ids=padded("token_type_ids", 0) if has_types else None,
     )
-    return batch.to(encoder.device), chosen.to(encoder.device)
+    return batch, chosen

@@ -85,7 +85,7 @@ def pick(
         Token ids, ``(n,)``, without a graph: which token was picked has no derivative.
     """
     allowed = allowed.to(logits.device)
-    open_to = logits.detach().float()[:, allowed]
+    open_to = logits.detach()[:, allowed]
     if temperature is None:
         best = open_to.argmax(-1)
     else:
@@ -114,7 +114,7 @@ def perturb(
 
     Args:
         encoder: The encoder as it is, in the mode it is in.
-        batch: The texts.
+        batch: The texts, on the CPU. A GPU is waited for once, for the tokens that are put in.
         share: See :func:`choose_some`.
         allowed: See :func:`pick`.
         temperature: See :func:`pick`.
@@ -147,7 +147,6 @@ def perturb_texts(
     with encoder.evaluating(), torch.inference_mode():
         for number, rows in enumerate(eval_batches(texts, BATCH)):
             draws = streams.generator(seed, "perturbed text", number)
-            batch = collate(texts, rows).to(encoder.device)
-            made = perturb(encoder, batch, share, allowed, None, draws)
-            flatten_rows(texts, made.batch.input_ids.cpu().to(written.dtype), rows, written)
+            made = perturb(encoder, collate(texts, rows), share, allowed, None, draws)
+            flatten_rows(texts, made.batch.input_ids.to(written.dtype), rows, written)
     return replace(texts, input_ids=written)

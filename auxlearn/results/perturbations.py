@@ -84,7 +84,7 @@ class PerturbationLog:
             replaced: Which tokens were put in, ``(batch, length)``, bool.
         """
         rows = before.rows.tolist()
-        for place in self._follows[before.rows.cpu()].nonzero().squeeze(1).tolist():
+        for place in self._follows[before.rows].nonzero().squeeze(1).tolist():
             length = int(before.attention_mask[place].sum())
             positions = replaced[place, :length].nonzero().squeeze(1)
             types = before.token_type_ids

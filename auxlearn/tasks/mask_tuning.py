@@ -70,7 +70,7 @@ class MaskTuning(AuxiliaryTask):
         options = self.options
         temperature = options.temperature if options.predictions == "sample" else None
         made = perturb(encoder, batch, options.probability, self.allowed, temperature, generator)
-        targets = batch.input_ids[made.chosen]
+        targets = batch.input_ids[made.chosen].to(made.logits.device, non_blocking=True)
         # The sum over no tokens is a zero that still has a graph; the mean would be NaN.
-        total = nn.functional.cross_entropy(made.logits.float(), targets, reduction="sum")
+        total = nn.functional.cross_entropy(made.logits, targets, reduction="sum")
         return TaskResult(total / max(1, len(targets)), made.batch, made.chosen)
