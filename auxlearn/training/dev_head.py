@@ -83,7 +83,8 @@ def fit(head: nn.Module, features: Callable[[], Tensor], labels: Tensor) -> nn.M
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        if abs(previous - float(loss)) < FIT_TOLERANCE:
+        current = float(loss.detach())
+        if abs(previous - current) < FIT_TOLERANCE:
             break
-        previous = float(loss)
+        previous = current
     return head.requires_grad_(False)
