@@ -28,7 +28,7 @@ TASK_ROWS: dict[str, dict] = {
 WEIGHTING_ROWS: dict[str, dict] = {
     "fixed": {},
     "equal": {},
-    "meta": {"warmup": 1, "dev_head": "closed"},
+    "meta": {"warmup": 1},
     "tartan": {},
     "tartan-released": {},
     "uncertainty": {},

@@ -51,8 +51,10 @@ def plot_run(rows: Rows, results: RunResults, folder: Path) -> list[Path]:
     ]
     top = _weights if several else _losses
     written.append(_write(folder / "overview.png", _draw((top, _dev), rows, results)))
-    if any(key.startswith("cosine/") for row in rows for key in row):
-        picture = _draw((_cosines, _norms), rows, results)
+    recorded = {key.split("/")[0] for row in rows for key in row}
+    gradients = {"cosine": _cosines, "norm": _norms}
+    if drawn := [draw for kind, draw in gradients.items() if kind in recorded]:
+        picture = _draw(drawn, rows, results)
         written.append(_write(folder / "gradients.png", picture))
     return written
 
@@ -69,7 +71,8 @@ def _losses(axes: Axes, rows: Rows, results: RunResults) -> None:
 def _weights(axes: Axes, rows: Rows, results: RunResults) -> None:
     _lines(axes, rows, results, "weight/")
     axes.set_ylabel("weight")
-    axes.set_ylim(0, 1)
+    # Some rules keep no sum of 1.
+    axes.set_ylim(0, max(1.0, *axes.get_ylim()))
 
 
 def _dev(axes: Axes, rows: Rows, results: RunResults) -> None:

@@ -22,17 +22,15 @@ FIT_DECAY = 0.1
 FIT_BETAS = (0.9, 0.98)
 FIT_TOLERANCE = 1e-3
 
-#: Share of the spherical covariance in the closed form; 32 rows do not determine 768 directions.
-SHRINKAGE = 0.1
-
 
 def closed_form_head(features: Tensor, labels: Tensor, classes: int) -> nn.Linear:
     r"""Return the linear head of Gaussian classes with one covariance (linear discriminant).
 
     Its logits are :math:`\mu_c^\top \Sigma^{-1} x - \tfrac12 \mu_c^\top \Sigma^{-1} \mu_c`: log
-    posteriors up to a constant, for classes that are equally frequent. The covariance is shrunk
-    towards a multiple of the identity (Ledoit and Wolf 2004, with a fixed share). A class without
-    a row sits at the mean of all rows.
+    posteriors up to a constant, for classes that are equally frequent. A few rows do not determine
+    the covariance of hundreds of directions, so it is shrunk towards a multiple of the identity by
+    the oracle-approximating share (Chen, Wiesel, Eldar and Hero 2010, equation 23, without the
+    terms of 2/p). A class without a row sits at the mean of all rows.
 
     Args:
         features: ``(rows, hidden size)``.
@@ -46,8 +44,11 @@ def closed_form_head(features: Tensor, labels: Tensor, classes: int) -> nn.Linea
     centred = features - means[labels]
     covariance = centred.T @ centred / len(features)
     size = covariance.diagonal().mean().clamp(min=torch.finfo(features.dtype).eps)
-    identity = torch.eye(features.shape[1], dtype=features.dtype, device=features.device)
-    covariance = (1 - SHRINKAGE) * covariance + SHRINKAGE * size * identity
+    square = (covariance**2).mean()
+    spread = (len(features) + 1) * (square - size**2 / len(covariance))
+    share = ((square + size**2) / spread.clamp(min=torch.finfo(features.dtype).tiny)).clamp(max=1)
+    identity = torch.eye(len(covariance), dtype=features.dtype, device=features.device)
+    covariance = (1 - share) * covariance + share * size * identity
     slopes = torch.linalg.solve(covariance, means.T).T
     head = nn.Linear(features.shape[1], classes, device=features.device, dtype=features.dtype)
     with torch.no_grad():
@@ -83,7 +84,8 @@ def fit(head: nn.Module, features: Callable[[], Tensor], labels: Tensor) -> nn.M
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        if abs(previous - float(loss)) < FIT_TOLERANCE:
+        current = float(loss.detach())
+        if abs(previous - current) < FIT_TOLERANCE:
             break
-        previous = float(loss)
+        previous = current
     return head.requires_grad_(False)

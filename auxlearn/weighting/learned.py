@@ -123,7 +123,8 @@ class LogitWeighting(Learned):
 
     def __init__(self, options: LogitOptions, objectives: Sequence[str]) -> None:
         super().__init__(options, objectives)
-        self.logits = self.initial_weights().log().requires_grad_()
+        start = self.initial_weights().log()
+        self.logits = (start - start.mean()).requires_grad_()
         kinds = {
             "adam": lambda: torch.optim.Adam([self.logits], lr=options.learning_rate),
             "momentum": lambda: torch.optim.SGD(

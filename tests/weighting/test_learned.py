@@ -91,7 +91,7 @@ def test_the_primary_task_keeps_its_floor_and_may_rise_again():
 @pytest.mark.parametrize("kind", ["adam", "momentum", "sgd"])
 def test_what_moves_the_logits(kind):
     rule = make("meta", optimizer=kind, learning_rate=0.1)
-    twin = torch.full((3,), math.log(1 / 3), dtype=torch.float64, requires_grad=True)
+    twin = torch.zeros(3, dtype=torch.float64, requires_grad=True)
     torchs = {
         "adam": torch.optim.Adam([twin], lr=0.1),
         "momentum": torch.optim.SGD([twin], lr=0.1, momentum=0.9),

@@ -136,7 +136,7 @@ def test_the_logits_after_twenty_updates(encoder_folder, kind, accumulation):
 
     again = ready(encoder_folder("bert"), rule, accumulation)
     expected = second_implementation(again, accumulation, not released, compared, late=released)
-    assert expected.abs().max() > 0.01
+    assert expected.abs().min() > 1e-3
     torch.testing.assert_close(rule.logits.detach(), expected, rtol=0, atol=1e-6)
     assert {"cosine/primary", "norm/every3", "norm/validation"} <= rule.record().keys()
 
