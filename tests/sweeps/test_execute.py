@@ -34,6 +34,12 @@ class Messages(View):
         self.ends.append((trial.title, outcome.state))
 
 
+@pytest.fixture(autouse=True)
+def without_pictures(monkeypatch):
+    """Drawing takes longer than these trainings."""
+    monkeypatch.setattr("auxlearn.analysis.plots.plot_run", lambda *_: [])
+
+
 @pytest.fixture
 def start(tmp_path):
     """Run a sweep file; give the records, the executor, and the folder."""
