@@ -26,6 +26,7 @@ LAYERS = (
     ("auxlearn.masking",),
     ("auxlearn.tasks", "auxlearn.weighting"),
     ("auxlearn.training", "auxlearn.results", "auxlearn.analysis"),
+    ("auxlearn.sweeps",),
     ("auxlearn.commands",),
     ("auxlearn.cli",),
     ("auxlearn.__main__",),

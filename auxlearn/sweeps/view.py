@@ -81,8 +81,8 @@ class ConsoleView(View, AbstractContextManager["ConsoleView"]):
 
     def _table(self, progress: Progress) -> RenderableType:
         table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False)
-        for head, justify in (("trial", "left"), ("state", "left"), ("best dev", "right")):
-            table.add_column(head, justify=justify, no_wrap=True, overflow="ellipsis")
+        for head in ("trial", "state", "best dev"):
+            table.add_column(head, no_wrap=True, overflow="ellipsis")
         shown = self._shown(progress)
         for trial in shown:
             self._look(trial)

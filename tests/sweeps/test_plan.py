@@ -245,9 +245,11 @@ def test_every_configuration_of_the_package_loads():
     assert counts == {
         "l3masking_table3": 2 * 8 * 3 * 10,
         "l3masking_table3_small": 6,
+        "mask_tuning_grid": 4 * 9 * 5,
         "mask_tuning_table1": 3 * 3 * 2 * 4 * 5,
         "mask_tuning_table1_small": 8,
         "mask_tuning_table3": 3 * 3 * 5 * 4 * 5,
         "mask_tuning_table3_small": 10,
+        "pydocs": 5 * 5,
     }
     assert len(runs) >= 3

@@ -1,0 +1,45 @@
+"""A run folder belongs to one process at a time, and survives a kill at its very beginning."""
+
+from __future__ import annotations
+
+import os
+import platform
+
+import pytest
+
+from auxlearn.config import RunConfig
+from auxlearn.errors import RunError, RunInUse
+from auxlearn.results.folder import RunFolder
+
+
+def test_a_second_claim_is_refused_and_names_the_first(tmp_path):
+    config = RunConfig(learning_rate=1e-3)
+    folder = RunFolder(tmp_path / "run")
+    assert not folder.in_use
+    who = f"process {os.getpid()} on {platform.node()}"
+    with folder.claimed(config):
+        assert folder.in_use
+        for _ in range(2):  # an attempt must not loosen the lock
+            with pytest.raises(RunInUse, match=who), RunFolder(folder.path).claimed(config):
+                pass
+        assert folder.in_use
+    assert not folder.in_use
+    with folder.claimed(config):
+        pass
+
+
+def test_a_run_killed_while_it_claimed_its_folder_can_begin_again(tmp_path):
+    config = RunConfig(learning_rate=1e-3)
+    (tmp_path / "environment.json").write_text("{")
+    (tmp_path / ".config.yaml.x1").write_text("data")
+    folder = RunFolder(tmp_path)
+    with folder.claimed(config):
+        assert folder.read_config().digest == config.digest
+    assert (tmp_path / "environment.json").read_text() != "{"
+
+
+def test_what_is_not_a_run_is_left_alone(tmp_path):
+    (tmp_path / "thesis.tex").write_text("x")
+    with pytest.raises(RunError, match="is not empty"), RunFolder(tmp_path).claimed(RunConfig()):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
