@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -351,12 +351,18 @@ class _Run:
         )
         return self._score(split, probabilities)
 
+    @cached_property
+    def _dev_seen(self) -> list[bool]:
+        """Which rows of dev are in train: looked up once, and not at every evaluation."""
+        return seen_in_train(self.dataset.splits["train"], self.dataset.splits["dev"])
+
     def _score(self, split: Split, probabilities: np.ndarray) -> Evaluation:
+        is_dev = split is self.dataset.splits["dev"]
         return evaluate(
             probabilities,
             to_model_labels(split, self.dataset.label_names),
             self.dataset.label_names,
-            seen_in_train(self.dataset.splits["train"], split),
+            self._dev_seen if is_dev else seen_in_train(self.dataset.splits["train"], split),
             majority=self._majority(),
         )
 
