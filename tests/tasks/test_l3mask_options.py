@@ -6,14 +6,13 @@ import pytest
 import torch
 
 from auxlearn.config import validate
-from auxlearn.encoders.load import load_encoder
 from auxlearn.errors import ConfigError
 from auxlearn.masking.probabilities import rescale_to_mean
 from auxlearn.masking.pseudo_likelihood import score
 from auxlearn.tasks import l3mask
 from auxlearn.tasks.l3mask import L3Mask, L3MaskOptions
 from tests import helpers
-from tests.helpers import LABELS, LINES, tokenized
+from tests.helpers import LINES, tokenized
 
 WAYS = (
     ({}, None, torch.float32),
