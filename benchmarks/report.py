@@ -70,7 +70,8 @@ def scoring(found: dict[str, Any]) -> Iterable[str]:
     yield (
         f"{found['tokens']} tokens, {found['operations'] / 1e12:.2f} T operations that exact "
         "scoring cannot do without. Matrix products run at "
-        f"{rates['torch.float32'] / 1e9:.0f} GFLOP/s in fp32 and {rates['torch.bfloat16'] / 1e9:.0f} in bf16; exact scoring reaches "
+        f"{rates['torch.float32'] / 1e9:.0f} GFLOP/s in fp32 and "
+        f"{rates['torch.bfloat16'] / 1e9:.0f} in bf16; exact scoring reaches "
         f"{shares['packed weights (default)']:.0%} and {shares['bf16']:.0%} of that."
     )
     yield table(
