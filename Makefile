@@ -15,7 +15,7 @@ demo: .venv/.installed
 	$(BIN)/auxlearn train --aux l3mask --weights meta
 
 test: .venv/.installed
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto
 
 lint: .venv/.installed
 	$(BIN)/ruff check .
