@@ -144,7 +144,7 @@ class _Slot:
 
     def shut_down(self) -> None:
         if self._pool is not None:
-            self._pool.shutdown(wait=True, kill_workers=True)
+            self._pool.shutdown(wait=True, kill_workers=self.job is not None)
             self._pool = None
 
 
