@@ -17,7 +17,8 @@ class FixedOptions(Settings):
 
     alpha: float | tuple[float, ...] = Field(
         0.5,
-        description="Share of the auxiliary tasks, split equally among them; or one share each.",
+        description="Share of the auxiliary tasks, split equally among them; or a list with the "
+        "share of each, of which some may be 0.",
     )
 
 
@@ -25,8 +26,8 @@ class FixedOptions(Settings):
 class Fixed(LossWeighting):
     """The auxiliary tasks share alpha, the primary task keeps 1 - alpha (Mask-tuning, eq. 1).
 
-    A task with alpha 0 is measured but not trained on. Mask-tuning then still perturbs the text:
-    its ablation "without integrated loss" (Table III).
+    A list of shares may hold zeros: such a task is measured but not trained on. Mask-tuning then
+    still perturbs the text: its ablation "without integrated loss" (Table III).
     """
 
     Options = FixedOptions
@@ -37,7 +38,7 @@ class Fixed(LossWeighting):
         """The weights; a run without auxiliary task trains on the primary loss alone.
 
         Raises:
-            ConfigError: alpha leaves [0, 1), or has another length than there are tasks.
+            ConfigError: alpha leaves (0, 1), or has another length than there are tasks.
         """
         count = len(self.objectives) - 1
         if count == 0:
@@ -49,9 +50,10 @@ class Fixed(LossWeighting):
                 f"fixed: alpha has {len(shares)} shares for {count} auxiliary tasks: "
                 "give one share, or one for each"
             )
-        if min(shares) < 0 or sum(shares) >= 1:
+        least = min(shares)
+        if least < 0 or (least == 0 and isinstance(alpha, float)) or sum(shares) >= 1:
             raise ConfigError(
-                f"fixed: alpha {alpha} is outside [0, 1): the primary task keeps 1 - alpha"
+                f"fixed: alpha {alpha} is outside (0, 1): the primary task keeps 1 - alpha"
             )
         return torch.tensor([1 - sum(shares), *shares], dtype=torch.float64)
 

@@ -147,7 +147,7 @@ def test_fixed_weights_give_equation_1(encoder, texts, tmp_path):
         torch.testing.assert_close(parameter.grad, gradient, atol=1e-6, rtol=1e-5)
 
 
-@pytest.mark.parametrize(("alpha", "tolerance"), [(0.0, 1e-6), (1e-6, 1e-4)])
+@pytest.mark.parametrize(("alpha", "tolerance"), [((0.0,), 1e-6), (1e-6, 1e-4)])
 def test_with_alpha_near_zero_only_the_perturbed_text_is_left(
     encoder, texts, tmp_path, alpha, tolerance
 ):

@@ -192,12 +192,12 @@ def test_the_ablations_train_on_text_perturbed_once(config, monkeypatch, tmp_pat
 
 def test_weight_zero_trains_on_the_perturbed_text_alone(config, tmp_path):
     def weights(alpha):
-        output = tmp_path / str(alpha)
+        output = tmp_path / ("run" if isinstance(alpha, list) else "other")
         train(config(weights={"fixed": {"alpha": alpha}}, output=str(output)))
         rows = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
         return [row["loss/primary"] for row in rows if row["kind"] == "train"], rows
 
-    without, rows = weights(0.0)
+    without, rows = weights([0.0])
     integrated, _ = weights(0.9)
     assert without[-1] != integrated[-1]
     assert all(row["weight/mask_tuning"] == 0 for row in rows if row["kind"] == "train")

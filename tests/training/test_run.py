@@ -235,7 +235,7 @@ def test_a_full_disk_is_one_line_and_the_run_goes_on_later(config, monkeypatch, 
 
 
 def test_nothing_is_made_before_the_settings_are_known_to_fit(config, tmp_path):
-    with pytest.raises(ConfigError, match=r"alpha 1.5 is outside \[0, 1\)"):
+    with pytest.raises(ConfigError, match=r"alpha 1.5 is outside \(0, 1\)"):
         train(config(weights={"fixed": {"alpha": 1.5}}))
     with pytest.raises(ConfigError, match="unknown auxiliary task 'l3msk': did you mean 'l3mask'"):
         train(config(aux=["l3msk"]))

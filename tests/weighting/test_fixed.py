@@ -28,6 +28,7 @@ def fixed(alpha, objectives):
         (0.3, TWO, [0.7, 0.15, 0.15]),
         ([0.1, 0.6], TWO, [0.3, 0.1, 0.6]),
         ([0.25], ONE, [0.75, 0.25]),
+        ([0.0], ONE, [1.0, 0.0]),
         (0.3, ("primary",), [1.0]),
     ],
 )
@@ -37,9 +38,9 @@ def test_alpha_is_the_share_of_the_auxiliary_tasks(alpha, objectives, weights):
     assert found.tolist() == pytest.approx(weights, abs=1e-15)
 
 
-@pytest.mark.parametrize("alpha", [1, 1.0, -0.1, 1.5, [0.5, 0.5], [0.6, 0.6], [-0.2, 0.5]])
+@pytest.mark.parametrize("alpha", [0, 0.0, 1, 1.0, -0.1, 1.5, [0.5, 0.5], [0.6, 0.6], [-0.2, 0.5]])
 def test_alpha_outside_its_range_is_refused(alpha):
-    with pytest.raises(ConfigError, match=r"is outside \[0, 1\): the primary task keeps 1 - alpha"):
+    with pytest.raises(ConfigError, match=r"is outside \(0, 1\): the primary task keeps 1 - alpha"):
         _ = fixed(alpha, TWO if isinstance(alpha, list) else ONE).weights
 
 
