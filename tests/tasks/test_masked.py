@@ -269,9 +269,9 @@ def counted(monkeypatch):
     """Count the texts that are scored from now on."""
     scored = []
 
-    def counting(encoder, texts, advance):
+    def counting(encoder, texts, advance, *options):
         scored.append(len(texts))
-        return score(encoder, texts, advance)
+        return score(encoder, texts, advance, *options)
 
     monkeypatch.setattr(l3mask, "score", counting)
     return scored
@@ -317,11 +317,11 @@ def test_a_killed_scoring_goes_on_where_it_was(trained_bert, tmp_path, monkeypat
     undisturbed = prepared(L3Mask, trained_bert, tmp_path / "other").probabilities
     calls = []
 
-    def killed(encoder, texts, advance):
+    def killed(encoder, texts, advance, *options):
         if len(calls) == 2:
             raise KeyboardInterrupt
         calls.append(len(texts))
-        return score(encoder, texts, advance)
+        return score(encoder, texts, advance, *options)
 
     monkeypatch.setattr(l3mask, "score", killed)
     with pytest.raises(KeyboardInterrupt):
