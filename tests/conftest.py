@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -13,9 +15,10 @@ os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["AUXLEARN_CACHE"] = tempfile.mkdtemp(prefix="auxlearn-tests-")
+atexit.register(shutil.rmtree, os.environ["AUXLEARN_CACHE"], ignore_errors=True)
 
-import pytest
-import torch
+import pytest  # noqa: E402
+import torch  # noqa: E402
 
 torch.set_num_threads(1)
 

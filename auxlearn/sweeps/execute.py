@@ -33,7 +33,7 @@ class Progress:
         total: Trials that there will be.
         slots: Trials at a time.
         states: "waiting", "running", "held", "finished" or how it failed, by trial.
-        seconds: Wall time of the trials that finished in this session.
+        seconds: Wall time of the trials that finished since this start.
         started: When each running trial began, on the monotonic clock.
     """
 
@@ -50,7 +50,7 @@ class Progress:
 
     @property
     def seconds_left(self) -> float | None:
-        """Estimate from the trials that finished in this session; ``None`` before the first."""
+        """Estimate from the trials that finished since this start; ``None`` before the first."""
         if not self.seconds:
             return None
         mean = sum(self.seconds) / len(self.seconds)

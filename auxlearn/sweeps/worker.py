@@ -57,7 +57,7 @@ class Outcome:
 def begin(parent: int) -> None:
     """Prepare a worker process: import what every trial needs, and do not outlive the parent.
 
-    A session of its own keeps Ctrl-C away from the worker; the sweep tells it to stop.
+    Ctrl-C reaches the sweep alone (``setsid``); it tells the worker to stop.
 
     Args:
         parent: Process id of the sweep.
