@@ -35,10 +35,10 @@ from auxlearn.errors import RunError, TrainingDiverged, UserError
 from auxlearn.masking.corruption import choose
 from auxlearn.registry import TASKS
 from auxlearn.tasks.base import MaskedLanguageModelling, TaskContext
+from auxlearn.training.judge import EVAL_BATCH
 from auxlearn.training.loop import LOG_EVERY
 from auxlearn.training.optimization import LinearSchedule, build_optimizer, choose_compute
 from auxlearn.training.reporting import Reporter
-from auxlearn.training.run import EVAL_BATCH
 
 #: Share of the texts that is kept back to measure on.
 HELD_OUT = 0.05

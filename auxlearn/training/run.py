@@ -6,20 +6,18 @@ import logging
 import os
 import shutil
 import time
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from safetensors import SafetensorError
 
 from auxlearn.cache import TensorCache, content_key
 from auxlearn.config import RunConfig
-from auxlearn.data.audit import audit, seen_in_train
+from auxlearn.data.audit import audit
 from auxlearn.data.batches import BatchStream
 from auxlearn.data.corpus import read_corpus
 from auxlearn.data.dataset import Split, TextDataset
@@ -32,17 +30,15 @@ from auxlearn.data.tokens import TokenizedTexts, join, tokenize_split
 from auxlearn.encoders.load import check_length, load_encoder
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.errors import UserError
-from auxlearn.files import write_bytes
 from auxlearn.masking.perturbation import perturb_texts
 from auxlearn.registry import TASKS, WEIGHTINGS
 from auxlearn.results.folder import RunFolder, default_output
 from auxlearn.results.perturbations import PerturbationLog
-from auxlearn.results.record import Evaluation, RunResults
+from auxlearn.results.record import RunResults
 from auxlearn.tasks.base import TaskContext
-from auxlearn.training.evaluation import class_probabilities, evaluate, to_model_labels
+from auxlearn.training.judge import Judge
 from auxlearn.training.loop import TrainingLoop
 from auxlearn.training.objectives import Auxiliary, Objectives
-from auxlearn.training.ood import evaluate_ood, map_predictions, true_labels
 from auxlearn.training.optimization import (
     Compute,
     LinearSchedule,
@@ -50,13 +46,10 @@ from auxlearn.training.optimization import (
     choose_compute,
 )
 from auxlearn.training.reporting import Reporter
-from auxlearn.training.validation import ValidationObjective, surrogate_figure, surrogate_report
+from auxlearn.training.validation import ValidationObjective, surrogate_report
 from auxlearn.weighting.base import ValidationOptions, Weighting
 
 logger = logging.getLogger(__name__)
-
-#: Texts at once where no gradient is kept.
-EVAL_BATCH = 128
 
 #: Part of the cache key of perturbed text; raise it when perturbing changes its results.
 PERTURBED = 1
@@ -114,14 +107,14 @@ def train(config: RunConfig, reporter: Reporter | None = None) -> RunResults:
         prepared = time.perf_counter()
         progress = loop.run()
         trained = time.perf_counter()
-        evaluations = run.evaluate_all()
+        evaluations = run.judge.evaluate_all()
         results = RunResults(
             config=config.model_dump(mode="json"),
             digest=config.digest,
             dataset={
                 "name": dataset.name,
                 "fingerprint": dataset.fingerprint,
-                "rows": {name: len(split) for name, split in run.splits().items()}
+                "rows": {name: len(split) for name, split in (dataset.splits | dataset.ood).items()}
                 | {ood.source.name: len(ood.split) for ood in ood_sets},
                 "ood": {ood.source.name: ood.source.split for ood in ood_sets},
                 "label_names": list(dataset.label_names),
@@ -167,7 +160,6 @@ class _Run:
     ) -> None:
         self.config = config
         self.dataset = dataset
-        self.ood_sets = ood_sets
         self.encoder = encoder
         self.weighting = weighting
         self.compute = compute
@@ -184,7 +176,9 @@ class _Run:
                 "as well: dev figures flatter the run; split train:SHARE keeps dev clean"
             )
         self.train_texts = self._perturbed(self.tokenize(train_split))
-        self.dev_texts = self.tokenize(dataset.splits["dev"])
+        self.judge = Judge(
+            encoder, dataset, ood_sets, self.tokenize, compute, folder.predictions_path
+        )
 
     def _perturbed(self, texts: TokenizedTexts) -> TokenizedTexts:
         """Put text that the untouched encoder has perturbed beside the original or in its place."""
@@ -213,10 +207,6 @@ class _Run:
         )
         perturbed = replace(texts, input_ids=made["input_ids"])
         return join(texts, perturbed) if config.perturbed_text == "add" else perturbed
-
-    def splits(self) -> dict[str, Split]:
-        """All splits and out-of-distribution sets by name."""
-        return {**self.dataset.splits, **self.dataset.ood}
 
     def prepare(self) -> TrainingLoop:
         """Prepare the tasks with the untouched encoder, then build the loop."""
@@ -267,7 +257,10 @@ class _Run:
             self.folder,
             objectives,
             self.weighting,
-            self._dev_figures,
+            partial(
+                self.judge.dev_figures,
+                config.metric if self.validation_split is not None else None,
+            ),
             self._data_fingerprint(),
             self.reporter,
         )
@@ -278,18 +271,6 @@ class _Run:
         if source in ("", "dev") or source.startswith("train:"):
             return self.dataset.fingerprint
         return f"{self.dataset.fingerprint}-{sha256(Path(source).read_bytes()).hexdigest()[:12]}"
-
-    def evaluate_all(self) -> dict[str, Evaluation]:
-        """Evaluate dev, test and every out-of-distribution set, and write the predictions."""
-        evaluations = {}
-        with self.encoder.evaluating():
-            for name, split in self.splits().items():
-                if name == "train" or split.labels is None:
-                    continue
-                evaluations[name] = self._evaluate(name, split)
-            for ood in self.ood_sets:
-                evaluations[ood.source.name] = self._evaluate_ood(ood)
-        return evaluations
 
     def export(self, results: RunResults) -> None:
         """Write the model folder and the pictures."""
@@ -326,73 +307,6 @@ class _Run:
             attends_to_padding=self.weighting.attends_to_padding,
         )
 
-    def _dev_figures(self) -> dict[str, float]:
-        split = self.dataset.splits["dev"]
-        probabilities = self._probabilities(split)
-        found = self._score(split, probabilities)
-        figures = {
-            "accuracy": found.all.accuracy,
-            "macro_f1": found.all.macro_f1,
-            "loss": found.loss,
-        }
-        if self.validation_split is not None:
-            labels = to_model_labels(split, self.dataset.label_names)
-            figures["surrogate"] = surrogate_figure(probabilities, labels, self.config.metric)
-        return figures
-
-    def _evaluate(self, name: str, split: Split) -> Evaluation:
-        probabilities = self._probabilities(split)
-        label_names = self.dataset.label_names
-        write_predictions(
-            self.folder.predictions_path / f"{name}.jsonl",
-            probabilities,
-            to_model_labels(split, label_names),
-            label_names,
-        )
-        return self._score(split, probabilities)
-
-    @cached_property
-    def _dev_seen(self) -> list[bool]:
-        """Which rows of dev are in train: looked up once, and not at every evaluation."""
-        return seen_in_train(self.dataset.splits["train"], self.dataset.splits["dev"])
-
-    def _score(self, split: Split, probabilities: np.ndarray) -> Evaluation:
-        is_dev = split is self.dataset.splits["dev"]
-        return evaluate(
-            probabilities,
-            to_model_labels(split, self.dataset.label_names),
-            self.dataset.label_names,
-            self._dev_seen if is_dev else seen_in_train(self.dataset.splits["train"], split),
-            majority=self._majority(),
-        )
-
-    def _evaluate_ood(self, ood: OODSet) -> Evaluation:
-        decision = ood.source.decision
-        mapped = map_predictions(self._probabilities(ood.split), ood.labels, decision)
-        partner = None
-        if ood.partner is not None:
-            partner = map_predictions(self._probabilities(ood.partner), ood.labels, decision)
-        write_predictions(
-            self.folder.predictions_path / f"{ood.source.name}.jsonl",
-            mapped.probabilities,
-            true_labels(ood.split, ood).tolist(),
-            ood.labels.label_names,
-            mapped.predicted,
-        )
-        seen = seen_in_train(self.dataset.splits["train"], ood.split)
-        return evaluate_ood(ood, mapped, partner, seen, self._majority())
-
-    def _probabilities(self, split: Split) -> np.ndarray:
-        texts = self.dev_texts if split is self.dataset.splits["dev"] else self.tokenize(split)
-        return class_probabilities(
-            self.encoder.classify, texts, EVAL_BATCH, self.compute.device, self.compute.autocast
-        )
-
-    def _majority(self) -> int:
-        """Return the most frequent class of train."""
-        train_labels = self.dataset.splits["train"].labels or ()
-        return Counter(train_labels).most_common(1)[0][0]
-
 
 def columns_of(config: RunConfig) -> Columns | None:
     """Return the columns that a configuration names, ``None`` if it names none."""
@@ -403,28 +317,6 @@ def columns_of(config: RunConfig) -> Columns | None:
     }
     given = {role: name for role, name in names.items() if name is not None}
     return Columns(**given) if given else None
-
-
-def write_predictions(
-    path: Path,
-    probabilities: np.ndarray,
-    labels: list[int],
-    label_names: tuple[str, ...],
-    predicted: np.ndarray | None = None,
-) -> None:
-    """Write one line per row: its label, the predicted label, every class's probability."""
-    import json
-
-    chosen = probabilities.argmax(1) if predicted is None else predicted
-    lines = []
-    for row, label, best in zip(probabilities, labels, chosen, strict=True):
-        record = {
-            "label": label_names[label],
-            "predicted": label_names[int(best)],
-            "probabilities": [round(float(p), 8) for p in row],
-        }
-        lines.append(json.dumps(record, ensure_ascii=False))
-    write_bytes(path, ("\n".join(lines) + "\n").encode())
 
 
 def read_environment(folder: RunFolder) -> dict[str, Any]:

@@ -49,8 +49,8 @@ def test_the_last_stage_trains_the_primary_task_alone(config, tmp_path):  # noqa
 def test_it_is_kept_only_if_dev_improves(config, monkeypatch, tmp_path):  # noqa: F811
     figures = iter([0.2, 0.6, 0.5, 0.4, 0.3, 0.1])
     monkeypatch.setattr(
-        "auxlearn.training.run._Run._dev_figures",
-        lambda self: {"accuracy": next(figures), "macro_f1": 0.0, "loss": 0.0},
+        "auxlearn.training.judge.Judge.dev_figures",
+        lambda self, surrogate: {"accuracy": next(figures), "macro_f1": 0.0, "loss": 0.0},
     )
     results = train(config(**FINAL, final_patience=2))
     assert results.best["step"] == 6

@@ -273,8 +273,8 @@ def test_validation_rows_held_out_of_train_are_not_trained_on(config, monkeypatc
 def test_patience_ends_a_run_and_the_best_checkpoint_is_exported(config, monkeypatch):
     figures = iter([0.2, 0.9, 0.5, 0.4, 0.3])
     monkeypatch.setattr(
-        "auxlearn.training.run._Run._dev_figures",
-        lambda self: {"accuracy": next(figures), "macro_f1": 0.0, "loss": 0.0},
+        "auxlearn.training.judge.Judge.dev_figures",
+        lambda self, surrogate: {"accuracy": next(figures), "macro_f1": 0.0, "loss": 0.0},
     )
     results = train(config(patience=2, epochs=3))
     assert results.best == {"step": 8, "epoch": 8 / 6, "accuracy": 0.9}
