@@ -47,7 +47,9 @@ STEPS = 3
 
 @pytest.mark.parametrize(("registry", "rows"), [(TASKS, TASK_ROWS), (WEIGHTINGS, WEIGHTING_ROWS)])
 def test_every_plug_in_has_a_row(registry, rows):
-    missing = set(registry.names()) - set(rows)
+    # Other tests leave plug-ins of their own behind in this process.
+    ours = {n for n in registry.names() if registry.get(n).__module__.startswith("auxlearn.")}
+    missing = ours - set(rows)
     assert not missing, f"add a row for {registry.kind} {sorted(missing)} to {__file__}"
 
 

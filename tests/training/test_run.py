@@ -156,6 +156,7 @@ def test_a_run_killed_by_the_system_resumes(config, tmp_path):
 def test_ctrl_c_saves_and_says_how_to_go_on(config, monkeypatch, tmp_path):
     undisturbed = train(config(output=str(tmp_path / "undisturbed")))
     real = TrainingLoop._step
+    before = signal.getsignal(signal.SIGINT)
 
     def step(self):
         real(self)
@@ -166,7 +167,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(config, monkeypatch, tmp_path):
         patch.setattr(TrainingLoop, "_step", step)
         with pytest.raises(Interrupted, match="step 6 of 12: the same command goes on"):
             train(config())
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is before
     assert train(config()).evaluations == undisturbed.evaluations
 
 
