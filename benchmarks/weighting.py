@@ -1,6 +1,6 @@
 """Time and peak memory of one update under each weighting, as ratios to fixed weights.
 
-    python benchmarks/weighting.py            # both sizes, all contestants
+    python benchmarks/weighting.py            # all contestants, the larger encoder with a few
     python benchmarks/weighting.py --quick    # the small encoder, few contestants and rounds
 
 Encoders are built from configurations, with random weights: what an update costs does not depend
@@ -37,7 +37,9 @@ from auxlearn.training.optimization import LinearSchedule, build_optimizer
 from auxlearn.training.validation import ValidationObjective
 
 RESULTS = Path(__file__).parent / "results" / "weighting.json"
-BATCH, LENGTH, ROWS, CLASSES = 16, 128, 256, 4
+LENGTH, ROWS, CLASSES = 128, 256, 4
+#: Texts of a batch, of training and of validation alike.
+BATCH = {"minilm": 16, "bert-base": 8}
 SIZES = {
     "minilm": {
         "hidden_size": 384,
@@ -67,9 +69,13 @@ CONTESTANTS: dict[str, tuple[str, dict[str, Any]] | None] = {
     **{
         name: (name, {}) for name in ("upgrad", "pcgrad", "mgda", "cagrad", "imtl-g", "aligned-mtl")
     },
-    **{f"meta, unroll {k}": ("meta", {"warmup": 0, "unroll": k}) for k in (2, 3, 4)},
+    **{f"meta, unroll {k}": ("meta", {"warmup": 0, "unroll": k}) for k in (1, 2, 3, 4)},
 }
+#: One step through `higher`, which the rule computes in closed form when it is asked for one.
+THROUGH_HIGHER = "meta, unroll 1"
 QUICK = ("fixed", "single task", "meta", "meta every 5", "tartan", "tartan-released", "upgrad")
+#: Contestants on the larger encoder, whose updates take long.
+LARGE = ("fixed", "single task", "meta", "meta every 5", "tartan", "upgrad", THROUGH_HIGHER)
 
 
 def build(size: str) -> SharedEncoder:
@@ -101,30 +107,40 @@ class Contestant:
     """One weighting with its own optimizer state over the shared encoder."""
 
     def __init__(
-        self, encoder: SharedEncoder, rows: TokenizedTexts, choice: tuple[str, dict] | None
+        self, encoder: SharedEncoder, rows: TokenizedTexts, title: str, batch: int
     ) -> None:
+        choice = CONTESTANTS[title]
         task = TASKS.get("random_mlm")(TASKS.get("random_mlm").Options())
         task.texts, task.random_ids = rows, torch.arange(1000, 30000)
         name, options = choice or ("fixed", {})
-        auxiliaries = [Auxiliary("random_mlm", task, BatchStream(rows, BATCH, 0, "random_mlm"))]
+        auxiliaries = [Auxiliary("random_mlm", task, BatchStream(rows, batch, 0, "random_mlm"))]
         cls = WEIGHTINGS.get(name)
         names = ("primary", "random_mlm") if choice else ("primary",)
         self.rule = cls(cls.Options(**options), names)
+        if title == THROUGH_HIGHER:
+            self.rule.learn = self.rule._unrolled
         self.period = options.get("every", 1)
         optimizer = build_optimizer(encoder.parameters(), 1e-6, 0.01)
         self.objectives = Objectives(
             encoder=encoder,
             auxiliaries=auxiliaries if choice else [],
-            primary=BatchStream(rows, BATCH, 0, "primary"),
+            primary=BatchStream(rows, batch, 0, "primary"),
             optimizer=optimizer,
             schedule=LinearSchedule(optimizer, 10**9, 0.0),
             seed=0,
             accumulation=1,
             clip_norm=1.0,
-            validation=ValidationObjective(rows, BATCH, "accuracy", 0, head=self.rule.dev_head),
+            validation=ValidationObjective(rows, batch, "accuracy", 0, head=self.rule.dev_head),
             autocast=nullcontext,
             attends_to_padding=self.rule.attends_to_padding,
         )
+
+    def warm_up(self) -> None:
+        """Give the optimizer a state, as after an update with gradients of a usual size."""
+        draws = torch.Generator().manual_seed(0)
+        for parameter in self.objectives.parameters:
+            parameter.grad = torch.randn(parameter.shape, generator=draws) * 1e-3
+        self.objectives.update()
 
     def seconds(self, number: int) -> float:
         """Return the mean time of the updates of one period."""
@@ -161,10 +177,8 @@ def measure(size: str, names: tuple[str, ...], rounds: int) -> dict[str, Any]:
     # Each contestant has moments of its own; all are made anew in every round to spare memory.
     for number in range(rounds + 1):
         for name in names:
-            contestant = Contestant(encoder, rows, CONTESTANTS[name])
-            contestant.objectives.begin(0)
-            contestant.objectives.backward([1.0] * len(contestant.objectives.names))
-            contestant.objectives.update()  # the optimizer has a state from here on
+            contestant = Contestant(encoder, rows, name, BATCH[size])
+            contestant.warm_up()
             elapsed = contestant.seconds(number)
             if number:  # the first round warms up
                 seconds[name].append(elapsed)
@@ -198,7 +212,13 @@ def measure(size: str, names: tuple[str, ...], rounds: int) -> dict[str, Any]:
         for name, taken in seconds.items()
     }
     floor = 1 + contestants["validation pass"]["time_ratio"]
-    return {"parameters": count, "rounds": rounds, "floor": floor, "contestants": contestants}
+    return {
+        "parameters": count,
+        "batch": BATCH[size],
+        "rounds": rounds,
+        "floor": floor,
+        "contestants": contestants,
+    }
 
 
 def processor() -> str:
@@ -219,9 +239,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=RESULTS)
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
-    names = QUICK if given.quick else tuple(CONTESTANTS)
-    rounds = given.rounds or (3 if given.quick else 7)
-    sizes = ["minilm"] if given.quick else list(SIZES)
+    rounds = given.rounds or (3 if given.quick else 5)
+    plan = {"minilm": QUICK} if given.quick else {"minilm": tuple(CONTESTANTS), "bert-base": LARGE}
     results = {
         "machine": {
             "processor": processor(),
@@ -229,8 +248,8 @@ def main() -> None:
             "python": platform.python_version(),
             "torch": torch.__version__,
         },
-        "batch": [BATCH, LENGTH],
-        "sizes": {size: measure(size, names, rounds) for size in sizes},
+        "length": LENGTH,
+        "sizes": {size: measure(size, names, rounds) for size, names in plan.items()},
     }
     given.output.parent.mkdir(parents=True, exist_ok=True)
     given.output.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")

@@ -6,8 +6,8 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -22,7 +22,7 @@ from auxlearn.data.batches import BatchStream
 from auxlearn.data.corpus import read_corpus
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.load import load_dataset
-from auxlearn.data.ood import OODSet, load_ood_sets
+from auxlearn.data.ood import load_ood_sets
 from auxlearn.data.readers import read_labelled_file
 from auxlearn.data.rows import Columns
 from auxlearn.data.splits import hold_out
@@ -94,6 +94,7 @@ def train(config: RunConfig, reporter: Reporter | None = None) -> RunResults:
     )
     ood_sets, remarks = load_ood_sets(config.ood, config.dataset, dataset)
     dataset = replace(dataset, notes=(*dataset.notes, *remarks))
+    train_split, validation_split = _cut_validation(dataset, config, rule)
     for line in (*dataset.notes, *audit(dataset).warnings()):
         reporter.message(line)
     encoder = load_encoder(
@@ -102,12 +103,29 @@ def train(config: RunConfig, reporter: Reporter | None = None) -> RunResults:
     check_length(encoder, config.max_length)
     encoder.to(compute.device)
     with folder.claimed(config):
-        run = _Run(config, dataset, ood_sets, encoder, rule, compute, folder, cache, reporter)
+        tokenize = partial(
+            tokenize_split, encoder.tokenizer, max_length=config.max_length, cache=cache
+        )
+        judge = Judge(encoder, dataset, ood_sets, tokenize, compute, folder.predictions_path)
+        run = _Run(
+            config=config,
+            dataset=dataset,
+            train_split=train_split,
+            validation_split=validation_split,
+            tokenize=tokenize,
+            encoder=encoder,
+            weighting=rule,
+            compute=compute,
+            judge=judge,
+            folder=folder,
+            cache=cache,
+            reporter=reporter,
+        )
         loop = run.prepare()
         prepared = time.perf_counter()
         progress = loop.run()
         trained = time.perf_counter()
-        evaluations = run.judge.evaluate_all()
+        evaluations = judge.evaluate_all()
         results = RunResults(
             config=config.model_dump(mode="json"),
             digest=config.digest,
@@ -143,42 +161,22 @@ def train(config: RunConfig, reporter: Reporter | None = None) -> RunResults:
     return results
 
 
+@dataclass(frozen=True)
 class _Run:
     """The parts of a run while it lasts."""
 
-    def __init__(
-        self,
-        config: RunConfig,
-        dataset: TextDataset,
-        ood_sets: Sequence[OODSet],
-        encoder: SharedEncoder,
-        weighting: Weighting,
-        compute: Compute,
-        folder: RunFolder,
-        cache: TensorCache,
-        reporter: Reporter,
-    ) -> None:
-        self.config = config
-        self.dataset = dataset
-        self.encoder = encoder
-        self.weighting = weighting
-        self.compute = compute
-        self.folder = folder
-        self.cache = cache
-        self.reporter = reporter
-        self.tokenize = partial(
-            tokenize_split, encoder.tokenizer, max_length=config.max_length, cache=cache
-        )
-        train_split, self.validation_split = _cut_validation(dataset, config, weighting)
-        if weighting.validation_split == "dev":
-            reporter.message(
-                f"the rows of dev steer the weights of {weighting.name} and select the checkpoint "
-                "as well: dev figures flatter the run; split train:SHARE keeps dev clean"
-            )
-        self.train_texts = self._perturbed(self.tokenize(train_split))
-        self.judge = Judge(
-            encoder, dataset, ood_sets, self.tokenize, compute, folder.predictions_path
-        )
+    config: RunConfig
+    dataset: TextDataset
+    train_split: Split
+    validation_split: Split | None
+    tokenize: Callable[[Split], TokenizedTexts]
+    encoder: SharedEncoder
+    weighting: Weighting
+    compute: Compute
+    judge: Judge
+    folder: RunFolder
+    cache: TensorCache
+    reporter: Reporter
 
     def _perturbed(self, texts: TokenizedTexts) -> TokenizedTexts:
         """Put text that the untouched encoder has perturbed beside the original or in its place."""
@@ -211,9 +209,15 @@ class _Run:
     def prepare(self) -> TrainingLoop:
         """Prepare the tasks with the untouched encoder, then build the loop."""
         config, encoder = self.config, self.encoder
+        if self.weighting.validation_split == "dev":
+            self.reporter.message(
+                f"the rows of dev steer the weights of {self.weighting.name} and select the "
+                "checkpoint as well: dev figures flatter the run; split train:SHARE keeps dev clean"
+            )
+        train_texts = self._perturbed(self.tokenize(self.train_split))
         context = TaskContext(
             encoder=encoder,
-            texts=self.train_texts,
+            texts=train_texts,
             tokenize=lambda path: self.tokenize(read_corpus(path)),
             cache=self.cache,
             progress=self.reporter.progress,
@@ -227,7 +231,7 @@ class _Run:
             own = task.batches == "own"
             stream = BatchStream(task.texts, config.batch_size, config.seed, name) if own else None
             auxiliaries.append(Auxiliary(name, task, stream))
-        primary = BatchStream(self.train_texts, config.batch_size, config.seed, "primary")
+        primary = BatchStream(train_texts, config.batch_size, config.seed, "primary")
         body = {id(parameter) for parameter in encoder.body_parameters()}
         optimizer = build_optimizer(
             encoder.parameters(),
@@ -249,7 +253,7 @@ class _Run:
             clip_norm=config.clip_norm,
             validation=self._validation_objective(),
             autocast=self.compute.autocast,
-            log=PerturbationLog(self.folder.path, len(self.train_texts)),
+            log=PerturbationLog(self.folder.path, len(train_texts)),
             attends_to_padding=self.weighting.attends_to_padding,
         )
         return TrainingLoop(
