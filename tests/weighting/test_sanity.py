@@ -85,11 +85,12 @@ def final_weights(folder, name, steps=STEPS):
 
 
 def test_every_rule_that_learns_from_validation_rows_has_a_line_here():
-    names = {
-        name
-        for name in WEIGHTINGS.names()
-        if WEIGHTINGS.get(name)(WEIGHTINGS.get(name).Options(), ("primary", "a")).validation_split
-    }
+    names = set()
+    for name in WEIGHTINGS.names():
+        cls = WEIGHTINGS.get(name)
+        ours = cls.__module__.startswith("auxlearn.")  # other tests register some of their own
+        if ours and cls(cls.Options(), ("primary", "a")).validation_split:
+            names.add(name)
     assert names == {rule.split(",")[0] for rule in RULES}
 
 
