@@ -66,8 +66,8 @@ def dataset(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("weighting", WEIGHTINGS.names())
-@pytest.mark.parametrize("task", TASKS.names())
+@pytest.mark.parametrize("weighting", WEIGHTING_ROWS)
+@pytest.mark.parametrize("task", TASK_ROWS)
 def test_a_run(task, weighting, dataset, encoder_folder, tmp_path, monkeypatch):
     monkeypatch.setattr("auxlearn.analysis.plots.plot_run", lambda *given: [])
 
