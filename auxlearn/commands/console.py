@@ -30,6 +30,9 @@ from auxlearn.training.reporting import Reporter
 #: Columns of a line that goes to a file or a pipe, where there is no window to fit into.
 PIPE_WIDTH = 160
 
+#: Seconds from one line of progress to the next where there is no terminal.
+LINE_EVERY = 60.0
+
 
 def output(*, stderr: bool = False) -> Console:
     """Return a console for standard output, or for standard error."""
@@ -109,13 +112,18 @@ class ConsoleReporter(Reporter):
 
     @contextmanager
     def progress(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
-        """Show a bar on a terminal; elsewhere say when the work is done, and how long it took."""
+        """Show a bar on a terminal; elsewhere a line now and then, and one at the end."""
         if not self.console.is_terminal:
-            started, done = time.perf_counter(), 0
+            started = time.perf_counter()
+            done, due = 0, started + LINE_EVERY
 
             def count(amount: int) -> None:
-                nonlocal done
+                nonlocal done, due
                 done += amount
+                now = time.perf_counter()
+                if now >= due and done < total:
+                    due = now + LINE_EVERY
+                    self.message(f"{title}: {done:,} of {total:,} in {now - started:.0f} s")
 
             yield count
             share = "" if done == total else f" of {total:,}"

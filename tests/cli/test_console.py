@@ -65,3 +65,16 @@ def test_a_failing_block_is_not_reported_as_done(capsys):
     with pytest.raises(ValueError, match="stop"), ConsoleReporter().progress("training", 3):
         raise ValueError("stop")
     assert capsys.readouterr().err == ""
+
+
+def test_a_log_of_long_work_says_now_and_then_how_far_it_is(capsys, monkeypatch):
+    now = iter([0.0, 30.0, 61.0, 90.0, 122.0, 130.0, 130.0])
+    monkeypatch.setattr("auxlearn.commands.console.time.perf_counter", lambda: next(now))
+    with ConsoleReporter().progress("pretraining", 50) as advance:
+        for _ in range(5):
+            advance(10)
+    assert capsys.readouterr().err.splitlines() == [
+        "pretraining: 20 of 50 in 61 s",
+        "pretraining: 40 of 50 in 122 s",
+        "pretraining: 50 in 130.0 s",
+    ]
