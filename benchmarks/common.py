@@ -30,15 +30,19 @@ SIZES = {"minilm": (6, 384, 12, 1536), "base": (12, 768, 12, 3072)}
 VOCABULARY = 30522
 
 
-def arguments(description: str, **defaults: Any) -> argparse.Namespace:
-    """Read the options that every benchmark has."""
+def arguments(
+    description: str, texts: int = 64, rounds: int = 5, **flags: str
+) -> argparse.Namespace:
+    """Read the options that every benchmark has, and flags of its own with their help."""
     parser = argparse.ArgumentParser(description=description)
+    for flag, text in flags.items():
+        parser.add_argument(f"--{flag}", action="store_true", help=text)
     parser.add_argument(
         "--encoder", default="minilm", help="minilm, base, or a name auxlearn knows"
     )
     parser.add_argument("--dataset", default="pydocs")
-    parser.add_argument("--texts", type=int, default=defaults.get("texts", 64))
-    parser.add_argument("--rounds", type=int, default=defaults.get("rounds", 5))
+    parser.add_argument("--texts", type=int, default=texts)
+    parser.add_argument("--rounds", type=int, default=rounds)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument(
         "--clock",
@@ -91,25 +95,26 @@ def texts_of(
 
 
 def contest(
-    contestants: Mapping[str, Callable[[], object]], rounds: int, clock: str
+    contestants: Mapping[str, Callable[[], object]], rounds: int, clock: str, warm_up: bool = True
 ) -> dict[str, dict[str, Any]]:
     """Time contestants in turn, so that what else the machine does falls on all of them.
 
     Args:
-        contestants: What to run, by name. Each is run once before it counts.
+        contestants: What to run, by name.
         rounds: How often each is timed.
         clock: "wall" or "cpu".
+        warm_up: Run each once before it counts.
 
     Returns:
         Seconds of each round and their median, by name.
     """
     now = time.perf_counter if clock == "wall" else time.process_time
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
-    for number in range(rounds + 1):
+    for counts in [*([False] if warm_up else []), *([True] * rounds)]:
         for name, run in contestants.items():
             started = now()
             run()
-            if number:
+            if counts:
                 seconds[name].append(now() - started)
     return {
         name: {"seconds": found, "median": statistics.median(found)}

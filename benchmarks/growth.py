@@ -1,6 +1,8 @@
 """How time and peak memory grow: with length, number of texts, objectives, size of the encoder.
 
-Every figure comes from a process of its own, so that its peak memory is its own.
+Every figure comes from a process of its own, so that its peak memory is its own. It is taken once:
+what is looked for is how a curve bends, and its neighbours tell of a point that was disturbed.
+``--quick`` takes the two smallest points of each series.
 """
 
 from __future__ import annotations
@@ -11,7 +13,6 @@ import resource
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.masking.pseudo_likelihood import score
 from auxlearn.tasks.l3mask import SHARD
-from benchmarks.common import RESULTS, arguments, encoder_of_size, save, texts_of
+from benchmarks.common import arguments, encoder_of_size, save, texts_of
 
 LENGTHS = (32, 64, 128, 256, 512)
 COUNTS = (100, 1_000, 10_000, 100_000)
@@ -33,35 +34,38 @@ def main() -> None:
     if len(sys.argv) == 3 and sys.argv[1] == "--point":
         print(json.dumps(point(**json.loads(sys.argv[2]))))
         return
-    options = arguments(__doc__ or "")
-    threads = options.threads
+    options = arguments(__doc__ or "", rounds=1, quick="the two smallest points of each series")
+    size, shown = options.encoder, 2 if options.quick else None
     results = {
-        "scoring by length": [
-            run("score", threads, size=options.encoder, length=n, texts=2) for n in LENGTHS
-        ],
-        "a step by length": [
-            run("step", threads, size=options.encoder, length=n, texts=32) for n in LENGTHS
-        ],
-        "scoring by texts": [
-            run("score", threads, size="tiny", length=16, texts=n, passes=2) for n in COUNTS
-        ],
-        "a step by auxiliary tasks": [
-            run("step", threads, size="minilm", length=64, texts=32, aux=n) for n in TASKS
-        ],
-        "scoring by encoder": [
-            run("score", threads, size=size, length=64, texts=4) for size in SIZES
-        ],
-        "a step by encoder": [
-            run("step", threads, size=size, length=64, texts=32) for size in SIZES
-        ],
+        title: [run(options.threads, **settings) for settings in points[:shown]]
+        for title, points in {
+            "scoring by length": [
+                {"what": "score", "size": size, "length": n, "texts": 1} for n in LENGTHS
+            ],
+            "a step by length": [
+                {"what": "step", "size": size, "length": n, "texts": 16} for n in LENGTHS
+            ],
+            "scoring by texts": [
+                {"what": "score", "size": "tiny", "length": 16, "texts": n, "passes": 2}
+                for n in COUNTS
+            ],
+            "a step by auxiliary tasks": [
+                {"what": "step", "size": size, "length": 64, "texts": 32, "aux": n} for n in TASKS
+            ],
+            "scoring by encoder": [
+                {"what": "score", "size": name, "length": 64, "texts": 2} for name in SIZES
+            ],
+            "a step by encoder": [
+                {"what": "step", "size": name, "length": 64, "texts": 32} for name in SIZES
+            ],
+        }.items()
     }
     save("growth", options, {"points": results})
-    draw(results, RESULTS.parent.parent / "docs" / "growth.png")
 
 
-def run(what: str, threads: int, **settings: Any) -> dict[str, Any]:
+def run(threads: int, **settings: Any) -> dict[str, Any]:
     """Measure one point in a process of its own."""
-    asked = json.dumps({"what": what, "threads": threads, **settings})
+    asked = json.dumps({"threads": threads, **settings})
     found = subprocess.run(
         [sys.executable, "-m", "benchmarks.growth", "--point", asked],
         capture_output=True,
@@ -69,7 +73,9 @@ def run(what: str, threads: int, **settings: Any) -> dict[str, Any]:
         check=True,
         env={**os.environ, "OMP_NUM_THREADS": str(threads)},
     )
-    return {**settings, **json.loads(found.stdout.splitlines()[-1])}
+    measured = {**settings, **json.loads(found.stdout.splitlines()[-1])}
+    print(measured, flush=True)
+    return measured
 
 
 def point(
@@ -128,32 +134,6 @@ def texts_of_length(encoder: SharedEncoder, length: int, count: int) -> Tokenize
         labels=torch.arange(count) % 5,
         token_type_ids=types,
     )
-
-
-def draw(results: dict[str, list[dict[str, Any]]], path: Path) -> None:
-    """Draw time and memory of every series on logarithmic axes."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    axis = {"length": "length", "texts": "texts", "auxiliary tasks": "aux", "encoder": "size"}
-    figure, rows = plt.subplots(2, len(results), figsize=(3.2 * len(results), 5.6))
-    for column, (title, points) in enumerate(results.items()):
-        key = axis[title.rsplit(" by ", 1)[1]]
-        x = [p[key] for p in points]
-        for row, quantity in enumerate(("cpu seconds", "megabytes")):
-            plot = rows[row][column]
-            plot.plot(x, [p[quantity] for p in points], marker="o")
-            plot.set_ylim(bottom=0)
-            if key in ("length", "texts"):
-                plot.set_xscale("log")
-                plot.set_yscale("log")
-            plot.set_xlabel(key)
-            plot.set_ylabel(quantity)
-            plot.set_title(title, fontsize=9)
-    figure.tight_layout()
-    figure.savefig(path, dpi=90)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,11 @@
-"""Puts the results of the benchmarks into ``docs/performance.md``, as tables."""
+"""Puts the results of the benchmarks into ``docs/performance.md``, as tables and a picture.
+
+``--results`` and ``--page`` name other places, to try a report without touching the page.
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 from collections.abc import Iterable, Sequence
@@ -15,29 +19,32 @@ PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
 
 def main() -> None:
     """Rewrite what stands between the markers of each benchmark that has results."""
-    page = PAGE.read_text(encoding="utf-8")
-    for name, write in (
-        ("scoring", scoring),
-        ("training", training),
-        ("startup", startup),
-        ("growth", growth),
-    ):
-        path = RESULTS / f"{name}.json"
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of NAME.json")
+    parser.add_argument("--page", type=Path, default=PAGE, help="Markdown file with the markers")
+    options = parser.parse_args()
+    page = options.page.read_text(encoding="utf-8")
+    for name, (write, said) in SECTIONS.items():
+        path = options.results / f"{name}.json"
         if not path.exists():
             continue
         found = json.loads(path.read_text(encoding="utf-8"))
-        text = "\n\n".join([machine(found), *write(found)])
+        text = "\n\n".join([machine(found, said), *write(found)])
+        if name == "growth":
+            picture = options.page.parent / "img" / "growth.png"
+            picture.parent.mkdir(exist_ok=True)
+            draw(found["points"], picture)
         page = re.sub(
             rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)",
             lambda match, text=text: f"{match[1]}{text}\n{match[2]}",
             page,
             flags=re.DOTALL,
         )
-    PAGE.write_text(page, encoding="utf-8")
+    options.page.write_text(page, encoding="utf-8")
 
 
-def machine(found: dict[str, Any]) -> str:
-    """Say on what the figures were taken."""
+def machine(found: dict[str, Any], said: str) -> str:
+    """Say on what the figures were taken, and with what settings."""
     about, settings = found["machine"], found["settings"]
     packages = about["packages"]
     clock = "wall time" if about["clock"] == "wall" else "processor time of the process"
@@ -45,9 +52,7 @@ def machine(found: dict[str, Any]) -> str:
     return (
         f"Taken on {about['processor']}{gpu}, {about['threads']} of {about['cores']} cores, load "
         f"{about['load'][0]:.1f}; {clock}; torch {packages['torch']}, transformers "
-        f"{packages['transformers']}; encoder {Path(settings['encoder']).name}, "
-        f"{settings['texts']} texts of {Path(settings['dataset']).name}, "
-        f"{settings['rounds']} rounds."
+        f"{packages['transformers']}; {said.format(**settings)}."
     )
 
 
@@ -132,7 +137,40 @@ def growth(found: dict[str, Any]) -> Iterable[str]:
                 for p in points
             ],
         )
-    yield "![Time and peak memory of each series](growth.png)"
+    yield "![Time and peak memory of each series](img/growth.png)"
+
+
+def draw(results: dict[str, list[dict[str, Any]]], path: Path) -> None:
+    """Draw time and memory of every series on logarithmic axes."""
+    from matplotlib.figure import Figure
+
+    axis = {"length": "length", "texts": "texts", "auxiliary tasks": "aux", "encoder": "size"}
+    figure = Figure(figsize=(3.2 * len(results), 5.6))
+    rows = figure.subplots(2, len(results))
+    for column, (title, points) in enumerate(results.items()):
+        key = axis[title.rsplit(" by ", 1)[1]]
+        x = [p[key] for p in points]
+        for row, quantity in enumerate(("cpu seconds", "megabytes")):
+            plot = rows[row][column]
+            plot.plot(x, [p[quantity] for p in points], marker="o")
+            plot.set_ylim(bottom=0)
+            if key in ("length", "texts"):
+                plot.set_xscale("log")
+                plot.set_yscale("log")
+            plot.set_xlabel(key)
+            plot.set_ylabel(quantity)
+            plot.set_title(title, fontsize=9)
+    figure.tight_layout()
+    figure.savefig(path, dpi=90)
+
+
+#: Each benchmark: what writes its section, and which of its settings count.
+SECTIONS = {
+    "scoring": (scoring, "encoder {encoder}, {texts} texts of {dataset}, {rounds} rounds"),
+    "training": (training, "encoder {encoder}, {texts} texts of {dataset}, {rounds} rounds"),
+    "startup": (startup, "encoder tiny, data set pydocs, {rounds} rounds"),
+    "growth": (growth, "encoder {encoder} where none is named, one measurement for each point"),
+}
 
 
 if __name__ == "__main__":

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import logging
-import tempfile
 from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from accelerate.state import AcceleratorState
 from torch import nn
 from transformers import Trainer, TrainingArguments
 
-from auxlearn.config import RunConfig
 from auxlearn.data.batches import Batch, BatchStream
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.shared import SharedEncoder
@@ -21,7 +22,7 @@ from auxlearn.masking.corruption import choose, corrupt
 from auxlearn.registry import TASKS, WEIGHTINGS
 from auxlearn.tasks.base import TaskContext
 from auxlearn.training.objectives import Auxiliary, Objectives
-from auxlearn.training.optimization import LinearSchedule, build_optimizer, choose_compute
+from auxlearn.training.optimization import LinearSchedule, build_optimizer
 from auxlearn.training.reporting import Reporter
 from benchmarks.common import arguments, contest, encoder_of_size, ratio, save, texts_of
 
@@ -36,6 +37,7 @@ def main() -> None:
     options = arguments(__doc__ or "", texts=STEPS * BATCH)
     logging.getLogger("transformers").setLevel(logging.ERROR)
 
+    folder = TemporaryDirectory(prefix="auxlearn-benchmark-")
     # All train the same weights, which costs no memory; how far they have come changes no time.
     encoder, undropped = (encoder_of_size(options.encoder, CLASSES) for _ in range(2))
     for layer in undropped.body.encoder.layer:
@@ -48,14 +50,14 @@ def main() -> None:
         [{"params": g["params"], "weight_decay": g["weight_decay"]} for g in groups], lr=RATE
     )
     contestants: dict[str, Callable[[], object]] = {
-        "transformers Trainer": trainer_of_transformers(encoder, texts),
+        "transformers Trainer": trainer_of_transformers(encoder, texts, folder.name),
         "one task": single,
         "two objectives": Training(encoder, texts, aux=1),
         "three objectives": Training(encoder, texts, aux=2),
         "one task, AdamW not fused": unfused,
         "one task, attention dropout 0": Training(undropped, texts),
-        "one task, bf16": Training(encoder, texts, precision="bf16"),
-        "one task, attention dropout 0, bf16": Training(undropped, texts, precision="bf16"),
+        "one task, bf16": Training(encoder, texts, bf16=True),
+        "one task, attention dropout 0, bf16": Training(undropped, texts, bf16=True),
         "MLM step, logits at masked positions": language_model_step(encoder, texts, whole=False),
         "MLM step, logits everywhere": language_model_step(encoder, texts, whole=True),
     }
@@ -92,17 +94,16 @@ def main() -> None:
             "padding": padding(texts, options),
         },
     )
+    folder.cleanup()
 
 
 class Training:
     """Some steps of this package's training, to be run again and again."""
 
     def __init__(
-        self, encoder: SharedEncoder, texts: TokenizedTexts, aux: int = 0, precision: Any = "fp32"
+        self, encoder: SharedEncoder, texts: TokenizedTexts, aux: int = 0, bf16: bool = False
     ) -> None:
-        config = RunConfig(
-            aux=["random_mlm"] * aux, precision=precision, device="cpu", batch_size=BATCH
-        )
+        names = [f"random_mlm_{number}" for number in range(aux)]
         encoder.train()
         context = TaskContext(
             encoder=encoder,
@@ -113,7 +114,7 @@ class Training:
             seed=0,
         )
         auxiliaries = []
-        for name in config.objective_names()[1:]:
+        for name in names:
             cls = TASKS.get("random_mlm")
             task = cls(cls.Options())
             task.prepare(context)
@@ -129,10 +130,11 @@ class Training:
             accumulation=1,
             clip_norm=1.0,
             validation=None,
-            autocast=choose_compute(config).autocast,
+            # As accelerate does; its own state is one for the whole process.
+            autocast=partial(torch.autocast, "cpu", torch.bfloat16, enabled=bf16),
         )
         rule = WEIGHTINGS.get("fixed")
-        self.weighting = rule(rule.Options(), config.objective_names())
+        self.weighting = rule(rule.Options(), ("primary", *names))
 
     def __call__(self) -> None:
         for step in range(STEPS):
@@ -144,11 +146,13 @@ class Training:
         self.weighting.step(self.objectives)
 
 
-def trainer_of_transformers(encoder: SharedEncoder, texts: TokenizedTexts) -> Callable[[], None]:
+def trainer_of_transformers(
+    encoder: SharedEncoder, texts: TokenizedTexts, folder: str
+) -> Callable[[], None]:
     """Return the same steps by transformers' Trainer: same batches, dropout, AdamW, clipping."""
     stream = BatchStream(texts, BATCH, 0, "primary")
     batches = [inputs_of(stream.batch(step)) for step in range(STEPS)]
-    folder = tempfile.mkdtemp(prefix="auxlearn-benchmark-")
+    AcceleratorState._reset_state(reset_partial_state=True)
     settings = TrainingArguments(
         output_dir=folder,
         max_steps=STEPS,
