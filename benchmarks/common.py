@@ -31,12 +31,14 @@ VOCABULARY = 30522
 
 
 def arguments(
-    description: str, texts: int = 64, rounds: int = 5, **flags: str
+    description: str,
+    texts: int = 64,
+    rounds: int = 5,
+    add: Callable[[argparse.ArgumentParser], object] = lambda parser: None,
 ) -> argparse.Namespace:
-    """Read the options that every benchmark has, and flags of its own with their help."""
+    """Read the options that every benchmark has, and those that it adds."""
     parser = argparse.ArgumentParser(description=description)
-    for flag, text in flags.items():
-        parser.add_argument(f"--{flag}", action="store_true", help=text)
+    add(parser)
     parser.add_argument(
         "--encoder", default="minilm", help="minilm, base, or a name auxlearn knows"
     )
@@ -156,6 +158,8 @@ def save(name: str, options: argparse.Namespace, results: Mapping[str, Any]) -> 
     path = options.output or RESULTS / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     settings = {k: str(v) for k, v in vars(options).items() if k != "output"}
+    # Where they lie on this machine is of no use elsewhere.
+    settings |= {k: Path(settings[k]).name for k in ("encoder", "dataset")}
     content = {"settings": settings, "machine": machine(options), **results}
     path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     print(f"written to {path}")

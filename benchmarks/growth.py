@@ -17,11 +17,11 @@ from typing import Any
 
 import torch
 
-from auxlearn.data.tokens import TokenizedTexts
+from auxlearn.data.tokens import TokenizedTexts, tokenize
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.masking.pseudo_likelihood import score
 from auxlearn.tasks.l3mask import SHARD
-from benchmarks.common import arguments, encoder_of_size, save, texts_of
+from benchmarks.common import arguments, encoder_of_size, save
 
 LENGTHS = (32, 64, 128, 256, 512)
 COUNTS = (100, 1_000, 10_000, 100_000)
@@ -34,7 +34,11 @@ def main() -> None:
     if len(sys.argv) == 3 and sys.argv[1] == "--point":
         print(json.dumps(point(**json.loads(sys.argv[2]))))
         return
-    options = arguments(__doc__ or "", rounds=1, quick="the two smallest points of each series")
+    options = arguments(
+        __doc__ or "",
+        rounds=1,
+        add=lambda parser: parser.add_argument("--quick", action="store_true"),
+    )
     size, shown = options.encoder, 2 if options.quick else None
     results = {
         title: [run(options.threads, **settings) for settings in points[:shown]]
@@ -113,14 +117,12 @@ def point(
 
 
 def texts_of_length(encoder: SharedEncoder, length: int, count: int) -> TokenizedTexts:
-    """Return texts of one length, cut from the tokens of the built-in data set again and again."""
-    source, _ = texts_of(encoder, "pydocs", 500)
-    ids = source.input_ids[source.maskable]
-    inner = length - 2
-    body = ids[torch.arange(count * inner) % len(ids)].view(count, inner)
-    # Each text begins elsewhere, so that no two are equal.
-    body = (body + torch.arange(count)[:, None] * 7) % (len(encoder.tokenizer) - 100) + 50
-    first, last = source.input_ids[0], source.input_ids[source.offsets[1] - 1]
+    """Return random texts of one length, no two of them equal."""
+    tokenizer = encoder.tokenizer
+    source = TokenizedTexts(**tokenize(tokenizer, ["text"], None, length), pad_id=0)
+    draws = torch.Generator().manual_seed(0)
+    body = torch.randint(200, len(tokenizer), (count, length - 2), generator=draws)
+    first, last = source.input_ids[0], source.input_ids[-1]
     rows = torch.cat([first.expand(count, 1), body, last.expand(count, 1)], 1).int()
     words = torch.arange(length, dtype=torch.int32).expand(count, -1).clone() - 1
     words[:, -1] = -1
@@ -130,7 +132,7 @@ def texts_of_length(encoder: SharedEncoder, length: int, count: int) -> Tokenize
         words=words.flatten(),
         maskable=(words >= 0).flatten(),
         offsets=torch.arange(count + 1) * length,
-        pad_id=source.pad_id,
+        pad_id=tokenizer.pad_token_id,
         labels=torch.arange(count) % 5,
         token_type_ids=types,
     )
