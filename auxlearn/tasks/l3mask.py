@@ -7,15 +7,18 @@ Leveraging Lessons Learned from Vanilla Models".
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import Lock
 from typing import Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from auxlearn.cache import content_key
+from auxlearn.cache import TensorCache, content_key
 from auxlearn.data.batches import Batch, flatten_rows, pad_rows
 from auxlearn.data.tokens import TokenizedTexts
+from auxlearn.encoders.replicas import devices_beside, share_out
+from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.masking.probabilities import rescale_to_mean
 from auxlearn.masking.pseudo_likelihood import score
 from auxlearn.registry import register_task
@@ -103,30 +106,41 @@ def min_max(values: Tensor, where: Tensor) -> Tensor:
 
 
 def _cached_scores(context: TaskContext, texts: TokenizedTexts, options: L3MaskOptions) -> Tensor:
-    """Score in shards, each of which is kept as soon as it is made."""
+    """Score in shards, each of which is kept as soon as it is made; all GPUs take part."""
     method = [SCORING, options.passes, options.precision]
     vanilla = context.encoder.language_model_fingerprint()
-    parts = []
+    mask_id = context.encoder.tokenizer.mask_token_id
+    one_at_a_time = Lock()
+
     with context.progress("scoring tokens", int(texts.maskable.sum())) as advance:
-        for rows in torch.arange(len(texts)).split(SHARD):
+
+        def count(tokens: int) -> None:
+            with one_at_a_time:
+                advance(tokens)
+
+        def scores(encoder: SharedEncoder, rows: Tensor) -> Tensor:
             shard = texts.select(rows)
             key = content_key(
                 "pll-word-l2r",
                 method,
                 vanilla,
-                context.encoder.tokenizer.mask_token_id,
+                mask_id,
                 shard.input_ids,
                 shard.words,
                 shard.maskable,
                 shard.offsets,
                 "" if shard.token_type_ids is None else shard.token_type_ids,
             )
-            parts.append(_shard_scores(context, shard, key, options, advance))
-    return torch.cat(parts)
+            return _shard_scores(encoder, context.cache, shard, key, options, count)
+
+        shards = torch.arange(len(texts)).split(SHARD)
+        devices = devices_beside(context.encoder)
+        return torch.cat(share_out(context.encoder, devices, scores, shards))
 
 
 def _shard_scores(
-    context: TaskContext,
+    encoder: SharedEncoder,
+    cache: TensorCache,
     shard: TokenizedTexts,
     key: str,
     options: L3MaskOptions,
@@ -141,8 +155,8 @@ def _shard_scores(
 
     def make() -> dict[str, Tensor]:
         dtype = torch.bfloat16 if options.precision == "bf16" else torch.float32
-        return {"logprobs": score(context.encoder, shard, count, options.passes, dtype)}
+        return {"logprobs": score(encoder, shard, count, options.passes, dtype)}
 
-    made = context.cache.get(key, make)
+    made = cache.get(key, make)
     advance(int(shard.maskable.sum()) - scored)  # what came from the cache is done as well
     return made["logprobs"]

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from auxlearn.config import validate
-from auxlearn.errors import ConfigError
+from auxlearn.encoders.replicas import devices_beside
+from auxlearn.encoders.scoring import TargetPass
+from auxlearn.errors import ConfigError, EncoderError
 from auxlearn.masking.probabilities import rescale_to_mean
 from auxlearn.masking.pseudo_likelihood import score
 from auxlearn.tasks import l3mask
@@ -57,3 +62,96 @@ def test_the_scorer_never_sees_more_than_a_shard(trained_bert, tmp_path, monkeyp
 def test_a_single_pass_is_refused():
     with pytest.raises(ConfigError, match=r"l3mask: passes: .* greater than or equal to 2, got 1"):
         validate(L3MaskOptions, {"passes": 1}, "l3mask")
+
+
+def on_devices(monkeypatch, count):
+    monkeypatch.setattr(l3mask, "devices_beside", lambda encoder: [torch.device("cpu")] * count)
+    monkeypatch.setattr(l3mask, "SHARD", 4)
+
+
+def probabilities(encoder, texts, folder):
+    task = L3Mask(L3MaskOptions())
+    task.prepare(helpers.context(encoder, texts, folder))
+    return task.probabilities
+
+
+def test_two_devices_score_what_one_does(trained_bert, tmp_path, monkeypatch):
+    texts = tokenized(trained_bert, LINES[:19])
+    on_devices(monkeypatch, 1)
+    alone = probabilities(trained_bert, texts, tmp_path / "one")
+    on_devices(monkeypatch, 2)
+    both_at_work, seen = threading.Barrier(2, timeout=60), []
+
+    def spy(encoder, shard, *arguments):
+        seen.append(encoder)
+        if len(seen) <= 2:
+            both_at_work.wait()  # passes only if two threads are scoring at once
+        return score(encoder, shard, *arguments)
+
+    monkeypatch.setattr(l3mask, "score", spy)
+    assert torch.equal(probabilities(trained_bert, texts, tmp_path / "two"), alone)
+    assert len(seen) == 5
+    assert len(set(map(id, seen))) == 2
+    names = [
+        sorted(path.name for path in (tmp_path / n).glob("*.safetensors")) for n in ("one", "two")
+    ]
+    assert names[0] == names[1]
+    seen.clear()
+    assert torch.equal(probabilities(trained_bert, texts, tmp_path / "two"), alone)
+    assert not seen, "the cache was not asked"
+
+
+def test_no_memory_on_one_device_halves_its_own_batches(trained_bert, tmp_path, monkeypatch):
+    texts = tokenized(trained_bert, LINES[:16])
+    on_devices(monkeypatch, 1)
+    alone = probabilities(trained_bert, texts, tmp_path / "one")
+    on_devices(monkeypatch, 2)
+    both_at_work, small, sizes = threading.Barrier(2, timeout=60), [], {}
+    plain = TargetPass.states
+
+    def states(self, blocks):
+        me = threading.get_ident()
+        if me not in sizes:
+            sizes[me] = []
+            small.append(me)
+            both_at_work.wait()
+        size = sum(block.input_ids.numel() for block in blocks)
+        if me == small[0] and size > 100:
+            raise torch.OutOfMemoryError("no memory")
+        sizes[me].append(size)
+        return plain(self, blocks)
+
+    monkeypatch.setattr(TargetPass, "states", states)
+    found = probabilities(trained_bert, texts, tmp_path / "two")
+    torch.testing.assert_close(found, alone, atol=1e-5, rtol=0)
+    assert max(sizes[small[0]]) <= 100
+    assert max(sizes[small[1]]) > 500
+
+
+def test_no_memory_for_one_text_on_one_device_is_one_line(trained_bert, tmp_path, monkeypatch):
+    texts = tokenized(trained_bert, LINES[:16])
+    on_devices(monkeypatch, 2)
+    both_at_work, threads, plain = threading.Barrier(2, timeout=60), [], TargetPass.states
+
+    def states(self, blocks):
+        me = threading.get_ident()
+        if me not in threads:
+            threads.append(me)
+            both_at_work.wait()
+        if me == threads[0]:
+            raise torch.OutOfMemoryError("no memory")
+        return plain(self, blocks)
+
+    monkeypatch.setattr(TargetPass, "states", states)
+    with pytest.raises(EncoderError, match=r"no memory to score one text of \d+ tokens"):
+        probabilities(trained_bert, texts, tmp_path)
+
+
+def test_other_gpus_help_only_where_the_run_is_on_one(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+
+    def devices(name):
+        return [str(d) for d in devices_beside(SimpleNamespace(device=torch.device(name)))]
+
+    assert devices("cpu") == ["cpu"]
+    assert devices("cuda:1") == ["cuda:1", "cuda:0", "cuda:2"]
