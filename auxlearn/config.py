@@ -189,6 +189,11 @@ class RunConfig(Settings):
 
     device: Literal["auto", "cpu", "cuda"] = _field("auto", "Machine", "Where to compute.")
     precision: Literal["fp32", "bf16"] = _field("fp32", "Machine", "bf16: mixed precision.")
+    compile: bool = _field(
+        False,
+        "Machine",
+        "Train through torch.compile, which takes minutes to start and needs a C++ compiler.",
+    )
     output: str | None = _field(
         None, "Machine", "Run folder; by default runs/ and a name made of the settings."
     )

@@ -25,21 +25,22 @@ def main() -> None:
     options = parser.parse_args()
     page = options.page.read_text(encoding="utf-8")
     for name, (write, said) in SECTIONS.items():
-        path = options.results / f"{name}.json"
-        if not path.exists():
-            continue
-        found = json.loads(path.read_text(encoding="utf-8"))
-        text = "\n\n".join([machine(found, said), *write(found)])
-        if name == "growth":
-            picture = options.page.parent / "img" / "growth.png"
-            picture.parent.mkdir(exist_ok=True)
-            draw(found["points"], picture)
-        page = re.sub(
-            rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)",
-            lambda match, text=text: f"{match[1]}{text}\n{match[2]}",
-            page,
-            flags=re.DOTALL,
-        )
+        texts = []
+        for path in sorted(options.results.glob(f"{name}*.json")):
+            found = json.loads(path.read_text(encoding="utf-8"))
+            texts += [machine(found, said), *write(found)]
+            if name == "growth":
+                picture = options.page.parent / "img" / "growth.png"
+                picture.parent.mkdir(exist_ok=True)
+                draw(found["points"], picture)
+        if texts:
+            text = "\n\n".join(texts)
+            page = re.sub(
+                rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)",
+                lambda match, text=text: f"{match[1]}{text}\n{match[2]}",
+                page,
+                flags=re.DOTALL,
+            )
     options.page.write_text(page, encoding="utf-8")
 
 
@@ -88,6 +89,31 @@ def scoring(found: dict[str, Any]) -> Iterable[str]:
 _CLOSE = (("spearman", 4), ("mean difference", 4), ("largest difference", 3))
 
 
+def approximation(found: dict[str, Any]) -> Iterable[str]:
+    """Estimators by number of copies; then what bf16 does to exact scores."""
+    kinds = ("1 - P", "scaled")
+    keys = (("spearman", 4), ("mean difference", 4), ("largest difference", 3))
+
+    def row(result: dict[str, Any]) -> list[str]:
+        return [f"{result[kind][key]:.{digits}f}" for kind in kinds for key, digits in keys]
+
+    yield (
+        f"{found['tokens']} tokens of {found['judged on']} texts, to which nothing was fitted; "
+        f"corrections are fitted to {found['fitted to']} others, scored exactly. Mean of P "
+        f"{found['mean of P']:.3f}; exact scores take {found['exact copies']} masked copies."
+    )
+    heads = [f"{kind}: {key}" for kind in kinds for key in ("Spearman", "mean error", "largest")]
+    yield table(
+        ("", "copies", *heads),
+        [
+            (f"{passes} passes: {name}", str(at["copies"]), *row(result))
+            for passes, at in found["passes"].items()
+            for name, result in at["estimators"].items()
+        ]
+        + [("exact, in bf16", str(found["exact copies"]), *row(found["bf16, exact"]))],
+    )
+
+
 def training(found: dict[str, Any]) -> Iterable[str]:
     """Contestants, ratios, padding."""
     yield table(
@@ -95,6 +121,10 @@ def training(found: dict[str, Any]) -> Iterable[str]:
         [(name, f"{r['steps per second']:.2f}") for name, r in found["contestants"].items()],
     )
     yield table(("ratio", ""), [(name, f"{value:.2f}") for name, value in found["ratios"].items()])
+    yield (
+        f"Compiling the encoder took {found['seconds of compilation']:.0f} seconds before the "
+        "first step; less where the compiler has kept its work from an earlier run."
+    )
     yield table(
         ("padding", "share of a batch"),
         [(name, f"{share:.1%}") for name, share in found["padding"].items()],
@@ -167,6 +197,10 @@ def draw(results: dict[str, list[dict[str, Any]]], path: Path) -> None:
 #: Each benchmark: what writes its section, and which of its settings count.
 SECTIONS = {
     "scoring": (scoring, "encoder {encoder}, {texts} texts of {dataset}, {rounds} rounds"),
+    "approximation": (
+        approximation,
+        "encoder {encoder}, {texts} texts of {dataset}, at most {max_length} tokens each",
+    ),
     "training": (training, "encoder {encoder}, {texts} texts of {dataset}, {rounds} rounds"),
     "startup": (startup, "encoder tiny, data set pydocs, {rounds} rounds"),
     "growth": (growth, "encoder {encoder} where none is named, one measurement for each point"),

@@ -228,6 +228,7 @@ OTHER = {
     "patience": 0,
     "device": "cpu",
     "precision": "bf16",
+    "compile": True,
     "ood": ["other"],
     "perturbed_text": "add",
     "perturbed_share": 0.1,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from auxlearn.cache import content_key
 from auxlearn.data.batches import Batch
 from auxlearn.encoders.families import family_of
 from auxlearn.encoders.quiet import quiet_transformers
+from auxlearn.errors import EncoderError
 
 
 class SharedEncoder(nn.Module):
@@ -50,6 +51,11 @@ class SharedEncoder(nn.Module):
     def config(self) -> Any:
         """The transformers configuration of the classifier."""
         return self.classifier.config
+
+    @property
+    def compiled(self) -> bool:
+        """Whether the body runs through ``torch.compile``."""
+        return self.body._compiled_call_impl is not None
 
     @property
     def device(self) -> torch.device:
@@ -149,7 +155,12 @@ class SharedEncoder(nn.Module):
 
         Yields:
             Whether that is another way than usual.
+
+        Raises:
+            EncoderError: The body is compiled, which gives first derivatives only.
         """
+        if self.compiled:
+            raise EncoderError("a compiled encoder has no second derivative: leave --compile out")
         usual = self.config._attn_implementation
         if usual == "eager":
             yield False
@@ -208,11 +219,15 @@ class SharedEncoder(nn.Module):
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
-        """Switch dropout off within the block, and in every module back to what it was after it."""
+        """Switch dropout off within the block, and in every module back to what it was after it.
+
+        A compiled body runs as it is written there.
+        """
         modes = [(module, module.training) for module in self.modules()]
         self.eval()
         try:
-            yield
+            with torch.compiler.set_stance("force_eager") if self.compiled else nullcontext():
+                yield
         finally:
             for module, training in modes:
                 module.training = training

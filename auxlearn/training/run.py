@@ -29,7 +29,7 @@ from auxlearn.data.splits import hold_out
 from auxlearn.data.tokens import TokenizedTexts, join, tokenize_split
 from auxlearn.encoders.load import check_length, load_encoder
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.errors import UserError
+from auxlearn.errors import ConfigError, UserError
 from auxlearn.masking.perturbation import perturb_texts
 from auxlearn.registry import TASKS, WEIGHTINGS
 from auxlearn.results.folder import RunFolder, default_output
@@ -75,11 +75,20 @@ def train(config: RunConfig, reporter: Reporter | None = None) -> RunResults:
     rule: Weighting = weighting(options, config.objective_names())
     _ = rule.weights  # options that do not fit the objectives are refused before anything is made
     compute = choose_compute(config)
+    if config.compile and rule.differentiates_twice:
+        raise ConfigError(
+            f"compile: updates cannot be unrolled through a compiled encoder, as {rule.name} is "
+            "asked to do: leave --compile out"
+        )
     folder = RunFolder(Path(config.output) if config.output else default_output(config))
     if folder.finished:
         with folder.claimed(config):
             reporter.message(f"{folder.path} is finished; these are its results")
             return RunResults.load(folder.path)
+    if config.compile:
+        from auxlearn.encoders.compiled import check_compiler
+
+        check_compiler(compute.device)
     if config.tensorboard:
         from auxlearn.results.tensorboard import TensorBoardReporter
 
@@ -231,6 +240,11 @@ class _Run:
             own = task.batches == "own"
             stream = BatchStream(task.texts, config.batch_size, config.seed, name) if own else None
             auxiliaries.append(Auxiliary(name, task, stream))
+        if config.compile:
+            from auxlearn.encoders.compiled import compile_body
+
+            self.reporter.message("compiling the encoder")
+            compile_body(encoder, self.compute.autocast)
         primary = BatchStream(train_texts, config.batch_size, config.seed, "primary")
         body = {id(parameter) for parameter in encoder.body_parameters()}
         optimizer = build_optimizer(

@@ -144,6 +144,11 @@ class Weighting(ABC):
         return "own"
 
     @property
+    def differentiates_twice(self) -> bool:
+        """Whether the rule differentiates updates through the encoder."""
+        return False
+
+    @property
     @abstractmethod
     def weights(self) -> Tensor:
         """The weight of each objective now, ``(objectives,)``, float64, for the record."""

@@ -69,6 +69,11 @@ class Meta(LogitWeighting):
         """The head that the option names."""
         return self.options.dev_head
 
+    @property
+    def differentiates_twice(self) -> bool:
+        """Whether several updates are unrolled."""
+        return self.options.unroll > 1
+
     def learn(self, problem: Problem) -> None:
         """Update the parameters, and the weights by what the update did."""
         if self.options.unroll > 1:

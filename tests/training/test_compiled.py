@@ -1,0 +1,145 @@
+"""Training through torch.compile: the same figures every time, and the same kind of model."""
+
+from __future__ import annotations
+
+import json
+from contextlib import nullcontext
+
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification
+
+from auxlearn import RunConfig, train
+from auxlearn.encoders.compiled import check_compiler, compile_body
+from auxlearn.encoders.load import load_encoder
+from auxlearn.errors import ConfigError, EncoderError
+from auxlearn.training.loop import TrainingLoop
+from tests import helpers
+from tests.helpers import LABELS, LINES, tokenized
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # what the compiler says is not ours to mend
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def compiler():
+    """Skip where nothing can be compiled."""
+    try:
+        check_compiler(CPU)
+    except ConfigError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def config(encoder_folder, tmp_path):
+    rows = [
+        {"text": f"{line} {extra}".strip(), "label": LABELS[number % 3]}
+        for extra in ("", "again")
+        for number, line in enumerate(LINES)
+    ]
+    data = tmp_path / "data"
+    data.mkdir()
+    for name, members in (("train", rows[:20]), ("dev", rows[20:28]), ("test", rows[28:36])):
+        (data / f"{name}.jsonl").write_text("\n".join(map(json.dumps, members)) + "\n")
+
+    def make(name, **settings):
+        defaults = {
+            "dataset": str(data),
+            "encoder": str(encoder_folder("bert")),
+            "aux": ["random_mlm"],
+            "epochs": 2,
+            "batch_size": 8,
+            "eval_every": 2,
+            "patience": 0,
+            "learning_rate": 1e-3,
+            "device": "cpu",
+            "compile": True,
+            "output": str(tmp_path / name),
+        }
+        return RunConfig.model_validate(defaults | settings)
+
+    return make
+
+
+def test_a_killed_compiled_run_ends_as_an_undisturbed_one(compiler, config, monkeypatch, tmp_path):
+    undisturbed = train(config("whole"))
+    real, made = TrainingLoop._step, []
+
+    def step(self):
+        assert self.objectives.encoder.compiled
+        if len(made) == 3:
+            raise SystemExit
+        made.append(None)
+        real(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainingLoop, "_step", step)
+        with pytest.raises(SystemExit):
+            train(config("killed"))
+    resumed = train(config("killed"))
+    expected, found = undisturbed.figures(), resumed.figures()
+    expected["config"].pop("output"), found["config"].pop("output")
+    assert found == expected
+    rows = [(tmp_path / name / "metrics.jsonl").read_bytes() for name in ("whole", "killed")]
+    assert rows[0] == rows[1]
+    exported = AutoModelForSequenceClassification.from_pretrained(tmp_path / "whole" / "model")
+    plain = load_encoder(config("whole").encoder, LABELS).classifier
+    assert exported.state_dict().keys() == plain.state_dict().keys()
+
+
+def test_compiled_losses_and_gradients_equal_those_of_the_code_as_written(compiler, encoder_folder):
+    plain, compiled = (
+        helpers.without_dropout(load_encoder(str(encoder_folder("bert")), LABELS)).train()
+        for _ in range(2)
+    )
+    names = list(compiled.state_dict())
+    compile_body(compiled, nullcontext)
+    assert list(compiled.state_dict()) == names
+    assert compiled.training
+    texts = tokenized(plain, LINES[:6])
+    batch = helpers.collated(texts)
+    labels = torch.arange(6) % 3
+    found = []
+    for encoder in (plain, compiled):
+        loss = torch.nn.functional.cross_entropy(encoder.classify(batch), labels)
+        found.append([loss, *torch.autograd.grad(loss, encoder.body_parameters()[:6])])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
+
+
+def test_nothing_is_compiled_where_figures_are_taken(compiler, encoder_folder):
+    encoder = load_encoder(str(encoder_folder("bert")), LABELS)
+    batch = helpers.collated(tokenized(encoder, LINES[:3]))
+    with torch.no_grad():
+        expected = encoder.classify(batch)
+    encoder.body.compile(dynamic=True, backend=_refuse)
+    with torch.no_grad(), encoder.evaluating():
+        assert torch.equal(encoder.classify(batch), expected)
+
+
+def _refuse(graph, inputs):
+    raise AssertionError("something was compiled")
+
+
+def test_no_compiler_is_one_line(config, monkeypatch, tmp_path):
+    def broken(*arguments, **options):
+        raise RuntimeError("no g++ found\nand much more")
+
+    monkeypatch.setattr(torch, "compile", broken)
+    with pytest.raises(ConfigError, match=r"torch.compile does not work .*no g\+\+ found.*leave"):
+        train(config("never"))
+    assert not (tmp_path / "never").exists()
+
+
+def test_unrolling_through_a_compiled_encoder_is_refused(config, tmp_path, encoder_folder):
+    with pytest.raises(ConfigError, match=r"compile: updates cannot be unrolled .* as meta is"):
+        train(config("never", weights={"meta": {"unroll": 2}}))
+    assert not (tmp_path / "never").exists()
+    encoder = load_encoder(str(encoder_folder("bert")), LABELS)
+    encoder.body.compile()
+    with (
+        pytest.raises(EncoderError, match="no second derivative"),
+        encoder.twice_differentiable(),
+    ):
+        pass
