@@ -43,7 +43,7 @@ class L3MaskOptions(MaskingOptions):
         None,
         ge=2,
         description="Masked copies of each text when scoring; by default one for each token, which "
-        "is exact. 4 to 16 are quicker and approximate.",
+        "is exact. 4 to 16 are quicker and approximate; 8 suits large corpora.",
     )
     precision: Literal["fp32", "bf16"] = Field(
         "fp32", description="What the encoder computes the scores in."
