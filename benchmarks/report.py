@@ -183,10 +183,11 @@ def draw(results: dict[str, list[dict[str, Any]]], path: Path) -> None:
         for row, quantity in enumerate(("cpu seconds", "megabytes")):
             plot = rows[row][column]
             plot.plot(x, [p[quantity] for p in points], marker="o")
-            plot.set_ylim(bottom=0)
             if key in ("length", "texts"):
                 plot.set_xscale("log")
                 plot.set_yscale("log")
+            else:
+                plot.set_ylim(bottom=0)
             plot.set_xlabel(key)
             plot.set_ylabel(quantity)
             plot.set_title(title, fontsize=9)
