@@ -171,7 +171,7 @@ def growth(found: dict[str, Any]) -> Iterable[str]:
 
 
 def draw(results: dict[str, list[dict[str, Any]]], path: Path) -> None:
-    """Draw time and memory of every series on logarithmic axes."""
+    """Draw time and memory of every series."""
     from matplotlib.figure import Figure
 
     axis = {"length": "length", "texts": "texts", "auxiliary tasks": "aux", "encoder": "size"}
@@ -183,8 +183,10 @@ def draw(results: dict[str, list[dict[str, Any]]], path: Path) -> None:
         for row, quantity in enumerate(("cpu seconds", "megabytes")):
             plot = rows[row][column]
             plot.plot(x, [p[quantity] for p in points], marker="o")
-            if key in ("length", "texts"):
+            logarithmic = key in ("length", "texts")
+            if logarithmic:
                 plot.set_xscale("log")
+            if logarithmic and quantity == "cpu seconds":
                 plot.set_yscale("log")
             else:
                 plot.set_ylim(bottom=0)
