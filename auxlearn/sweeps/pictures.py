@@ -69,10 +69,17 @@ def _scores(block: Block) -> Figure:
         axes.set_xticks(range(len(sets)), sets)
         axes.set_ylabel(f"{METRICS[metric]} (%)\nmean, 95% interval")
         axes.set_ylim(bottom=0)
-    return _finish(figure)
+    figure = _finish(figure)
+    for axes in figure.axes:
+        axes.grid(visible=False, axis="x")
+        if axes is not figure.axes[0]:  # the same methods in the same colours
+            axes.legend_ = None
+    return figure
 
 
 def _epochs(block: Block) -> Figure:
+    from matplotlib.ticker import MaxNLocator
+
     metric = block.setting.get("metric", "accuracy")
     key: Key = ("test" if any(c.key[0] == "test" for c in block.columns) else "dev", metric)
     figure = _figure(block, 1)
@@ -94,6 +101,9 @@ def _epochs(block: Block) -> Figure:
             color=colour,
             marker=marker,
         )
+    # From 0: where all seeds agree, an automatic range would show fractions of an epoch.
+    axes.set_xlim(left=0)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel("epoch of the best checkpoint (mean ± standard deviation)")
     axes.set_ylabel(f"{key[0]} {METRICS[metric]} (%)")
     return _finish(figure)

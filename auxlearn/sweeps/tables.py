@@ -59,8 +59,8 @@ def block_notes(block: Block) -> list[str]:
     needed = max(column.needed for column in block.columns)
     if len(finished) > 1 and seeds < needed:
         notes.append(
-            f"{seeds} seeds can tell nothing apart here, however large the difference: the "
-            f"permutation test needs {needed}"
+            f"{seeds} {'seed' if seeds == 1 else 'seeds'} can tell nothing apart here, however "
+            f"large the difference: the permutation test needs {needed}"
         )
     return notes
 
@@ -126,13 +126,13 @@ def markdown(comparison: Comparison) -> str:
 
 
 def latex(comparison: Comparison) -> str:
-    """Return one table environment for each block, set with booktabs."""
+    """Return one table environment for each block, set with booktabs, no wider than the text."""
 
     def style(mean: str, spread: str, best: bool, mark: bool) -> str:
         mean = rf"\textbf{{{mean}}}" if best else mean
         return mean + spread.replace("±", r"$\pm$") + (r"$^{\approx}$" if mark else "")
 
-    parts = [r"% \usepackage{booktabs}"]
+    parts = [r"% \usepackage{booktabs,graphicx}"]
     for block in comparison.blocks:
         heads, rows = block_grid(block, style)
         caption = " ".join([f"{block.title}.", *legend(comparison), *block_notes(block)])
@@ -140,6 +140,7 @@ def latex(comparison: Comparison) -> str:
             r"\begin{table}",
             r"\centering",
             rf"\caption{{{escape_latex(caption)}}}",
+            r"\resizebox{\ifdim\width>\textwidth\textwidth\else\width\fi}{!}{%",
             rf"\begin{{tabular}}{{l{'r' * (len(heads) - 1)}}}",
             r"\toprule",
             " & ".join(escape_latex(head) for head in heads) + r" \\",
@@ -150,7 +151,7 @@ def latex(comparison: Comparison) -> str:
                 body.append(r"\midrule")
             cells = [escape_latex(row[0]), *(cell.replace("±", r"$\pm$") for cell in row[1:])]
             body.append(" & ".join(cells) + r" \\")
-        body += [r"\bottomrule", r"\end{tabular}", r"\end{table}"]
+        body += [r"\bottomrule", r"\end{tabular}}", r"\end{table}"]
         parts.append("\n".join(body))
     return "\n\n".join(parts) + "\n"
 
