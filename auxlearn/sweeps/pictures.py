@@ -68,7 +68,8 @@ def _scores(block: Block) -> Figure:
             )
         axes.set_xticks(range(len(sets)), sets)
         axes.set_ylabel(f"{METRICS[metric]} (%)\nmean, 95% interval")
-        axes.set_ylim(bottom=0)
+        # The interval of few seeds can reach where no percentage is.
+        axes.set_ylim(0, min(100.0, axes.get_ylim()[1]))
     figure = _finish(figure)
     for axes in figure.axes:
         axes.grid(visible=False, axis="x")

@@ -100,7 +100,7 @@ def console_tables(comparison: Comparison) -> list[Table | str]:
         items += [f"\n{block.title}", table, *block_notes(block)]
     if comparison.published:
         items += [f"\nBeside the published figures of {comparison.source}"]
-        items += [console_table(*published_grid(comparison))]
+        items += [console_table(*published_grid(comparison)), *published_notes(comparison)]
     return [*items, "", *legend(comparison), f"{BEST}: the best, where bold does not show."]
 
 
@@ -122,6 +122,7 @@ def markdown(comparison: Comparison) -> str:
     if comparison.published:
         parts += ["## Beside the published figures", f"Published: {comparison.source}"]
         parts.append(markdown_table(*published_grid(comparison)))
+        parts += published_notes(comparison)
     return "\n\n".join(parts) + "\n"
 
 
@@ -222,6 +223,13 @@ def published_grid(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
             ]
         )
     return heads, rows
+
+
+def published_notes(comparison: Comparison) -> list[str]:
+    """Say so if no published figure belongs to anything that was run."""
+    if any(_here(comparison, figure) for figure in comparison.published):
+        return []
+    return ["None of the published figures is for data, encoder and method that were run here."]
 
 
 def _here(comparison: Comparison, figure: Any) -> list[float]:
