@@ -4,10 +4,11 @@ Usage: python -m benchmarks.sweep_kills [--kills 10] [--encoder tiny] [--output 
 
 Runs `auxlearn sweep` of 12 trials once undisturbed, then again under SIGKILL. Every other kill hits
 the worker alone: the sweep has to go on without it. The next hits the program: its worker has to
-end by itself. A kill comes at a random moment within a trial that is being trained, so none of
-them hits a sweep that is done. At the end the two result files must be equal byte for byte, and no
-finished trial may have been touched again. Takes some minutes, because every start imports torch
-and transformers twice; the suite does the same with processes that are forked.
+end by itself. A kill comes at a random moment once a trial is being trained, within the length of
+two trials; a sweep that is done before all kills is an error. At the end the two result files must
+be equal byte for byte, and no finished trial may have been touched again. Takes some minutes,
+because every start imports torch and transformers twice; the suite does the same with processes
+that are forked.
 """
 
 from __future__ import annotations
@@ -171,7 +172,7 @@ def main() -> None:
             since = time.time()
             killed.start()
             killed.wait_for_training(since)
-            time.sleep(draws.uniform(0.0, trial))
+            time.sleep(draws.uniform(0.0, 2 * trial))
             kills.append(kill(killed, worker=number % 2 == 0))
             print(f"kill {number + 1}: {kills[-1]}", flush=True)
         process = killed.start()

@@ -63,6 +63,7 @@ def _scores(block: Block) -> Figure:
                 width=0.9 * width,
                 yerr=[100 * mean_interval(value) for value in values],
                 capsize=3,
+                error_kw={"elinewidth": 1},
                 color=COLOURS[number % len(COLOURS)],
                 label=row.name,
             )
@@ -123,7 +124,7 @@ def _weights(block: Block) -> Figure | None:
             axes.plot(steps, means, color=colour, marker=marker, label=objective)
         axes.set_title(name, fontsize=9)
         axes.set_ylabel("weight (mean)")
-        axes.set_ylim(0, 1)
+        axes.set_ylim(-0.03, 1.03)  # a weight of 0 or 1 is seen whole
     figure.axes[-1].set_xlabel("step")
     return _finish(figure)
 

@@ -178,7 +178,7 @@ def figures_csv(comparison: Comparison) -> str:
                         len(values),
                         float(np.mean(values)),
                         _sd(values),
-                        row.name == column.best,
+                        _is_best(row, column),
                         row.name in column.ties,
                         column.detectable,
                         float(np.mean(list(row.epochs.values()))),
@@ -262,8 +262,13 @@ def _figure(values: Sequence[float], row: Row, column: Column, style: Style) -> 
     if not values:
         return "-"
     spread = f" ± {100 * _sd(values):.2f}" if len(values) > 1 else ""
-    best, mark = row.name == column.best, row.name in column.ties
+    best, mark = _is_best(row, column), row.name in column.ties
     return style(f"{100 * float(np.mean(values)):.2f}", spread, best, mark)
+
+
+def _is_best(row: Row, column: Column) -> bool:
+    """Return whether a method is the best of several; alone it is nothing."""
+    return bool(column.pairs) and row.name == column.best
 
 
 def _detectable(column: Column) -> str:

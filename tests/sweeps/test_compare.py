@@ -160,6 +160,28 @@ def test_best_and_marks_in_every_format(made):
     assert any("pydocs, tiny" in line for line in shown)
 
 
+def test_a_method_alone_is_no_best(made):
+    comparison = compare_sweeps([made(lambda trial: {"dev": 30, "test": 20}, seeds=2)])
+    assert "| 50.00 ± 0.00 | 49.00 ± 0.00 |" in markdown(comparison)
+    assert "**" not in markdown(comparison)
+    assert "True" not in figures_csv(comparison)
+
+
+def test_a_method_with_an_encoder_of_its_own_competes_where_encoder_is_an_axis(made):
+    """As the sequential row of Mask-tuning's Table III, trained on another encoder."""
+    grid = {
+        "encoder": {"tiny": {"encoder": "tiny"}},
+        "dataset": {"pydocs": {"dataset": "pydocs"}},
+        "method": {
+            "STL": {"aux": []},
+            "RTM": {"aux": "random_mlm", "encoder": "runs/mlm-{encoder}-{dataset}"},
+        },
+    }
+    comparison = compare_sweeps([made(by_method, grid=grid, seeds=2)])
+    (block,) = comparison.blocks
+    assert [row.name for row in block.rows] == ["STL", "RTM"]
+
+
 def test_too_few_seeds_are_said_to_be_too_few(made):
     comparison = compare_sweeps([made(by_method, grid=METHODS, seeds=2)])
     text = markdown(comparison)
