@@ -93,7 +93,7 @@ class ConsoleView(View, AbstractContextManager["ConsoleView"]):
                 self._read_to_the_end.add(trial.digest)
             epoch, value = self._best.get(trial.digest, (0.0, None))
             if state == "running":
-                state = f"epoch {epoch:.0f} of {trial.config.epochs}"
+                state = f"epoch {epoch:.0f} of {trial.config.epochs}" if epoch else "first epoch"
             figure = "" if value is None else f"{value:.3f}"
             table.add_row(Text(trial.title), Text(state, style=_style(state)), figure)
         return Group(table, Text(_summary(progress)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -10,11 +11,6 @@ import time
 from pathlib import Path
 
 import pytest
-
-from auxlearn.sweeps.execute import run_sweep
-from auxlearn.sweeps.folder import SweepFolder
-from auxlearn.sweeps.plan import read_sweep
-from tests.sweeps.conftest import InlineExecutor
 
 pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at processes in /proc")
 
@@ -69,7 +65,6 @@ def program(sweep_file, tmp_path):
         )
         return process
 
-    start.path, start.folder = path, SweepFolder(tmp_path / "out")
     yield start
     for process in started:
         if process.poll() is None:
@@ -77,7 +72,7 @@ def program(sweep_file, tmp_path):
         process.communicate()
 
 
-def test_a_killed_program_leaves_no_worker_and_ctrl_c_leaves_all_resumable(program):
+def test_a_killed_program_leaves_no_worker_and_ctrl_c_leaves_all_resumable(program, tmp_path):
     process = program()
     workers = workers_of(process.pid)
     assert len(workers) == 1
@@ -95,13 +90,18 @@ def test_a_killed_program_leaves_no_worker_and_ctrl_c_leaves_all_resumable(progr
     lines = [line for line in errors.splitlines() if "error" in line]
     assert lines == ["error: stopped with 0 of 2 trials done: the same command goes on"]
 
-    sweep, folder = read_sweep(program.path), program.folder
-    steps = [_steps(folder, digest.name) for digest in folder.path.glob("trials/*")]
-    assert max(steps) > 0
-    records = run_sweep(sweep, folder, resumed := InlineExecutor())
-    assert [record.state for record in records] == ["finished"] * 2
-    assert len(resumed.jobs) == 2
+    (metrics,) = (tmp_path / "out" / "trials").glob("*/metrics.jsonl")
+    before = steps(metrics)
+    assert before
+    program()
+    wait_for(lambda: len(steps(metrics)) > len(before), 60, "step beyond the checkpoint")
+    after = steps(metrics)
+    assert after[: len(before)] == before
+    assert after == sorted(set(after))
 
 
-def _steps(folder: SweepFolder, digest: str) -> int:
-    return sum('"eval"' in line for line in folder.run(digest).metrics_path.open())
+def steps(metrics: Path) -> list[int]:
+    """Steps after which a run was evaluated, in the order of its file."""
+    lines = metrics.read_text().splitlines(keepends=True)
+    rows = [json.loads(line) for line in lines if line.endswith("\n")]
+    return [row["step"] for row in rows if row["kind"] == "eval"]

@@ -65,6 +65,8 @@ def test_states_and_the_best_figure_on_dev(scene):
         ["seed", "2", "waiting"],
     ]
     assert lines[-1].startswith("1 of 3 trials finished, 1 running, about")
+    progress.states[trials[2].digest] = "running"
+    assert "seed 2  first epoch" in drawn(view, progress)[3]
     with view:
         view.update(progress)
     assert "epoch 2 of 4" in screen.getvalue()
