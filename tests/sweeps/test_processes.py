@@ -59,9 +59,11 @@ def program(sweep_file, tmp_path):
         begun = time.time()
         trained = tmp_path / "out" / "trials"
         wait_for(
-            lambda: any(f.stat().st_mtime > begun for f in trained.glob("*/metrics.jsonl")),
+            lambda: any(
+                f.stat().st_mtime > begun and steps(f) for f in trained.glob("*/metrics.jsonl")
+            ),
             120,
-            "training",
+            "evaluation",
         )
         return process
 
