@@ -1,6 +1,6 @@
 """What a sweep costs beyond its trainings: start of the sweep, of a worker, and of each trial.
 
-Usage: python benchmarks/sweep_overhead.py [--trials 6]
+Usage: python -m benchmarks.sweep_overhead [--trials 6] [--encoder tiny] [--output FILE]
 
 Trainings of the built-in encoder on a few rows, one worker. For each trial the time between the
 trial before and this one is compared with what the run folder says that it took. The first trial
@@ -11,14 +11,20 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import tempfile
 import time
 from pathlib import Path
 
-from auxlearn.sweeps.execute import View, run_sweep
+import torch
+
+from auxlearn.files import write_json
+from auxlearn.sweeps.execute import Progress, View, run_sweep
 from auxlearn.sweeps.executors import LocalExecutor
 from auxlearn.sweeps.folder import SweepFolder
-from auxlearn.sweeps.plan import SweepFile
+from auxlearn.sweeps.plan import SweepFile, Trial
+from auxlearn.sweeps.worker import Outcome
+from benchmarks.common import RESULTS, machine
 
 WORDS = ("red", "green", "blue", "north", "south", "east", "west")
 
@@ -29,7 +35,7 @@ class Times(View):
     def __init__(self) -> None:
         self.ended_at: list[tuple[str, float]] = []
 
-    def ended(self, trial, outcome, progress) -> None:
+    def ended(self, trial: Trial, outcome: Outcome, progress: Progress) -> None:
         self.ended_at.append((trial.digest, time.perf_counter()))
 
 
@@ -47,9 +53,11 @@ def write_rows(folder: Path) -> None:
 def main() -> None:
     """Measure, and print one line for each trial."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--trials", type=int, default=6)
+    parser.add_argument("--trials", type=int, default=6, help="at least 2")
     parser.add_argument("--encoder", default="tiny")
-    options = parser.parse_args()
+    parser.add_argument("--output", type=Path, default=RESULTS / "sweep_overhead.json")
+    options = parser.parse_args(namespace=argparse.Namespace(clock="wall"))
+    torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as place:
         write_rows(Path(place) / "data")
         sweep = SweepFile(
@@ -58,18 +66,35 @@ def main() -> None:
             seeds=tuple(range(options.trials)),
         )
         folder, times = SweepFolder(Path(place) / "sweep"), Times()
-        begun = time.perf_counter()
+        previous = time.perf_counter()
         with LocalExecutor(jobs=1, threads=1) as executor:
-            run_sweep(sweep, folder, executor, view=times)
-        previous = begun
-        for number, (digest, ended) in enumerate(times.ended_at):
+            records = run_sweep(sweep, folder, executor, view=times)
+        failed = [record.error for record in records if not record.finished]
+        if failed:
+            raise SystemExit(f"{len(failed)} trials failed: {failed[0]}")
+        trials = []
+        for digest, ended in times.ended_at:
             content = json.loads((folder.run(digest).path / "results.json").read_text())
             inside = sum(content["seconds"].values())
-            print(
-                f"trial {number + 1}: {ended - previous:6.2f} s, of which the run counts "
-                f"{inside:6.2f} s, beyond it {ended - previous - inside:6.2f} s"
-            )
+            beyond = ended - previous - inside
+            trials.append({"seconds": ended - previous, "inside": inside, "beyond": beyond})
             previous = ended
+    for number, trial in enumerate(trials):
+        print(
+            f"trial {number + 1}: {trial['seconds']:6.2f} s, of which the run counts "
+            f"{trial['inside']:6.2f} s, beyond it {trial['beyond']:6.2f} s"
+        )
+    later = statistics.median(trial["beyond"] for trial in trials[1:])
+    print(f"first trial: {trials[0]['beyond']:.2f} s beyond its run; later ones {later:.2f} s")
+    results = {
+        "settings": {key: str(v) for key, v in vars(options).items() if key != "output"},
+        "machine": machine(options),
+        "trials": trials,
+        "first beyond": trials[0]["beyond"],
+        "median beyond of later": later,
+    }
+    write_json(options.output, results)
+    print(f"written to {options.output}")
 
 
 if __name__ == "__main__":

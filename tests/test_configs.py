@@ -1,4 +1,4 @@
-"""Every configuration that is shipped can be loaded and resolved."""
+"""Every shipped configuration can be loaded, and each cell of the papers' tables has one."""
 
 from __future__ import annotations
 
@@ -7,15 +7,68 @@ from pathlib import Path
 import pytest
 
 from auxlearn import load_config
+from auxlearn.sweeps.plan import cells_of, plan_trials, read_sweep
+from auxlearn.sweeps.published import read_published
 
-FILES = sorted((Path(__file__).parent.parent / "configs").glob("*.yaml"))
+CONFIGS = Path(__file__).parent.parent / "configs"
+FILES = sorted(path for path in CONFIGS.rglob("*.yaml") if path.parent.name != "sweeps")
+
+#: Name of a paper's data set or encoder in the names of the files.
+SHORT = {
+    "ACL-ARC": "acl_arc",
+    "Ohsumed": "ohsumed",
+    "IMDb": "imdb",
+    "SST-2": "sst2",
+    "MNLI": "mnli",
+    "QQP": "qqp",
+    "BERT-base": "bert",
+    "RoBERTa-base": "roberta",
+    "SciBERT": "scibert",
+    "ClinicalBERT": "clinicalbert",
+    "BART-base": "bart",
+}
+
+
+def published_cells(name: str, method: str) -> list[tuple[str, str]]:
+    """Data set and encoder of every figure that the paper gives for its own method."""
+    figures, _ = read_published(name)
+    cells = [f.cell for f in figures if f.cell["method"] == method]
+    return list(dict.fromkeys((cell["dataset"], cell["encoder"]) for cell in cells))
+
+
+CELLS = [
+    (folder, sweep, method, *cell)
+    for folder, sweep, method in [
+        ("l3masking", "l3masking_table3", "L3Masking"),
+        ("mask_tuning", "mask_tuning_table1", "Mask-tuning"),
+        ("mask_tuning", "mask_tuning_table3", "Mask-tuning"),
+    ]
+    for cell in published_cells(sweep, method)
+]
+
+
+def settings(config) -> dict:
+    """All that the figures depend on but the seed and the sets that a user may have to make."""
+    return config.model_dump(mode="json", exclude={"ood", "seed", "learning_rate"})
+
+
+def trials_of(sweep: str, dataset: str, encoder: str) -> dict[str, list]:
+    """The trials of a sweep file in one cell, by method."""
+    plan = read_sweep(CONFIGS / "sweeps" / f"{sweep}.yaml")
+    found: dict[str, list] = {}
+    for trial in plan_trials(plan, cells_of(plan)):
+        if (trial.cell["dataset"], trial.cell["encoder"]) == (dataset, encoder):
+            found.setdefault(trial.cell["method"], []).append(trial.config)
+    return found
 
 
 def test_there_are_configurations():
-    assert {"demo.yaml", "single_task.yaml", "l3masking_acl_arc.yaml"} <= {f.name for f in FILES}
+    names = {path.relative_to(CONFIGS).as_posix() for path in FILES}
+    assert {"demo.yaml", "single_task.yaml"} <= names
+    assert len(names) == len(FILES) >= 2 + 8 + 9
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(CONFIGS).as_posix())
 def test_configuration_loads_resolves_and_survives_a_round_trip(path, tmp_path):
     config = load_config(path).resolved()
     (tmp_path / "config.yaml").write_text(config.to_yaml())
@@ -24,9 +77,27 @@ def test_configuration_loads_resolves_and_survives_a_round_trip(path, tmp_path):
     assert again.digest == config.digest
 
 
-def test_table_2_of_l3masking():
-    config = load_config(Path(__file__).parent.parent / "configs" / "l3masking_acl_arc.yaml")
-    settings = (config.learning_rate, config.max_length, config.batch_size)
-    assert settings == (1e-4, 128, 64)
+def test_the_cells_of_the_papers_are_all_there():
+    assert len(CELLS) == 8 + 9 + 9
+
+
+@pytest.mark.parametrize(("folder", "sweep", "method", "dataset", "encoder"), CELLS)
+def test_each_cell_of_a_paper_has_a_configuration(folder, sweep, method, dataset, encoder):
+    """It is the run that the sweep file makes of the cell, seed and learning rate apart."""
+    path = CONFIGS / folder / f"{SHORT[dataset]}-{SHORT[encoder]}.yaml"
+    config = load_config(path).resolved()
+    members = trials_of(sweep, dataset, encoder)[method]
+    same = [member for member in members if settings(member) == settings(config)]
+    metrics = {member.metric for member in members}
+    assert len(same) == len(members) / len(metrics)
+    assert config.learning_rate in {member.learning_rate for member in same}
+
+
+@pytest.mark.parametrize("path", sorted((CONFIGS / "l3masking").iterdir()), ids=lambda p: p.stem)
+def test_table_2_of_l3masking(path):
+    config = load_config(path)
+    values = (config.learning_rate, config.max_length, config.batch_size)
+    assert values == (1e-4, 128, 64)
     assert (config.epochs, config.patience) == (150, 3)
     assert config.aux[0].options["probability"] == 0.15
+    assert "Table 2" in path.read_text()

@@ -8,20 +8,23 @@ import pytest
 
 from auxlearn import load_config
 from auxlearn.sweeps.plan import cells_of, plan_trials, read_sweep
+from tests.test_configs import settings as without_seed
+from tests.test_configs import trials_of
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 
 
 def settings(name):
-    return load_config(CONFIGS / f"mask_tuning_{name}.yaml").resolved()
+    return load_config(CONFIGS / "mask_tuning" / f"{name}.yaml").resolved()
 
 
+@pytest.mark.parametrize("encoder", ["bert", "roberta", "bart"])
 @pytest.mark.parametrize(
-    ("name", "dataset", "alpha", "batch_size"),
-    [("sst2", "sst2", 0.6, 16), ("mnli", "mnli", 0.7, 32), ("qqp", "qqp", 0.8, 32)],
+    ("dataset", "alpha", "batch_size"), [("sst2", 0.6, 16), ("mnli", 0.7, 32), ("qqp", 0.8, 32)]
 )
-def test_settings_of_the_paper(name, dataset, alpha, batch_size):
-    config = settings(name)
+def test_settings_of_section_iv(encoder, dataset, alpha, batch_size):
+    config = settings(f"{dataset}-{encoder}")
+    assert config.encoder == encoder
     assert config.dataset == dataset
     assert config.aux[0].options["probability"] == 0.05
     assert config.weights.options["alpha"] == alpha
@@ -40,9 +43,29 @@ def test_settings_of_the_paper(name, dataset, alpha, batch_size):
     ],
 )
 def test_a_variant_differs_in_nothing_else(name, different):
-    whole = settings("sst2").model_dump()
-    variant = settings(f"sst2_{name}").model_dump()
+    whole = settings("sst2-bert").model_dump()
+    variant = settings(f"sst2-bert-{name}").model_dump()
     assert {key for key in whole if whole[key] != variant[key]} == different
+
+
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [
+        ("finetuning", "Fine-tuning"),
+        ("augmented", "Augmented"),
+        ("no_integrated_loss", "no integrated loss"),
+        ("sequential", "Sequential"),
+    ],
+)
+def test_an_ablation_is_what_the_sweep_of_table_iii_runs(name, method):
+    """Apart from a share that a run without auxiliary tasks does not use."""
+    (ours,) = {str(_used(without_seed(settings(f"sst2-bert-{name}"))))}
+    theirs = trials_of("mask_tuning_table3", "SST-2", "BERT-base")[method]
+    assert {str(_used(without_seed(config))) for config in theirs} == {ours}
+
+
+def _used(values):
+    return values if values["aux"] else {k: v for k, v in values.items() if k != "weights"}
 
 
 def test_every_cell_of_the_grid_is_a_configuration():

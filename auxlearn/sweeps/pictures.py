@@ -63,16 +63,25 @@ def _scores(block: Block) -> Figure:
                 width=0.9 * width,
                 yerr=[100 * mean_interval(value) for value in values],
                 capsize=3,
+                error_kw={"elinewidth": 1},
                 color=COLOURS[number % len(COLOURS)],
                 label=row.name,
             )
         axes.set_xticks(range(len(sets)), sets)
         axes.set_ylabel(f"{METRICS[metric]} (%)\nmean, 95% interval")
-        axes.set_ylim(bottom=0)
-    return _finish(figure)
+        # The interval of few seeds can reach where no percentage is.
+        axes.set_ylim(0, min(100.0, axes.get_ylim()[1]))
+    figure = _finish(figure)
+    for axes in figure.axes:
+        axes.grid(visible=False, axis="x")
+        if axes is not figure.axes[0]:  # the same methods in the same colours
+            axes.legend_ = None
+    return figure
 
 
 def _epochs(block: Block) -> Figure:
+    from matplotlib.ticker import MaxNLocator
+
     metric = block.setting.get("metric", "accuracy")
     key: Key = ("test" if any(c.key[0] == "test" for c in block.columns) else "dev", metric)
     figure = _figure(block, 1)
@@ -94,6 +103,9 @@ def _epochs(block: Block) -> Figure:
             color=colour,
             marker=marker,
         )
+    # From 0: where all seeds agree, an automatic range would show fractions of an epoch.
+    axes.set_xlim(left=0)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel("epoch of the best checkpoint (mean ± standard deviation)")
     axes.set_ylabel(f"{key[0]} {METRICS[metric]} (%)")
     return _finish(figure)
@@ -112,7 +124,7 @@ def _weights(block: Block) -> Figure | None:
             axes.plot(steps, means, color=colour, marker=marker, label=objective)
         axes.set_title(name, fontsize=9)
         axes.set_ylabel("weight (mean)")
-        axes.set_ylim(0, 1)
+        axes.set_ylim(-0.03, 1.03)  # a weight of 0 or 1 is seen whole
     figure.axes[-1].set_xlabel("step")
     return _finish(figure)
 

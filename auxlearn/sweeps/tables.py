@@ -59,8 +59,8 @@ def block_notes(block: Block) -> list[str]:
     needed = max(column.needed for column in block.columns)
     if len(finished) > 1 and seeds < needed:
         notes.append(
-            f"{seeds} seeds can tell nothing apart here, however large the difference: the "
-            f"permutation test needs {needed}"
+            f"{seeds} {'seed' if seeds == 1 else 'seeds'} can tell nothing apart here, however "
+            f"large the difference: the permutation test needs {needed}"
         )
     return notes
 
@@ -100,7 +100,7 @@ def console_tables(comparison: Comparison) -> list[Table | str]:
         items += [f"\n{block.title}", table, *block_notes(block)]
     if comparison.published:
         items += [f"\nBeside the published figures of {comparison.source}"]
-        items += [console_table(*published_grid(comparison))]
+        items += [console_table(*published_grid(comparison)), *published_notes(comparison)]
     return [*items, "", *legend(comparison), f"{BEST}: the best, where bold does not show."]
 
 
@@ -122,17 +122,18 @@ def markdown(comparison: Comparison) -> str:
     if comparison.published:
         parts += ["## Beside the published figures", f"Published: {comparison.source}"]
         parts.append(markdown_table(*published_grid(comparison)))
+        parts += published_notes(comparison)
     return "\n\n".join(parts) + "\n"
 
 
 def latex(comparison: Comparison) -> str:
-    """Return one table environment for each block, set with booktabs."""
+    """Return one table environment for each block, set with booktabs, no wider than the text."""
 
     def style(mean: str, spread: str, best: bool, mark: bool) -> str:
         mean = rf"\textbf{{{mean}}}" if best else mean
         return mean + spread.replace("±", r"$\pm$") + (r"$^{\approx}$" if mark else "")
 
-    parts = [r"% \usepackage{booktabs}"]
+    parts = [r"% \usepackage{booktabs,graphicx}"]
     for block in comparison.blocks:
         heads, rows = block_grid(block, style)
         caption = " ".join([f"{block.title}.", *legend(comparison), *block_notes(block)])
@@ -140,6 +141,7 @@ def latex(comparison: Comparison) -> str:
             r"\begin{table}",
             r"\centering",
             rf"\caption{{{escape_latex(caption)}}}",
+            r"\resizebox{\ifdim\width>\textwidth\textwidth\else\width\fi}{!}{%",
             rf"\begin{{tabular}}{{l{'r' * (len(heads) - 1)}}}",
             r"\toprule",
             " & ".join(escape_latex(head) for head in heads) + r" \\",
@@ -150,7 +152,7 @@ def latex(comparison: Comparison) -> str:
                 body.append(r"\midrule")
             cells = [escape_latex(row[0]), *(cell.replace("±", r"$\pm$") for cell in row[1:])]
             body.append(" & ".join(cells) + r" \\")
-        body += [r"\bottomrule", r"\end{tabular}", r"\end{table}"]
+        body += [r"\bottomrule", r"\end{tabular}}", r"\end{table}"]
         parts.append("\n".join(body))
     return "\n\n".join(parts) + "\n"
 
@@ -176,7 +178,7 @@ def figures_csv(comparison: Comparison) -> str:
                         len(values),
                         float(np.mean(values)),
                         _sd(values),
-                        row.name == column.best,
+                        _is_best(row, column),
                         row.name in column.ties,
                         column.detectable,
                         float(np.mean(list(row.epochs.values()))),
@@ -223,6 +225,13 @@ def published_grid(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
     return heads, rows
 
 
+def published_notes(comparison: Comparison) -> list[str]:
+    """Say so if no published figure belongs to anything that was run."""
+    if any(_here(comparison, figure) for figure in comparison.published):
+        return []
+    return ["None of the published figures is for data, encoder and method that were run here."]
+
+
 def _here(comparison: Comparison, figure: Any) -> list[float]:
     for block in comparison.blocks:
         for row in block.rows:
@@ -253,8 +262,13 @@ def _figure(values: Sequence[float], row: Row, column: Column, style: Style) -> 
     if not values:
         return "-"
     spread = f" ± {100 * _sd(values):.2f}" if len(values) > 1 else ""
-    best, mark = row.name == column.best, row.name in column.ties
+    best, mark = _is_best(row, column), row.name in column.ties
     return style(f"{100 * float(np.mean(values)):.2f}", spread, best, mark)
+
+
+def _is_best(row: Row, column: Column) -> bool:
+    """Return whether a method is the best of several; alone it is nothing."""
+    return bool(column.pairs) and row.name == column.best
 
 
 def _detectable(column: Column) -> str:

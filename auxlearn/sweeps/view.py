@@ -39,6 +39,7 @@ class ConsoleView(View, AbstractContextManager["ConsoleView"]):
         self.folder = folder
         self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
         self._best: dict[str, tuple[float, float]] = {}
+        self._read_to_the_end: set[str] = set()
         self._line_due = time.monotonic() + LINE_EVERY
 
     def __enter__(self) -> ConsoleView:
@@ -85,11 +86,14 @@ class ConsoleView(View, AbstractContextManager["ConsoleView"]):
             table.add_column(head, no_wrap=True, overflow="ellipsis")
         shown = self._shown(progress)
         for trial in shown:
-            self._look(trial)
             state = progress.states[trial.digest]
+            if trial.digest not in self._read_to_the_end:
+                self._look(trial)
+            if state in ("finished", *FAILURES):
+                self._read_to_the_end.add(trial.digest)
             epoch, value = self._best.get(trial.digest, (0.0, None))
             if state == "running":
-                state = f"epoch {epoch:.0f} of {trial.config.epochs}"
+                state = f"epoch {epoch:.0f} of {trial.config.epochs}" if epoch else "first epoch"
             figure = "" if value is None else f"{value:.3f}"
             table.add_row(Text(trial.title), Text(state, style=_style(state)), figure)
         return Group(table, Text(_summary(progress)))
@@ -100,7 +104,8 @@ class ConsoleView(View, AbstractContextManager["ConsoleView"]):
             return trials
         active = [t for t in trials if progress.states[t.digest] in ("running", "held")]
         ended = [t for t in trials if progress.states[t.digest] in ("finished", *FAILURES)]
-        return [*ended[-max(0, ROWS - len(active)) :], *active[:ROWS]]
+        active = active[:ROWS]
+        return [*ended[max(0, len(ended) - ROWS + len(active)) :], *active]
 
     def _look(self, trial: Trial) -> None:
         """Read how far a trial is and the best figure on dev so far."""

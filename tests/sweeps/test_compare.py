@@ -154,9 +154,32 @@ def test_best_and_marks_in_every_format(made):
     tex = latex(comparison)
     assert r"\textbf{61.25} $\pm$ 1.34" in tex
     assert tex.count(r"\toprule") == tex.count(r"\bottomrule") == 1
+    assert tex.count(r"\resizebox{") == tex.count(r"\end{tabular}}") == 1
     assert r"50.00 $\pm$ 0.00$^{\approx}$" in tex
     shown = [item for item in console_tables(comparison) if isinstance(item, str)]
     assert any("pydocs, tiny" in line for line in shown)
+
+
+def test_a_method_alone_is_no_best(made):
+    comparison = compare_sweeps([made(lambda trial: {"dev": 30, "test": 20}, seeds=2)])
+    assert "| 50.00 ± 0.00 | 49.00 ± 0.00 |" in markdown(comparison)
+    assert "**" not in markdown(comparison)
+    assert "True" not in figures_csv(comparison)
+
+
+def test_a_method_with_an_encoder_of_its_own_competes_where_encoder_is_an_axis(made):
+    """As the sequential row of Mask-tuning's Table III, trained on another encoder."""
+    grid = {
+        "encoder": {"tiny": {"encoder": "tiny"}},
+        "dataset": {"pydocs": {"dataset": "pydocs"}},
+        "method": {
+            "STL": {"aux": []},
+            "RTM": {"aux": "random_mlm", "encoder": "runs/mlm-{encoder}-{dataset}"},
+        },
+    }
+    comparison = compare_sweeps([made(by_method, grid=grid, seeds=2)])
+    (block,) = comparison.blocks
+    assert [row.name for row in block.rows] == ["STL", "RTM"]
 
 
 def test_too_few_seeds_are_said_to_be_too_few(made):
@@ -263,6 +286,12 @@ def test_published_figures_stand_beside_with_the_difference(made, tmp_path):
     ]
     assert [row["difference"] for row in found] == ["+1.25", "+0.75", "-", "-"]
     assert "A paper" in markdown(comparison)
+    assert "None of the published figures" not in markdown(comparison)
+    content["tables"][0]["cell"] = {"encoder": "BERT-base"}
+    path.write_text(yaml.safe_dump(content, sort_keys=False))
+    elsewhere = compare_sweeps([made(by_method, "elsewhere", grid=METHODS, seeds=2)], str(path))
+    assert "None of the published figures" in markdown(elsewhere)
+    assert [row[-1] for row in published_grid(elsewhere)[1]] == ["-"] * 4
     content["tables"][0]["rows"]["STL"] = [1.0]
     path.write_text(yaml.safe_dump(content, sort_keys=False))
     with pytest.raises(ConfigError, match="row 'STL' has 1 figures for 2 columns"):
@@ -335,6 +364,10 @@ def test_pictures_show_the_figures(made, tmp_path, monkeypatch):
     assert heights == pytest.approx([51.25, 50.0, 70.0, 61.25, 50.0, 80.0])
     marks = [line.get_xydata()[0] for line in drawn["epochs"].axes[0].lines if line.get_label()]
     assert any(np.allclose(mark, (4.5, 61.25)) for mark in marks)
+    assert drawn["epochs"].axes[0].get_xlim()[0] == 0
+    assert all(float(tick).is_integer() for tick in drawn["epochs"].axes[0].get_xticks())
+    # The two panels have the same methods in the same colours: one legend.
+    assert [axes.get_legend() is not None for axes in drawn["scores"].axes] == [True, False]
 
 
 def test_a_folder_without_results_says_what_to_do(tmp_path, made):

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from auxlearn.config import load_config
 from auxlearn.errors import ConfigError, SweepError
 from auxlearn.sweeps.plan import cells_of, dump_sweep, label, plan_trials, read_sweep
 from auxlearn.sweeps.published import read_published
@@ -225,11 +224,7 @@ def test_a_search_asks_for_the_same_points_again(tmp_path, sampler):
     assert all(1e-5 <= rate <= 1e-1 for found in rates for rate in found)
 
 
-def test_every_configuration_of_the_package_loads():
-    """The papers' tables and settings: run configurations resolve, sweeps come to their runs."""
-    runs = sorted(CONFIGS.glob("*.yaml"))
-    for path in runs:
-        assert load_config(path).resolved().digest, path
+def test_every_sweep_of_the_package_comes_to_its_runs():
     counts = {}
     for path in sorted((CONFIGS / "sweeps").glob("*.yaml")):
         sweep = read_sweep(path)
@@ -252,4 +247,3 @@ def test_every_configuration_of_the_package_loads():
         "mask_tuning_table3_small": 10,
         "pydocs": 5 * 5,
     }
-    assert len(runs) >= 3
