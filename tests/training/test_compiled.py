@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from contextlib import nullcontext
+from functools import partialmethod
 
 import pytest
 import torch
+from torch import nn
 from transformers import AutoModelForSequenceClassification
 
-from auxlearn import RunConfig, train
+from auxlearn import RunConfig, streams, train
 from auxlearn.encoders.compiled import check_compiler, compile_body
 from auxlearn.encoders.load import load_encoder
 from auxlearn.errors import ConfigError, EncoderError
@@ -31,8 +33,17 @@ def compiler():
         pytest.skip(str(error))
 
 
+@pytest.fixture(scope="module")
+def one_layer(tmp_path_factory):
+    """Folder of an encoder with one layer, which takes half as long to compile as two."""
+    model, tokenizer = helpers.build("bert")
+    model.bert.encoder.layer = model.bert.encoder.layer[:1]
+    model.config.num_hidden_layers = 1
+    return helpers.write(tmp_path_factory.mktemp("one-layer"), model, tokenizer)
+
+
 @pytest.fixture
-def config(encoder_folder, tmp_path):
+def config(one_layer, tmp_path):
     rows = [
         {"text": f"{line} {extra}".strip(), "label": LABELS[number % 3]}
         for extra in ("", "again")
@@ -46,7 +57,7 @@ def config(encoder_folder, tmp_path):
     def make(name, **settings):
         defaults = {
             "dataset": str(data),
-            "encoder": str(encoder_folder("bert")),
+            "encoder": str(one_layer),
             "aux": ["random_mlm"],
             "epochs": 2,
             "batch_size": 8,
@@ -62,7 +73,11 @@ def config(encoder_folder, tmp_path):
     return make
 
 
-def test_a_killed_compiled_run_ends_as_an_undisturbed_one(compiler, config, monkeypatch, tmp_path):
+def test_a_killed_compiled_run_ends_as_an_undisturbed_one(config, monkeypatch, tmp_path):
+    # The graphs as they are captured, without the C++ code that takes a minute for each run.
+    monkeypatch.setattr("auxlearn.encoders.compiled.check_compiler", lambda device: None)
+    captured = partialmethod(nn.Module.compile, backend="aot_eager")
+    monkeypatch.setattr(nn.Module, "compile", captured)
     undisturbed = train(config("whole"))
     real, made = TrainingLoop._step, []
 
@@ -88,10 +103,23 @@ def test_a_killed_compiled_run_ends_as_an_undisturbed_one(compiler, config, monk
     assert exported.state_dict().keys() == plain.state_dict().keys()
 
 
-def test_compiled_losses_and_gradients_equal_those_of_the_code_as_written(compiler, encoder_folder):
+def test_draws_follow_the_seed(compiler, one_layer):
+    encoder = load_encoder(str(one_layer), LABELS).train()
+    batch = helpers.collated(tokenized(encoder, LINES[:5]))
+
+    def hidden(seed):
+        with streams.seeded(seed, "dropout", device=CPU):
+            return encoder.encode(batch).last_hidden_state
+
+    compile_body(encoder, nullcontext)
+    first, again, other = hidden(1), hidden(1), hidden(2)
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+def test_compiled_losses_and_gradients_equal_those_of_the_code_as_written(compiler, one_layer):
     plain, compiled = (
-        helpers.without_dropout(load_encoder(str(encoder_folder("bert")), LABELS)).train()
-        for _ in range(2)
+        helpers.without_dropout(load_encoder(str(one_layer), LABELS)).train() for _ in range(2)
     )
     names = list(compiled.state_dict())
     compile_body(compiled, nullcontext)
@@ -112,8 +140,8 @@ def test_compiled_losses_and_gradients_equal_those_of_the_code_as_written(compil
                     torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
 
 
-def test_nothing_is_compiled_where_figures_are_taken(compiler, encoder_folder):
-    encoder = load_encoder(str(encoder_folder("bert")), LABELS)
+def test_nothing_is_compiled_where_figures_are_taken(compiler, one_layer):
+    encoder = load_encoder(str(one_layer), LABELS)
     batch = helpers.collated(tokenized(encoder, LINES[:3]))
     with torch.no_grad():
         expected = encoder.classify(batch)
@@ -136,11 +164,11 @@ def test_no_compiler_is_one_line(config, monkeypatch, tmp_path):
     assert not (tmp_path / "never").exists()
 
 
-def test_unrolling_through_a_compiled_encoder_is_refused(config, tmp_path, encoder_folder):
+def test_unrolling_through_a_compiled_encoder_is_refused(config, tmp_path, one_layer):
     with pytest.raises(ConfigError, match=r"compile: updates cannot be unrolled .* as meta is"):
         train(config("never", weights={"meta": {"unroll": 2}}))
     assert not (tmp_path / "never").exists()
-    encoder = load_encoder(str(encoder_folder("bert")), LABELS)
+    encoder = load_encoder(str(one_layer), LABELS)
     encoder.body.compile()
     with (
         pytest.raises(EncoderError, match="no second derivative"),
