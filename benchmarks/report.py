@@ -131,6 +131,29 @@ def training(found: dict[str, Any]) -> Iterable[str]:
     )
 
 
+def weighting(found: dict[str, Any]) -> Iterable[str]:
+    """Time and memory of an update under each rule, by size of the encoder."""
+    for size, results in found["sizes"].items():
+        yield (
+            f"**{size}**, {results['parameters'] / 1e6:.0f} million parameters, batches of "
+            f"{results['batch']} x {found['settings']['length']} tokens. A rule that takes the "
+            f"gradient of as many validation rows in every update cannot be below "
+            f"{results['floor']:.2f}."
+        )
+        rows = []
+        for name, figures in results["contestants"].items():
+            copies = figures.get("memory_over_fixed_in_parameter_copies")
+            memory = "" if copies is None else f"{round(copies, 2) + 0.0:+.2f}"
+            rows.append([name, f"{figures['seconds']:.2f}", f"{figures['time_ratio']:.2f}", memory])
+        head = (
+            "",
+            "seconds",
+            "time over fixed",
+            "peak memory over fixed, copies of the parameters",
+        )
+        yield table(head, rows)
+
+
 def startup(found: dict[str, Any]) -> Iterable[str]:
     """Times, and what is imported."""
     names = {
@@ -205,6 +228,7 @@ SECTIONS = {
         "encoder {encoder}, {texts} texts of {dataset}, at most {max_length} tokens each",
     ),
     "training": (training, "encoder {encoder}, {texts} texts of {dataset}, {rounds} rounds"),
+    "weighting": (weighting, "{rounds} rounds after one that warms up"),
     "startup": (startup, "encoder tiny, data set pydocs, {rounds} rounds"),
     "growth": (growth, "encoder {encoder} where none is named, one measurement for each point"),
 }

@@ -1,7 +1,7 @@
 """Time and peak memory of one update under each weighting, as ratios to fixed weights.
 
-    python benchmarks/weighting.py            # all contestants, the larger encoder with a few
-    python benchmarks/weighting.py --quick    # the small encoder, few contestants and rounds
+    python -m benchmarks.weighting            # all contestants, the larger encoder with a few
+    python -m benchmarks.weighting --quick    # the small encoder, few contestants and rounds
 
 Encoders are built from configurations, with random weights: what an update costs does not depend
 on them. All contestants share one encoder and take turns within one process, so that a machine
@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-import platform
 import statistics
 import time
 from contextlib import nullcontext
@@ -35,8 +34,8 @@ from auxlearn.registry import TASKS, WEIGHTINGS
 from auxlearn.training.objectives import Auxiliary, Objectives
 from auxlearn.training.optimization import LinearSchedule, build_optimizer
 from auxlearn.training.validation import ValidationObjective
+from benchmarks.common import RESULTS, machine
 
-RESULTS = Path(__file__).parent / "results" / "weighting.json"
 LENGTH, ROWS, CLASSES = 128, 256, 4
 #: Texts of a batch, of training and of validation alike.
 BATCH = {"minilm": 16, "bert-base": 8}
@@ -221,34 +220,21 @@ def measure(size: str, names: tuple[str, ...], rounds: int) -> dict[str, Any]:
     }
 
 
-def processor() -> str:
-    """Return what the processor calls itself."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor()
-    return next((x.split(":", 1)[1].strip() for x in lines if x.startswith("model name")), "")
-
-
 def main() -> None:
     """Measure and write the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="small encoder, few contestants")
     parser.add_argument("--rounds", type=int, help="rounds of all contestants")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--output", type=Path, default=RESULTS)
+    parser.add_argument("--output", type=Path, default=RESULTS / "weighting.json")
+    parser.set_defaults(clock="wall")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     rounds = given.rounds or (3 if given.quick else 5)
     plan = {"minilm": QUICK} if given.quick else {"minilm": tuple(CONTESTANTS), "bert-base": LARGE}
     results = {
-        "machine": {
-            "processor": processor(),
-            "threads": given.threads,
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-        },
-        "length": LENGTH,
+        "settings": {"rounds": rounds, "length": LENGTH},
+        "machine": machine(given),
         "sizes": {size: measure(size, names, rounds) for size, names in plan.items()},
     }
     given.output.parent.mkdir(parents=True, exist_ok=True)
