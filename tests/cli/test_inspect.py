@@ -18,6 +18,8 @@ def test_plug_ins_are_listed_with_their_options(what, registry):
     flat = " ".join(text.split())
     for name in registry.names():
         cls = registry.get(name)
+        if not cls.__module__.startswith("auxlearn."):
+            continue  # what other tests have registered
         assert f"{name}: {cls.__doc__.splitlines()[0]}" in text
         for option, field in cls.Options.model_fields.items():
             assert f"  --{name}-{option} ".replace("_", "-") in text
