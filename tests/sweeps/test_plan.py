@@ -238,6 +238,7 @@ def test_every_sweep_of_the_package_comes_to_its_runs():
             ours = [f for f in figures if all(v in labels[k] for k, v in f.cell.items())]
             assert len(ours) >= len(cells_of(sweep)) / max(1, 4 * len(sweep.select.over))
     assert counts == {
+        "l3mask_passes": 5 * 3,
         "l3masking_table3": 2 * 8 * 3 * 10,
         "l3masking_table3_small": 6,
         "mask_tuning_grid": 4 * 9 * 5,
