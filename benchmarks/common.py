@@ -97,7 +97,11 @@ def texts_of(
 
 
 def contest(
-    contestants: Mapping[str, Callable[[], object]], rounds: int, clock: str, warm_up: bool = True
+    contestants: Mapping[str, Callable[[], object]],
+    rounds: int,
+    clock: str,
+    warm_up: bool = True,
+    calls: int = 1,
 ) -> dict[str, dict[str, Any]]:
     """Time contestants in turn, so that what else the machine does falls on all of them.
 
@@ -105,7 +109,8 @@ def contest(
         contestants: What to run, by name.
         rounds: How often each is timed.
         clock: "wall" or "cpu".
-        warm_up: Run each once before it counts.
+        warm_up: Run a round that does not count first.
+        calls: How often each is called in a round; they take turns with every call.
 
     Returns:
         Seconds of each round and their median, by name.
@@ -113,11 +118,15 @@ def contest(
     now = time.perf_counter if clock == "wall" else time.process_time
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
     for counts in [*([False] if warm_up else []), *([True] * rounds)]:
-        for name, run in contestants.items():
-            started = now()
-            run()
-            if counts:
-                seconds[name].append(now() - started)
+        spent = dict.fromkeys(contestants, 0.0)
+        for _ in range(calls):
+            for name, run in contestants.items():
+                started = now()
+                run()
+                spent[name] += now() - started
+        if counts:
+            for name, sum_of_calls in spent.items():
+                seconds[name].append(sum_of_calls)
     return {
         name: {"seconds": found, "median": statistics.median(found)}
         for name, found in seconds.items()

@@ -116,8 +116,13 @@ def approximation(found: dict[str, Any]) -> Iterable[str]:
 
 def training(found: dict[str, Any]) -> Iterable[str]:
     """Contestants, ratios, padding."""
+    whole = found["against Trainer"]
     yield table(
-        ("", "steps per second"),
+        ("whole trainings in turn", "steps per second"),
+        [(name, f"{r['steps per second']:.2f}") for name, r in whole.items()],
+    )
+    yield table(
+        ("single steps in turn", "steps per second"),
         [(name, f"{r['steps per second']:.2f}") for name, r in found["contestants"].items()],
     )
     yield table(("ratio", ""), [(name, f"{value:.2f}") for name, value in found["ratios"].items()])

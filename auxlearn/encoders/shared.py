@@ -13,6 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from auxlearn.cache import content_key
 from auxlearn.data.batches import Batch
+from auxlearn.encoders.attention import FUSED
 from auxlearn.encoders.families import family_of
 from auxlearn.encoders.quiet import quiet_transformers
 from auxlearn.errors import EncoderError
@@ -94,7 +95,7 @@ class SharedEncoder(nn.Module):
             return mask
         if bool(mask.all()):
             return None
-        whole = self.family.takes_ready_masks and self.config._attn_implementation == "sdpa"
+        whole = self.family.takes_ready_masks and self.config._attn_implementation in FUSED
         return mask.bool()[:, None, None, :] if whole else mask
 
     def classify(self, batch: Batch) -> Tensor:
@@ -164,7 +165,7 @@ class SharedEncoder(nn.Module):
         usual = self.config._attn_implementation
         if usual == "eager":
             yield False
-        elif usual == "sdpa":
+        elif usual in FUSED:
             with sdpa_kernel(SDPBackend.MATH):
                 yield True
         else:

@@ -22,10 +22,10 @@ from auxlearn.encoders.scoring import Block, ScoringPass, scoring_pass
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.errors import EncoderError
 
-#: Tokens of masked copies that go through the layers at once. More than this leaves the caches of a
+#: Tokens of masked copies that go through the layers at once. More than this gains nothing on a
 #: CPU; a GPU wants many more. It is not measured anew on each machine, because results would then
 #: depend, in their last digits, on the clock.
-TOKEN_BUDGET = {"cpu": 1024, "cuda": 131_072}
+TOKEN_BUDGET = {"cpu": 4096, "cuda": 131_072}
 
 #: States that go through the output layer at once.
 HEAD_ROWS = 256
@@ -222,7 +222,7 @@ class _Body:
 
     Args:
         ready: The encoder.
-        budget: Tokens of a batch; halved whenever the device has no memory for it.
+        budget: Tokens of a batch; half of a batch for which the device has no memory.
     """
 
     def __init__(self, ready: ScoringPass, budget: int) -> None:
@@ -253,10 +253,10 @@ class _Body:
         Raises:
             EncoderError: Not even one copy fits the memory.
         """
-        try:
-            states = self._ready.states([copies.block for copies in batch])
-        except torch.OutOfMemoryError as error:
-            return torch.cat([self.states(half) for half in self._halves(batch, error)])
+        states = self._try(batch)
+        if states is None:
+            # Not within an except clause: the error would hold on to what the attempt had made.
+            return torch.cat([self.states(part) for part in self.batches(iter(batch))])
         found = []
         for copies in batch:
             count = int(copies.block.targets.sum())
@@ -264,15 +264,17 @@ class _Body:
             states = states[count:]
         return torch.cat(found)
 
-    def _halves(self, batch: list[_Copies], error: Exception) -> list[list[_Copies]]:
-        self._budget = max(1, self._budget // 2)
-        if len(batch) > 1:
-            return [batch[: len(batch) // 2], batch[len(batch) // 2 :]]
-        (copies,) = batch
-        total, length = copies.block.input_ids.shape
-        if total == 1:
-            raise EncoderError(
-                f"the device has no memory to score one text of {length} tokens: "
-                "use --device cpu or a smaller --max-length"
-            ) from error
-        return [[copies.part(0, total // 2)], [copies.part(total // 2, total)]]
+    def _try(self, batch: list[_Copies]) -> Tensor | None:
+        """Return the states of a batch, or none and halve the budget if memory runs out."""
+        blocks = [copies.block for copies in batch]
+        try:
+            return self._ready.states(blocks)
+        except torch.OutOfMemoryError as error:
+            if sum(len(block.input_ids) for block in blocks) == 1:
+                raise EncoderError(
+                    "the device has no memory to score one text of "
+                    f"{blocks[0].input_ids.shape[1]} tokens: use --device cpu or a smaller "
+                    "--max-length"
+                ) from error
+            self._budget = sum(block.input_ids.numel() for block in blocks) // 2
+            return None

@@ -27,6 +27,7 @@ from auxlearn.data.readers import read_labelled_file
 from auxlearn.data.rows import Columns
 from auxlearn.data.splits import hold_out
 from auxlearn.data.tokens import TokenizedTexts, join, tokenize_split
+from auxlearn.encoders.attention import attend_in_single_precision
 from auxlearn.encoders.load import check_length, load_encoder
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.errors import ConfigError, UserError
@@ -111,6 +112,8 @@ def train(config: RunConfig, reporter: Reporter | None = None) -> RunResults:
     )
     check_length(encoder, config.max_length)
     encoder.to(compute.device)
+    if config.precision == "bf16" and compute.device.type == "cpu":
+        attend_in_single_precision(encoder.body)
     with folder.claimed(config):
         tokenize = partial(
             tokenize_split, encoder.tokenizer, max_length=config.max_length, cache=cache

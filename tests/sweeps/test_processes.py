@@ -12,28 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.sweep_kills import alive, processes_of
+
 pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at processes in /proc")
-
-
-def workers_of(parent: int) -> list[int]:
-    """Processes of loky that a process has started."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            fields = (folder / "stat").read_text().rsplit(")", 1)[1].split()
-            command = (folder / "cmdline").read_text()
-        except OSError:
-            continue
-        if int(fields[1]) == parent and "popen_loky" in command:
-            found.append(int(folder.name))
-    return found
-
-
-def alive(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def wait_for(condition, seconds: float, what: str) -> None:
@@ -76,14 +57,14 @@ def program(sweep_file, tmp_path):
 
 def test_a_killed_program_leaves_no_worker_and_ctrl_c_leaves_all_resumable(program, tmp_path):
     process = program()
-    workers = workers_of(process.pid)
+    workers = processes_of(process.pid)
     assert len(workers) == 1
     process.kill()
     process.wait()
     wait_for(lambda: not any(alive(worker) for worker in workers), 5, "end of the worker")
 
     process = program()
-    workers = workers_of(process.pid)
+    workers = processes_of(process.pid)
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130

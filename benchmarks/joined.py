@@ -1,0 +1,143 @@
+"""Two objectives in one pass through the body, or in one pass each: what joining would give.
+
+Training makes one pass for each objective. This is the other way, on the model alone: the batches
+of classification and masked language modelling are padded to one length, laid under each other,
+sent through the body together, and each head is applied to its own rows. Batches are drawn and
+corrupted before the clock starts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from auxlearn.data.batches import Batch, BatchStream
+from auxlearn.encoders.shared import SharedEncoder
+from auxlearn.masking.corruption import choose, corrupt
+from auxlearn.training.optimization import build_optimizer
+from benchmarks.common import arguments, contest, encoder_of_size, ratio, save, texts_of
+
+STEPS = 8
+CLASSES = 5
+#: Encoders and rows of a batch: usual ones, and some so small that calls cost more than the work.
+SETTINGS = (("minilm", 32), ("minilm", 8), ("minilm", 2), ("tiny", 32), ("tiny", 2))
+
+Pair = tuple[Batch, Batch, Tensor, Tensor]
+
+
+def main() -> None:
+    """Run one contest for each setting."""
+    options = arguments(__doc__ or "", texts=STEPS * max(rows for _, rows in SETTINGS))
+    found = []
+    for size, rows in SETTINGS:
+        encoder = encoder_of_size(size, CLASSES).train()
+        texts, _ = texts_of(encoder, options.dataset, options.texts)
+        primary, auxiliary = (BatchStream(texts, rows, 0, name) for name in ("primary", "mlm"))
+        pairs = [
+            pair_of(encoder, primary.batch(step), auxiliary.batch(step), step)
+            for step in range(STEPS)
+        ]
+        results = contest(
+            {
+                "one pass each": Steps(encoder, pairs, joined=False),
+                "one pass": Steps(encoder, pairs, joined=True),
+            },
+            options.rounds,
+            options.clock,
+        )
+        found.append(
+            {
+                "encoder": size,
+                "rows": rows,
+                "contestants": results,
+                "one pass over one pass each": ratio(results, "one pass", "one pass each"),
+                "padding": {
+                    "one pass each": padding([batch for pair in pairs for batch in pair[:2]]),
+                    "one pass": padding([join(*pair[:2]) for pair in pairs]),
+                },
+            }
+        )
+    save("joined", options, {"steps": STEPS, "settings": found})
+
+
+def pair_of(encoder: SharedEncoder, primary: Batch, given: Batch, step: int) -> Pair:
+    """Return a batch of each objective, the tokens to predict, and where they stand."""
+    draws = torch.Generator().manual_seed(step)
+    chosen = choose(given.maskable * 0.15, draws)
+    random_ids = torch.arange(100, 200)
+    mask = encoder.tokenizer.mask_token_id
+    ids = corrupt(given.input_ids, chosen, mask, random_ids, draws)
+    return primary, replace(given, input_ids=ids), given.input_ids[chosen], chosen
+
+
+def join(first: Batch, second: Batch) -> Batch:
+    """Lay one batch under another, both padded to the longer."""
+    length = max(first.input_ids.shape[1], second.input_ids.shape[1])
+
+    def stack(name: str, fill: int) -> Tensor:
+        both = [getattr(batch, name) for batch in (first, second)]
+        wide = [nn.functional.pad(t, (0, length - t.shape[1]), value=fill) for t in both]
+        return torch.cat(wide)
+
+    return Batch(
+        input_ids=stack("input_ids", 0),
+        attention_mask=stack("attention_mask", 0),
+        maskable=stack("maskable", 0),
+        words=stack("words", -1),
+        rows=torch.cat([first.rows, second.rows]),
+        token_type_ids=None if first.token_type_ids is None else stack("token_type_ids", 0),
+    )
+
+
+def padding(batches: list[Batch]) -> float:
+    """Return the share of padding."""
+    places = sum(batch.input_ids.numel() for batch in batches)
+    return 1 - sum(int(batch.attention_mask.sum()) for batch in batches) / places
+
+
+class Steps:
+    """Some updates on both objectives, to be run again and again."""
+
+    def __init__(self, encoder: SharedEncoder, pairs: list[Pair], joined: bool) -> None:
+        self.encoder = encoder
+        self.pairs = pairs
+        self.joined = joined
+        self.optimizer = build_optimizer(encoder.parameters(), 1e-4, 0.01)
+
+    def __call__(self) -> None:
+        for pair in self.pairs:
+            self.update(*pair)
+
+    def update(self, primary: Batch, given: Batch, targets: Tensor, chosen: Tensor) -> None:
+        """Make one update."""
+        encoder, loss = self.encoder, nn.functional.cross_entropy
+        if self.joined:
+            rows = len(primary)
+            # Joined within, because in training no batch is there before its step.
+            output = encoder.encode(join(primary, given))
+            logits = class_logits(encoder, output, rows)
+            hidden = output.last_hidden_state[rows:, : chosen.shape[1]][chosen]
+            tokens = encoder.family.token_logits(encoder.language_model, hidden)
+            (loss(logits, primary.labels) + loss(tokens, targets)).backward()
+        else:
+            loss(encoder.predict_tokens(given, chosen), targets).backward()
+            loss(encoder.classify(primary), primary.labels).backward()
+        nn.utils.clip_grad_norm_(encoder.parameters(), 1.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+
+def class_logits(encoder: SharedEncoder, output: Any, rows: int) -> Tensor:
+    """Return the class logits of the first rows of a BERT-like body's output."""
+    first = type(output)(
+        last_hidden_state=output.last_hidden_state[:rows],
+        pooler_output=output.pooler_output[:rows],
+    )
+    return encoder.family.class_logits(encoder.classifier, first, None)
+
+
+if __name__ == "__main__":
+    main()
