@@ -27,7 +27,7 @@ format: .venv/.installed
 	$(BIN)/ruff format .
 
 bench: .venv/.installed
-	set -e; for name in scoring training weighting startup growth report; do \
+	set -e; for name in scoring training objectives joined weighting startup growth report; do \
 		$(BIN)/python -m benchmarks.$$name; done
 
 clean:

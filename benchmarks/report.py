@@ -136,6 +136,45 @@ def training(found: dict[str, Any]) -> Iterable[str]:
     )
 
 
+def objectives(found: dict[str, Any]) -> Iterable[str]:
+    """What further objectives cost, and how many operations they add."""
+    one = {"time": 1.0, "operations": 1.0}
+    yield table(
+        ("encoder", "objectives", "steps per second", "time over one", "operations over one"),
+        [
+            (
+                encoder,
+                name,
+                f"{result['steps'] / seconds['median']:.2f}",
+                *(
+                    f"{result['over one'].get(name, one)[key]:.2f}"
+                    for key in ("time", "operations")
+                ),
+            )
+            for encoder, result in found["encoders"].items()
+            for name, seconds in result["contestants"].items()
+        ],
+    )
+
+
+def joined(found: dict[str, Any]) -> Iterable[str]:
+    """One pass through the body against one for each objective."""
+    head = ("encoder", "rows of a batch", "time, one pass over two", "padding, two", "padding, one")
+    yield table(
+        head,
+        [
+            (
+                contest["encoder"],
+                str(contest["rows"]),
+                f"{contest['one pass over one pass each']:.2f}",
+                f"{contest['padding']['one pass each']:.0%}",
+                f"{contest['padding']['one pass']:.0%}",
+            )
+            for contest in found["contests"]
+        ],
+    )
+
+
 def weighting(found: dict[str, Any]) -> Iterable[str]:
     """Time and memory of an update under each rule, by size of the encoder."""
     for size, results in found["sizes"].items():
@@ -179,16 +218,23 @@ def startup(found: dict[str, Any]) -> Iterable[str]:
 def growth(found: dict[str, Any]) -> Iterable[str]:
     """One table for each series, and the picture."""
     for title, points in found["points"].items():
-        keys = [
-            k for k in ("length", "texts", "aux", "size") if len({p.get(k) for p in points}) > 1
-        ]
+        key = axis_of(title)
         yield f"**{title[0].upper()}{title[1:]}**"
         yield table(
-            (keys[0], "processor seconds", "MB above the loaded encoder", "MB at the peak"),
+            (
+                AXES[key],
+                "seconds",
+                "G operations",
+                "G operations a second",
+                "MB above the loaded encoder",
+                "MB at the peak",
+            ),
             [
                 (
-                    str(p[keys[0]]),
-                    f"{p['cpu seconds']:.2f}",
+                    str(p[key]),
+                    f"{p['seconds']:.2f}",
+                    f"{p['operations'] / 1e9:.1f}",
+                    f"{p['operations'] / p['seconds'] / 1e9:.0f}",
                     f"{p['megabytes'] - p['megabytes before']:.0f}",
                     f"{p['megabytes']:.0f}",
                 )
@@ -198,30 +244,46 @@ def growth(found: dict[str, Any]) -> Iterable[str]:
     yield "![Time and peak memory of each series](img/growth.png)"
 
 
+#: What a series goes through, and how the axis is called.
+AXES = {"length": "length", "texts": "texts", "aux": "auxiliary tasks", "size": "encoder"}
+
+
+def axis_of(title: str) -> str:
+    """Return the setting that a series goes through."""
+    return next(key for key, name in AXES.items() if f" by {name}" in title)
+
+
 def draw(results: dict[str, list[dict[str, Any]]], path: Path) -> None:
-    """Draw time and memory of every series."""
+    """Draw time and memory of every series, and beside the time the work."""
     from matplotlib.figure import Figure
 
-    axis = {"length": "length", "texts": "texts", "auxiliary tasks": "aux", "encoder": "size"}
-    figure = Figure(figsize=(3.2 * len(results), 5.6))
+    figure = Figure(figsize=(3.0 * len(results), 6.0), layout="constrained")
     rows = figure.subplots(2, len(results))
     for column, (title, points) in enumerate(results.items()):
-        key = axis[title.rsplit(" by ", 1)[1]]
-        x = [p[key] for p in points]
-        for row, quantity in enumerate(("cpu seconds", "megabytes")):
-            plot = rows[row][column]
-            plot.plot(x, [p[quantity] for p in points], marker="o")
-            logarithmic = key in ("length", "texts")
-            if logarithmic:
-                plot.set_xscale("log")
-            if logarithmic and quantity == "cpu seconds":
-                plot.set_yscale("log")
-            else:
-                plot.set_ylim(bottom=0)
-            plot.set_xlabel(key)
-            plot.set_ylabel(quantity)
-            plot.set_title(title, fontsize=9)
-    figure.tight_layout()
+        key = axis_of(title)
+        names = [str(p[key]) for p in points]
+        places = range(len(points))
+        seconds, megabytes = (plots[column] for plots in rows)
+        seconds.plot(places, [p["seconds"] for p in points], marker="o", label="measured")
+        # The work of each point at the speed of the fastest one.
+        speed = max(p["operations"] / p["seconds"] for p in points)
+        seconds.plot(
+            places,
+            [p["operations"] / speed for p in points],
+            linestyle="--",
+            color="0.5",
+            label="work at best speed",
+        )
+        seconds.set_yscale("log")
+        seconds.set_ylabel("seconds")
+        seconds.legend(fontsize=7)
+        seconds.set_title(title.replace(", ", ",\n"), fontsize=9)
+        megabytes.plot(places, [p["megabytes"] for p in points], marker="o", color="C1")
+        megabytes.set_ylim(bottom=0)
+        megabytes.set_ylabel("megabytes at the peak")
+        for plot in (seconds, megabytes):
+            plot.set_xticks(places, names, fontsize=8)
+            plot.set_xlabel(AXES[key])
     figure.savefig(path, dpi=90)
 
 
@@ -233,6 +295,8 @@ SECTIONS = {
         "encoder {encoder}, {texts} texts of {dataset}, at most {max_length} tokens each",
     ),
     "training": (training, "encoder {encoder}, {texts} texts of {dataset}, {rounds} rounds"),
+    "objectives": (objectives, "batches of 32 texts of {dataset}, {rounds} rounds"),
+    "joined": (joined, "{texts} texts of {dataset}, {rounds} rounds"),
     "weighting": (weighting, "{rounds} rounds after one that warms up"),
     "startup": (startup, "encoder tiny, data set pydocs, {rounds} rounds"),
     "growth": (growth, "encoder {encoder} where none is named, one measurement for each point"),

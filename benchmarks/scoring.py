@@ -17,6 +17,7 @@ from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.masking import pseudo_likelihood
 from auxlearn.masking.pseudo_likelihood import score
 from benchmarks.common import arguments, contest, encoder_of_size, ratio, save, texts_of
+from benchmarks.work import scoring_operations
 
 PASSES = (4, 8, 16)
 BUDGETS = (256, 512, 1024, 2048, 4096, 8192)
@@ -53,7 +54,7 @@ def main() -> None:
         if scores is not None:
             results[name] |= closeness(found[EXACT], scores, texts.maskable)
     peak = {str(dtype): matmul_rate(dtype, options) for dtype in DTYPES}
-    work = operations(encoder, texts)
+    work = scoring_operations(encoder, texts)
     save(
         "scoring",
         options,
@@ -127,22 +128,6 @@ def closeness(exact: torch.Tensor, found: torch.Tensor, where: torch.Tensor) -> 
         "mean difference": float(difference.mean()),
         "largest difference": float(difference.max()),
     }
-
-
-def operations(encoder: SharedEncoder, texts: TokenizedTexts) -> float:
-    """Count the operations that exact scoring cannot do without: a product and a sum are two."""
-    config = encoder.config
-    width, inner = config.hidden_size, config.intermediate_size
-    vocabulary = encoder.body.get_input_embeddings().num_embeddings
-    total = 0.0
-    copies = texts.maskable.split(texts.lengths.tolist())
-    for length, count in zip(texts.lengths.tolist(), map(int, map(sum, copies)), strict=True):
-        layer = 2 * length * (4 * width**2 + 2 * width * inner) + 4 * length**2 * width
-        last = 2 * length * 2 * width**2 + 2 * (2 * width**2 + 2 * width * inner)
-        last += 4 * length * width
-        head = 2 * width * (width + vocabulary)
-        total += count * (layer * (config.num_hidden_layers - 1) + last + head)
-    return total
 
 
 def matmul_rate(dtype: torch.dtype, options: Namespace) -> float:

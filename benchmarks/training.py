@@ -63,8 +63,6 @@ def main() -> None:
     without_attention_dropout(half_undropped)
     contestants: dict[str, Callable[[], object]] = {
         "one task": single,
-        "two objectives": Training(encoder, texts, aux=1),
-        "three objectives": Training(encoder, texts, aux=2),
         "one task, AdamW not fused": unfused,
         "one task, compiled": Training(compiled, texts),
         "one task, attention dropout 0": Training(undropped, texts),
@@ -95,8 +93,6 @@ def main() -> None:
             "contestants": results,
             "ratios": {
                 "throughput over Trainer": ratio(whole, "transformers Trainer", "one task"),
-                "two objectives over one": ratio(results, "two objectives", "one task"),
-                "three objectives over one": ratio(results, "three objectives", "one task"),
                 "full-vocabulary logits over masked positions": ratio(
                     results,
                     "MLM step, logits everywhere",

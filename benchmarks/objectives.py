@@ -1,0 +1,62 @@
+"""What each further objective costs under fixed weights, by size of the encoder.
+
+The primary task classifies; each further objective is masked language modelling with batches of its
+own, of as many rows. Beside the measured ratio stands that of the operations counted: logits over a
+vocabulary weigh the more, the smaller the encoder's body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from auxlearn.data.batches import BatchStream
+from auxlearn.data.tokens import TokenizedTexts
+from auxlearn.encoders.shared import SharedEncoder
+from benchmarks.common import arguments, contest, encoder_of_size, ratio, save, texts_of
+from benchmarks.training import BATCH, CLASSES, Training
+from benchmarks.work import batch_operations
+
+#: Batches of an epoch, and the most objectives, of each encoder.
+CONTESTS = {"minilm": (8, 3), "base": (2, 2)}
+
+
+def main() -> None:
+    """Run a contest for each encoder."""
+    options = arguments(__doc__ or "")
+    found = {}
+    for size, (steps, most) in CONTESTS.items():
+        encoder = encoder_of_size(size, CLASSES)
+        texts, _ = texts_of(encoder, options.dataset, steps * BATCH)
+        contestants: dict[str, Callable[[], object]] = {
+            str(count): Training(encoder, texts, aux=count - 1) for count in range(1, most + 1)
+        }
+        results = contest(contestants, options.rounds, options.clock, calls=steps)
+        found[size] = {
+            "steps": steps,
+            "contestants": results,
+            "over one": {
+                name: {
+                    "time": ratio(results, name, "1"),
+                    "operations": operations(encoder, texts, steps, int(name) - 1)
+                    / operations(encoder, texts, steps, 0),
+                }
+                for name in contestants
+                if name != "1"
+            },
+        }
+    save("objectives", options, {"batch size": BATCH, "encoders": found})
+
+
+def operations(encoder: SharedEncoder, texts: TokenizedTexts, steps: int, aux: int) -> float:
+    """Count the operations of the objectives' passes in some steps."""
+    names = ["primary", *(f"random_mlm_{number}" for number in range(aux))]
+    streams = {name: BatchStream(texts, BATCH, 0, name) for name in names}
+    return sum(
+        batch_operations(encoder, stream.batch(step), predicts=name != "primary")
+        for name, stream in streams.items()
+        for step in range(steps)
+    )
+
+
+if __name__ == "__main__":
+    main()
