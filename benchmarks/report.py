@@ -128,7 +128,7 @@ def training(found: dict[str, Any]) -> Iterable[str]:
     yield table(("ratio", ""), [(name, f"{value:.2f}") for name, value in found["ratios"].items()])
     yield (
         f"Compiling the encoder took {found['seconds of compilation']:.0f} seconds before the "
-        "first step; less where the compiler has kept its work from an earlier run."
+        "first step. The compiler keeps its work; where it has none to go by, it takes longer."
     )
     yield table(
         ("padding", "share of a batch"),
