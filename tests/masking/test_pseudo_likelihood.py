@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from itertools import pairwise
 
 import pytest
@@ -318,6 +319,23 @@ def test_a_batch_that_does_not_fit_is_halved(trained_bert, monkeypatch):
     assert refused == tried[: len(refused)]
     assert all(later <= earlier // 2 for earlier, later in pairwise(refused))
     assert len(refused) > 1
+
+
+def test_what_did_not_fit_is_gone_before_the_next_attempt(trained_bert, monkeypatch):
+    plain = TargetPass.states
+    made = []
+
+    def states(self, blocks):
+        assert all(kept() is None for kept in made)
+        intermediate = torch.zeros(1)
+        made.append(weakref.ref(intermediate))
+        if sum(block.input_ids.numel() for block in blocks) > 100:
+            raise torch.OutOfMemoryError("no memory")
+        return plain(self, blocks)
+
+    monkeypatch.setattr(TargetPass, "states", states)
+    score(trained_bert, tokenized(trained_bert, LINES[:3]))
+    assert len(made) > 3
 
 
 def test_not_even_one_text_fits(trained_bert, monkeypatch):

@@ -287,3 +287,18 @@ def test_precisions_can_follow_each_other_in_one_process(config, tmp_path):
     first = train(config(output=str(tmp_path / "a"), precision="bf16", epochs=1))
     second = train(config(output=str(tmp_path / "b"), epochs=1))
     assert first.steps == second.steps == 6
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_attention_is_differentiated_in_single_precision(config, precision, monkeypatch):
+    types = set()
+    ordinary = torch.nn.functional.scaled_dot_product_attention
+
+    def attention(query, *arguments, **settings):
+        if query.requires_grad:
+            types.add(query.dtype)
+        return ordinary(query, *arguments, **settings)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", attention)
+    train(config(precision=precision, attention_dropout=0.0, epochs=1))
+    assert types == {torch.float32}
