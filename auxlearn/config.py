@@ -176,8 +176,13 @@ class RunConfig(Settings):
         None, "Training", "Steps between evaluations on dev; by default an epoch.", ge=1
     )
     patience: int = _field(
-        3, "Training", "Evaluations without gain before the run stops; 0: never.", ge=0
+        3,
+        "Training",
+        "Early stopping: evaluations without improvement on dev before training stops; 0: never. "
+        "Evaluations count once dev is above the majority baseline and min_epochs have passed.",
+        ge=0,
     )
+    min_epochs: int = _field(3, "Training", "Epochs before early stopping counts.", ge=0)
     final_epochs: int = _field(
         0,
         "Training",

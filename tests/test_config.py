@@ -226,6 +226,7 @@ OTHER = {
     "clip_norm": 0.0,
     "eval_every": 7,
     "patience": 0,
+    "min_epochs": 1,
     "device": "cpu",
     "precision": "bf16",
     "compile": True,

@@ -38,6 +38,7 @@ def command(ctx: click.Context, config_file: str | None, **given: Any) -> None:
         figures_table(results.evaluations),
         "",
         *seen_sentences(results.evaluations),
+        *(f"warning: {line}" for line in results.warnings()),
         f"best checkpoint: step {results.best['step']:.0f} of {results.steps}, "
         f"dev {metric} {results.best[metric]:.3f}",
         f"run folder: {folder}",

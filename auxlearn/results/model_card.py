@@ -68,6 +68,8 @@ def _body(results: RunResults) -> Iterator[str]:
         f"{results.environment.get('versions', {}).get('auxlearn', '')} to classify texts of "
         f"`{data['name']}` into {len(data['label_names'])} classes: {labels}."
     )
+    for warning in results.warnings():
+        yield f"**Warning: {warning}.**"
     yield "## Use"
     yield (
         "```python\n"

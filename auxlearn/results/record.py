@@ -58,6 +58,16 @@ class Evaluation:
     partner: Scores | None = None
     pair_accuracy: float | None = None
 
+    @property
+    def constant_prediction(self) -> str | None:
+        """The label predicted for every example, although the set has several; else ``None``."""
+        labels = list(self.all.per_class)
+        predicted = [any(column) for column in zip(*self.all.confusion, strict=True)]
+        true = [any(counts) for counts in self.all.confusion]
+        if sum(true) < 2 or sum(predicted) != 1:
+            return None
+        return labels[predicted.index(True)]
+
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Evaluation:
         """Take back what :func:`dataclasses.asdict` gave."""
@@ -94,6 +104,8 @@ class RunResults:
         surrogate: How well what steered the weights followed the metric: Spearman's rank
             correlation over the evaluations on dev, and their number; ``None`` if nothing was
             steered.
+        degenerate: The label that the best checkpoint predicts for every dev example, although dev
+            has several; ``None`` if it predicts more than one.
         seconds: Wall time by stage. The one part that differs between equal runs.
         environment: Versions and hardware.
     """
@@ -109,6 +121,7 @@ class RunResults:
     seconds: dict[str, float]
     environment: dict[str, Any]
     surrogate: dict[str, float | int | None] | None = None
+    degenerate: str | None = None
 
     def save(self, folder: Path) -> None:
         """Write ``results.json``; its presence says that the run is finished."""
@@ -133,6 +146,17 @@ class RunResults:
             raise RunError(f"{folder} holds no {FILE}: the run is not finished") from None
         except (ValueError, TypeError, KeyError) as error:
             raise RunError(f"{path} is damaged ({error}): delete it and run again") from None
+
+    def warnings(self) -> list[str]:
+        """Return what a reader of the scores must know first, one sentence each."""
+        if self.degenerate is None:
+            return []
+        auxiliary = " or a smaller share of the auxiliary tasks" if self.config["aux"] else ""
+        return [
+            f"degenerate run: the best checkpoint predicts '{self.degenerate}' for every dev "
+            "example, so its scores are those of a constant answer; try more epochs, another "
+            f"learning rate, metric macro_f1{auxiliary}"
+        ]
 
     def figures(self) -> dict[str, Any]:
         """Return all that a repeated run must reproduce: everything but times and hardware."""

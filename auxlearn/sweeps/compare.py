@@ -42,6 +42,7 @@ class Row:
         epochs: Epoch of the best checkpoint by seed.
         seconds: Wall time by seed.
         missing: Seeds without figures, with the reason.
+        degenerate: Seeds whose best checkpoint predicts one class for every dev example.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Row:
     epochs: dict[int, float] = field(default_factory=dict)
     seconds: dict[int, float] = field(default_factory=dict)
     missing: dict[int, str] = field(default_factory=dict)
+    degenerate: set[int] = field(default_factory=set)
 
     def mean(self, column: tuple[str, Metric]) -> float:
         """Return the mean over seeds; NaN without figures."""
@@ -201,7 +203,10 @@ def _enter(row: Row, folder: SweepFolder, record: TrialRecord) -> None:
         for metric in METRICS:
             row.figures.setdefault((name, metric), {})[record.seed] = figures[metric]
     row.epochs[record.seed] = record.best_epoch or 0.0
-    row.seconds[record.seed] = sum(RunResults.load(path).seconds.values())
+    results = RunResults.load(path)
+    row.seconds[record.seed] = sum(results.seconds.values())
+    if results.degenerate is not None:
+        row.degenerate.add(record.seed)
 
 
 def _columns(rows: Sequence[Row]) -> list[Column]:

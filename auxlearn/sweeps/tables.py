@@ -54,6 +54,11 @@ def block_notes(block: Block) -> list[str]:
             notes.append(f"{row.name}: {values} (chosen on dev)")
         for seed, state in sorted(row.missing.items()):
             notes.append(f"{row.name}: no figures for seed {seed} ({state})")
+        if row.degenerate:
+            notes.append(
+                f"{row.name}: degenerate for {len(row.degenerate)} of {len(row.runs)} seeds "
+                "(one class is predicted for every dev example)"
+            )
     finished = [row for row in block.rows if row.runs]
     seeds = min(len(row.runs) for row in finished)
     needed = max(column.needed for column in block.columns)

@@ -18,7 +18,13 @@ from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.files import write_bytes
 from auxlearn.results.record import Evaluation
-from auxlearn.training.evaluation import class_probabilities, evaluate, to_model_labels
+from auxlearn.training.evaluation import (
+    class_probabilities,
+    evaluate,
+    metric_of,
+    score_predictions,
+    to_model_labels,
+)
 from auxlearn.training.ood import evaluate_ood, map_predictions, true_labels
 from auxlearn.training.optimization import Compute
 from auxlearn.training.validation import surrogate_figure
@@ -77,6 +83,12 @@ class Judge:
             labels = to_model_labels(self._dev, self._dataset.label_names)
             figures["surrogate"] = surrogate_figure(probabilities, labels, surrogate)
         return figures
+
+    def dev_baseline(self, metric: Metric) -> float:
+        """Return a metric on dev of always predicting the most frequent class of train."""
+        truth = to_model_labels(self._dev, self._dataset.label_names)
+        constant = np.full(len(truth), self._majority)
+        return metric_of(score_predictions(truth, constant, self._dataset.label_names), metric)
 
     def evaluate_all(self) -> dict[str, Evaluation]:
         """Evaluate dev, test and every out-of-distribution set, and write the predictions."""

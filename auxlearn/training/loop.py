@@ -44,6 +44,8 @@ class TrainingLoop:
         weighting: How it is combined.
         evaluate: Returns figures on dev by name; ``config.metric`` is one of them.
         data: Fingerprint of the data set, by which a resumed run knows its data.
+        baseline: ``config.metric`` on dev of always predicting the majority class of train. Early
+            stopping waits for the dev metric to leave it.
         reporter: Shows progress.
     """
 
@@ -55,6 +57,7 @@ class TrainingLoop:
         weighting: Weighting,
         evaluate: Callable[[], dict[str, float]],
         data: str,
+        baseline: float,
         reporter: Reporter,
     ) -> None:
         self.config = config
@@ -62,6 +65,7 @@ class TrainingLoop:
         self.objectives = objectives
         self.weighting = weighting
         self.evaluate = evaluate
+        self.baseline = baseline
         self.reporter = reporter
         self.checkpoints = CheckpointFolder(folder.checkpoint_path)
         self.progress = Progress(data=data)
@@ -232,9 +236,24 @@ class TrainingLoop:
         if value > progress.best_value:
             progress.best_step, progress.best_value, progress.stale = progress.step, value, 0
             write_tensors(self.checkpoints.best_path(progress.step), encoder.tensors())
-        else:
+        elif self._patience_counts:
             progress.stale += 1
         self._write(self._row("eval") | {f"dev/{name}": value for name, value in figures.items()})
+
+    @property
+    def _patience_counts(self) -> bool:
+        """Whether an evaluation without improvement counts towards early stopping.
+
+        A classifier often predicts the majority class alone for its first epochs, and the dev
+        metric is constant then. Stopping in that phase would export a model that has not begun to
+        learn, so patience starts once the metric has been above the majority baseline, and never
+        within the first ``min_epochs``. The primary-only phase begins from a trained model.
+        """
+        progress = self.progress
+        return self.in_final_stage or (
+            progress.best_value > self.baseline
+            and progress.step >= self.config.min_epochs * self.steps_per_epoch
+        )
 
     def _row(self, kind: str) -> dict[str, Any]:
         step = self.progress.step

@@ -159,6 +159,7 @@ def train(config: RunConfig, reporter: Reporter | None = None) -> RunResults:
             weights=dict(zip(config.objective_names(), rule.weights.tolist(), strict=True)),
             steps=progress.step,
             stopped="patience" if loop.stopped_early else "epochs",
+            degenerate=evaluations["dev"].constant_prediction,
             surrogate=surrogate_report(folder.read_metrics(), config.metric),
             seconds={
                 "preparation": prepared - started,
@@ -283,6 +284,7 @@ class _Run:
                 config.metric if self.validation_split is not None else None,
             ),
             self._data_fingerprint(),
+            self.judge.dev_baseline(config.metric),
             self.reporter,
         )
 

@@ -236,6 +236,15 @@ def test_missing_seeds_are_named(made):
     assert "RTM: no figures for seed 1 (unfinished)" in text
 
 
+def test_degenerate_runs_are_named(made):
+    folder = made(by_method, grid=METHODS, seeds=8)
+    digest = next(r.digest for r in folder.load_results() if r.cell["method"] == "RTM")
+    path = folder.run(digest).path / "results.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"degenerate": "no"}))
+    (line,) = [line for line in markdown(compare_sweeps([folder])).splitlines() if "degen" in line]
+    assert "RTM: degenerate for 1 of 8 seeds" in line
+
+
 def test_blocks_are_apart_and_sweeps_are_joined(made):
     first = made(by_method, "one", grid={"dataset": ["sst2", "qqp"]} | METHODS, seeds=2)
     comparison = compare_sweeps([first])

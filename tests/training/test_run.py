@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from auxlearn.errors import (
     TrainingDiverged,
     UserError,
 )
+from auxlearn.results.record import RunResults
 from auxlearn.training.loop import TrainingLoop
 from auxlearn.training.objectives import Objectives
 from tests import helpers
@@ -277,10 +279,56 @@ def test_patience_ends_a_run_and_the_best_checkpoint_is_exported(config, monkeyp
         "auxlearn.training.judge.Judge.dev_figures",
         lambda self, surrogate: {"accuracy": next(figures), "macro_f1": 0.0, "loss": 0.0},
     )
-    results = train(config(patience=2, epochs=3))
+    results = train(config(patience=2, epochs=3, min_epochs=0))
     assert results.best == {"step": 8, "epoch": 8 / 6, "accuracy": 0.9}
     assert results.stopped == "patience"
     assert results.steps == 16
+
+
+def dev_accuracy(monkeypatch, *values):
+    """Let evaluations on dev find these accuracies, whatever is predicted."""
+    found = iter(values)
+    monkeypatch.setattr(
+        "auxlearn.training.judge.Judge.dev_figures",
+        lambda self, surrogate: {"accuracy": next(found), "macro_f1": 0.0, "loss": 0.0},
+    )
+
+
+def test_patience_waits_for_the_dev_metric_to_leave_the_majority_baseline(config, monkeypatch):
+    # A third of the dev examples belong to the majority class of train.
+    dev_accuracy(monkeypatch, 1 / 3, 1 / 3, 1 / 3, 0.2, 0.5, 0.4, 0.4)
+    results = train(config(patience=2, epochs=10, eval_every=6, min_epochs=0))
+    assert results.best["accuracy"] == 0.5
+    assert results.stopped == "patience"
+    assert results.steps == 7 * 6
+
+
+def test_a_run_that_never_leaves_the_majority_baseline_uses_all_epochs(config, monkeypatch):
+    dev_accuracy(monkeypatch, *[1 / 3] * 5)
+    results = train(config(patience=2, epochs=5, eval_every=6, min_epochs=0))
+    assert (results.steps, results.stopped) == (30, "epochs")
+
+
+def test_early_stopping_does_not_count_within_the_first_epochs(config, monkeypatch):
+    dev_accuracy(monkeypatch, 0.9, *[0.5] * 9)
+    results = train(config(patience=2, epochs=10, eval_every=6, min_epochs=4))
+    # The evaluations after epochs 4 and 5 are the first two that count.
+    assert (results.steps, results.stopped) == (5 * 6, "patience")
+
+
+def test_a_run_that_predicts_one_class_only_says_so(config, dataset, tmp_path):
+    skewed = tmp_path / "skewed"
+    shutil.copytree(dataset, skewed)
+    rows = [json.loads(line) for line in (skewed / "train.jsonl").read_text().splitlines()]
+    for row in rows[3:]:
+        row["label"] = "background"
+    (skewed / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    results = train(config(dataset=str(skewed), learning_rate=1e-2))
+    assert results.degenerate == "background"
+    (warning,) = results.warnings()
+    assert "predicts 'background' for every dev example" in warning
+    assert warning in (Path(results.config["output"]) / "model" / "README.md").read_text()
+    assert RunResults.load(Path(results.config["output"])).warnings() == [warning]
 
 
 def test_precisions_can_follow_each_other_in_one_process(config, tmp_path):
