@@ -155,6 +155,30 @@ class BatchStream:
         return [batches[i] for i in torch.randperm(len(batches), generator=generator)]
 
 
+class UniformStream(BatchStream):
+    """An endless sequence of full batches that are uniform draws from the texts.
+
+    Each epoch shuffles the rows and takes them as they come. A batch of like lengths would not
+    stand for the set: length and class often go together. What does not fill a batch at the end of
+    an epoch is left out of it, so that no batch is a noisy one of a few rows.
+
+    Args:
+        texts: What to draw from.
+        batch_size: Rows of a batch; all rows if there are fewer.
+        seed: The run's seed.
+        name: Whose stream it is; streams of different names are independent.
+    """
+
+    def __init__(self, texts: TokenizedTexts, batch_size: int, seed: int, name: str) -> None:
+        super().__init__(texts, min(batch_size, len(texts)), seed, name)
+        self.steps_per_epoch = len(texts) // self.batch_size
+
+    def _shuffle(self, epoch: int) -> list[Tensor]:
+        generator = streams.generator(self.seed, self.name, "batches", epoch)
+        order = torch.randperm(len(self.texts), generator=generator)
+        return list(order.split(self.batch_size)[: self.steps_per_epoch])
+
+
 def eval_batches(texts: TokenizedTexts, batch_size: int) -> list[Tensor]:
     """Return row numbers of batches of like length that cover every row once."""
     order = texts.lengths.argsort(descending=True, stable=True)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from auxlearn import streams
 from auxlearn.config import Metric
-from auxlearn.data.batches import Batch, BatchStream, collate
+from auxlearn.data.batches import Batch, UniformStream, collate
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.training.dev_head import HEAD_ROWS, closed_form_head, fit, fresh_head
@@ -85,8 +85,8 @@ def surrogate_report(
 class ValidationObjective:
     """Loss on mini-batches of validation rows.
 
-    For accuracy it is the cross-entropy on shuffled batches; for macro-F1 it is one minus the
-    smooth macro-F1 on batches that hold as many rows of every class as possible.
+    For accuracy it is the cross-entropy on uniform draws; for macro-F1 it is one minus the smooth
+    macro-F1 on batches that hold as many rows of every class as possible.
 
     Args:
         texts: Labelled validation texts.
@@ -119,8 +119,8 @@ class ValidationObjective:
         self.head = head
         self.draws = draws
         self.attends_to_padding = attends_to_padding
-        self._stream = BatchStream(texts, self.batch_size, seed, "validation")
-        self._head_stream = BatchStream(texts, min(HEAD_ROWS, len(texts)), seed, "dev head")
+        self._stream = UniformStream(texts, self.batch_size, seed, "validation")
+        self._head_stream = UniformStream(texts, HEAD_ROWS, seed, "dev head")
         self._heads: dict[int, nn.Module] = {}
 
     def loss(self, encoder: SharedEncoder, step: int, draw: int = 0) -> Tensor:

@@ -8,7 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from auxlearn.data import batches
-from auxlearn.data.batches import BatchStream, collate, eval_batches, flatten_rows, pad_rows
+from auxlearn.data.batches import (
+    BatchStream,
+    UniformStream,
+    collate,
+    eval_batches,
+    flatten_rows,
+    pad_rows,
+)
 from tests.helpers import LINES, ragged, tokenized
 
 lengths_of_rows = st.lists(st.integers(2, 9), min_size=1, max_size=40)
@@ -114,3 +121,30 @@ def test_eval_batches_cover_every_row_once(batch_size):
     assert all(len(rows) <= batch_size for rows in found)
     lengths = texts.lengths[torch.cat(found)]
     assert (lengths.diff() <= 0).all()
+
+
+@pytest.mark.parametrize(
+    ("rows", "size", "batches"), [(20, 4, 5), (23, 4, 5), (3, 8, 1), (8, 8, 1)]
+)
+def test_uniform_batches_are_full_and_an_epoch_repeats_no_row(rows, size, batches):
+    stream = UniformStream(ragged([5] * rows), size, 0, "validation")
+    assert stream.steps_per_epoch == batches
+    seen = set()
+    for epoch in range(40):
+        drawn = [stream.rows(epoch * batches + step).tolist() for step in range(batches)]
+        assert {len(batch) for batch in drawn} == {min(size, rows)}
+        together = [row for batch in drawn for row in batch]
+        assert len(set(together)) == len(together)
+        seen |= set(together)
+    assert seen == set(range(rows))
+    assert UniformStream(ragged([5] * rows), size, 0, "validation").rows(7).tolist() == (
+        stream.rows(7).tolist()
+    )
+
+
+def test_uniform_batches_do_not_depend_on_length():
+    lengths = [3 + row for row in range(64)]
+    one = UniformStream(ragged(lengths), 8, 0, "validation")
+    other = UniformStream(ragged(lengths[::-1]), 8, 0, "validation")
+    for step in range(20):
+        assert torch.equal(one.rows(step), other.rows(step))

@@ -10,7 +10,7 @@ import torch
 from torch.func import functional_call
 
 from auxlearn.config import Settings
-from auxlearn.data.batches import BatchStream, collate
+from auxlearn.data.batches import BatchStream, UniformStream, collate
 from auxlearn.encoders.load import load_encoder
 from auxlearn.tasks.base import AuxiliaryTask, TaskResult
 from auxlearn.tasks.random_mlm import RandomMLM
@@ -209,7 +209,7 @@ def test_the_validation_gradient_has_no_dropout_and_leaves_the_mode(fresh):
     modes = [module.training for module in harness.encoder.modules()]
     one, other = objectives.validation_gradient(), objectives.validation_gradient()
     assert [module.training for module in harness.encoder.modules()] == modes
-    rows = BatchStream(harness.texts, 6, 0, "validation").rows(3)
+    rows = UniformStream(harness.texts, 6, 0, "validation").rows(3)
     batch = collate(harness.texts, rows)
     with harness.encoder.evaluating():
         loss = torch.nn.functional.cross_entropy(harness.encoder.classify(batch), batch.labels)
@@ -422,7 +422,9 @@ def test_the_meta_gradient_of_a_real_encoder(fresh, kind, clip_norm):
     logits = rule.logits.detach().clone().requires_grad_()
     primary = objectives.primary.batch(warm_up)
     own = [auxiliary.stream.batch(warm_up) for auxiliary in objectives.auxiliaries]
-    held_out = collate(harness.texts, BatchStream(harness.texts, 6, 0, "validation").rows(warm_up))
+    held_out = collate(
+        harness.texts, UniformStream(harness.texts, 6, 0, "validation").rows(warm_up)
+    )
     objectives.begin(warm_up)
     rate = objectives.optimizer.param_groups[0]["lr"]
     rule.step(objectives)

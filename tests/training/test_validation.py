@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import f1_score
 
-from auxlearn.data.batches import BatchStream, collate
+from auxlearn.data.batches import UniformStream, collate
 from auxlearn.training.validation import ValidationObjective, smooth_macro_f1
 from tests.helpers import LINES, tokenized
 
@@ -128,12 +129,33 @@ def test_the_loss_for_macro_f1(objective, tiny_bert):
 def test_the_loss_for_accuracy_is_the_cross_entropy(objective, tiny_bert):
     made = objective("accuracy", 7)
     made.labels = torch.tensor(LABELS) % 3
-    stream = BatchStream(made.texts, 7, 0, "validation")
+    made.texts = replace(made.texts, labels=made.labels)
+    stream = UniformStream(made.texts, 7, 0, "validation")
     for step in (0, 3, 9):
         rows = stream.rows(step)
         logits = tiny_bert.classify(collate(made.texts, rows))
         expected = -logits.log_softmax(-1)[torch.arange(len(rows)), made.labels[rows]].mean()
         torch.testing.assert_close(made.loss(tiny_bert, step), expected)
+
+
+@pytest.mark.parametrize("head", ["own", "fitted"])
+def test_no_batch_is_sorted_by_length(tiny_bert, monkeypatch, head):
+    """Length tells the class here, so that batches of like length would hold one class each."""
+    rows = sorted(LINES * 4, key=len)
+    texts = tokenized(tiny_bert, rows, [number * 2 // len(rows) for number in range(len(rows))])
+    drawn = []
+    monkeypatch.setattr(
+        "auxlearn.training.validation.collate",
+        lambda given, places: drawn.append(given.labels[places]) or collate(given, places),
+    )
+    made = ValidationObjective(texts, 8, "accuracy", 0, head=head)
+    with tiny_bert.evaluating():
+        for step in range(12):
+            made.loss(tiny_bert, step)
+    assert len(drawn) == (12 if head == "own" else 24)
+    for labels in drawn:
+        assert len(labels) in (8, 32)
+        assert len(labels.unique()) == 2
 
 
 def test_validation_texts_are_labelled(tiny_bert):

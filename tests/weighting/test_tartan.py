@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from auxlearn.data.batches import BatchStream
+from auxlearn.data.batches import BatchStream, UniformStream
 from auxlearn.encoders.load import load_encoder
 from auxlearn.training.dev_head import fresh_head
 from auxlearn.training.optimization import LinearSchedule
@@ -45,8 +45,13 @@ def second_implementation(harness, accumulation, masked, compared, late):
     inside = [compared(name) for name in named]
     optimizer = torch.optim.AdamW(parameters, lr=1e-3, weight_decay=0.1)
     draws = {
-        name: BatchStream(harness.texts, size, 0, name)
-        for name, size in (("primary", 8), ("every3", 8), ("validation", 6), ("dev head", 24))
+        name: kind(harness.texts, size, 0, name)
+        for name, size, kind in (
+            ("primary", 8, BatchStream),
+            ("every3", 8, BatchStream),
+            ("validation", 6, UniformStream),
+            ("dev head", 24, UniformStream),
+        )
     }
     logits = torch.zeros(2, dtype=torch.float64)
 
@@ -136,7 +141,7 @@ def test_the_logits_after_twenty_updates(encoder_folder, kind, accumulation):
 
     again = ready(encoder_folder("bert"), rule, accumulation)
     expected = second_implementation(again, accumulation, not released, compared, late=released)
-    assert expected.abs().min() > 1e-3
+    assert expected.abs().min() > 5e-4  # far above the tolerance
     torch.testing.assert_close(rule.logits.detach(), expected, rtol=0, atol=1e-6)
     assert {"cosine/primary", "norm/every3", "norm/validation"} <= rule.record().keys()
 
