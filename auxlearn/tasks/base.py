@@ -111,8 +111,22 @@ class AuxiliaryTask(ABC):
                 a generator in the same state.
 
         Returns:
-            A scalar with a graph to the encoder's parameters, or a :class:`TaskResult`.
+            A scalar with a graph to the encoder's parameters, or a :class:`TaskResult`. It is a
+            mean over the :meth:`items` of the batch.
         """
+
+    def items(self, batch: Batch, generator: torch.Generator) -> int:
+        """Return how many items :meth:`loss` is a mean over; by default the examples.
+
+        With gradient accumulation this is asked of every micro-batch before the first loss is
+        computed, and the losses are weighted by it, so that they sum to the mean over all items of
+        the batch. A task whose loss is a mean over tokens returns the number of these tokens.
+
+        Args:
+            batch: The micro-batch that :meth:`loss` will be given.
+            generator: In the state in which :meth:`loss` will be given it.
+        """
+        return len(batch)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return what the task has learned and must keep over a kill; nothing by default."""
@@ -172,9 +186,7 @@ class MaskedLanguageModelling(AuxiliaryTask):
         Raises:
             ValueError: :meth:`mask_probabilities` returned something else than it promises.
         """
-        probabilities = self.mask_probabilities(batch)
-        self._check(probabilities, batch)
-        chosen = choose(probabilities, generator)
+        chosen = self._chosen(batch, generator)
         corrupted = corrupt(
             batch.input_ids, chosen, encoder.tokenizer.mask_token_id, self.random_ids, generator
         )
@@ -183,6 +195,15 @@ class MaskedLanguageModelling(AuxiliaryTask):
         # The sum over no tokens is a zero that still has a graph; the mean would be NaN.
         total = nn.functional.cross_entropy(logits, targets, reduction="sum")
         return total / max(1, len(targets))
+
+    def items(self, batch: Batch, generator: torch.Generator) -> int:
+        """Return how many tokens are masked."""
+        return int(self._chosen(batch, generator).sum())
+
+    def _chosen(self, batch: Batch, generator: torch.Generator) -> Tensor:
+        probabilities = self.mask_probabilities(batch)
+        self._check(probabilities, batch)
+        return choose(probabilities, generator)
 
     def _check(self, probabilities: Tensor, batch: Batch) -> None:
         where = f"mask_probabilities of task '{self.name}'"

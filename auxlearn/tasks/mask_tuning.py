@@ -16,7 +16,7 @@ from torch import nn
 from auxlearn.config import Settings
 from auxlearn.data.batches import Batch
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.masking.perturbation import perturb, writable_ids
+from auxlearn.masking.perturbation import choose_some, perturb, writable_ids
 from auxlearn.registry import register_task
 from auxlearn.tasks.base import AuxiliaryTask, TaskContext, TaskResult
 
@@ -63,6 +63,10 @@ class MaskTuning(AuxiliaryTask):
         """List the tokens that may be put in."""
         super().prepare(context)
         self.allowed = writable_ids(context.encoder.tokenizer)
+
+    def items(self, batch: Batch, generator: torch.Generator) -> int:
+        """Return how many tokens are masked."""
+        return int(choose_some(batch.maskable, self.options.probability, generator).sum())
 
     def loss(self, encoder: SharedEncoder, batch: Batch, generator: torch.Generator) -> TaskResult:
         """Return the cross-entropy of the masked tokens, and the perturbed batch."""

@@ -17,6 +17,7 @@ from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.results.perturbations import PerturbationLog
 from auxlearn.tasks.base import AuxiliaryTask, TaskResult
 from auxlearn.training.optimization import LinearSchedule
+from auxlearn.training.reach import check_trained
 from auxlearn.training.validation import ValidationObjective
 from auxlearn.weighting.base import Gradient, Part
 
@@ -86,6 +87,7 @@ class Objectives:
         self.parameters = [p for p in encoder.parameters() if p.requires_grad]
         self.parts = parts_of(encoder, self.parameters)
         self._said = False
+        self._checked: set[str] = set()
         self.losses: dict[str, Tensor] = {}
         self.step = 0
 
@@ -108,6 +110,7 @@ class Objectives:
         for _, index, loss in self._losses():
             if values[index] != 0:
                 (values[index] * loss).backward()
+            del loss  # the graph goes before the next one is built
 
     def gradients(self) -> list[Gradient]:
         """Return each objective's own gradient."""
@@ -191,19 +194,25 @@ class Objectives:
             ahead: Updates from this one to the one whose batches are used.
         """
         model, step = self.model if model is None else model, self.step + ahead
+        if not ahead:
+            for name in self.names:  # what an earlier pass of this step measured is measured again
+                self.losses.pop(name, None)
         batch = self.primary.batch(step)
         given = [a.stream.batch(step) if a.stream else None for a in self.auxiliaries]
         cuts = [cut(whole, self.accumulation) if whole else [] for whole in (batch, *given)]
+        shares = [
+            self._shares(auxiliary, own or cuts[0], step)
+            for auxiliary, own in zip(self.auxiliaries, cuts[1:], strict=True)
+        ]
         # The last batch of an epoch is short, and may fall into fewer parts than another's batch.
         for part, (primary, *pieces) in enumerate(zip_longest(*cuts)):
             share = len(primary) / len(batch) if primary else 0.0
             for index, auxiliary in enumerate(self.auxiliaries, start=1):
-                own, whole = pieces[index - 1], given[index - 1]
-                used = own if whole else primary
+                used = pieces[index - 1] if given[index - 1] else primary
                 if used is None:
                     continue
                 used = self._given(used)
-                draws = streams.generator(self.seed, auxiliary.name, "draws", step, part)
+                draws = self._generator(auxiliary, step, part)
                 with self._draws(auxiliary.name, step, part):
                     result = model(auxiliary.task.loss, used, draws)
                 if isinstance(result, TaskResult):
@@ -211,7 +220,8 @@ class Objectives:
                         self._note(auxiliary.name, used, result)
                     primary = result.primary or primary
                     result = result.loss
-                loss = result * (len(own) / len(whole) if whole else share)
+                self._check(auxiliary, result, model)
+                loss = result * shares[index - 1][part]
                 yield part, index, loss if ahead else self._count(auxiliary.name, loss)
                 del loss, result  # one graph at a time
             if primary is None:
@@ -224,6 +234,27 @@ class Objectives:
                 loss = nn.functional.cross_entropy(logits, labels) * share
             yield part, 0, loss if ahead else self._count("primary", loss)
             del loss, logits
+
+    def _shares(self, auxiliary: Auxiliary, parts: Sequence[Batch], step: int) -> list[float]:
+        """Return the weight of each part's mean loss in the mean loss of the whole batch."""
+        if len(parts) == 1:
+            return [1.0]
+        items = [
+            auxiliary.task.items(self._given(part), self._generator(auxiliary, step, number))
+            for number, part in enumerate(parts)
+        ]
+        return [count / max(1, sum(items)) for count in items]
+
+    def _generator(self, auxiliary: Auxiliary, step: int, part: int) -> torch.Generator:
+        """Return what a task draws from in a part of a step, in the same state every time."""
+        return streams.generator(self.seed, auxiliary.name, "draws", step, part)
+
+    def _check(self, auxiliary: Auxiliary, loss: Tensor, model: nn.Module) -> None:
+        """Look once, in the first step of this process, at what the loss of a task reaches."""
+        if auxiliary.name not in self._checked:
+            self._checked.add(auxiliary.name)
+            trained = {id(parameter) for parameter in model.parameters()}
+            check_trained(auxiliary.name, auxiliary.task, loss, trained)
 
     def _given(self, batch: Batch) -> Batch:
         """Return a batch as the encoder is to see it."""
@@ -261,18 +292,24 @@ def parts_of(encoder: SharedEncoder, parameters: Sequence[nn.Parameter]) -> tupl
 
 
 def cut(batch: Batch, parts: int) -> list[Batch]:
-    """Cut a batch into at most ``parts`` parts of nearly equal numbers of rows."""
+    """Cut a batch into at most ``parts`` parts of nearly equal numbers of rows.
+
+    Each part is padded to the longest of its own texts, as a batch of these texts would be.
+    """
     if parts == 1:
         return [batch]
     size = -(-len(batch) // parts)
-    return [
-        replace(
-            batch,
-            **{
-                field.name: value[start : start + size]
-                for field in fields(batch)
-                if (value := getattr(batch, field.name)) is not None
-            },
-        )
-        for start in range(0, len(batch), size)
-    ]
+    return [_rows(batch, slice(start, start + size)) for start in range(0, len(batch), size)]
+
+
+def _rows(batch: Batch, chosen: slice) -> Batch:
+    longest = int(batch.attention_mask[chosen].sum(1).max())
+    values = {field.name: getattr(batch, field.name) for field in fields(batch)}
+    return replace(
+        batch,
+        **{
+            name: value[chosen] if value.ndim == 1 else value[chosen, :longest]
+            for name, value in values.items()
+            if value is not None
+        },
+    )

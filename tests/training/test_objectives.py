@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -12,6 +13,8 @@ from torch.func import functional_call
 from auxlearn.config import Settings
 from auxlearn.data.batches import BatchStream, UniformStream, collate
 from auxlearn.encoders.load import load_encoder
+from auxlearn.errors import ConfigError
+from auxlearn.registry import TASKS
 from auxlearn.tasks.base import AuxiliaryTask, TaskResult
 from auxlearn.tasks.random_mlm import RandomMLM
 from auxlearn.training.objectives import Auxiliary, Objectives, cut
@@ -360,13 +363,115 @@ def test_every_row_of_a_task_is_used_where_the_primary_batch_is_short(fresh):
 
 def test_cut(fresh):
     encoder = fresh()
-    batch = collate(tokenized(encoder, LINES[:7], CLASSES[:7]), torch.arange(7))
+    texts = tokenized(encoder, LINES[:7], CLASSES[:7])
+    batch = collate(texts, torch.arange(7))
     for parts, sizes in [(1, [7]), (2, [4, 3]), (3, [3, 3, 1]), (7, [1] * 7), (20, [1] * 7)]:
         found = cut(batch, parts)
         assert [len(part) for part in found] == sizes
-        for name in ("input_ids", "labels", "words", "rows", "token_type_ids"):
-            joined = torch.cat([getattr(part, name) for part in found])
-            assert torch.equal(joined, getattr(batch, name))
+        if parts > 1:
+            assert len({part.input_ids.shape[1] for part in found}) > 1
+        expected = [collate(texts, part.rows) for part in found]
+        for part, alone in zip(found, expected, strict=True):
+            for name, value in vars(alone).items():
+                assert torch.equal(getattr(part, name), value)
+        assert torch.equal(torch.cat([part.rows for part in found]), batch.rows)
+
+
+@pytest.mark.parametrize("accumulation", [2, 3])
+@pytest.mark.parametrize("name", ["random_mlm", "l3mask", "mask_tuning"])
+def test_parts_sum_to_the_mean_over_all_masked_tokens(fresh, tmp_path, accumulation, name):
+    """Parts differ in how many tokens are masked; each of these counts the same."""
+    encoder = without_dropout(fresh())
+    cls = TASKS.get(name)
+    task = cls(cls.Options())
+    task.prepare(context(encoder, tokenized(encoder, LINES, CLASSES), tmp_path))
+    encoder.double()
+    seen = []
+    predict = encoder.predict_tokens
+
+    def spy(batch, positions):
+        seen.append((predict(batch, positions), positions))
+        return seen[-1][0]
+
+    encoder.predict_tokens = spy
+    harness = Harness(encoder, [(name, task)], batch_size=7, accumulation=accumulation)
+    auxiliary = harness.objectives.auxiliaries[0]
+    stream = auxiliary.stream or harness.objectives.primary
+    uneven = 0
+    for step in range(6):
+        seen.clear()
+        harness.objectives.begin(step)
+        harness.objectives.backward((0.0, 0.0))
+        losses, counts = [], []
+        for part, (logits, positions) in zip(
+            cut(stream.batch(step), accumulation), seen, strict=True
+        ):
+            truth = part.input_ids[positions]
+            losses += (logits.logsumexp(1) - logits[torch.arange(len(truth)), truth]).tolist()
+            counts.append(len(truth) / len(part))
+        uneven += len(set(counts)) > 1
+        found = float(harness.objectives.losses[name])
+        assert found == pytest.approx(sum(losses) / len(losses), rel=1e-12)
+    assert uneven > 2
+
+
+def test_a_loss_that_reaches_what_nothing_trains_is_refused(fresh):
+    class OwnHead(AuxiliaryTask):
+        name = "own_head"
+
+        def __init__(self):
+            super().__init__(Settings())
+            self.head = torch.nn.Linear(32, 2)
+            self.hidden = [torch.zeros(2, requires_grad=True)]
+
+        def loss(self, encoder, batch, generator):
+            return (self.head(encoder.features(batch)) + self.hidden[0]).pow(2).mean()
+
+    task = OwnHead()
+    message = (
+        r"^the loss of 'second' \(OwnHead\) reaches parameters that nothing trains: "
+        r"a parameter of shape \(2,\), head.bias, head.weight\. Compute .*$"
+    )
+    for run in (lambda o: o.backward((1.0, 0.0)), lambda o: o.gradients()):
+        harness = Harness(fresh(), [("second", task)])
+        harness.objectives.begin(3)
+        with pytest.raises(ConfigError, match=message) as caught:
+            run(harness.objectives)
+        assert "\n" not in str(caught.value)
+    task.head.requires_grad_(False)
+    task.hidden[0].requires_grad_(False)
+    harness.run(2, (0.5, 0.5))  # what is to stay as it is may be used
+
+
+def test_one_objective_has_a_graph_at_a_time(fresh):
+    """Also with weight 0, where no backward pass frees it."""
+    alive = []
+
+    class Marker:
+        pass
+
+    class Marked(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, given):
+            ctx.marker = Marker()
+            alive.append(weakref.ref(ctx.marker))
+            return given.clone()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient
+
+    class Watching(AuxiliaryTask):
+        def loss(self, encoder, batch, generator):
+            graphs.append(sum(one() is not None for one in alive))
+            return Marked.apply(encoder.classify(batch).sum())
+
+    tasks = [(name, Watching(Settings())) for name in ("one", "two", "three")]
+    for weights in ((0.0, 0.0, 0.0, 0.0), (0.1, 0.3, 0.0, 0.6)):
+        for accumulation in (1, 2):
+            graphs = []
+            Harness(fresh(), tasks, accumulation=accumulation).run(2, weights)
+            assert graphs == [0] * 6 * accumulation
 
 
 class MaskedWords(AuxiliaryTask):

@@ -228,6 +228,17 @@ def test_two_steps_of_an_encoder_by_central_differences(harness):
     torch.testing.assert_close(found, torch.tensor(numeric).to(found), rtol=1e-6, atol=1e-12)
 
 
+@pytest.mark.parametrize("over", ["all", "heads"])
+def test_an_unroll_records_each_loss_once(harness, over):
+    made, plain = harness(), harness()
+    advance(made, 1)
+    advance(plain, 1)
+    plain.objectives.backward((0.5, 0.5))
+    Meta(options(unroll=2, unroll_over=over), made.objectives.names).step(made.objectives)
+    for name, loss in plain.objectives.losses.items():
+        torch.testing.assert_close(made.objectives.losses[name], loss, rtol=1e-9, atol=0)
+
+
 def state_of(harness):
     encoder = harness.encoder
     return (
