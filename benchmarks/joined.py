@@ -133,11 +133,7 @@ class Steps:
 
 def class_logits(encoder: SharedEncoder, output: Any, rows: int) -> Tensor:
     """Return the class logits of the first rows of a BERT-like body's output."""
-    first = type(output)(
-        last_hidden_state=output.last_hidden_state[:rows],
-        pooler_output=output.pooler_output[:rows],
-    )
-    return encoder.family.class_logits(encoder.classifier, first, None)
+    return encoder.family.class_logits(encoder.classifier, output.last_hidden_state[:rows], None)
 
 
 if __name__ == "__main__":

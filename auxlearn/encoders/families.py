@@ -23,24 +23,27 @@ class Family:
     Attributes:
         token_logits: ``(language_model, hidden)`` with hidden states ``(n, hidden size)`` to
             logits ``(n, vocabulary)``.
-        class_logits: ``(classifier, body_output, batch)`` to logits ``(batch, classes)``.
+        class_logits: ``(classifier, hidden, batch)`` with the last hidden states
+            ``(batch, length, hidden size)`` to logits ``(batch, classes)``.
         head_parts: Prefixes of the language model's own parameters, for finding out whether a
             checkpoint brought them.
+        pooler: Prefixes of the body's parameters that only ``class_logits`` uses.
         takes_ready_masks: Whether the body takes an attention mask of four dimensions as it is.
     """
 
     token_logits: Callable[[Any, Tensor], Tensor]
-    class_logits: Callable[[Any, Any, Any], Tensor]
+    class_logits: Callable[[Any, Tensor, Any], Tensor]
     head_parts: tuple[str, ...]
+    pooler: tuple[str, ...] = ()
     takes_ready_masks: bool = False
 
 
-def _bert_classes(model: Any, output: Any, batch: Any) -> Tensor:
-    return model.classifier(model.dropout(output.pooler_output))
+def _bert_classes(model: Any, hidden: Tensor, batch: Any) -> Tensor:
+    return model.classifier(model.dropout(model.base_model.pooler(hidden)))
 
 
-def _head_on_sequence(model: Any, output: Any, batch: Any) -> Tensor:
-    return model.classifier(output.last_hidden_state)
+def _head_on_sequence(model: Any, hidden: Tensor, batch: Any) -> Tensor:
+    return model.classifier(hidden)
 
 
 def _distilbert_tokens(model: Any, hidden: Tensor) -> Tensor:
@@ -48,8 +51,8 @@ def _distilbert_tokens(model: Any, hidden: Tensor) -> Tensor:
     return model.vocab_projector(model.vocab_layer_norm(hidden))
 
 
-def _distilbert_classes(model: Any, output: Any, batch: Any) -> Tensor:
-    pooled = model.pre_classifier(output.last_hidden_state[:, 0]).relu()
+def _distilbert_classes(model: Any, hidden: Tensor, batch: Any) -> Tensor:
+    pooled = model.pre_classifier(hidden[:, 0]).relu()
     return model.classifier(model.dropout(pooled))
 
 
@@ -59,12 +62,11 @@ def _deberta_tokens(model: Any, hidden: Tensor) -> Tensor:
     return model.lm_predictions(hidden, model.deberta.embeddings.word_embeddings)
 
 
-def _deberta_classes(model: Any, output: Any, batch: Any) -> Tensor:
-    return model.classifier(model.dropout(model.pooler(output.last_hidden_state)))
+def _deberta_classes(model: Any, hidden: Tensor, batch: Any) -> Tensor:
+    return model.classifier(model.dropout(model.pooler(hidden)))
 
 
-def _modernbert_classes(model: Any, output: Any, batch: Any) -> Tensor:
-    hidden = output.last_hidden_state
+def _modernbert_classes(model: Any, hidden: Tensor, batch: Any) -> Tensor:
     if model.config.classifier_pooling == "cls":
         pooled = hidden[:, 0]
     else:
@@ -93,15 +95,19 @@ def _bart_tokens(model: Any, hidden: Tensor) -> Tensor:
     return model.lm_head(hidden) + model.final_logits_bias[0]
 
 
-def _bart_classes(model: Any, output: Any, batch: Any) -> Tensor:
+def _bart_classes(model: Any, hidden: Tensor, batch: Any) -> Tensor:
     """Classify by the decoder's state at the end of the text, the one that has read all of it."""
     last = batch.attention_mask.sum(1) - 1  # the end-of-sequence token
     rows = last.new_tensor(range(len(last)))
-    return model.classification_head(output.last_hidden_state[rows, last])
+    return model.classification_head(hidden[rows, last])
 
 
 _BERT = Family(
-    lambda model, hidden: model.cls(hidden), _bert_classes, ("cls.",), takes_ready_masks=True
+    lambda model, hidden: model.cls(hidden),
+    _bert_classes,
+    ("cls.",),
+    pooler=("pooler.",),
+    takes_ready_masks=True,
 )
 _ROBERTA = Family(
     lambda model, hidden: model.lm_head(hidden),

@@ -15,6 +15,7 @@ from auxlearn.cache import content_key
 from auxlearn.data.batches import Batch
 from auxlearn.encoders.attention import FUSED
 from auxlearn.encoders.families import family_of
+from auxlearn.encoders.precision import full_precision, upcast
 from auxlearn.encoders.quiet import quiet_transformers
 from auxlearn.errors import EncoderError
 
@@ -99,9 +100,13 @@ class SharedEncoder(nn.Module):
         return mask.bool()[:, None, None, :] if whole else mask
 
     def classify(self, batch: Batch) -> Tensor:
-        """Return class logits, ``(batch, classes)``, in single precision or better."""
-        output = self.encode(batch)
-        return _upcast(self.family.class_logits(self.classifier, output, batch.to(self.device)))
+        """Return class logits, ``(batch, classes)``, in single precision or better.
+
+        The head, a pooler included, is computed without autocast.
+        """
+        hidden = self.encode(batch).last_hidden_state
+        with full_precision(hidden.device):
+            return self.family.class_logits(self.classifier, upcast(hidden), batch.to(self.device))
 
     def features(self, batch: Batch) -> Tensor:
         """Return one vector per text, ``(batch, hidden size)``, in single precision or better.
@@ -111,9 +116,9 @@ class SharedEncoder(nn.Module):
         """
         hidden = self.encode(batch).last_hidden_state
         if not self.config.is_encoder_decoder:
-            return _upcast(hidden[:, 0])
+            return upcast(hidden[:, 0])
         last = batch.attention_mask.sum(1) - 1
-        return _upcast(hidden[torch.arange(len(last), device=last.device), last])
+        return upcast(hidden[torch.arange(len(last), device=last.device), last])
 
     def predict_tokens(self, batch: Batch, positions: Tensor) -> Tensor:
         """Return vocabulary logits at chosen positions only.
@@ -127,13 +132,15 @@ class SharedEncoder(nn.Module):
                 there, and a GPU need not be waited for.
 
         Returns:
-            Logits ``(positions.sum(), vocabulary)`` in row-major order of the positions, in single
-            precision or better.
+            Logits ``(positions.sum(), vocabulary)`` in row-major order of the positions, of single
+            precision or better. Under autocast the head and its product with the vocabulary, the
+            largest of a step, are computed in half precision, as in transformers, and the logits
+            are rounded to it; a softmax over them loses nothing more.
         """
         hidden = self.encode(batch).last_hidden_state
         places = positions.flatten().nonzero().squeeze(1).to(hidden.device, non_blocking=True)
         chosen = hidden.flatten(0, 1).index_select(0, places)
-        return _upcast(self.family.token_logits(self.language_model, chosen))
+        return upcast(self.family.token_logits(self.language_model, chosen))
 
     def forward(self, compute: str | Callable[..., Any], *arguments: Any) -> Any:
         """Call a method by name, or a function of this encoder.
@@ -176,8 +183,18 @@ class SharedEncoder(nn.Module):
                 self.body.set_attn_implementation(usual)
 
     def body_parameters(self) -> list[nn.Parameter]:
-        """Parameters that every objective shares; a tied output layer counts as embedding."""
-        return list(self.body.parameters())
+        """Parameters that every objective shares; a tied output layer counts as embedding.
+
+        A pooler lies in the body of the transformers model, but only classification reaches it:
+        it counts as part of the classification head.
+        """
+        pooler = self.family.pooler
+        return [p for name, p in self.body.named_parameters() if not name.startswith(pooler)]
+
+    def classification_parameters(self) -> list[nn.Parameter]:
+        """Parameters that only classification reaches: its head, a pooler included."""
+        body = {id(parameter) for parameter in self.body_parameters()}
+        return [p for p in self.classifier.parameters() if id(p) not in body]
 
     def tensors(self) -> dict[str, Tensor]:
         """Every parameter and persistent buffer once, by name; tied ones under their first name."""
@@ -254,8 +271,3 @@ class SharedEncoder(nn.Module):
         with quiet_transformers():
             self.language_model.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
-
-
-def _upcast(logits: Tensor) -> Tensor:
-    """Leave the half precision of autocast, in which a softmax would lose too much."""
-    return logits.to(torch.promote_types(logits.dtype, torch.float32))

@@ -8,11 +8,13 @@ fresh head to validation rows. The body rests meanwhile, so its features are com
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from auxlearn import streams
+from auxlearn.encoders.precision import full_precision
 
 #: Rows that a head is fitted to, and the fit's settings, in the released code of META-TARTAN.
 HEAD_ROWS = 32
@@ -23,7 +25,7 @@ FIT_BETAS = (0.9, 0.98)
 FIT_TOLERANCE = 1e-3
 
 
-def closed_form_head(features: Tensor, labels: Tensor, classes: int) -> nn.Linear:
+def closed_form_head(features: Tensor, labels: Tensor, classes: int) -> Callable[[Tensor], Tensor]:
     r"""Return the linear head of Gaussian classes with one covariance (linear discriminant).
 
     Its logits are :math:`\mu_c^\top \Sigma^{-1} x - \tfrac12 \mu_c^\top \Sigma^{-1} \mu_c`: log
@@ -32,10 +34,17 @@ def closed_form_head(features: Tensor, labels: Tensor, classes: int) -> nn.Linea
     the oracle-approximating share (Chen, Wiesel, Eldar and Hero 2010, equation 23, without the
     terms of 2/p). A class without a row sits at the mean of all rows.
 
+    The head has a graph to the features, so that a derivative through it is the whole one, as in
+    Bertinetto, Henriques, Torr and Vedaldi 2019, "Meta-learning with differentiable closed-form
+    solvers".
+
     Args:
         features: ``(rows, hidden size)``.
         labels: ``(rows,)``.
         classes: How many classes there are.
+
+    Returns:
+        From features ``(rows, hidden size)`` to logits ``(rows, classes)``.
     """
     truth = nn.functional.one_hot(labels, classes).to(features)
     counts = truth.sum(0)
@@ -45,16 +54,14 @@ def closed_form_head(features: Tensor, labels: Tensor, classes: int) -> nn.Linea
     covariance = centred.T @ centred / len(features)
     size = covariance.diagonal().mean().clamp(min=torch.finfo(features.dtype).eps)
     square = (covariance**2).mean()
+    excess = square + size**2
     spread = (len(features) + 1) * (square - size**2 / len(covariance))
-    share = ((square + size**2) / spread.clamp(min=torch.finfo(features.dtype).tiny)).clamp(max=1)
+    share = excess / torch.maximum(spread, excess)
     identity = torch.eye(len(covariance), dtype=features.dtype, device=features.device)
     covariance = (1 - share) * covariance + share * size * identity
-    slopes = torch.linalg.solve(covariance, means.T).T
-    head = nn.Linear(features.shape[1], classes, device=features.device, dtype=features.dtype)
-    with torch.no_grad():
-        head.weight.copy_(slopes)
-        head.bias.copy_(-0.5 * (slopes * means).sum(1))
-    return head.requires_grad_(False)
+    # The covariance is never singular, so a GPU need not be waited for to find that out.
+    slopes = torch.linalg.solve_ex(covariance, means.T).result.T
+    return partial(nn.functional.linear, weight=slopes, bias=-0.5 * (slopes * means).sum(1))
 
 
 def fresh_head(hidden: int, classes: int, seed: int, step: int, like: Tensor) -> nn.Sequential:
@@ -80,10 +87,12 @@ def fit(head: nn.Module, features: Callable[[], Tensor], labels: Tensor) -> nn.M
     )
     previous = float("inf")
     for _ in range(FIT_STEPS):
-        loss = nn.functional.cross_entropy(head(features()), labels)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        given = features()
+        with full_precision(given.device):  # autocast would not see the head change
+            loss = nn.functional.cross_entropy(head(given), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
         current = float(loss.detach())
         if abs(previous - current) < FIT_TOLERANCE:
             break

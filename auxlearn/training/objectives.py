@@ -282,9 +282,9 @@ class Objectives:
 
 
 def parts_of(encoder: SharedEncoder, parameters: Sequence[nn.Parameter]) -> tuple[Part, ...]:
-    """Say whether each parameter belongs to the body, to the classifier or to another head."""
+    """Say whether each parameter is the body's, the classification head's or another head's."""
     body = {id(parameter) for parameter in encoder.body_parameters()}
-    primary = {id(parameter) for parameter in encoder.classifier.parameters()}
+    primary = {id(parameter) for parameter in encoder.classification_parameters()}
     return tuple(
         "body" if id(p) in body else ("primary" if id(p) in primary else "other")
         for p in parameters

@@ -220,7 +220,7 @@ def _training_only(
     """Give the parameters to train; within the block no other parameter takes a gradient."""
     wanted = list(encoder.language_model.parameters())
     if parts == "head":
-        body = {id(parameter) for parameter in encoder.body_parameters()}
+        body = {id(parameter) for parameter in encoder.body.parameters()}
         wanted = [parameter for parameter in wanted if id(parameter) not in body]
     chosen = {id(parameter) for parameter in wanted}
     frozen = [p for p in encoder.parameters() if p.requires_grad and id(p) not in chosen]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from auxlearn import streams
 from auxlearn.config import Metric
 from auxlearn.data.batches import Batch, UniformStream, collate
 from auxlearn.data.tokens import TokenizedTexts
+from auxlearn.encoders.precision import full_precision
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.training.dev_head import HEAD_ROWS, closed_form_head, fit, fresh_head
 from auxlearn.weighting.base import DevHead
@@ -129,7 +130,7 @@ class ValidationObjective:
         Args:
             encoder: The encoder, in evaluation mode.
             step: The update.
-            draw: Which of the step's batches; a head is fitted for the first and serves them all.
+            draw: Which of the step's batches; they are read through the same head.
         """
         number = step * self.draws + draw
         balanced = self.metric == "macro_f1"
@@ -139,26 +140,40 @@ class ValidationObjective:
         if self.head == "own":
             logits = encoder.classify(batch)
         else:
-            if draw == 0:
-                self._heads = {step: self._fit(encoder, step)}
-            logits = self._heads[step](encoder.features(batch))
+            head = self._dev_head(encoder, step, draw)
+            features = encoder.features(batch)
+            with full_precision(features.device):
+                logits = head(features)
         return surrogate_loss(logits, batch.labels.to(logits.device), self.metric)
 
-    def _fit(self, encoder: SharedEncoder, step: int) -> nn.Module:
+    def _dev_head(self, encoder: SharedEncoder, step: int, draw: int) -> Callable[[Tensor], Tensor]:
+        """Return the head of a step, with a graph if it has a closed form.
+
+        A fitted head is kept for all draws of its step. That the body decides what is fitted is
+        left out of the derivative: it would take the graphs of all steps of the fit.
+        """
         batch = self._batch(self._head_stream.rows(step))
         assert batch.labels is not None
+        classes = encoder.config.num_labels
+        if self.head == "closed":
+            features = encoder.features(batch)
+            with full_precision(features.device):
+                return closed_form_head(features, batch.labels.to(features.device), classes)
+        if draw == 0:
+            self._heads = {step: self._fit(encoder, batch, batch.labels, classes, step)}
+        return self._heads[step]
 
+    def _fit(
+        self, encoder: SharedEncoder, batch: Batch, labels: Tensor, classes: int, step: int
+    ) -> nn.Module:
         def features() -> Tensor:
             with torch.no_grad():
                 return encoder.features(batch)
 
         once = features()
-        labels = batch.labels.to(once.device)
-        classes = encoder.config.num_labels
-        if self.head == "closed":
-            return closed_form_head(once, labels, classes)
         head = fresh_head(once.shape[1], classes, self.seed, step, once)
-        return fit(head, features if self.head == "refitted" else lambda: once, labels)
+        given = features if self.head == "refitted" else lambda: once
+        return fit(head, given, labels.to(once.device))
 
     def _batch(self, rows: Tensor) -> Batch:
         batch = collate(self.texts, rows)

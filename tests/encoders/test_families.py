@@ -20,6 +20,7 @@ from auxlearn.encoders.families import FAMILIES as SUPPORTED
 from auxlearn.encoders.families import family_of
 from auxlearn.encoders.load import load_encoder
 from auxlearn.errors import EncoderError
+from auxlearn.training.objectives import parts_of
 from tests import helpers
 from tests.helpers import FAMILIES, HARD_TEXTS, LABELS, tokenized
 
@@ -239,6 +240,40 @@ def test_the_body_learns_from_both_objectives(encoder):
     for loss in losses:
         (gradient,) = torch.autograd.grad(loss, embedding)
         assert gradient.abs().sum() > 0
+
+
+def test_the_body_is_what_both_objectives_reach(encoder):
+    """A part that one objective alone reaches is that one's head, wherever transformers has it."""
+    batch = batch_of(encoder)
+    with_mask, positions = masked(encoder, batch)
+    names, parameters = zip(*encoder.named_parameters(), strict=True)
+    reached = []
+    for loss in (
+        encoder.classify(batch).logsumexp(-1).sum(),
+        encoder.predict_tokens(with_mask, positions).logsumexp(-1).sum(),
+    ):
+        found = torch.autograd.grad(loss, parameters, allow_unused=True)
+        reached.append([gradient is not None for gradient in found])
+    expected = {
+        (True, True): "body",
+        (True, False): "primary",
+        (False, True): "other",
+    }
+    for name, part, *by in zip(names, parts_of(encoder, parameters), *reached, strict=True):
+        assert part == expected[tuple(by)], name
+    assert set(parts_of(encoder, parameters)) >= {"body", "primary"}
+
+
+def test_class_logits_are_computed_in_single_precision(encoder):
+    """Under autocast the body alone runs in half precision."""
+    batch = batch_of(encoder)
+    with torch.no_grad():
+        with torch.autocast("cpu", torch.bfloat16):
+            found = encoder.classify(batch)
+            hidden = encoder.encode(batch).last_hidden_state
+        expected = encoder.family.class_logits(encoder.classifier, hidden.float(), batch)
+    assert found.dtype == torch.float32
+    assert torch.equal(found, expected)
 
 
 def test_every_supported_family_is_tested():

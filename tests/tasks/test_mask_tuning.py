@@ -168,7 +168,7 @@ def test_no_gradient_flows_through_the_tokens_that_were_put_in(encoder, texts, t
     """The token head decides what is put in; the classification loss must not reach it."""
     task = task_for(encoder, texts, tmp_path, probability=0.3)
     _, classification = expected_losses(encoder, texts, task)
-    body = {id(parameter) for parameter in encoder.body_parameters()}
+    body = {id(parameter) for parameter in encoder.body.parameters()}
     head = [p for p in encoder.language_model.parameters() if id(p) not in body]
     assert head
     found = torch.autograd.grad(classification, head, allow_unused=True)

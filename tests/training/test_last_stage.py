@@ -14,7 +14,7 @@ from auxlearn.training.dev_head import closed_form_head, fit, fresh_head
 from auxlearn.training.loop import TrainingLoop
 from auxlearn.training.optimization import LinearSchedule, build_optimizer
 from auxlearn.training.reporting import Reporter
-from auxlearn.training.validation import surrogate_report
+from auxlearn.training.validation import ValidationObjective, surrogate_report
 from tests import helpers
 from tests.training.test_run import config, dataset, stop_after  # noqa: F401
 
@@ -151,6 +151,78 @@ def test_a_fitted_head_is_frozen_and_better_than_a_fresh_one():
     assert 2 <= len(calls) <= 10
     assert torch.nn.functional.cross_entropy(fitted(features), labels) < before
     assert not any(parameter.requires_grad for parameter in fitted.parameters())
+
+
+def test_a_head_is_fitted_in_single_precision_under_autocast():
+    """Autocast would go on with the weights from before the first step."""
+    labels = torch.arange(32) % 2
+    features = torch.randn(32, 8, generator=torch.Generator().manual_seed(0)) + labels[:, None]
+    expected = fit(fresh_head(8, 2, 0, 5, features), lambda: features, labels)
+    seen = []
+
+    def half():
+        seen.append(torch.is_autocast_enabled("cpu"))
+        return features
+
+    with torch.autocast("cpu", torch.bfloat16):
+        found = fit(fresh_head(8, 2, 0, 5, features), half, labels)
+    assert all(seen)  # the body, whose features these are, stays in half precision
+    for one, other in zip(found.parameters(), expected.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("head", ["closed", "fitted"])
+def test_logits_of_a_dev_head_are_in_single_precision(tiny_bert, monkeypatch, head):
+    """The same features must give the same loss, whatever precision the body is computed in."""
+    texts = helpers.tokenized(tiny_bert, helpers.LINES, [row % 3 for row in range(24)])
+    tiny_bert.eval()
+    losses = []
+    computed = {}
+    for half in (False, True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            real = type(tiny_bert).features
+
+            def once(encoder, batch, real=real):
+                key = tuple(batch.rows.tolist())
+                if key not in computed:
+                    computed[key] = real(encoder, batch)
+                return computed[key]
+
+            with monkeypatch.context() as patch:
+                patch.setattr(type(tiny_bert), "features", once)
+                made = ValidationObjective(texts, 8, "accuracy", 0, head=head)
+                losses.append(made.loss(tiny_bert, 3))
+    assert torch.equal(*losses)
+
+
+def test_the_derivative_through_a_closed_form_head_is_the_whole_one(tiny_bert):
+    """Central differences, in which the head is set up again at every point."""
+    encoder = tiny_bert.double().eval()
+    texts = helpers.tokenized(encoder, helpers.LINES, [row % 3 for row in range(24)])
+    made = ValidationObjective(texts, 8, "accuracy", 0, head="closed", draws=2)
+    parameters = encoder.body_parameters()
+    draws = torch.Generator().manual_seed(0)
+    direction = [torch.randn(p.shape, generator=draws, dtype=p.dtype) for p in parameters]
+    for draw in (0, 1):  # the second has a graph as well
+        loss = made.loss(encoder, 4, draw)
+        gradient = torch.autograd.grad(loss, parameters, allow_unused=True)
+        slope = sum(
+            (g * d).sum() for g, d in zip(gradient, direction, strict=True) if g is not None
+        )
+
+        def at(shift, draw=draw):
+            with torch.no_grad():
+                for parameter, along in zip(parameters, direction, strict=True):
+                    parameter.add_(along, alpha=shift)
+                value = made.loss(encoder, 4, draw)
+                for parameter, along in zip(parameters, direction, strict=True):
+                    parameter.add_(along, alpha=-shift)
+            return float(value)
+
+        size = 1e-5
+        ends = [at(times * size) for times in (-2, -1, 1, 2)]
+        numeric = (ends[0] - 8 * ends[1] + 8 * ends[2] - ends[3]) / (12 * size)
+        assert numeric == pytest.approx(float(slope), rel=1e-5)
 
 
 def test_heads_may_have_a_rate_of_their_own():
