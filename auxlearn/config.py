@@ -165,9 +165,22 @@ class RunConfig(Settings):
         None, "Training", "Peak learning rate; by default what suits the encoder.", gt=0
     )
     head_learning_rate: float | None = _field(
-        None, "Training", "Peak learning rate of the heads; by default that of the body.", gt=0
+        None,
+        "Training",
+        "Peak learning rate of the classification head, a pooler included; by default that of "
+        "everything else.",
+        gt=0,
     )
     weight_decay: float = _field(0.01, "Training", "AdamW's decoupled decay.", ge=0)
+    head_weight_decay: float | None = _field(
+        None,
+        "Training",
+        "Decay of the classification head, a pooler included; by default that of everything else.",
+        ge=0,
+    )
+    adam_beta1: float = _field(0.9, "Training", "AdamW's first decay rate.", ge=0, lt=1)
+    adam_beta2: float = _field(0.999, "Training", "AdamW's second decay rate.", ge=0, lt=1)
+    adam_epsilon: float = _field(1e-8, "Training", "AdamW's epsilon.", gt=0)
     warmup: float = _field(
         0.06, "Training", "Share of the steps with rising learning rate.", ge=0, lt=1
     )
@@ -183,6 +196,9 @@ class RunConfig(Settings):
         ge=0,
     )
     min_epochs: int = _field(3, "Training", "Epochs before early stopping counts.", ge=0)
+    ties: Literal["earlier", "later"] = _field(
+        "earlier", "Training", "Checkpoint that is kept of several with the same dev metric."
+    )
     final_epochs: int = _field(
         0,
         "Training",
@@ -190,6 +206,11 @@ class RunConfig(Settings):
         ge=0,
     )
     final_learning_rate: float = _field(5e-6, "Training", "Peak rate of the last stage.", gt=0)
+    final_schedule: Literal["linear", "constant"] = _field(
+        "linear",
+        "Training",
+        "Learning rate of the last stage: with warm-up and linear decay, or constant.",
+    )
     final_patience: int = _field(3, "Training", "Patience of the last stage; 0: none.", ge=0)
 
     device: Literal["auto", "cpu", "cuda"] = _field("auto", "Machine", "Where to compute.")

@@ -100,4 +100,5 @@ def test_table_2_of_l3masking(path):
     assert values == (1e-4, 128, 64)
     assert (config.epochs, config.patience) == (150, 3)
     assert config.aux[0].options["probability"] == 0.15
+    assert (config.weight_decay, config.head_weight_decay) == (0.01, 0.1)
     assert "Table 2" in path.read_text()

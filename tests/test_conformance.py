@@ -1,12 +1,14 @@
 """Every registered auxiliary task with every registered weighting: trains, resumes, exports.
 
 The registries are read, so that a new plug-in is caught here: it needs a row in the tables below,
-which say with what options it is tried.
+which say with what options it is tried. What else decides a step (gradient accumulation, precision,
+metric, the dev head, several tasks) is tried in pairs, by rows of its own.
 """
 
 from __future__ import annotations
 
 import json
+from itertools import combinations, product
 from pathlib import Path
 
 import pytest
@@ -44,6 +46,37 @@ WEIGHTING_ROWS: dict[str, dict] = {
 }
 STEPS = 3
 
+#: Auxiliary tasks of the rows below: each alone, one twice, and one with a corpus of its own.
+AUXILIARIES: dict[str, list[dict]] = {
+    **{name: [{name: options}] for name, options in TASK_ROWS.items()},
+    "twice": [{"l3mask": {}}, {"l3mask": {"score": "surprisal"}}],
+    "corpus": [{"random_mlm": {"corpus": "corpus.txt"}}],
+}
+
+#: A closed-form head is sure of the few rows of dev that it is made of; more rows teach something.
+CLOSED = {"warmup": 1, "dev_head": "closed", "split": "steer.jsonl"}
+
+#: Weighting, options, auxiliary tasks, accumulation, precision, metric.
+PAIR_ROWS: list[tuple[str, dict, str, int, str, str]] = [
+    ("fixed", {}, "l3mask", 2, "fp32", "accuracy"),
+    ("equal", {}, "twice", 2, "bf16", "macro_f1"),
+    ("meta", {"warmup": 1}, "random_mlm", 2, "bf16", "accuracy"),
+    ("meta", CLOSED, "mask_tuning", 2, "bf16", "macro_f1"),
+    ("meta", {"warmup": 1, "dev_head": "fitted"}, "l3mask", 1, "bf16", "macro_f1"),
+    ("meta", CLOSED, "corpus", 1, "fp32", "accuracy"),
+    ("tartan", {}, "random_mlm", 2, "bf16", "macro_f1"),
+    ("tartan-released", {}, "l3mask", 2, "bf16", "macro_f1"),
+    ("uncertainty", {}, "corpus", 2, "bf16", "accuracy"),
+    ("gradnorm", {}, "twice", 1, "fp32", "accuracy"),
+    ("dwa", {"window": 1}, "mask_tuning", 1, "fp32", "accuracy"),
+    ("upgrad", {}, "corpus", 1, "fp32", "macro_f1"),
+    ("pcgrad", {}, "mask_tuning", 2, "fp32", "accuracy"),
+    ("mgda", {}, "l3mask", 3, "fp32", "macro_f1"),
+    ("cagrad", {}, "random_mlm", 1, "fp32", "macro_f1"),
+    ("imtl-g", {}, "twice", 2, "fp32", "accuracy"),
+    ("aligned-mtl", {}, "corpus", 2, "bf16", "macro_f1"),
+]
+
 
 @pytest.mark.parametrize(("registry", "rows"), [(TASKS, TASK_ROWS), (WEIGHTINGS, WEIGHTING_ROWS)])
 def test_every_plug_in_has_a_row(registry, rows):
@@ -60,33 +93,72 @@ def dataset(tmp_path_factory) -> Path:
         {"text": line, "label": helpers.LABELS[number % 3]}
         for number, line in enumerate(helpers.LINES)
     ]
-    for name, members in {"train": rows[:12], "dev": rows[12:18], "test": rows[18:]}.items():
+    (folder / "corpus.txt").write_text("\n".join(helpers.LINES[4:15]) + "\n")
+    splits = {"train": rows[:12], "dev": rows[12:18], "test": rows[18:], "steer": rows}
+    for name, members in splits.items():
         text = "".join(json.dumps(row) + "\n" for row in members)
         (folder / f"{name}.jsonl").write_text(text)
     return folder
 
 
-@pytest.mark.parametrize("weighting", WEIGHTING_ROWS)
-@pytest.mark.parametrize("task", TASK_ROWS)
-def test_a_run(task, weighting, dataset, encoder_folder, tmp_path, monkeypatch):
+def test_every_pair_is_tried():
+    """Every two of tasks, accumulation, precision and metric meet in a row; so do the dev heads."""
+    levels = [list(AUXILIARIES), [1, 2], ["fp32", "bf16"], ["accuracy", "macro_f1"]]
+    tried = [row[2:] for row in PAIR_ROWS]
+    for (one, left), (other, right) in combinations(enumerate(levels), 2):
+        missing = set(product(left, right)) - {(row[one], row[other]) for row in tried}
+        assert not missing, f"add rows with {sorted(map(str, missing))} to {__file__}"
+    heads = {row[1].get("dev_head", "own") for row in PAIR_ROWS if row[0] == "meta"}
+    assert heads == {"own", "closed", "fitted"}
+    assert 3 in {row[3] for row in PAIR_ROWS}
+
+
+@pytest.fixture
+def check(dataset, encoder_folder, tmp_path, monkeypatch):
+    """Train, kill and resume a run with some auxiliary tasks, a weighting and further settings."""
     monkeypatch.setattr("auxlearn.analysis.plots.plot_run", lambda *given: [])
 
-    def config(name):
-        return RunConfig.model_validate(
-            {
-                "dataset": str(dataset),
-                "encoder": str(encoder_folder("bert")),
-                "aux": [{task: TASK_ROWS[task]}],
-                "weights": {weighting: WEIGHTING_ROWS[weighting]},
-                "epochs": 1,
-                "batch_size": 4,
-                "eval_every": 2,
-                "learning_rate": 1e-3,
-                "device": "cpu",
-                "output": str(tmp_path / name),
-            }
-        )
+    def run(aux, weighting, options, **settings):
+        def config(name):
+            return RunConfig.model_validate(
+                {
+                    "dataset": str(dataset),
+                    "encoder": str(encoder_folder("bert")),
+                    "aux": aux,
+                    "weights": {weighting: options},
+                    "epochs": 1,
+                    "batch_size": 4,
+                    "eval_every": 2,
+                    "learning_rate": 1e-3,
+                    "device": "cpu",
+                    "output": str(tmp_path / name),
+                    **settings,
+                }
+            )
 
+        check_run(config, tmp_path, monkeypatch)
+
+    return run
+
+
+@pytest.mark.parametrize("weighting", WEIGHTING_ROWS)
+@pytest.mark.parametrize("task", TASK_ROWS)
+def test_a_run(task, weighting, check):
+    check([{task: TASK_ROWS[task]}], weighting, WEIGHTING_ROWS[weighting])
+
+
+@pytest.mark.parametrize(
+    "row", PAIR_ROWS, ids=["-".join(map(str, (row[0], *row[2:]))) for row in PAIR_ROWS]
+)
+def test_a_pair_of_settings(row, check, dataset, monkeypatch):
+    weighting, options, tasks, accumulation, precision, metric = row
+    monkeypatch.chdir(dataset)  # where the further files are
+    settings = {"accumulation": accumulation, "precision": precision, "metric": metric}
+    check(AUXILIARIES[tasks], weighting, options, **settings)
+
+
+def check_run(config, tmp_path, monkeypatch):
+    weighting = config("whole").weights.name
     whole = train(config("whole"))
     assert whole.steps == STEPS
     assert sum(whole.weights.values()) > 0

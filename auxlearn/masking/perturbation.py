@@ -7,6 +7,7 @@ ablations (section VI) perturb the training text once, with the encoder still un
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +18,8 @@ from auxlearn import streams
 from auxlearn.data.batches import Batch, collate, eval_batches, flatten_rows
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.masking.corruption import at_least_one, choose
+from auxlearn.masking.corruption import at_least_one
+from auxlearn.masking.corruption import choose as choose_each
 from auxlearn.masking.probabilities import uniform
 
 #: Texts perturbed at once where no gradient is kept.
@@ -64,7 +66,28 @@ def choose_some(maskable: Tensor, share: float, generator: torch.Generator) -> T
     Returns:
         ``(batch, length)``, bool; no token of a text that has nothing to mask.
     """
-    return at_least_one(choose(uniform(maskable, share), generator), maskable, generator)
+    return at_least_one(choose_each(uniform(maskable, share), generator), maskable, generator)
+
+
+def choose_share(maskable: Tensor, share: float, generator: torch.Generator) -> Tensor:
+    """Choose the same share of the maskable tokens of every text, and at least one.
+
+    Args:
+        maskable: Where a mask may fall, ``(batch, length)``, bool.
+        share: The share, in (0, 1]. A text of n maskable tokens gets the whole number nearest to
+            ``share * n`` (a half is rounded to the even one), but one at least.
+        generator: Source of randomness, on the CPU.
+
+    Returns:
+        ``(batch, length)``, bool; no token of a text that has nothing to mask.
+    """
+    count = maskable.sum(-1, keepdim=True)
+    wanted = torch.minimum((share * count.double()).round().long().clamp(min=1), count)
+    draws = torch.full(maskable.shape, 2.0, dtype=torch.float64)  # behind every candidate
+    drawn = torch.rand(int(count.sum()), generator=generator, dtype=torch.float64)
+    draws[maskable] = drawn
+    rank = draws.argsort(-1).argsort(-1)
+    return rank < wanted
 
 
 def pick(
@@ -106,6 +129,7 @@ def perturb(
     allowed: Tensor,
     temperature: float | None,
     generator: torch.Generator,
+    choose: Callable[[Tensor, float, torch.Generator], Tensor] = choose_some,
 ) -> Perturbation:
     """Mask some tokens of a batch, predict them in one pass, and put the predictions in.
 
@@ -119,8 +143,9 @@ def perturb(
         allowed: See :func:`pick`.
         temperature: See :func:`pick`.
         generator: Source of all randomness but dropout, on the CPU.
+        choose: What chooses the tokens: :func:`choose_some` or :func:`choose_share`.
     """
-    chosen = choose_some(batch.maskable, share, generator)
+    chosen = choose(batch.maskable, share, generator)
     masked = batch.input_ids.masked_fill(chosen, encoder.tokenizer.mask_token_id)
     logits = encoder.predict_tokens(replace(batch, input_ids=masked), chosen)
     written = batch.input_ids.clone()

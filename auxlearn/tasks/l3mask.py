@@ -36,8 +36,7 @@ class L3MaskOptions(MaskingOptions):
 
     score: Literal["complement", "surprisal"] = Field(
         "complement",
-        description="complement: 1 - P, the paper; surprisal: -log P, min-max scaled by text, "
-        "as the authors' code does.",
+        description="complement: 1 - P, the paper; surprisal: -log P, as the authors' code has it.",
     )
     passes: int | None = Field(
         None,
@@ -57,9 +56,11 @@ class L3Mask(MaskedLanguageModelling):
     Before training, each token is scored once by its pseudo-likelihood P (eq. 1 and 2). Its mask
     probability is 1 - P (eq. 3), scaled so that the mean over the text is 0.15 (eq. 4).
 
-    The authors' released code differs: it scales surprisal (``score: surprisal`` here), clips
-    before it spreads the excess, scores every text again in every batch, and falls back to random
-    masking after any error. None of the last three is offered.
+    The authors' released code differs: it scales surprisal, -log P (``score: surprisal`` here). Its
+    min-max scaling before eq. 4 is without effect, because the zeros of the special tokens are its
+    minimum and a common factor leaves eq. 4 as it is. It also clips before it spreads the excess,
+    so that the mean falls below 0.15 where a probability exceeds 1; it scores every text again in
+    every batch; and it falls back to random masking after any error. These three are not offered.
     """
 
     Options = L3MaskOptions
@@ -82,27 +83,10 @@ class L3Mask(MaskedLanguageModelling):
         for rows in torch.arange(len(texts)).split(SHARD):
             maskable = pad_rows(texts, texts.maskable, rows, False)
             logs = pad_rows(texts, logprobs.double(), rows, 0)
-            scores = (
-                -torch.expm1(logs)
-                if self.options.score == "complement"
-                else (min_max(-logs, maskable))
-            )
+            scores = -torch.expm1(logs) if self.options.score == "complement" else -logs
             probabilities = rescale_to_mean(scores, maskable, self.options.probability)
             flatten_rows(texts, probabilities, rows, converted)
         return converted
-
-
-def min_max(values: Tensor, where: Tensor) -> Tensor:
-    """Scale the chosen values of each row to [0, 1]; a row of equal values becomes zero.
-
-    Args:
-        values: ``(texts, length)``.
-        where: Which to scale, ``(texts, length)``, bool; the others become zero.
-    """
-    low = values.masked_fill(~where, torch.inf).amin(-1, keepdim=True)
-    high = values.masked_fill(~where, -torch.inf).amax(-1, keepdim=True)
-    span = torch.where(high > low, high - low, 1.0)
-    return torch.where(where & (high > low), (values - low) / span, 0.0)
 
 
 def _cached_scores(context: TaskContext, texts: TokenizedTexts, options: L3MaskOptions) -> Tensor:

@@ -7,16 +7,17 @@ Generalization" (2022).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import torch
 from pydantic import Field
-from torch import nn
+from torch import Tensor, nn
 
 from auxlearn.config import Settings
 from auxlearn.data.batches import Batch
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.masking.perturbation import choose_some, perturb, writable_ids
+from auxlearn.masking.perturbation import choose_share, choose_some, perturb, writable_ids
 from auxlearn.registry import register_task
 from auxlearn.tasks.base import AuxiliaryTask, TaskContext, TaskResult
 
@@ -28,7 +29,12 @@ class MaskTuningOptions(Settings):
         0.05,
         gt=0,
         le=1,
-        description="Probability that a token is masked; at least one of a text is.",
+        description="Share of the tokens that are masked; at least one of a text is.",
+    )
+    selection: Literal["each", "share"] = Field(
+        "each",
+        description="each: every token is masked with this probability; share: exactly this share "
+        "of every text, rounded to whole tokens.",
     )
     predictions: Literal["argmax", "sample"] = Field(
         "argmax", description="What is put in: the likeliest token, or one drawn by probability."
@@ -50,6 +56,8 @@ class MaskTuning(AuxiliaryTask):
     No gradient flows from the classification through the tokens that were put in: a token id has
     none, and nothing is put in its place. The two losses meet in the shared encoder alone.
 
+    "5% of the tokens" can be meant of each token or of each text: ``selection`` offers both.
+
     The paper leaves open: how a token is picked (the likeliest one here, or drawn), whether a
     special token may be (no; the unknown token may), and what becomes of a text too short for its
     share (one token, drawn, is masked) or with nothing to mask (it stays as it is).
@@ -66,14 +74,26 @@ class MaskTuning(AuxiliaryTask):
 
     def items(self, batch: Batch, generator: torch.Generator) -> int:
         """Return how many tokens are masked."""
-        return int(choose_some(batch.maskable, self.options.probability, generator).sum())
+        return int(self._choose(batch.maskable, self.options.probability, generator).sum())
+
+    @property
+    def _choose(self) -> Callable[[Tensor, float, torch.Generator], Tensor]:
+        return choose_share if self.options.selection == "share" else choose_some
 
     def loss(self, encoder: SharedEncoder, batch: Batch, generator: torch.Generator) -> TaskResult:
         """Return the cross-entropy of the masked tokens, and the perturbed batch."""
         batch = batch.to(encoder.device)
         options = self.options
         temperature = options.temperature if options.predictions == "sample" else None
-        made = perturb(encoder, batch, options.probability, self.allowed, temperature, generator)
+        made = perturb(
+            encoder,
+            batch,
+            options.probability,
+            self.allowed,
+            temperature,
+            generator,
+            self._choose,
+        )
         targets = batch.input_ids[made.chosen].to(made.logits.device, non_blocking=True)
         # The sum over no tokens is a zero that still has a graph; the mean would be NaN.
         total = nn.functional.cross_entropy(made.logits, targets, reduction="sum")

@@ -23,7 +23,11 @@ from auxlearn.training.checkpoint import (
     write_tensors,
 )
 from auxlearn.training.objectives import Objectives
-from auxlearn.training.optimization import LinearSchedule, build_optimizer
+from auxlearn.training.optimization import (
+    ConstantSchedule,
+    LinearSchedule,
+    optimizer_of_last_stage,
+)
 from auxlearn.training.reporting import Reporter
 from auxlearn.training.stopping import StopRequest
 from auxlearn.weighting.base import Weighting
@@ -77,10 +81,10 @@ class TrainingLoop:
 
     @property
     def stopped_early(self) -> bool:
-        """Whether patience has run out in the present stage."""
+        """Whether patience ran out in the present stage before its last step."""
         config = self.config
         patience = config.final_patience if self.in_final_stage else config.patience
-        return 0 < patience <= self.progress.stale
+        return 0 < patience <= self.progress.stale and self.progress.step < self.total_steps
 
     @property
     def in_final_stage(self) -> bool:
@@ -138,13 +142,13 @@ class TrainingLoop:
         config, objectives = self.config, self.objectives
         steps = config.final_epochs * self.steps_per_epoch
         self.total_steps = self.progress.final_from + steps
-        optimizer = build_optimizer(
-            objectives.encoder.parameters(), config.final_learning_rate, config.weight_decay
+        optimizer = optimizer_of_last_stage(config, objectives.encoder)
+        schedule = (
+            ConstantSchedule(optimizer)
+            if config.final_schedule == "constant"
+            else LinearSchedule(optimizer, steps, config.warmup, start=self.progress.final_from)
         )
-        objectives.train_primary_alone(
-            optimizer,
-            LinearSchedule(optimizer, steps, config.warmup, start=self.progress.final_from),
-        )
+        objectives.train_primary_alone(optimizer, schedule)
 
     def resume(self) -> None:
         """Go back to the latest checkpoint, if there is one."""
@@ -233,9 +237,12 @@ class TrainingLoop:
         with encoder.evaluating():
             figures = self.evaluate()
         progress, value = self.progress, figures[self.config.metric]
-        if value > progress.best_value:
-            progress.best_step, progress.best_value, progress.stale = progress.step, value, 0
+        improved = value > progress.best_value
+        if improved or (value == progress.best_value and self.config.ties == "later"):
+            progress.best_step, progress.best_value = progress.step, value
             write_tensors(self.checkpoints.best_path(progress.step), encoder.tensors())
+        if improved:
+            progress.stale = 0
         elif self._patience_counts:
             progress.stale += 1
         self._write(self._row("eval") | {f"dev/{name}": value for name, value in figures.items()})

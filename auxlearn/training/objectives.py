@@ -53,6 +53,7 @@ class Objectives:
         autocast: Gives the context that forward passes run in.
         log: Keeps what a task puts into the text of the primary task.
         attends_to_padding: Leave the attention mask out, as some released code does.
+        clips_apart: Clip the classification head and all else each to ``clip_norm``.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Objectives:
         autocast: Callable[[], AbstractContextManager[None]],
         log: PerturbationLog | None = None,
         attends_to_padding: bool = False,
+        clips_apart: bool = False,
     ) -> None:
         self.encoder = encoder
         self.model: nn.Module = encoder
@@ -86,6 +88,13 @@ class Objectives:
         self.names = ("primary", *(auxiliary.name for auxiliary in self.auxiliaries))
         self.parameters = [p for p in encoder.parameters() if p.requires_grad]
         self.parts = parts_of(encoder, self.parameters)
+        self._clipped_together = [self.parameters]
+        if clips_apart:
+            placed = list(zip(self.parameters, self.parts, strict=True))
+            self._clipped_together = [
+                [p for p, part in placed if (part == "primary") == inside]
+                for inside in (False, True)
+            ]
         self._said = False
         self._checked: set[str] = set()
         self.losses: dict[str, Tensor] = {}
@@ -175,7 +184,8 @@ class Objectives:
     def update(self) -> None:
         """Clip, step the optimizer, and clear the gradients."""
         if self.clip_norm:
-            nn.utils.clip_grad_norm_(self.parameters, self.clip_norm)
+            for parameters in self._clipped_together:
+                nn.utils.clip_grad_norm_(parameters, self.clip_norm)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
 

@@ -12,6 +12,7 @@ from accelerate.state import AcceleratorState
 from torch import nn
 
 from auxlearn.config import RunConfig
+from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.errors import ConfigError
 
 
@@ -46,8 +47,11 @@ def build_optimizer(
     parameters: Iterable[nn.Parameter],
     learning_rate: float,
     weight_decay: float,
-    heads: Iterable[nn.Parameter] = (),
+    head: Iterable[nn.Parameter] = (),
     head_learning_rate: float | None = None,
+    head_weight_decay: float | None = None,
+    betas: tuple[float, float] = (0.9, 0.999),
+    epsilon: float = 1e-8,
 ) -> torch.optim.AdamW:
     """Return AdamW; biases and normalisation weights do not decay.
 
@@ -56,12 +60,18 @@ def build_optimizer(
 
     Args:
         parameters: Everything that is trained.
-        learning_rate: Rate of all parameters but the heads.
-        weight_decay: Decoupled decay.
-        heads: Those of the parameters that may have a rate of their own.
+        learning_rate: Rate of all parameters but the head's.
+        weight_decay: Decoupled decay of all parameters but the head's.
+        head: Those of the parameters that may have a rate and a decay of their own.
         head_learning_rate: That rate; by default the same.
+        head_weight_decay: That decay; by default the same.
+        betas: Decay rates of the two moments.
+        epsilon: Added to the root of the second moment.
     """
-    special = {id(parameter) for parameter in heads} if head_learning_rate else set()
+    head_rate = learning_rate if head_learning_rate is None else head_learning_rate
+    head_decay = weight_decay if head_weight_decay is None else head_weight_decay
+    apart = (head_rate, head_decay) != (learning_rate, weight_decay)
+    special = {id(parameter) for parameter in head} if apart else set()
     groups: dict[tuple[bool, bool], list[nn.Parameter]] = {}
     on_cpu = True
     for parameter in parameters:
@@ -71,14 +81,36 @@ def build_optimizer(
         [
             {
                 "params": members,
-                "weight_decay": 0.0 if vector else weight_decay,
-                "lr": head_learning_rate if special_rate else learning_rate,
+                "weight_decay": 0.0 if vector else (head_decay if in_head else weight_decay),
+                "lr": head_rate if in_head else learning_rate,
             }
-            for (special_rate, vector), members in sorted(groups.items(), key=lambda item: item[0])
+            for (in_head, vector), members in sorted(groups.items(), key=lambda item: item[0])
         ],
         lr=learning_rate,
+        betas=betas,
+        eps=epsilon,
         fused=True if on_cpu else None,
     )
+
+
+def optimizer_of_run(config: RunConfig, encoder: SharedEncoder) -> torch.optim.AdamW:
+    """Return the optimizer that a configuration describes."""
+    return build_optimizer(
+        encoder.parameters(),
+        config.learning_rate or 0.0,
+        config.weight_decay,
+        encoder.classification_parameters(),
+        config.head_learning_rate,
+        config.head_weight_decay,
+        (config.adam_beta1, config.adam_beta2),
+        config.adam_epsilon,
+    )
+
+
+def optimizer_of_last_stage(config: RunConfig, encoder: SharedEncoder) -> torch.optim.AdamW:
+    """Return the optimizer of the last stage: one learning rate for all, the rest as before."""
+    rates = {"learning_rate": config.final_learning_rate, "head_learning_rate": None}
+    return optimizer_of_run(config.model_copy(update=rates), encoder)
 
 
 class LinearSchedule:
@@ -122,3 +154,18 @@ class LinearSchedule:
     def rate(self) -> float:
         """The learning rate as it was last set."""
         return self._optimizer.param_groups[0]["lr"]
+
+
+class ConstantSchedule(LinearSchedule):
+    """A learning rate that stays as it is.
+
+    Args:
+        optimizer: Whose learning rate is kept.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        super().__init__(optimizer, total=0, warmup=0.0)
+
+    def factor(self, step: int) -> float:
+        """Return 1."""
+        return 1.0

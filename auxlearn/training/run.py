@@ -16,7 +16,7 @@ from typing import Any
 from safetensors import SafetensorError
 
 from auxlearn.cache import TensorCache, content_key
-from auxlearn.config import RunConfig
+from auxlearn.config import Metric, RunConfig
 from auxlearn.data.audit import audit
 from auxlearn.data.batches import BatchStream
 from auxlearn.data.corpus import read_corpus
@@ -43,8 +43,8 @@ from auxlearn.training.objectives import Auxiliary, Objectives
 from auxlearn.training.optimization import (
     Compute,
     LinearSchedule,
-    build_optimizer,
     choose_compute,
+    optimizer_of_run,
 )
 from auxlearn.training.reporting import Reporter
 from auxlearn.training.validation import ValidationObjective, surrogate_report
@@ -250,14 +250,7 @@ class _Run:
             self.reporter.message("compiling the encoder")
             compile_body(encoder, self.compute.autocast)
         primary = BatchStream(train_texts, config.batch_size, config.seed, "primary")
-        body = {id(parameter) for parameter in encoder.body_parameters()}
-        optimizer = build_optimizer(
-            encoder.parameters(),
-            config.learning_rate or 0.0,
-            config.weight_decay,
-            heads=[p for p in encoder.parameters() if id(p) not in body],
-            head_learning_rate=config.head_learning_rate,
-        )
+        optimizer = optimizer_of_run(config, encoder)
         objectives = Objectives(
             encoder=encoder,
             auxiliaries=auxiliaries,
@@ -273,6 +266,7 @@ class _Run:
             autocast=self.compute.autocast,
             log=PerturbationLog(self.folder.path, len(train_texts)),
             attends_to_padding=self.weighting.attends_to_padding,
+            clips_apart=self.weighting.clips_apart,
         )
         return TrainingLoop(
             config,
@@ -281,7 +275,7 @@ class _Run:
             self.weighting,
             partial(
                 self.judge.dev_figures,
-                config.metric if self.validation_split is not None else None,
+                self._surrogate if self.validation_split is not None else None,
             ),
             self._data_fingerprint(),
             self.judge.dev_baseline(config.metric),
@@ -315,6 +309,11 @@ class _Run:
         os.replace(temporary, self.folder.model_path)
         plot_run(self.folder.read_metrics(), results, self.folder.plots_path)
 
+    @property
+    def _surrogate(self) -> Metric:
+        """The metric that the validation loss stands in for; cross-entropy is accuracy's."""
+        return self.config.metric if self.weighting.follows_metric else "accuracy"
+
     def _validation_objective(self) -> ValidationObjective | None:
         if self.validation_split is None:
             return None
@@ -323,7 +322,7 @@ class _Run:
         return ValidationObjective(
             self.tokenize(self.validation_split),
             size or self.config.batch_size,
-            self.config.metric,
+            self._surrogate,
             self.config.seed,
             head=self.weighting.dev_head,
             draws=self.config.accumulation,

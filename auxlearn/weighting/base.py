@@ -128,6 +128,8 @@ class Weighting(ABC):
     name: ClassVar[str]
     Options: ClassVar[type[Settings]] = Settings
     attends_to_padding: ClassVar[bool] = False
+    follows_metric: ClassVar[bool] = True
+    clips_apart: ClassVar[bool] = False
 
     def __init__(self, options: Settings, objectives: Sequence[str]) -> None:
         self.options = options

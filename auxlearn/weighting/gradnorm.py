@@ -54,6 +54,12 @@ class GradNorm(Learned):
         """The weights, which sum to the number of objectives."""
         return self._weights.clone()
 
+    def step(self, problem: Problem) -> None:
+        """Update the parameters; the losses of the very first step are kept, whatever it is."""
+        super().step(problem)
+        if not self._first.any():
+            self._first.copy_(self._losses(problem))
+
     def learn(self, problem: Problem) -> None:
         """Train on the weighted losses, and move the weights towards balanced norms."""
         gradients = problem.gradients()
@@ -67,12 +73,15 @@ class GradNorm(Learned):
         self._record = {
             f"norm/{name}": float(norm) for name, norm in zip(problem.names, norms, strict=True)
         }
-        losses = torch.stack([problem.losses[name].double().cpu() for name in problem.names])
-        self._move(torch.stack(norms), losses)
+        self._move(torch.stack(norms), self._losses(problem))
+
+    @staticmethod
+    def _losses(problem: Problem) -> Tensor:
+        return torch.stack([problem.losses[name].double().cpu() for name in problem.names])
 
     def _move(self, norms: Tensor, losses: Tensor) -> None:
         if not self._first.any():
-            self._first = losses.clone()
+            self._first.copy_(losses)
         progress = losses / self._first.clamp(min=1e-12)
         weighted = self._weights * norms
         target = weighted.mean() * (progress / progress.mean()) ** self.options.alpha

@@ -38,7 +38,8 @@ class MetaOptions(LogitOptions, ValidationOptions):
     dev_head: Literal["own", "closed", "fitted"] = Field(
         "own",
         description="Head that the validation loss is read through: the run's own, or a fresh one "
-        "for other validation rows, in closed form or fitted in a few steps.",
+        "for other validation rows, in closed form (differentiated as well) or fitted in a few "
+        "steps (then held while differentiating).",
     )
     unroll: int = Field(
         1,

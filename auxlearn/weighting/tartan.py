@@ -99,15 +99,17 @@ class TartanReleased(Tartan):
     padding is attended to; gradients are compared over the language-model head as well, which the
     validation gradient does not reach, so that the cosine of a masked-language-model objective
     shrinks; the body is run anew in every step of the head's fit, although it rests; the update is
-    made with the weights from before the logits move.
-
-    Departures from that code: dropout is off wherever validation rows are used, and figures on
-    dev and test are computed with the attention mask, as the exported model is used with it.
+    made with the weights from before the logits move; the validation loss is the cross-entropy of
+    uniform draws, whatever metric selects the checkpoint; the gradient of the classification head
+    is clipped apart from all else. The settings of a run that belong to it, and what remains
+    different, are in ``docs/weighting.md``.
     """
 
     compared = ("body", "other")
     late = True
     attends_to_padding = True
+    follows_metric = False
+    clips_apart = True
 
     @property
     def dev_head(self) -> DevHead:

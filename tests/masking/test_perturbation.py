@@ -11,6 +11,7 @@ from scipy import stats
 from auxlearn.data.tokens import join
 from auxlearn.masking.corruption import at_least_one
 from auxlearn.masking.perturbation import (
+    choose_share,
     choose_some,
     perturb,
     perturb_texts,
@@ -64,6 +65,28 @@ def test_the_share_is_kept_where_texts_are_long():
     chosen = choose_some(torch.ones(200, 1000, dtype=torch.bool), 0.05, generator())
     low, high = stats.binom.interval(1 - 1e-6, chosen.numel(), 0.05)
     assert low <= int(chosen.sum()) <= high
+
+
+@pytest.mark.parametrize("share", [0.01, 0.05, 0.15, 0.5, 1.0])
+def test_an_exact_share_of_every_text(share):
+    lengths = [0, 1, 2, 9, 10, 11, 30, 50, 70, 100]
+    maskable = torch.zeros(len(lengths), 104, dtype=torch.bool)
+    for row, length in enumerate(lengths):
+        maskable[row, 2 : 2 + length] = True
+    chosen = choose_share(maskable, share, generator())
+    assert not (chosen & ~maskable).any()
+    for length, count in zip(lengths, chosen.sum(-1).tolist(), strict=True):
+        assert count == min(length, max(1, round(share * length)))
+    wide = torch.nn.functional.pad(maskable, (0, 9))  # padding changes nothing
+    assert torch.equal(choose_share(wide, share, generator())[:, :104], chosen)
+
+
+def test_every_token_is_as_likely_in_an_exact_share():
+    maskable = torch.ones(20_000, 10, dtype=torch.bool)
+    counts = choose_share(maskable, 0.2, generator()).sum(0)
+    assert int(counts.sum()) == 40_000
+    # Two of ten without replacement: the counts vary less than independent ones would.
+    assert stats.chisquare(counts.numpy()).pvalue > 1e-6
 
 
 def test_pick_takes_the_likeliest_token_that_is_allowed():

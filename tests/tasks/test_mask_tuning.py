@@ -190,6 +190,17 @@ def test_a_share_outside_its_range_is_refused(share):
         config.resolved()
 
 
+def test_an_exact_share_can_be_masked(encoder, tmp_path):
+    texts = tokenized(encoder, LINES, labels=[0] * len(LINES))
+    batch = collated(texts)
+    task = task_for(encoder, texts, tmp_path, selection="share")
+    for seed in range(3):
+        result = task.loss(encoder, batch, generator(seed))
+        counts = [max(1, round(0.05 * n)) for n in batch.maskable.sum(1).tolist()]
+        assert result.replaced.sum(1).tolist() == counts
+        assert task.items(batch, generator(seed)) == sum(counts)
+
+
 def test_settings_of_the_paper_are_the_defaults():
     options = TASKS.get("mask_tuning").Options()
     assert (options.probability, options.predictions) == (0.05, "argmax")

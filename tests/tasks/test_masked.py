@@ -17,9 +17,9 @@ from auxlearn.encoders.load import load_encoder
 from auxlearn.masking.pseudo_likelihood import score
 from auxlearn.tasks import l3mask
 from auxlearn.tasks.base import MaskedLanguageModelling, MaskingOptions
-from auxlearn.tasks.l3mask import L3Mask, L3MaskOptions, min_max
+from auxlearn.tasks.l3mask import L3Mask, L3MaskOptions
 from auxlearn.tasks.random_mlm import RandomMLM
-from tests.helpers import HARD_TEXTS, LABELS, LINES, context, snapshot, tokenized
+from tests.helpers import HARD_TEXTS, LABELS, LINES, context, ragged, snapshot, tokenized
 
 
 def generator(seed=0):
@@ -226,28 +226,37 @@ def test_l3mask_does_not_change_with_the_encoder(trained_bert, tmp_path):
     assert torch.equal(task.mask_probabilities(batch), before)
 
 
-def test_surprisal_is_scaled_by_text(trained_bert, tmp_path):
-    task = prepared(L3Mask, trained_bert, tmp_path, texts=HARD_TEXTS, score="surprisal")
-    scores = score(trained_bert, task.texts).double()
-    batch = collate(task.texts, torch.arange(len(HARD_TEXTS)))
-    probabilities = task.mask_probabilities(batch)
-    row = 0
-    inside = slice(int(task.texts.offsets[row]), int(task.texts.offsets[row + 1]))
-    where = task.texts.maskable[inside]
-    surprisal = -scores[inside][where]
-    scaled = (surprisal - surprisal.min()) / (surprisal.max() - surprisal.min())
-    expected = scaled * 0.15 * len(scaled) / scaled.sum()
-    assert expected.max() <= 1
-    found = probabilities[row, : len(where)][where]
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-8)
+def released_surprisal(surprisals, special, mean):
+    """What the released code does with the scores of a text, as it is described.
+
+    Zeros stand in for the special tokens before the minimum and the maximum are taken.
+    """
+    values = [0.0 if skip else value for value, skip in zip(surprisals, special, strict=True)]
+    low, high = min(values), max(values)
+    scaled = [(value - low) / (high - low) for value in values]
+    count = special.count(False)
+    return [mean * count * value / math.fsum(scaled) for value in scaled]
+
+
+def test_surprisal_is_the_released_procedure():
+    draws = torch.Generator().manual_seed(0)
+    lengths = torch.randint(5, 40, (60,), generator=draws).tolist()
+    task = L3Mask(L3MaskOptions(score="surprisal", probability=0.1))
+    task.texts = ragged(lengths)
+    # Likely tokens too: the likeliest of a text is to be masked as well, only less often.
+    logprobs = -5 * torch.rand(sum(lengths), generator=draws, dtype=torch.float64) - 0.01
+    found = task._convert(logprobs).split(lengths)
+    least = []
+    for own, logs, maskable in zip(
+        found, logprobs.split(lengths), task.texts.maskable.split(lengths), strict=True
+    ):
+        expected = released_surprisal((-logs).tolist(), (~maskable).tolist(), 0.1)
+        assert max(expected) <= 1
+        assert own.tolist() == pytest.approx(expected, rel=1e-12, abs=1e-15)
+        least.append(float(own[maskable].min()))
+    assert min(least) > 0
     with pytest.raises(ValidationError):
         L3MaskOptions(score="likelihood")
-
-
-def test_min_max_by_hand():
-    values = torch.tensor([[1.0, 3.0, 2.0, 99.0], [4.0, 4.0, 99.0, 99.0], [9.0, 9.0, 9.0, 9.0]])
-    where = torch.tensor([[True, True, True, False], [True, True, False, False], [False] * 4])
-    assert min_max(values, where).tolist() == [[0.0, 1.0, 0.5, 0.0], [0.0] * 4, [0.0] * 4]
 
 
 class Bar:

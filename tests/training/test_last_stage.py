@@ -73,6 +73,39 @@ def test_a_kill_in_any_stage_costs_nothing(config, monkeypatch, tmp_path, steps)
     assert metrics[0] == metrics[1]
 
 
+def test_its_learning_rate_may_be_constant(config, tmp_path):  # noqa: F811
+    train(config(**FINAL, final_schedule="constant", warmup=0.3, weights="fixed"))
+    rows = rows_of(tmp_path / "run")
+    last = [row["learning_rate"] for row in rows if row["kind"] == "train" and row["step"] > 6]
+    assert last
+    assert set(last) == {1e-3}
+
+
+@pytest.mark.parametrize(("ties", "step"), [("earlier", 8), ("later", 12)])
+def test_which_checkpoint_is_kept_of_two_equals(config, monkeypatch, tmp_path, ties, step):  # noqa: F811
+    figures = iter([0.2, 0.6, 0.6])
+    monkeypatch.setattr(
+        "auxlearn.training.judge.Judge.dev_figures",
+        lambda self, surrogate: {"accuracy": next(figures), "macro_f1": 0.0, "loss": 0.0},
+    )
+    results = train(config(ties=ties, weights="fixed"))
+    assert results.best["step"] == step
+    kept = results.evaluations["dev"]
+    assert kept is not None
+
+
+@pytest.mark.parametrize(("epochs", "reason"), [(2, "epochs"), (3, "patience")])
+def test_why_a_run_ended(config, monkeypatch, epochs, reason):  # noqa: F811
+    """A run that had no step left did not stop early, though patience has just run out."""
+    figures = iter([0.9, 0.6, 0.5])
+    monkeypatch.setattr(
+        "auxlearn.training.judge.Judge.dev_figures",
+        lambda self, surrogate: {"accuracy": next(figures), "macro_f1": 0.0, "loss": 0.0},
+    )
+    results = train(config(epochs=epochs, patience=2, min_epochs=0, weights="fixed"))
+    assert (results.steps, results.stopped) == (12, reason)
+
+
 def test_with_dev_a_line_says_that_the_same_rows_steer_and_select(config):  # noqa: F811
     said = Listener()
     train(config(epochs=1), said)
@@ -235,3 +268,7 @@ def test_heads_may_have_a_rate_of_their_own():
     schedule = LinearSchedule(optimizer, 4, 0.0, start=10)
     assert schedule.rates(12) == [0.5e-3, 0.5e-3, 0.5e-2, 0.5e-2]
     assert len(build_optimizer(parameters, 1e-3, 0.1, parameters[2:]).param_groups) == 2
+    decays = build_optimizer(parameters, 1e-3, 0.01, parameters[2:], head_weight_decay=0.1)
+    found = {id(p): group for group in decays.param_groups for p in group["params"]}
+    assert [found[id(p)]["weight_decay"] for p in parameters] == [0.01, 0.0, 0.1, 0.0]
+    assert {group["lr"] for group in decays.param_groups} == {1e-3}

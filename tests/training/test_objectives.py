@@ -29,7 +29,16 @@ CLASSES = [number % 3 for number in range(len(LINES))]
 class Harness:
     """Objectives over an encoder, its labelled lines and some tasks, as in a run."""
 
-    def __init__(self, encoder, tasks=(), batch_size=8, accumulation=1, clip_norm=1.0, seed=0):
+    def __init__(
+        self,
+        encoder,
+        tasks=(),
+        batch_size=8,
+        accumulation=1,
+        clip_norm=1.0,
+        seed=0,
+        clips_apart=False,
+    ):
         encoder.train()
         self.encoder = encoder
         self.texts = tokenized(encoder, LINES, CLASSES)
@@ -53,6 +62,7 @@ class Harness:
             clip_norm=clip_norm,
             validation=ValidationObjective(self.texts, 6, "accuracy", seed),
             autocast=nullcontext,
+            clips_apart=clips_apart,
         )
 
     def run(self, steps, weights):
@@ -198,6 +208,30 @@ def test_update_clips_steps_and_clears(fresh):
     objectives.update()
     assert equal(snapshot(harness.encoder), snapshot(twin))
     assert all(parameter.grad is None for parameter in objectives.parameters)
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_the_classification_head_may_be_clipped_apart(fresh, mlm, apart):
+    encoder = fresh().double()
+    harness = Harness(encoder, [("random_mlm", mlm(encoder))], clip_norm=0.01, clips_apart=apart)
+    objectives = harness.objectives
+    objectives.optimizer = torch.optim.SGD(encoder.parameters(), lr=1.0)
+    objectives.begin(0)
+    objectives.backward((0.5, 0.5))
+    before = [parameter.detach().clone() for parameter in objectives.parameters]
+    objectives.update()
+    moved = [old - new for old, new in zip(before, objectives.parameters, strict=True)]
+    head, rest = (
+        torch.cat(
+            [m.flatten() for m, part in zip(moved, objectives.parts, strict=True) if kind(part)]
+        )
+        for kind in (lambda part: part == "primary", lambda part: part != "primary")
+    )
+    norms = [float(one.detach().norm()) for one in (head, rest, torch.cat([head, rest]))]
+    if apart:
+        assert norms[:2] == pytest.approx([0.01, 0.01], rel=1e-3)
+    else:
+        assert norms[2] == pytest.approx(0.01, rel=1e-3)
 
 
 def load_twin(encoder, twin):

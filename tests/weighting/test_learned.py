@@ -170,6 +170,23 @@ def test_gradnorm_by_its_own_objective():
     assert rule.record()["norm/primary"] == pytest.approx(float(recorded[-1][0][0]), rel=1e-12)
 
 
+def test_gradnorm_measures_progress_from_the_very_first_losses():
+    """The weights rest during the warm-up; the losses do not."""
+    problem = NetworkProblem(Network(), sgd, 0.0)
+    problem.parts = PARTS
+    rule = make("gradnorm", warmup=2)
+    seen = []
+    for problem.step in range(4):
+        values = problem.network.losses(problem.parameters, problem.step)
+        problem.losses = {n: v.detach() for n, v in zip(NAMES, values, strict=True)}
+        seen.append(torch.stack(list(problem.losses.values())))
+        rule.step(problem)
+        resumed = make("gradnorm", warmup=2)
+        resumed.load_state_dict({k: v.clone() for k, v in rule.state_dict().items()})
+        assert torch.equal(resumed.state_dict()["first"], seen[0])
+    assert not torch.equal(seen[0], seen[2])
+
+
 class Fixed(NetworkProblem):
     """Gradients over one shared parameter and a head of each objective."""
 

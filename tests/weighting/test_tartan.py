@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import re
+from pathlib import Path
+
 import pytest
 import torch
+import yaml
 
+from auxlearn import RunConfig, train
 from auxlearn.data.batches import BatchStream, UniformStream
 from auxlearn.encoders.load import load_encoder
 from auxlearn.training.dev_head import fresh_head
-from auxlearn.training.optimization import LinearSchedule
+from auxlearn.training.loop import TrainingLoop
+from auxlearn.training.optimization import LinearSchedule, optimizer_of_run
 from auxlearn.training.validation import ValidationObjective
 from auxlearn.weighting.tartan import Tartan, TartanOptions, TartanReleased
-from tests.helpers import LABELS, without_dropout
+from tests.helpers import LABELS, LINES, without_dropout
 from tests.training.test_objectives import Harness, MaskedWords
 
 UPDATES = 20
@@ -165,3 +172,74 @@ def test_the_language_model_head_shrinks_its_cosine_in_the_released_form(encoder
     assert abs(cosines[TartanReleased]["cosine/every3"]) < abs(cosines[Tartan]["cosine/every3"])
     one, other = cosines[TartanReleased]["cosine/primary"], cosines[Tartan]["cosine/primary"]
     assert one == pytest.approx(other, abs=1e-12)
+
+
+def released_settings(encoder):
+    """The settings that the documentation gives for the released code."""
+    text = (Path(__file__).parents[2] / "docs" / "weighting.md").read_text(encoding="utf-8")
+    (block,) = (b for b in re.findall(r"```yaml\n(.*?)```", text, re.S) if "tartan-released" in b)
+    return RunConfig.model_validate({**yaml.safe_load(block), "encoder": encoder}).resolved()
+
+
+def test_the_released_settings_as_documented(encoder_folder):
+    folder = str(encoder_folder("roberta"))
+    config = released_settings(folder)
+    assert (config.batch_size, config.accumulation) == (128, 2)
+    assert config.weights.options["batch_size"] == 64
+    assert (config.weights.options["optimizer"], config.weights.options["learning_rate"]) == (
+        "sgd",
+        0.01,
+    )
+    assert (config.warmup, config.clip_norm) == (0.06, 1.0)
+    assert (config.eval_every, config.patience, config.min_epochs, config.ties) == (
+        30,
+        20,
+        0,
+        "later",
+    )
+    assert (config.final_epochs, config.final_patience) == (10, 3)
+    assert (config.final_schedule, config.final_learning_rate) == ("constant", 5e-6)
+    encoder = load_encoder(folder, LABELS)
+    found = {
+        id(parameter): group
+        for group in optimizer_of_run(config, encoder).param_groups
+        for parameter in group["params"]
+    }
+    heads = {"classifier.classifier": (1e-3, 0.1)}  # the language-model head has what the body has
+    for name, parameter in encoder.named_parameters():
+        rate, decay = heads.get(".".join(name.split(".")[:2]), (1e-4, 0.01))
+        group = found[id(parameter)]
+        assert group["lr"] == rate, name
+        assert group["weight_decay"] == (decay if parameter.ndim > 1 else 0.0), name
+        assert (group["betas"], group["eps"]) == ((0.9, 0.98), 1e-6)
+
+
+@pytest.mark.parametrize(("name", "released"), [("tartan", False), ("tartan-released", True)])
+def test_the_metric_only_selects_in_the_released_form(
+    name, released, encoder_folder, tmp_path, monkeypatch
+):
+    rows = [{"text": line, "label": LABELS[number % 3]} for number, line in enumerate(LINES)]
+    for split, members in {"train": rows[:8], "dev": rows[8:16], "test": rows[16:]}.items():
+        (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in members))
+    seen = {}
+
+    def run(self):
+        seen["objectives"] = self.objectives
+        raise SystemExit
+
+    monkeypatch.setattr(TrainingLoop, "run", run)
+    config = RunConfig(
+        dataset=str(tmp_path),
+        encoder=str(encoder_folder("bert")),
+        aux=["random_mlm"],
+        weights=name,
+        metric="macro_f1",
+        learning_rate=1e-3,
+        device="cpu",
+        output=str(tmp_path / "run"),
+    )
+    with pytest.raises(SystemExit):
+        train(config)
+    objectives = seen["objectives"]
+    assert objectives.validation.metric == ("accuracy" if released else "macro_f1")
+    assert len(objectives._clipped_together) == (2 if released else 1)
