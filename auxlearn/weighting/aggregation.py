@@ -1,13 +1,17 @@
-"""Rules of the library TorchJD, through one thin adapter.
+r"""Rules that combine gradients by their conflicts, from the library TorchJD.
 
-Those that combine gradients by their conflicts turn the Gram matrix of the gradients over the
-shared parameters into weights (:class:`Aggregation`); those that combine losses are functions of
-the losses, and a loss's weight is the derivative by it (:class:`Scalarization`). The library is an
-extra: ``pip install "auxlearn[aggregation]"`` (Quinton and Rey 2024, "Jacobian Descent for
-Multi-Objective Optimization", https://arxiv.org/abs/2406.16232).
+One thin adapter, :class:`Aggregation`, and a class for each rule. With :math:`g_i` the gradient of
+objective i over the shared parameters, n objectives and the Gram matrix
+:math:`G_{ij} = \langle g_i, g_j \rangle`, ``(objectives, objectives)``, a rule gives weights w,
+``(objectives,)``, and the step is made with :math:`d = \sum_i w_i g_i`. Heads take their own
+gradients unweighted.
 
-Cost of all of them: the gradient of each objective is kept; for an :class:`Aggregation` inner
-products of all pairs, O(objectives^2 x parameters), and a problem of the size of the Gram matrix.
+The library is an extra: ``pip install "auxlearn[aggregation]"`` (Quinton and Rey 2024, "Jacobian
+Descent for Multi-Objective Optimization", https://arxiv.org/abs/2406.16232). Where its rules depart
+from their authors' code, its documentation says so.
+
+Cost of all of them: the gradient of each objective is kept; inner products of all pairs,
+O(objectives^2 x parameters), and a problem of the size of G.
 """
 
 from __future__ import annotations
@@ -24,13 +28,13 @@ from auxlearn import streams
 from auxlearn.config import Settings
 from auxlearn.errors import ConfigError
 from auxlearn.registry import register_weighting
-from auxlearn.weighting.base import Problem, Weighting, apply, mix
+from auxlearn.weighting.base import Problem
 from auxlearn.weighting.gram import GramWeighting
 
 _Made = TypeVar("_Made", bound=nn.Module)
 
 
-def _made(name: str, make: Callable[[], _Made]) -> _Made:
+def made(name: str, make: Callable[[], _Made]) -> _Made:
     """Return what a rule makes of the library, or say in one line what is not installed."""
     try:
         return make()
@@ -57,7 +61,7 @@ class Aggregation(GramWeighting):
 
     def __init__(self, options: Settings, objectives: Sequence[str]) -> None:
         super().__init__(options, objectives)
-        self._rule = _made(self.name, self.rule)
+        self._rule = made(self.name, self.rule)
 
     @abstractmethod
     def rule(self) -> nn.Module:
@@ -87,7 +91,11 @@ class Aggregation(GramWeighting):
 
 @register_weighting("upgrad")
 class UPGrad(Aggregation):
-    """Project each gradient to where it harms no other, and average (Quinton and Rey 2024)."""
+    r"""Project each gradient to where it harms no other, and average (Quinton and Rey 2024).
+
+    :math:`w = \frac{1}{n} \sum_i \arg\min_{v \ge e_i} v^\top G v`, with :math:`e_i` the i-th unit
+    vector: the library's own rule.
+    """
 
     def rule(self) -> nn.Module:
         """UPGrad with equal preferences."""
@@ -98,8 +106,10 @@ class UPGrad(Aggregation):
 
 @register_weighting("dualproj")
 class DualProj(Aggregation):
-    """Project the mean gradient to where it harms no objective (Lopez-Paz and Ranzato 2017, GEM,
-    https://arxiv.org/abs/1706.08840).
+    r"""Project the mean gradient to where it harms no objective (Lopez-Paz and Ranzato 2017, GEM).
+
+    :math:`w = \arg\min_{v \ge 1/n} v^\top G v`. "Gradient Episodic Memory for Continual Learning",
+    https://arxiv.org/abs/1706.08840, equation 11.
     """
 
     def rule(self) -> nn.Module:
@@ -111,8 +121,12 @@ class DualProj(Aggregation):
 
 @register_weighting("pcgrad")
 class PCGrad(Aggregation):
-    """Take from each gradient what conflicts with the others, one by one (Yu et al. 2020,
-    https://arxiv.org/abs/2001.06782).
+    r"""Take from each gradient what conflicts with the others, one by one (Yu et al. 2020).
+
+    For each :math:`g_i` and the other j in a drawn order: where their inner product is negative,
+    :math:`g_i \leftarrow g_i - \langle g_i, g_j \rangle / \lVert g_j \rVert^2 \, g_j`, the
+    :math:`g_j` as they were; d is the sum. "Gradient Surgery for Multi-Task Learning",
+    https://arxiv.org/abs/2001.06782.
     """
 
     def rule(self) -> nn.Module:
@@ -132,10 +146,14 @@ class GradVacOptions(Settings):
 
 @register_weighting("gradvac")
 class GradVac(Aggregation):
-    """Turn gradients towards each other until their cosines are those of the past (Wang et al.
-    2021, Gradient Vaccine, https://arxiv.org/abs/2010.05874).
+    r"""Turn gradients until their cosines are those of the past (Wang et al. 2021, GradVac).
 
-    The cosines aimed at are moving averages over the whole body.
+    For each :math:`g_i` and the other j in a drawn order, with :math:`\phi` their cosine and
+    :math:`\hat\phi` its moving average of the steps before: where :math:`\phi < \hat\phi`,
+    :math:`g_i` is moved along :math:`g_j` until the cosine is :math:`\hat\phi`; d is the sum. Then
+    :math:`\hat\phi \leftarrow (1 - \beta) \hat\phi + \beta \phi`. "Gradient Vaccine: Investigating
+    and Improving Multi-task Optimization in Massively Multilingual Models",
+    https://arxiv.org/abs/2010.05874. Cosines are over the whole body, not tensor by tensor.
     """
 
     Options = GradVacOptions
@@ -150,8 +168,10 @@ class GradVac(Aggregation):
 
 @register_weighting("mgda")
 class MGDA(Aggregation):
-    """The shortest vector among the convex combinations (Désidéri 2012; Sener and Koltun 2018,
-    https://arxiv.org/abs/1810.04650).
+    r"""The shortest vector among the convex combinations (Désidéri 2012; Sener and Koltun 2018).
+
+    :math:`w = \arg\min_{v \ge 0, \sum v = 1} v^\top G v`. "Multi-Task Learning as Multi-Objective
+    Optimization", https://arxiv.org/abs/1810.04650.
     """
 
     def rule(self) -> nn.Module:
@@ -171,8 +191,11 @@ class CAGradOptions(Settings):
 
 @register_weighting("cagrad")
 class CAGrad(Aggregation):
-    """Help the worst-off objective within a ball around the mean gradient (Liu et al. 2021,
-    https://arxiv.org/abs/2110.14048).
+    r"""Help the worst-off objective within a ball around the mean gradient (Liu et al. 2021).
+
+    :math:`d = \arg\max_d \min_i \langle g_i, d \rangle` with :math:`\lVert d - \bar g \rVert \le c
+    \lVert \bar g \rVert` and :math:`\bar g` the mean. "Conflict-Averse Gradient Descent for
+    Multi-task Learning", https://arxiv.org/abs/2110.14048.
     """
 
     Options = CAGradOptions
@@ -187,7 +210,11 @@ class CAGrad(Aggregation):
 
 @register_weighting("imtl-g")
 class IMTLG(Aggregation):
-    """Give the update the same projection on every gradient (Liu et al. 2021, IMTL)."""
+    r"""Give the update the same projection on every gradient (Liu et al. 2021, IMTL).
+
+    :math:`w \propto G^+ (\lVert g_1 \rVert, \dots, \lVert g_n \rVert)`, with sum 1. "Towards
+    Impartial Multi-task Learning", https://openreview.net/forum?id=IMPnRXEWpvr.
+    """
 
     def rule(self) -> nn.Module:
         """IMTL-G."""
@@ -198,8 +225,11 @@ class IMTLG(Aggregation):
 
 @register_weighting("aligned-mtl")
 class AlignedMTL(Aggregation):
-    """Align the principal components of the gradients (Senushkin et al. 2023,
-    https://arxiv.org/abs/2305.19000).
+    r"""Align the principal components of the gradients (Senushkin et al. 2023).
+
+    With the eigenvectors V and eigenvalues :math:`\lambda` of G: :math:`w = \sqrt{\lambda_{min}} V
+    \mathrm{diag}(\lambda)^{-1/2} V^\top (1/n, \dots, 1/n)`. "Independent Component Alignment for
+    Multi-Task Learning", https://arxiv.org/abs/2305.19000.
     """
 
     def rule(self) -> nn.Module:
@@ -222,8 +252,10 @@ class FairGradOptions(Settings):
 
 @register_weighting("fairgrad")
 class FairGrad(Aggregation):
-    r"""Share out progress fairly: :math:`G w = w^{-1/\alpha}` (Ban and Ji 2024,
-    https://arxiv.org/abs/2402.15638, equation 4).
+    r"""Share out progress fairly between objectives (Ban and Ji 2024).
+
+    :math:`G w = w^{-1/\alpha}`, the power by element. "Fair Resource Allocation in Multi-Task
+    Learning", https://arxiv.org/abs/2402.15638, equation 4.
     """
 
     Options = FairGradOptions
@@ -252,10 +284,14 @@ class PCDOptions(Settings):
 
 @register_weighting("pcd")
 class PCD(Aggregation):
-    r"""Stay as close to the primary gradient as leaves every auxiliary task some progress
-    (priority-constrained descent, 2026, https://arxiv.org/abs/2606.29521).
+    r"""Follow the primary gradient and leave auxiliary tasks some progress (2026, PCD).
 
-    Gradients are divided by moving averages of their norms, so the Gram matrix comes unscaled.
+    With :math:`\tilde g_i` the gradients over the root of a moving average of their squared norms,
+    :math:`\tilde d = \arg\min_d \lVert d - \tilde g_1 \rVert` where for every auxiliary j
+    :math:`\langle \tilde g_j, d \rangle \ge \tau \lVert \tilde g_j \rVert^2`; d is
+    :math:`\tilde d` at the norm of :math:`g_1`. "Not All Objectives Are Born Equal:
+    Priority-Constrained Descent for Hierarchical Multi-Objective Optimization",
+    https://arxiv.org/abs/2606.29521. The Gram matrix comes unscaled, because of the moving average.
     """
 
     Options = PCDOptions
@@ -267,113 +303,3 @@ class PCD(Aggregation):
         from torchjd.aggregation import PCDWeighting
 
         return PCDWeighting(tau=self.options.tau, beta=self.options.beta)
-
-
-class Scalarization(Weighting):
-    """A rule of TorchJD on the losses: a subclass names it in :meth:`scalarizer`.
-
-    The weight of a loss is the derivative of the scalar by it, and applies to heads as well. The
-    scalarizer's own parameters, if it has any, are moved by Adam.
-
-    Raises:
-        ConfigError: TorchJD is not installed.
-    """
-
-    def __init__(self, options: Settings, objectives: Sequence[str]) -> None:
-        super().__init__(options, objectives)
-        self._scalarizer = _made(self.name, self.scalarizer).double()
-        self._learned = list(self._scalarizer.parameters())
-        self._optimizer = torch.optim.Adam(self._learned, self.rate) if self._learned else None
-        self._weights = torch.ones(len(self.objectives), dtype=torch.float64)
-
-    @abstractmethod
-    def scalarizer(self) -> nn.Module:
-        """Return what turns losses ``(objectives,)`` into a scalar."""
-
-    @property
-    def rate(self) -> float:
-        """Learning rate of the scalarizer's own parameters."""
-        return 0.0
-
-    @property
-    def weights(self) -> Tensor:
-        """The weights of the last step; 1 each before the first."""
-        return self._weights.clone()
-
-    def step(self, problem: Problem) -> None:
-        """Make one optimizer step, and move the scalarizer's own parameters."""
-        gradients = problem.gradients()
-        losses = torch.stack([problem.losses[name] for name in problem.names]).cpu().double()
-        losses.requires_grad_()
-        value = self._scalarizer(losses)
-        self._weights, *slopes = torch.autograd.grad(value, [losses, *self._learned])
-        apply(problem, mix(gradients, self._weights))
-        if self._optimizer is not None:
-            for parameter, slope in zip(self._learned, slopes, strict=True):
-                parameter.grad = slope
-            self._optimizer.step()
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """The weights of the last step, the scalarizer, and the state of its optimizer."""
-        state = {"weights": self._weights}
-        state |= {f"rule/{key}": value for key, value in self._scalarizer.state_dict().items()}
-        for number, parameter in enumerate(self._learned):
-            moments = self._optimizer.state[parameter] if self._optimizer else {}
-            state |= {f"adam{number}/{key}": value for key, value in moments.items()}
-        return state
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Take back what :meth:`state_dict` gave."""
-
-        def under(prefix: str) -> dict[str, Tensor]:
-            return {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
-
-        self._weights = state["weights"].clone()
-        self._scalarizer.load_state_dict(under("rule/"))
-        for number, parameter in enumerate(self._learned):
-            moments = {key: value.clone() for key, value in under(f"adam{number}/").items()}
-            if moments and self._optimizer is not None:
-                self._optimizer.state[parameter] = moments
-
-
-@register_weighting("geometric-mean")
-class GeometricMean(Scalarization):
-    """Train on the geometric mean of the losses (Chennupati et al. 2019, MultiNet++,
-    https://arxiv.org/abs/1904.08492): the weight of a loss is the mean over n times the loss.
-    """
-
-    def scalarizer(self) -> nn.Module:
-        """The geometric mean."""
-        from torchjd.scalarization import GeometricMean as Rule
-
-        return Rule()
-
-
-class IMTLLOptions(Settings):
-    """Settings of IMTL-L."""
-
-    learning_rate: float = Field(0.01, gt=0, description="Learning rate of Adam on log weights.")
-
-
-@register_weighting("imtl-l")
-class IMTLL(Scalarization):
-    r"""Bring losses to one scale by learned factors: :math:`\sum_i e^{s_i} L_i - s_i` (Liu et al.
-    2021, IMTL).
-
-    Beside ``uncertainty``, whose minimum is at half these weights, for comparison with papers that
-    name it.
-    """
-
-    Options = IMTLLOptions
-    options: IMTLLOptions
-
-    @property
-    def rate(self) -> float:
-        """Learning rate of the log weights."""
-        return self.options.learning_rate
-
-    def scalarizer(self) -> nn.Module:
-        """IMTL-L with a factor for each objective."""
-        from torchjd.scalarization import IMTLL as Rule
-
-        return Rule(len(self.objectives))

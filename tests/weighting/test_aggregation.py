@@ -14,7 +14,8 @@ from torchjd import aggregation as library
 from auxlearn import streams
 from auxlearn.errors import ConfigError
 from auxlearn.registry import WEIGHTINGS
-from auxlearn.weighting.aggregation import Aggregation, Scalarization
+from auxlearn.weighting.aggregation import Aggregation
+from auxlearn.weighting.scalarization import Scalarization
 from tests.weighting.gradients import NAMES, Given, drawn, resumed, run
 
 #: The library's own function of a Jacobian for each rule.
