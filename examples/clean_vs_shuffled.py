@@ -60,8 +60,9 @@ class CleanLabels(AuxiliaryTask):
 
     def loss(self, encoder, batch, generator: torch.Generator) -> Tensor:  # type: ignore[no-untyped-def]
         """Cross-entropy of the labels."""
-        targets = self.labels[batch.rows.cpu()].to(batch.input_ids.device)
-        return nn.functional.cross_entropy(encoder.classify(batch), targets)
+        logits = encoder.classify(batch)
+        targets = self.labels[batch.rows].to(logits.device, non_blocking=True)
+        return nn.functional.cross_entropy(logits, targets)
 
 
 @register_task("shuffled_labels")
@@ -75,9 +76,9 @@ class ShuffledLabels(CleanLabels):
 
 
 def weights_by_step(
-    rule: str, options: dict[str, object], folder: Path, seed: int = 0
+    rule: str, options: dict[str, object], folder: Path, **changes: object
 ) -> list[dict]:
-    """Train with a rule; return the rows of its record."""
+    """Train with a rule, and with other settings if given; return the rows of its record."""
     config = RunConfig.model_validate(
         {
             "dataset": "pydocs",
@@ -88,10 +89,9 @@ def weights_by_step(
             "epochs": 4,
             "patience": 0,
             "batch_size": 16,
-            "seed": seed,
-            "device": "cpu",
             "output": str(folder / rule),
         }
+        | changes
     )
     train(config)
     lines = (folder / rule / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
@@ -181,7 +181,8 @@ def measure(rules: list[str], seeds: int, path: Path) -> dict[str, dict[str, dic
                 runs[rule][seed] = {"first": None, "lasting": None, "end": 0.0}
             else:
                 with tempfile.TemporaryDirectory() as folder:
-                    rows = weights_by_step(rule, RULES.get(rule, {}), Path(folder), int(seed))
+                    options = RULES.get(rule, {})
+                    rows = weights_by_step(rule, options, Path(folder), seed=int(seed))
                 runs[rule][seed] = verdict(gaps(rows))
             write_json(path, {"settings": settings, "runs": runs})
     return runs
