@@ -5,12 +5,17 @@ the labels shuffled over the rows. A rule that learns from validation rows has t
 the second and give it to the first.
 
     python examples/clean_vs_shuffled.py --output docs/img/clean_vs_shuffled.png
+    python examples/clean_vs_shuffled.py --table --seeds 10 --json clean_vs_shuffled.json
+
+The second form prints a table over all registered rules. It writes what it finds after every run
+and leaves out the runs that the file already holds, so it can be stopped and started again.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import tempfile
 from pathlib import Path
 
@@ -18,7 +23,9 @@ import torch
 from torch import Tensor, nn
 
 from auxlearn import RunConfig, streams, train
-from auxlearn.registry import register_task
+from auxlearn.errors import UserError
+from auxlearn.files import write_json
+from auxlearn.registry import WEIGHTINGS, register_task
 from auxlearn.tasks.base import AuxiliaryTask, TaskContext
 
 RULES: dict[str, dict[str, object]] = {
@@ -26,6 +33,15 @@ RULES: dict[str, dict[str, object]] = {
     "tartan": {"learning_rate": 0.05, "split": "train:0.2"},
     "tartan-released": {"learning_rate": 0.05, "split": "train:0.2"},
 }
+
+#: Rules whose weights never change: nothing to find out, and no need to train.
+CONSTANT = ("equal", "fixed")
+
+#: Steps that the table looks at; rules that hold out validation rows have no more.
+STEPS = 200
+
+#: By how much the clean labels' share of all weights is to exceed the shuffled labels' share.
+GAP = 0.3
 
 
 @register_task("clean_labels")
@@ -44,8 +60,9 @@ class CleanLabels(AuxiliaryTask):
 
     def loss(self, encoder, batch, generator: torch.Generator) -> Tensor:  # type: ignore[no-untyped-def]
         """Cross-entropy of the labels."""
-        targets = self.labels[batch.rows.cpu()].to(batch.input_ids.device)
-        return nn.functional.cross_entropy(encoder.classify(batch), targets)
+        logits = encoder.classify(batch)
+        targets = self.labels[batch.rows].to(logits.device, non_blocking=True)
+        return nn.functional.cross_entropy(logits, targets)
 
 
 @register_task("shuffled_labels")
@@ -58,8 +75,10 @@ class ShuffledLabels(CleanLabels):
         return labels[order]
 
 
-def weights_by_step(rule: str, options: dict[str, object], folder: Path) -> list[dict]:
-    """Train with a rule; return the rows of its record."""
+def weights_by_step(
+    rule: str, options: dict[str, object], folder: Path, **changes: object
+) -> list[dict]:
+    """Train with a rule, and with other settings if given; return the rows of its record."""
     config = RunConfig.model_validate(
         {
             "dataset": "pydocs",
@@ -70,9 +89,9 @@ def weights_by_step(rule: str, options: dict[str, object], folder: Path) -> list
             "epochs": 4,
             "patience": 0,
             "batch_size": 16,
-            "device": "cpu",
             "output": str(folder / rule),
         }
+        | changes
     )
     train(config)
     lines = (folder / rule / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
@@ -105,11 +124,118 @@ def draw(records: dict[str, list[dict]], output: Path) -> None:
     figure.savefig(output, dpi=150)
 
 
+def gaps(rows: list[dict]) -> list[tuple[int, float]]:
+    """Return by step how far the clean labels' share of all weights is above the shuffled ones'.
+
+    Shares, because weights sum to 1 under some rules, to the number of objectives under others,
+    and to no constant under others still.
+    """
+    found = []
+    for row in rows:
+        if row["step"] <= STEPS:
+            total = sum(abs(value) for key, value in row.items() if key.startswith("weight/"))
+            gap = row["weight/clean_labels"] - row["weight/shuffled_labels"]
+            found.append((row["step"], gap / total))
+    return found
+
+
+def verdict(found: list[tuple[int, float]]) -> dict[str, float | int | None]:
+    """Say when the gap was first above :data:`GAP`, since when it stayed there, and its end.
+
+    Args:
+        found: The gap by recorded step, as :func:`gaps` returns it.
+
+    Returns:
+        ``first`` and ``lasting``, steps or ``None`` for never, and ``end``, the mean gap over the
+        last fifty steps.
+    """
+    above = [step for step, gap in found if gap > GAP]
+    below = [step for step, gap in found if gap <= GAP]
+    lasting = [step for step in above if step > max(below, default=0)]
+    last = [gap for step, gap in found if step > STEPS - 50]
+    return {
+        "first": min(above, default=None),
+        "lasting": min(lasting, default=None),
+        "end": statistics.fmean(last),
+    }
+
+
+def measure(rules: list[str], seeds: int, path: Path) -> dict[str, dict[str, dict]]:
+    """Train every rule with every seed that the file does not hold yet; return all verdicts.
+
+    Raises:
+        UserError: The file was written with other settings.
+    """
+    settings = {"steps": STEPS, "gap": GAP, "options": RULES}
+    runs: dict[str, dict[str, dict]] = {}
+    if path.is_file():
+        known = json.loads(path.read_text(encoding="utf-8"))
+        if known["settings"] != settings:
+            raise UserError(f"{path} was written with other settings: choose another --json")
+        runs = known["runs"]
+    for seed in map(str, range(seeds)):
+        for rule in rules:
+            if seed in runs.setdefault(rule, {}):
+                continue
+            if rule in CONSTANT:
+                runs[rule][seed] = {"first": None, "lasting": None, "end": 0.0}
+            else:
+                with tempfile.TemporaryDirectory() as folder:
+                    options = RULES.get(rule, {})
+                    rows = weights_by_step(rule, options, Path(folder), seed=int(seed))
+                runs[rule][seed] = verdict(gaps(rows))
+            write_json(path, {"settings": settings, "runs": runs})
+    return runs
+
+
+def table(runs: dict[str, dict[str, dict]]) -> str:
+    """Return the verdicts as a Markdown table, the rules that tell soonest first."""
+
+    def steps(found: list[dict], key: str) -> str:
+        reached = [run[key] for run in found if run[key] is not None]
+        if not reached:
+            return "never"
+        middle = f"{statistics.median(reached):g}"
+        extent = f" ({min(reached)} to {max(reached)})" if len(reached) > 1 else ""
+        return f"{middle}{extent}, {len(reached)} of {len(found)} seeds"
+
+    def order(item: tuple[str, dict]) -> tuple[float, float]:
+        found = list(item[1].values())
+        ends = statistics.fmean(run["end"] for run in found)
+        reached = [run["lasting"] for run in found if run["lasting"] is not None]
+        return (-len(reached) / len(found), statistics.median(reached) if reached else -ends)
+
+    lines = [
+        "| rule | steps until the gap stays above 0.3 | until it is above for the first time "
+        "| gap over the last 50 steps |",
+        "|---|---|---|---|",
+    ]
+    for rule, by_seed in sorted(runs.items(), key=order):
+        found = list(by_seed.values())
+        ends = [run["end"] for run in found]
+        spread = f" ± {statistics.stdev(ends):.2f}" if len(ends) > 1 else ""
+        lines.append(
+            f"| `{rule}` | {steps(found, 'lasting')} | {steps(found, 'first')} "
+            f"| {statistics.fmean(ends):.2f}{spread} |"
+        )
+    return "\n".join(lines)
+
+
 def main() -> None:
-    """Train with every rule and draw the picture."""
+    """Draw the weights of the rules that learn from validation rows, or tabulate all rules."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=Path, default=Path("clean_vs_shuffled.png"))
+    parser.add_argument("--table", action="store_true", help="compare all rules over seeds")
+    parser.add_argument("--seeds", type=int, default=10, help="seeds of the table, from 0 on")
+    parser.add_argument("--rules", nargs="+", help="rules of the table; by default all")
+    parser.add_argument("--json", type=Path, default=Path("clean_vs_shuffled.json"))
     given = parser.parse_args()
+    if given.table:
+        try:
+            print(table(measure(given.rules or WEIGHTINGS.names(), given.seeds, given.json)))
+        except UserError as error:
+            parser.error(str(error))
+        return
     with tempfile.TemporaryDirectory() as folder:
         records = {
             rule: weights_by_step(rule, options, Path(folder)) for rule, options in RULES.items()

@@ -43,6 +43,19 @@ WEIGHTING_ROWS: dict[str, dict] = {
     "cagrad": {},
     "imtl-g": {},
     "aligned-mtl": {},
+    "dualproj": {},
+    "fairgrad": {},
+    "gradvac": {},
+    "pcd": {},
+    "geometric-mean": {},
+    "imtl-l": {},
+    "metabalance": {},
+    "gcs": {},
+    "ol-aux": {"every": 2},
+    "famo": {},
+    "stch": {"warmup": 0, "window": 1},
+    "nash-mtl": {},
+    "random": {},
 }
 STEPS = 3
 

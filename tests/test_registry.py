@@ -74,7 +74,7 @@ def test_an_unknown_name_gets_the_nearest():
     with pytest.raises(ConfigError) as caught:
         TASKS.get("random-mlm")
     assert str(caught.value) == ("unknown auxiliary task 'random-mlm': did you mean 'random_mlm'?")
-    known = r"unknown weighting 'xyzzy': known: .*equal, fixed, .*meta"
+    known = r"unknown weighting 'xyzzy': known: .*equal, .*fixed, .*meta"
     with pytest.raises(ConfigError, match=known):
         WEIGHTINGS.get("xyzzy")
 

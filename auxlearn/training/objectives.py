@@ -141,6 +141,18 @@ class Objectives:
                 del loss, found  # the graph goes before the next one is built
             yield gradients
 
+    def current_losses(self) -> Tensor:
+        """Return each objective's loss on this step's batches at the current parameters."""
+        recorded, log = self.losses, self.log
+        self.losses, self.log = {}, None
+        try:
+            with torch.no_grad():
+                for _ in self._losses():
+                    pass
+            return torch.stack([self.losses[name] for name in self.names])
+        finally:
+            self.losses, self.log = recorded, log
+
     def validation_gradient(self, draw: int = 0) -> Gradient:
         """Return the gradient of the validation objective, dropout off."""
         validation = self._validation()

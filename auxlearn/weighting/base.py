@@ -38,6 +38,7 @@ class Problem(Protocol):
     Attributes:
         names: Objectives, the primary task first.
         step: Number of the update, from 0.
+        seed: The run's seed, for rules that draw.
         parameters: What is trained, in a fixed order; gradients are in the same order.
         parts: Where each of them belongs.
         model: The module that holds them.
@@ -48,6 +49,7 @@ class Problem(Protocol):
 
     names: tuple[str, ...]
     step: int
+    seed: int
     parameters: list[nn.Parameter]
     parts: tuple[Part, ...]
     model: nn.Module
@@ -65,6 +67,12 @@ class Problem(Protocol):
         """Yield the gradient of each objective on one part of the batches after another.
 
         The parts of one objective sum to what :meth:`gradients` returns.
+        """
+
+    def current_losses(self) -> Tensor:
+        """Return the losses of this step's batches at the current parameters, ``(objectives,)``.
+
+        Dropout masks and draws are those of the step; nothing is recorded, and there is no graph.
         """
 
     def validation_gradient(self, draw: int = 0) -> Gradient:

@@ -45,7 +45,7 @@ def run(rule, losses):
     return problem.used
 
 
-LEARNED = ["meta", "tartan", "uncertainty", "gradnorm", "dwa"]
+LEARNED = ["meta", "tartan", "uncertainty", "gradnorm", "dwa", "famo", "ol-aux"]
 
 
 @pytest.mark.parametrize("name", LEARNED)
@@ -193,7 +193,7 @@ class Fixed(NetworkProblem):
     parts = ("body", "primary", "other")
 
     def __init__(self, shared):
-        self.names, self.step, self.clip_norm = ("primary", "first"), 0, 0.0
+        self.names, self.step, self.seed, self.clip_norm = ("primary", "first"), 0, 0, 0.0
         self.parameters = [torch.zeros(2, requires_grad=True) for _ in range(3)]
         self.optimizer = torch.optim.SGD(self.parameters, lr=1.0)
         self.shared = [torch.tensor(g) for g in shared]

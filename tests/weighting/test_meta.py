@@ -53,7 +53,7 @@ class NetworkProblem:
     def __init__(self, network, optimizer, clip_norm):
         self.network = network
         self.names = NAMES
-        self.step = 0
+        self.step, self.seed = 0, 0
         self.parameters = [p.clone().requires_grad_() for p in network.start]
         self.optimizer = optimizer(self.parameters)
         self.clip_norm = clip_norm

@@ -1,0 +1,73 @@
+r"""Auxiliary gradients gated by their cosine with the primary one (Du, Czarnecki, Jayakumar,
+Farajtabar, Pascanu and Lakshminarayanan 2018, "Adapting Auxiliary Losses Using Gradient
+Similarity", https://arxiv.org/abs/1812.02224).
+
+With :math:`g_0` the gradient of the primary task over the shared parameters, :math:`g_i` that of
+auxiliary task i, and :math:`c_i = \cos(g_i, g_0)`, the step is made with
+
+.. math:: g_0 + \sum_i \max(0, c_i) \, g_i \quad \text{or} \quad g_0 + \sum_i [c_i > 0] \, g_i,
+
+the weighted and the unweighted version. The sum never points away from the primary gradient:
+:math:`\langle g_0, g_0 + \sum_i w_i g_i \rangle \ge \lVert g_0 \rVert^2`. As in the paper, heads
+are trained on their own losses, ungated.
+
+Cost: the gradient of each objective is kept; inner products of all pairs, O(objectives^2 x
+parameters). No state.
+
+The paper has one auxiliary task; here each of several has its own gate.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from auxlearn.config import Settings
+from auxlearn.registry import register_weighting
+from auxlearn.weighting.base import Problem
+from auxlearn.weighting.gram import GramWeighting
+
+
+def gcs_weights(gram: Tensor, version: Literal["weighted", "unweighted"]) -> Tensor:
+    """Return the gates of the objectives.
+
+    Args:
+        gram: Inner products of the gradients, the primary task first,
+            ``(objectives, objectives)``.
+        version: ``weighted``: the cosine where it is positive; ``unweighted``: 1 there.
+
+    Returns:
+        ``(objectives,)``: 1 for the primary task, in [0, 1] for the others. A gradient of norm
+        zero has no direction and gets 0.
+    """
+    norms = gram.diagonal().clamp(min=0).sqrt()
+    lengths = norms * norms[0]
+    cosines = torch.where(lengths > 0, gram[0] / lengths, torch.zeros_like(norms)).clamp(0, 1)
+    gates = cosines if version == "weighted" else (cosines > 0).to(cosines)
+    gates[0] = 1
+    return gates
+
+
+class GradientCosineOptions(Settings):
+    """Settings of the gradient cosine gate."""
+
+    version: Literal["weighted", "unweighted"] = Field(
+        "weighted",
+        description="An auxiliary gradient is multiplied by its cosine with the primary one, or "
+        "taken whole; where the cosine is negative it is left out.",
+    )
+
+
+@register_weighting("gcs")
+class GradientCosine(GramWeighting):
+    """Leave out auxiliary gradients that point away from the primary one (Du et al. 2018)."""
+
+    Options = GradientCosineOptions
+    options: GradientCosineOptions
+
+    def weigh(self, gram: Tensor, problem: Problem) -> Tensor:
+        """The gates."""
+        return gcs_weights(gram, self.options.version)

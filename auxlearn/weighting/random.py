@@ -1,0 +1,56 @@
+r"""Random weights (Lin, Ye, Zhang and Tsang 2022, "Reasonable Effectiveness of Random Weighting: A
+Litmus Test for Multi-Task Learning", https://arxiv.org/abs/2111.10603).
+
+In every step :math:`w = \mathrm{softmax}(\lambda)` with :math:`\lambda_i \sim N(0, 1)`, drawn
+independently of the losses: the paper's RLW with normal draws. With ``equal`` it is the baseline
+that a learned rule has to beat.
+
+Cost: that of fixed weights. The draw follows from the run's seed and the step, so nothing needs to
+be saved for a resumed run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from auxlearn import streams
+from auxlearn.config import Settings
+from auxlearn.registry import register_weighting
+from auxlearn.weighting.base import LossWeighting, Problem
+
+
+def random_weights(count: int, generator: torch.Generator) -> Tensor:
+    """Return the softmax of standard normal draws, ``(count,)``, float64; they sum to 1."""
+    return torch.randn(count, generator=generator, dtype=torch.float64).softmax(0)
+
+
+@register_weighting("random")
+class RandomWeights(LossWeighting):
+    """Weights drawn afresh in every step, whatever the losses (Lin et al. 2022)."""
+
+    def __init__(self, options: Settings, objectives: Sequence[str]) -> None:
+        super().__init__(options, objectives)
+        count = len(self.objectives)
+        self._weights = torch.full((count,), 1 / count, dtype=torch.float64)
+
+    @property
+    def weights(self) -> Tensor:
+        """The weights of the last step, which sum to 1; equal before the first."""
+        return self._weights.clone()
+
+    def step(self, problem: Problem) -> None:
+        """Draw the weights and train on the weighted sum of the losses."""
+        draws = streams.generator(problem.seed, self.name, problem.step)
+        self._weights = random_weights(len(self.objectives), draws)
+        super().step(problem)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The weights of the last step, for the record alone."""
+        return {"weights": self._weights}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Take back what :meth:`state_dict` gave."""
+        self._weights = state["weights"].clone()

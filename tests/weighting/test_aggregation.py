@@ -1,0 +1,183 @@
+"""TorchJD's rules through the adapter: what they are given, what is done with their weights."""
+
+from __future__ import annotations
+
+import math
+import sys
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+from torchjd import aggregation as library
+
+from auxlearn import streams
+from auxlearn.errors import ConfigError
+from auxlearn.registry import WEIGHTINGS
+from auxlearn.weighting.aggregation import Aggregation
+from auxlearn.weighting.scalarization import Scalarization
+from tests.weighting.gradients import NAMES, Given, drawn, resumed, run
+
+#: The library's own function of a Jacobian for each rule.
+AGGREGATORS = {
+    "upgrad": library.UPGrad,
+    "dualproj": library.DualProj,
+    "pcgrad": library.PCGrad,
+    "gradvac": library.GradVac,
+    "mgda": library.MGDA,
+    "cagrad": lambda: library.CAGrad(c=0.5),
+    "imtl-g": library.IMTLG,
+    "aligned-mtl": library.AlignedMTL,
+    "fairgrad": lambda: library.FairGrad(alpha=2.0),
+    "pcd": library.PCD,
+}
+SCALARIZATIONS = ("geometric-mean", "imtl-l")
+LOSSES = [[2.0, 0.5, 7.0], [1.5, 0.6, 6.0], [1.2, 0.2, 5.0], [1.0, 0.3, 4.0], [0.8, 0.1, 3.0]]
+
+
+def make(name, **given):
+    cls = WEIGHTINGS.get(name)
+    return cls(cls.Options(**given), NAMES)
+
+
+def registered(base):
+    classes = ((name, WEIGHTINGS.get(name)) for name in WEIGHTINGS.names())
+    return {name for name, cls in classes if issubclass(cls, base)}
+
+
+def test_every_rule_of_the_library_is_tested_here():
+    assert registered(Aggregation) == set(AGGREGATORS)
+    assert registered(Scalarization) == set(SCALARIZATIONS)
+
+
+def jacobian(gradients):
+    rows = [np.concatenate([p or [0.0, 0.0] for p in g[:2]]) for g in gradients]
+    return torch.tensor(np.array(rows), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("name", AGGREGATORS)
+def test_the_step_is_the_librarys_aggregation_of_the_jacobian(name):
+    """Over the shared parameters, up to the scale that the Gram matrix is divided by."""
+    steps = drawn(4, seed=1)
+    rule = make(name)
+    aggregator = AGGREGATORS[name]()
+    combined, _ = run(rule, Given(steps))
+    for step, (found, gradients) in enumerate(zip(combined, steps, strict=True)):
+        matrix = jacobian(gradients)
+        scale = 1.0
+        if rule.scaled:
+            scale = float((matrix**2).sum(1).mean().sqrt())
+        with streams.seeded(0, name, step):
+            expected = aggregator(matrix / scale) * scale
+        np.testing.assert_allclose(
+            np.concatenate(found[:2]), expected.numpy(), rtol=1e-6, atol=1e-8 * scale
+        )
+        assert found[2] == gradients[0][2]  # heads take their own gradients
+        sums = np.array(gradients[1][3]) + np.array(gradients[2][3])
+        np.testing.assert_allclose(found[3], sums, rtol=1e-15)
+
+
+@pytest.mark.parametrize("name", ["gradvac", "pcd", "pcgrad", "upgrad"])
+def test_a_resumed_rule_makes_the_same_steps(name):
+    steps = drawn(8, seed=4)
+    undisturbed, halted = Given(steps), Given(steps)
+    rule = make(name)
+    run(rule, undisturbed)
+    resumed(lambda: make(name), halted, at=3)
+    assert halted.combined == undisturbed.combined
+    stateful = any(key.startswith("rule/") for key in rule.state_dict())
+    assert stateful == (name in ("gradvac", "pcd"))
+
+
+@pytest.mark.parametrize("name", ["gradvac", "pcgrad"])
+def test_orders_follow_from_the_seed_of_the_run(name):
+    """Among three objectives in conflict the order in which they are turned shows."""
+    rows = [[1.0, 0.0], [-0.9, 0.5], [-0.2, -1.0]]
+    step = [[row, None, None, None] for row in rows]
+    found = set()
+    for seed in range(12):
+        problem = Given([step])
+        problem.seed = seed
+        found.add(tuple(run(make(name), problem)[0][0][0]))
+    assert len(found) > 1
+
+
+def test_fairgrad_shares_out_progress_by_its_condition():
+    matrix = jacobian(drawn(1, seed=1)[0])
+    gram = matrix @ matrix.T
+    gram /= gram.diagonal().mean()
+    for alpha in (1.0, 2.0):
+        rule = make("fairgrad", alpha=alpha)
+        run(rule, Given(drawn(1, seed=1)))
+        torch.testing.assert_close(
+            gram @ rule.weights, rule.weights ** (-1 / alpha), rtol=1e-5, atol=1e-6
+        )
+
+
+def test_pcd_by_hand():
+    """Unit vectors a = (1, 0), b = (-1, 2) / sqrt 5: the nearest d to a with b d >= .1 is
+    a + (.1 + 1 / sqrt 5) b, and is then brought to the norm of the primary gradient, 3.
+    """
+    step = [[[3.0, 0.0], None, None, None], [[-0.5, 1.0], None, None, None]]
+    step.append([[1.0, 0.1], None, None, None])
+    combined, _ = run(make("pcd", tau=0.1), Given([step]))
+    unit = np.array([-1.0, 2.0]) / math.sqrt(5)
+    nearest = np.array([1.0, 0.0]) + (0.1 + 1 / math.sqrt(5)) * unit
+    assert unit @ nearest == pytest.approx(0.1, abs=1e-15)
+    np.testing.assert_allclose(combined[0][0], 3 * nearest / np.hypot(*nearest), rtol=1e-7)
+
+
+def test_the_geometric_mean_by_hand():
+    rule = make("geometric-mean")
+    combined, weights = run(rule, Given(drawn(5), LOSSES))
+    for used, losses in zip(weights, LOSSES, strict=True):
+        mean = math.prod(losses) ** (1 / 3)
+        assert used == pytest.approx([mean / (3 * loss) for loss in losses], rel=1e-14)
+    first = sum(w * np.array(g[0]) for w, g in zip(weights[0], drawn(5)[0], strict=True))
+    np.testing.assert_allclose(combined[0][0], first, rtol=1e-13)
+    head = weights[0][0] * np.array(drawn(5)[0][0][2])  # a loss's weight is its head's as well
+    np.testing.assert_allclose(combined[0][2], head, rtol=1e-15)
+
+
+def test_imtl_l_minimises_its_objective():
+    rule = make("imtl-l", learning_rate=0.1)
+    _, weights = run(rule, Given(drawn(5), LOSSES))
+    factors = torch.zeros(3, dtype=torch.float64, requires_grad=True)
+    adam = torch.optim.Adam([factors], lr=0.1)
+    for used, given in zip(weights, LOSSES, strict=True):
+        assert used == pytest.approx(factors.exp().tolist(), rel=1e-12)
+        adam.zero_grad()
+        (factors.exp() * torch.tensor(given, dtype=torch.float64) - factors).sum().backward()
+        adam.step()
+    assert weights[-1][2] < 0.8 < 1.2 < weights[-1][1]
+
+
+@pytest.mark.parametrize("name", SCALARIZATIONS)
+def test_a_resumed_scalarization_makes_the_same_steps(name):
+    given = {"learning_rate": 0.1} if name == "imtl-l" else {}
+    undisturbed, halted = (Given(drawn(5), LOSSES) for _ in range(2))
+    run(make(name, **given), undisturbed)
+    resumed(lambda: make(name, **given), halted, at=2)
+    assert halted.combined == undisturbed.combined
+
+
+@pytest.mark.parametrize("name", SCALARIZATIONS)
+def test_a_missing_extra_is_one_line(name, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torchjd.scalarization", None)
+    with pytest.raises(ConfigError, match=rf"'{name}' needs an extra .* \"auxlearn\[aggreg"):
+        make(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("gradvac", {"beta": 1.5}),
+        ("fairgrad", {"alpha": 0.0}),
+        ("pcd", {"tau": 2.0}),
+        ("pcd", {"beta": 1.0}),
+        ("imtl-l", {"learning_rate": 0}),
+    ],
+)
+def test_options_out_of_range(name, wrong):
+    with pytest.raises(ValidationError, match=next(iter(wrong))):
+        make(name, **wrong)

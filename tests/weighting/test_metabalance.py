@@ -1,0 +1,114 @@
+"""MetaBalance against its equations written out in numpy, and its named properties."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+
+from auxlearn.weighting.metabalance import MetaBalance, MetaBalanceOptions, metabalance_factors
+from tests.weighting.gradients import NAMES, Given, drawn, resumed, run
+
+
+def make(**given):
+    return MetaBalance(MetaBalanceOptions(**given), NAMES)
+
+
+def by_hand(steps, relaxation=0.7, beta=0.9):
+    """The released code's loop over objectives and shared tensors, in numpy."""
+    averages = np.zeros((3, 2))
+    for gradients in steps:
+        total = np.zeros((2, 2))
+        for i, gradient in enumerate(gradients):
+            for k in range(2):
+                if gradient[k] is None:
+                    averages[i, k] *= beta
+                    continue
+                part = np.array(gradient[k])
+                averages[i, k] = beta * averages[i, k] + (1 - beta) * np.sqrt((part**2).sum())
+                scaled = averages[0, k] * part / averages[i, k]
+                total[k] += relaxation * scaled + (1 - relaxation) * part
+    return total
+
+
+@pytest.mark.parametrize(("relaxation", "beta"), [(0.7, 0.9), (0.2, 0.5), (1.0, 0.0), (0.0, 0.9)])
+def test_the_step_is_that_of_the_released_code(relaxation, beta):
+    steps = drawn(7)
+    combined, _ = run(make(relaxation=relaxation, beta=beta), Given(steps))
+    for count in range(1, 8):
+        expected = by_hand(steps[:count], relaxation, beta)
+        np.testing.assert_allclose(combined[count - 1][:2], expected, rtol=1e-13, atol=1e-15)
+
+
+def test_heads_take_their_own_gradients():
+    steps = drawn(2)
+    combined, _ = run(make(), Given(steps))
+    for found, gradients in zip(combined, steps, strict=True):
+        assert found[2] == gradients[0][2]
+        sums = np.array(gradients[1][3]) + np.array(gradients[2][3])
+        np.testing.assert_allclose(found[3], sums, rtol=1e-15)
+
+
+def test_fully_balanced_gradients_have_the_primary_magnitude():
+    norms = torch.tensor([[3.0, 1.0], [12.0, 0.1], [0.5, 0.0]], dtype=torch.float64)
+    factors, averages = metabalance_factors(norms, torch.zeros_like(norms), 1.0, 0.0)
+    assert torch.equal(averages, norms)
+    expected = torch.tensor([[3.0, 1.0], [3.0, 1.0], [3.0, 0.0]], dtype=torch.float64)
+    torch.testing.assert_close(factors * norms, expected, rtol=1e-15, atol=0)
+
+
+def test_without_relaxation_gradients_stay_as_they_are():
+    norms = torch.rand(3, 5, dtype=torch.float64)
+    factors, _ = metabalance_factors(norms, torch.zeros_like(norms), 0.0, 0.9)
+    assert torch.equal(factors, torch.ones(3, 5, dtype=torch.float64))
+
+
+def test_a_constant_scale_of_an_auxiliary_loss_is_undone():
+    """With full relaxation the factor times the gradient does not depend on the loss's scale."""
+    norms = torch.rand(3, 4, dtype=torch.float64) + 0.1
+    scaled = norms * torch.tensor([[1.0], [50.0], [0.01]])
+    zeros = torch.zeros_like(norms)
+    one, _ = metabalance_factors(norms, zeros, 1.0, 0.9)
+    other, _ = metabalance_factors(scaled, zeros, 1.0, 0.9)
+    torch.testing.assert_close(one * norms, other * scaled, rtol=1e-13, atol=0)
+
+
+def test_the_primary_gradient_stays_and_no_zero_is_divided_by():
+    norms = torch.zeros(3, 4, dtype=torch.float64)
+    norms[1, 1], norms[0, 2] = 2.0, 3.0
+    factors, _ = metabalance_factors(norms, torch.zeros_like(norms), 0.7, 0.9)
+    assert factors.isfinite().all()
+    assert factors[0].tolist() == [1.0] * 4
+    assert factors[1, 1] == pytest.approx(0.3, abs=1e-15)  # the primary never reaches that tensor
+
+
+def test_weights_are_ratios_of_norms_over_the_body():
+    steps = drawn(1)
+    rule = make()
+    run(rule, Given(steps))
+    alone = [
+        by_hand([[steps[0][0], g, [None] * 4]]) - by_hand([[steps[0][0], [None] * 4, [None] * 4]])
+        for g in steps[0][1:]
+    ]
+    norms = [
+        np.sqrt(sum((np.array(part) ** 2).sum() for part in g[:2] if part is not None))
+        for g in steps[0]
+    ]
+    expected = [1.0, *(np.sqrt((a**2).sum()) / n for a, n in zip(alone, norms[1:], strict=True))]
+    assert rule.weights.tolist() == pytest.approx(expected, rel=1e-12)
+    assert list(rule.record().values()) == pytest.approx(norms, rel=1e-14)
+
+
+def test_a_resumed_rule_makes_the_same_steps():
+    steps = drawn(9)
+    undisturbed, halted = Given(steps), Given(steps)
+    run(make(), undisturbed)
+    resumed(make, halted, at=4)
+    assert halted.combined == undisturbed.combined
+
+
+@pytest.mark.parametrize("wrong", [{"relaxation": 1.1}, {"relaxation": -0.1}, {"beta": 1.0}])
+def test_options_out_of_range(wrong):
+    with pytest.raises(ValidationError, match=next(iter(wrong))):
+        make(**wrong)
