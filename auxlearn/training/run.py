@@ -15,7 +15,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from auxlearn.cache import TensorCache, content_key
+from auxlearn.cache import TensorCache
 from auxlearn.config import RunConfig
 from auxlearn.data.audit import audit
 from auxlearn.data.batches import BatchStream
@@ -31,7 +31,7 @@ from auxlearn.encoders.attention import attend_in_single_precision
 from auxlearn.encoders.load import check_length, load_encoder
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.errors import ConfigError, UserError
-from auxlearn.masking.perturbation import perturb_texts
+from auxlearn.masking.perturbation import perturb_texts_once
 from auxlearn.registry import TASKS, WEIGHTINGS
 from auxlearn.results.folder import RunFolder, default_output
 from auxlearn.results.perturbations import PerturbationLog
@@ -51,9 +51,6 @@ from auxlearn.training.validation import ValidationObjective, surrogate_report
 from auxlearn.weighting.base import ValidationOptions, Weighting
 
 logger = logging.getLogger(__name__)
-
-#: Part of the cache key of perturbed text; raise it when perturbing changes its results.
-PERTURBED = 1
 
 
 def train(config: RunConfig, reporter: Reporter | None = None) -> RunResults:
@@ -196,27 +193,9 @@ class _Run:
         config = self.config
         if config.perturbed_text == "none":
             return texts
-        key = content_key(
-            "perturbed text",
-            PERTURBED,
-            self.encoder.language_model_fingerprint(),
-            self.encoder.tokenizer.mask_token_id,
-            texts.input_ids,
-            texts.maskable,
-            texts.offsets,
-            "" if texts.token_type_ids is None else texts.token_type_ids,
-            config.perturbed_share,
-            config.seed,
+        perturbed = perturb_texts_once(
+            self.encoder, texts, config.perturbed_share, config.seed, self.cache
         )
-        made = self.cache.get(
-            key,
-            lambda: {
-                "input_ids": perturb_texts(
-                    self.encoder, texts, config.perturbed_share, config.seed
-                ).input_ids
-            },
-        )
-        perturbed = replace(texts, input_ids=made["input_ids"])
         return join(texts, perturbed) if config.perturbed_text == "add" else perturbed
 
     def prepare(self) -> TrainingLoop:
@@ -231,7 +210,7 @@ class _Run:
         context = TaskContext(
             encoder=encoder,
             texts=train_texts,
-            tokenize=lambda path: self.tokenize(read_corpus(path)),
+            tokenize=lambda path: self.tokenize(read_corpus(path, config.text_column or "text")),
             cache=self.cache,
             progress=self.reporter.progress,
             seed=config.seed,
