@@ -55,10 +55,7 @@ class Registry:
         def decorate(cls: type) -> type:
             known = self._registered.get(name)
             owner = self._builtin.get(name, cls.__module__)
-            same = known is None or (known.__module__, known.__qualname__) == (
-                cls.__module__,
-                cls.__qualname__,
-            )
+            same = known is None or _origin(known) == _origin(cls)
             if owner != cls.__module__ or not same:
                 other = f"{known.__module__}.{known.__qualname__}" if known else owner
                 raise ConfigError(
@@ -174,6 +171,11 @@ def load_plugin(path: str | Path) -> None:
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ConfigError(f"plug-in file {path} is not a Python file: name a .py file")
+    earlier = [
+        other
+        for other, known in sys.modules.items()
+        if other.startswith(_PLUGIN_MODULE) and known.__file__ == str(path)
+    ]
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
@@ -184,6 +186,8 @@ def load_plugin(path: str | Path) -> None:
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise ConfigError(f"plug-in file {path} cannot be imported: {_one_line(error)}") from error
+    for other in earlier:
+        del sys.modules[other]  # so that it is imported again if the edit is taken back
 
 
 def plugin_digest(path: str | Path) -> str:
@@ -196,6 +200,14 @@ def plugin_digest(path: str | Path) -> str:
         return content_digest(Path(path))
     except OSError as error:
         raise ConfigError(f"plug-in file {path} cannot be read ({error.strerror})") from None
+
+
+def _origin(cls: type) -> tuple[str, str]:
+    """Return where a class is from; the versions of an edited plug-in file have one origin."""
+    place = cls.__module__
+    if place.startswith(_PLUGIN_MODULE) and place in sys.modules:
+        place = str(sys.modules[place].__file__)
+    return place, cls.__qualname__
 
 
 def _code_of(cls: type) -> dict[str, str]:

@@ -120,7 +120,7 @@ class InputReader:
             try:
                 parts = _differing(before, self._content(name, config, before, code))
             except UserError as error:
-                if _is_there(name, config):  # and cannot be read any more
+                if self._is_there(name, config):  # and cannot be read any more
                     changed.append(f"the {name} ({_one_line(error)})")
                 else:
                     missing.append(f"the {name} is not there to compare: {_one_line(error)}")
@@ -151,6 +151,13 @@ class InputReader:
             return self._ood(config, name.removeprefix(_OOD))
         return code.get(name, {})
 
+    def _is_there(self, name: str, config: RunConfig) -> bool:
+        """Say whether a local folder of that input exists, whatever is in it."""
+        places = {"data set": config.dataset, "encoder": config.encoder}
+        if name.startswith(_OOD) and _dataset_key(config) in self._datasets:
+            places[name] = _ood_source(config, name.removeprefix(_OOD)).dataset
+        return name in places and Path(places[name]).expanduser().exists()
+
     def _once(self, key: str, read: Callable[[RunConfig], Content], config: RunConfig) -> Content:
         if key not in self._known:
             try:
@@ -165,7 +172,7 @@ class InputReader:
     def _dataset(self, config: RunConfig) -> Content:
         from auxlearn.cache import default_folder
 
-        key = f"data set {config.dataset} {columns_of(config)}"
+        key = _dataset_key(config)
 
         def read(config: RunConfig) -> Content:
             folder = Path(config.cache_dir).expanduser() if config.cache_dir else default_folder()
@@ -177,7 +184,7 @@ class InputReader:
 
     def _ood(self, config: RunConfig, name: str) -> Content:
         self._dataset(config)  # its classes and its card say how the set is read
-        dataset = self._datasets[f"data set {config.dataset} {columns_of(config)}"]
+        dataset = self._datasets[_dataset_key(config)]
         source = _ood_source(config, name)
         key = f"{_OOD}{source.model_dump_json()} {dataset}"
         return self._once(key, lambda _: ood_content(load_ood_set(source, *dataset)), config)
@@ -314,20 +321,13 @@ def verify_finished(folder: Path, config: RunConfig) -> tuple[str, ...]:
     return found.missing
 
 
+def _dataset_key(config: RunConfig) -> str:
+    return f"data set {config.dataset} {columns_of(config)}"
+
+
 def _ood_source(config: RunConfig, name: str) -> OODSource:
     known = {source.name: source for source in config.ood}
     return known.get(name) or OODSource(dataset=name, name=name)
-
-
-def _is_there(name: str, config: RunConfig) -> bool:
-    """Say whether a local folder or file of that input exists, whatever is in it."""
-    places = {"data set": config.dataset, "encoder": config.encoder}
-    if name.startswith(_OOD):
-        # It cannot be read without the data set, whose absence is then the reason.
-        if not Path(config.dataset).expanduser().exists():
-            return False
-        places[name] = _ood_source(config, name.removeprefix(_OOD)).dataset
-    return name in places and Path(places[name]).expanduser().exists()
 
 
 def _file_digest(path: Path) -> str:
