@@ -164,7 +164,7 @@ class _Session:
 
     def _compare_inputs(self, trial: Trial, reader: InputReader) -> None:
         """Let a trial begin again whose data, encoder or code are not what it was made of."""
-        if self.folder.failure(trial.digest):
+        if self._known_state(trial.digest) in FAILURES:
             return
         found = compare_inputs(self.folder, trial, reader)
         for line in found.missing:

@@ -22,8 +22,18 @@ def compare_inputs(folder: SweepFolder, trial: Trial, reader: InputReader) -> Co
         return Comparison()
     recorded = RunInputs.load(run.path)
     if recorded is None:
-        return Comparison(missing=(f"{run.path} holds no {FILE} to compare its data by",))
+        return Comparison(missing=(f"some trials hold no {FILE} to compare their data by",))
     return reader.compare(trial.config, recorded)
+
+
+def trial_state(folder: SweepFolder, trial: Trial, reader: InputReader) -> str:
+    """Say "finished", "changed", "failed" or nothing of a trial that a sweep would find now."""
+    finished = folder.run(trial.digest).finished
+    if folder.failure(trial.digest) and not finished:
+        return "failed"
+    if compare_inputs(folder, trial, reader).changed:
+        return "changed"
+    return "finished" if finished else ""
 
 
 def delete_leftovers(folder: SweepFolder, trial: Trial) -> None:

@@ -11,8 +11,12 @@ import pytest
 
 from auxlearn.sweeps.execute import View, run_sweep
 from auxlearn.sweeps.folder import SweepFolder
+from auxlearn.sweeps.inputs import trial_state
 from auxlearn.sweeps.plan import read_sweep
+from auxlearn.sweeps.search import rounds
 from auxlearn.sweeps.worker import run_job
+from auxlearn.training.inputs import InputReader
+from auxlearn.training.loop import TrainingLoop
 from tests.sweeps.conftest import InlineExecutor
 
 
@@ -47,6 +51,13 @@ def start(path: Path, folder: Path):
     return [job.digest for job in executor.jobs], view.lines, records
 
 
+def states(path: Path, folder: Path) -> list[str]:
+    """What a dry run says of the trials."""
+    (trials,) = rounds(read_sweep(path), lambda _: None)
+    reader = InputReader()
+    return [trial_state(SweepFolder(folder), trial, reader) for trial in trials]
+
+
 def relabel(data: Path) -> None:
     """Give every example of dev one class, so that the figures must change."""
     path = data / "dev.jsonl"
@@ -59,7 +70,9 @@ def test_trials_of_other_data_are_trained_again_and_the_old_ones_kept(sweep, dat
     first, lines, before = start(sweep, folder)
     assert lines == []
     old = {digest: (folder / "trials" / digest / "results.json").read_bytes() for digest in first}
+    assert states(sweep, folder) == ["finished"] * 2
     relabel(data)
+    assert states(sweep, folder) == ["changed"] * 2
     again, lines, after = start(sweep, folder)
     assert again == first
     assert lines == [
@@ -105,8 +118,6 @@ def test_a_kill_at_any_moment_of_setting_aside_loses_nothing(sweep, data, tmp_pa
 
 
 def test_a_half_trained_trial_of_other_data_begins_again(sweep, data, tmp_path, monkeypatch):
-    from auxlearn.training.loop import TrainingLoop
-
     folder = tmp_path / "out"
     real = TrainingLoop.run
 
@@ -189,8 +200,6 @@ def test_relative_paths_mean_what_they_mean_where_the_sweep_was_started(
         seeds=1,
     )
     monkeypatch.chdir(tmp_path)
-    from auxlearn.sweeps.search import rounds
-
     (trials,) = rounds(read_sweep(path), lambda _: None)
     job = SweepFolder(Path("out")).job(trials[0], 1, None)
     away = tmp_path / "a machine's own folder"
@@ -204,8 +213,6 @@ def test_relative_paths_mean_what_they_mean_where_the_sweep_was_started(
 
 
 def test_a_machine_without_the_folder_of_the_sweep_says_so(sweep, tmp_path, monkeypatch):
-    from auxlearn.sweeps.search import rounds
-
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (trials,) = rounds(read_sweep(sweep), lambda _: None)

@@ -76,6 +76,20 @@ def test_a_run_killed_while_it_claimed_its_folder_can_begin_again(tmp_path):
     assert (tmp_path / "environment.json").read_text() != "{"
 
 
+def test_the_settings_that_differ_are_named(tmp_path):
+    config = RunConfig(learning_rate=1e-3)
+    folder = RunFolder(tmp_path / "run")
+    with folder.claimed(config):
+        pass
+    other = RunConfig(learning_rate=1e-3, seed=1, epochs=3, cache_dir="elsewhere")
+    with pytest.raises(RunError) as caught, folder.claimed(other):
+        pass
+    assert str(caught.value) == (
+        f"{folder.path} holds the run of another configuration (its seed, epochs differ): "
+        "choose another --output or delete the folder"
+    )
+
+
 def test_what_is_not_a_run_is_left_alone(tmp_path):
     (tmp_path / "thesis.tex").write_text("x")
     with pytest.raises(RunError, match="is not empty"), RunFolder(tmp_path).claimed(RunConfig()):
