@@ -304,6 +304,14 @@ class RunConfig(Settings):
         text = json.dumps(content, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
+    def differs_from(self, other: RunConfig) -> list[str]:
+        """Return the settings that can change the results and are others in ``other``, by name.
+
+        Plug-in files are left out: two paths may lead to one content.
+        """
+        own, others = (one.model_dump(exclude=_NOT_IDENTITY) for one in (self, other))
+        return [name for name, value in own.items() if value != others[name]]
+
     def objective_names(self) -> tuple[str, ...]:
         """The primary task and the auxiliary ones; a task used twice gets a number."""
         names = ["primary"]

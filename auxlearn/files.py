@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import tempfile
@@ -38,6 +39,23 @@ def write_bytes(path: Path, content: bytes) -> None:
     finally:
         if temporary is not None and os.path.exists(temporary):
             os.unlink(temporary)
+
+
+def content_digest(path: Path) -> str:
+    """Return the SHA-256 of a file, or of a folder: of the paths and contents of its files.
+
+    Raises:
+        OSError: It does not exist or cannot be read.
+    """
+    if not path.is_dir():
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    digest = hashlib.sha256()
+    for inner in sorted(path.rglob("*")):
+        if inner.is_file():
+            line = f"{inner.relative_to(path).as_posix()} {content_digest(inner)}\n"
+            digest.update(line.encode())
+    return digest.hexdigest()
 
 
 def write_text(path: Path, content: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -18,7 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from auxlearn.errors import ConfigError, did_you_mean
+from auxlearn.files import content_digest
 
+_PLUGIN_MODULE = "auxlearn_plugin_"
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")
 
 
@@ -36,6 +39,7 @@ class Registry:
         self.group = group
         self._builtin = dict(builtin)
         self._registered: dict[str, type] = {}
+        self._code: dict[str, dict[str, str]] = {}
 
     def register(self, name: str) -> Callable[[type], type]:
         """Return a class decorator that gives a class its name.
@@ -51,10 +55,7 @@ class Registry:
         def decorate(cls: type) -> type:
             known = self._registered.get(name)
             owner = self._builtin.get(name, cls.__module__)
-            same = known is None or (known.__module__, known.__qualname__) == (
-                cls.__module__,
-                cls.__qualname__,
-            )
+            same = known is None or _origin(known) == _origin(cls)
             if owner != cls.__module__ or not same:
                 other = f"{known.__module__}.{known.__qualname__}" if known else owner
                 raise ConfigError(
@@ -62,6 +63,7 @@ class Registry:
                     "choose another name"
                 )
             self._registered[name] = cls
+            self._code[name] = {} if name in self._builtin else _code_of(cls)
             cls.name = name  # type: ignore[attr-defined]
             return cls
 
@@ -90,11 +92,31 @@ class Registry:
                         f"{_one_line(error)}"
                     ) from error
                 self.register(name)(cls)
+                distribution = entries[name].dist
+                if distribution is not None:
+                    self._code[name][f"distribution {distribution.name}"] = distribution.version
             else:
                 raise ConfigError(
                     f"unknown {self.kind} '{name}': {did_you_mean(name, self.names())}"
                 )
         return self._registered[name]
+
+    def code(self, name: str) -> Mapping[str, str]:
+        """Return what the code of a plug-in is known by.
+
+        It is as it was when the class was registered: what a process has imported stays in force,
+        although the file may be edited meanwhile.
+
+        Returns:
+            A digest of each module that the class and its bases come from, and the version of the
+            distribution that announces it. Nothing of a built-in class, which is known by the
+            version of this package, nor of a plug-in file, which has a digest of its own.
+
+        Raises:
+            ConfigError: As for :meth:`get`.
+        """
+        self.get(name)
+        return self._code[name]
 
     def _entry_points(self) -> dict[str, Any]:
         return {entry.name: entry for entry in entry_points(group=self.group)}
@@ -156,12 +178,17 @@ def load_plugin(path: str | Path) -> None:
     if not path.is_file():
         raise ConfigError(f"plug-in file {path} does not exist")
     # The digest is part of the name, so that an edited file is imported anew.
-    name = f"auxlearn_plugin_{path.stem}_{plugin_digest(path)[:8]}"
+    name = f"{_PLUGIN_MODULE}{path.stem}_{plugin_digest(path)[:8]}"
     if name in sys.modules:
         return
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ConfigError(f"plug-in file {path} is not a Python file: name a .py file")
+    earlier = [
+        other
+        for other, known in sys.modules.items()
+        if other.startswith(_PLUGIN_MODULE) and known.__file__ == str(path)
+    ]
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
@@ -172,11 +199,52 @@ def load_plugin(path: str | Path) -> None:
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise ConfigError(f"plug-in file {path} cannot be imported: {_one_line(error)}") from error
+    for other in earlier:
+        del sys.modules[other]  # so that it is imported again if the edit is taken back
 
 
 def plugin_digest(path: str | Path) -> str:
-    """SHA-256 of a plug-in file, which stands for it in a run's identity."""
-    return sha256(Path(path).read_bytes()).hexdigest()
+    """SHA-256 of a plug-in file, which stands for it in a run's identity.
+
+    Raises:
+        ConfigError: The file cannot be read.
+    """
+    try:
+        return content_digest(Path(path))
+    except OSError as error:
+        raise ConfigError(f"plug-in file {path} cannot be read ({error.strerror})") from None
+
+
+def _origin(cls: type) -> tuple[str, str]:
+    """Return where a class is from; the versions of an edited plug-in file have one origin."""
+    place = cls.__module__
+    if place.startswith(_PLUGIN_MODULE) and place in sys.modules:
+        place = str(sys.modules[place].__file__)
+    return place, cls.__qualname__
+
+
+def _code_of(cls: type) -> dict[str, str]:
+    """Return a digest of each module that a class and its bases come from.
+
+    What is defined in a script is known by the source of the class alone: a script is edited for
+    reasons that have nothing to do with its classes. What was typed into a session has no source.
+    """
+    code = {}
+    for base in cls.__mro__:
+        name = base.__module__
+        top = name.split(".")[0]
+        ours = top == "auxlearn" or top.startswith(_PLUGIN_MODULE)
+        if ours or top in sys.stdlib_module_names:
+            continue
+        try:
+            if top == "__main__":
+                source = inspect.getsource(base)
+                code[f"class {base.__qualname__}"] = sha256(source.encode()).hexdigest()
+            else:
+                code[f"module {name}"] = content_digest(Path(str(sys.modules[name].__file__)))
+        except (OSError, TypeError, AttributeError, KeyError):
+            continue
+    return code
 
 
 def _one_line(error: BaseException) -> str:

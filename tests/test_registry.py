@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from hashlib import sha256
 from importlib.metadata import EntryPoint
+from types import SimpleNamespace
 
 import pytest
 
@@ -107,6 +109,16 @@ def test_a_file_registers_a_task(tmp_path):
     assert "from_file" in TASKS.names()
 
 
+def test_an_edited_file_takes_the_place_of_what_it_was(tmp_path):
+    path = tmp_path / "edited.py"
+    body = '@register_task("edited")\nclass Mine:\n    version = {}\n'
+    for version in (1, 2, 1):
+        load_plugin(plugin(path, body.format(version)))
+        assert TASKS.get("edited").version == version
+    other = plugin(tmp_path / "other.py", body.format(3))
+    assert "is taken by auxlearn_plugin_edited_" in refusal(other)
+
+
 def refusal(path):
     before = set(sys.modules)
     with pytest.raises(ConfigError) as caught:
@@ -188,6 +200,34 @@ def test_an_announced_class_may_register_itself(installed, monkeypatch):
     )
     monkeypatch.setattr(registry, "TASKS", tasks)
     assert tasks.get("theirs").__name__ == "Mine"
+
+
+def test_an_announced_class_is_known_by_its_module_and_distribution(
+    installed, tmp_path, monkeypatch
+):
+    body = "from a_helper import Base\n\nclass Mine(Base):\n    pass\n"
+    monkeypatch.delitem(sys.modules, "a_helper", raising=False)
+    (tmp_path / "a_helper.py").write_text("class Base:\n    pass\n")
+    tasks = installed(body, theirs="Mine")
+    first = dict(tasks.code("theirs"))
+    assert first == {
+        "module a_package_with_tasks": sha256(body.encode()).hexdigest(),
+        "module a_helper": sha256(b"class Base:\n    pass\n").hexdigest(),
+    }
+    assert tasks.code("theirs") == first
+    edited = installed(body + "# another line\n", theirs="Mine").code("theirs")
+    assert {name for name in first if edited[name] != first[name]} == {
+        "module a_package_with_tasks"
+    }
+
+    distribution = SimpleNamespace(name="a-package", version="1.2")
+    monkeypatch.setattr(EntryPoint, "dist", distribution)
+    tasks = installed(body, theirs="Mine")
+    assert tasks.code("theirs") == {**first, "distribution a-package": "1.2"}
+
+
+def test_built_in_classes_are_known_by_the_version_of_the_package():
+    assert TASKS.code("l3mask") == WEIGHTINGS.code("meta") == {}
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def _read(dataset: str, split: str, config: RunConfig) -> tuple[Split, Split | N
     """Return the split to evaluate on, and the train split beside it if there is one."""
     from auxlearn.data.load import load_dataset
     from auxlearn.data.readers import data_files, read_evaluation_split, split_name
-    from auxlearn.training.run import columns_of
+    from auxlearn.training.data import columns_of
 
     columns = columns_of(config)
     folder = Path(dataset).expanduser()

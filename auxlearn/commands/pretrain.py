@@ -14,6 +14,7 @@ import click
 @click.option(
     "--corpus", type=click.Path(path_type=Path), help="File of texts: .txt, .jsonl, .csv, ..."
 )
+@click.option("--text-column", help="Column with the text; by default text.")
 @click.option(
     "--parts",
     type=click.Choice(["head", "whole"]),

@@ -113,30 +113,33 @@ def _dry_run(sweep: SweepFile, folder: SweepFolder, jobs: int, cache_dir: str | 
     from auxlearn.analysis.tables import console_table
     from auxlearn.commands import console
     from auxlearn.sweeps.estimate import estimate_trials
+    from auxlearn.sweeps.inputs import trial_state
     from auxlearn.sweeps.search import number_of_trials, rounds
     from auxlearn.sweeps.view import duration
+    from auxlearn.training.inputs import InputReader
 
     trials = next(rounds(sweep, lambda trials: None))
     total = number_of_trials(sweep)
     reporter = console.ConsoleReporter()
     with reporter.waiting("timing some steps of every kind of trial"):
         estimates = estimate_trials(trials, folder, cache_dir)
+    reader = InputReader()
+    states = {trial.digest: trial_state(folder, trial, reader) for trial in trials}
     rows = []
     for trial in trials:
         estimate = estimates[trial.digest]
-        run = folder.run(trial.digest)
-        state = "finished" if run.finished else "failed" if folder.failure(trial.digest) else ""
         time = duration(estimate.seconds) if estimate.seconds is not None else "?"
-        rows.append([*trial.cell.values(), str(trial.seed), trial.digest, time, state])
+        rows.append(
+            [*trial.cell.values(), str(trial.seed), trial.digest, time, states[trial.digest]]
+        )
     axes = [axis for axis in sweep.axes if trials and axis in trials[0].cell]
     out = console.output()
     out.print(console_table([*axes, "seed", "trial", "time", "state"], rows))
-    done = sum(folder.run(trial.digest).finished for trial in trials)
+    done = list(states.values()).count("finished")
     known = [
         e.seconds
         for trial in trials
-        if (e := estimates[trial.digest]).seconds is not None
-        and not folder.run(trial.digest).finished
+        if (e := estimates[trial.digest]).seconds is not None and states[trial.digest] != "finished"
     ]
     lines = [f"{total} trials, {done} of them finished"]
     if sweep.search:

@@ -14,24 +14,27 @@ def read_corpus(path: Path, text_column: str = "text") -> Split:
 
     Args:
         path: A .txt file, or one of the formats that data sets are read from.
-        text_column: Column with the text of a table.
+        text_column: Column with the text of a table. A table that has no such column is read by
+            its column ``text``: the data set of a run and its corpora may name theirs differently.
 
     Returns:
         An unlabelled split named after the file; blank lines are left out.
 
     Raises:
-        DataError: The file is missing, is not UTF-8, or holds no text.
+        DataError: The file is missing, is not UTF-8, or holds no text; a table has neither column.
     """
     if not path.is_file():
         raise DataError(f"corpus file {path} does not exist")
     if path.suffix.lower() in FORMATS:
         table = read_table(path)
-        if text_column not in table.columns:
+        wanted = list(dict.fromkeys((text_column, "text")))
+        column = next((name for name in wanted if name in table.columns), None)
+        if column is None:
             raise DataError(
-                f"{path} has no column '{text_column}' (it has {', '.join(table.columns)}): "
-                "name the column with --text-column"
+                f"corpus file {path} has no column {' or '.join(map(repr, wanted))} (it has "
+                f"{', '.join(table.columns)}): name the column with --text-column"
             )
-        lines = [value for value in table.columns[text_column] if isinstance(value, str)]
+        lines = [value for value in table.columns[column] if isinstance(value, str)]
     else:
         try:
             lines = path.read_text(encoding="utf-8").splitlines()

@@ -42,6 +42,19 @@ class Split:
     def __len__(self) -> int:
         return len(self.texts)
 
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 (first 16 hex digits) of everything in it but its name."""
+        content = [
+            self.label_names,
+            self.labels,
+            self.texts,
+            self.text_pairs,
+            sorted(self.meta.items()),
+        ]
+        text = json.dumps(content, ensure_ascii=False)
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
     def select(self, rows: list[int], name: str | None = None) -> Split:
         """Return the given rows, in the given order, as a split of their own."""
 

@@ -192,4 +192,5 @@ def _rules(tokenizer: Any) -> dict[str, Any]:
     del rules["truncation"], rules["padding"]
     rules["inputs"] = tokenizer.model_input_names
     rules["special"] = tokenizer.all_special_ids
+    rules["truncation_side"] = tokenizer.truncation_side
     return rules

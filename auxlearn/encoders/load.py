@@ -16,6 +16,7 @@ from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
 )
+from transformers.utils import cached_file
 
 from auxlearn import streams
 from auxlearn.encoders.families import family_of
@@ -82,6 +83,18 @@ def load_encoder(
             name,
         )
     return SharedEncoder(classifier, language_model, tokenizer).eval()
+
+
+def find_snapshot(name: str) -> Path:
+    """Return the folder of the local cache that an encoder of the hub would be loaded from now.
+
+    Raises:
+        EncoderError: As for :func:`load_encoder`.
+    """
+    source = encoder_source(name)
+    _check_source(name, source)
+    with quiet_transformers(), _loading(name, source):
+        return Path(str(cached_file(source, "config.json"))).parent
 
 
 def load_classifier(folder: Path) -> tuple[Any, Any]:

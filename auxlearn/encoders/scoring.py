@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.functional import layer_norm, scaled_dot_product_attention
 
 from auxlearn.data.batches import Batch
-from auxlearn.encoders.packed import Linear, inference_linear
+from auxlearn.encoders.packed import Linear, inference_linear, packing_works
 from auxlearn.encoders.shared import SharedEncoder
 
 
@@ -59,6 +59,26 @@ def scoring_pass(encoder: SharedEncoder, dtype: torch.dtype = torch.float32) -> 
     if parts is None:
         return WholePass(encoder, dtype)
     return TargetPass(encoder, parts(encoder), dtype)
+
+
+def scoring_route(encoder: SharedEncoder, dtype: torch.dtype) -> tuple[str, ...]:
+    """Return what the last digits of scores depend on beside weights and texts.
+
+    In bfloat16, log-probabilities from a GPU, from packed and from plain linear layers differ by
+    up to 0.1 nats. Scores that are kept must be kept apart by this.
+
+    Args:
+        encoder: The encoder, on the device that it will score on.
+        dtype: As for :func:`scoring_pass`.
+
+    Returns:
+        Kind of device, dtype, and which pass and linear layers :func:`scoring_pass` will use.
+    """
+    device = encoder.device.type
+    if encoder.config.model_type not in STACKS:
+        return device, str(dtype), "whole pass"
+    packed = device == "cpu" and packing_works(dtype)
+    return device, str(dtype), "packed" if packed else "plain"
 
 
 class WholePass:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -218,15 +219,15 @@ class SharedEncoder(nn.Module):
     def language_model_fingerprint(self) -> str:
         """Hash of all that decides a token prediction: architecture, body and token head.
 
-        A pooler and the classification head take no part in it, so that runs which differ in
-        those fresh weights alone find each other's token scores.
+        A pooler and the classification head take no part in it, nor do the names of the classes,
+        so that runs which differ in those alone find each other's token scores.
         """
+        # By way of JSON, which turns what else a configuration may hold, such as a dtype, to text.
+        settings = json.loads(self.config.to_json_string(use_diff=False))
         architecture = {
             key: value
-            for key, value in self.config.to_dict().items()
-            if isinstance(value, int | float | str | bool)
-            and not key.startswith("_")
-            and "dropout" not in key
+            for key, value in settings.items()
+            if not key.startswith("_") and "dropout" not in key and key not in _OF_THE_CLASSIFIER
         }
         weights = {
             name: tensor
@@ -271,3 +272,7 @@ class SharedEncoder(nn.Module):
         with quiet_transformers():
             self.language_model.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
+
+
+#: Entries of a configuration that say nothing of the language model.
+_OF_THE_CLASSIFIER = ("architectures", "id2label", "label2id", "problem_type")

@@ -15,12 +15,16 @@ import torch
 from torch import Tensor
 
 from auxlearn import streams
+from auxlearn.cache import TensorCache, content_key
 from auxlearn.data.batches import Batch, collate, eval_batches, flatten_rows
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.masking.corruption import at_least_one
 from auxlearn.masking.corruption import choose as choose_each
 from auxlearn.masking.probabilities import uniform
+
+#: Part of the cache key of perturbed text; raise it when perturbing changes its results.
+PERTURBED = 1
 
 #: Texts perturbed at once where no gradient is kept.
 BATCH = 128
@@ -151,6 +155,30 @@ def perturb(
     written = batch.input_ids.clone()
     written[chosen] = pick(logits, allowed, temperature, generator).to(written)
     return Perturbation(logits, chosen, replace(batch, input_ids=written))
+
+
+def perturb_texts_once(
+    encoder: SharedEncoder, texts: TokenizedTexts, share: float, seed: int, cache: TensorCache
+) -> TokenizedTexts:
+    """Perturb every text as :func:`perturb_texts` does, or fetch what an earlier run made."""
+    key = content_key(
+        "perturbed text",
+        PERTURBED,
+        encoder.language_model_fingerprint(),
+        encoder.device.type,  # near ties between two tokens are settled by the last digit
+        encoder.tokenizer.mask_token_id,
+        writable_ids(encoder.tokenizer),
+        texts.input_ids,
+        texts.maskable,
+        texts.offsets,
+        "" if texts.token_type_ids is None else texts.token_type_ids,
+        share,
+        seed,
+    )
+    made = cache.get(
+        key, lambda: {"input_ids": perturb_texts(encoder, texts, share, seed).input_ids}
+    )
+    return replace(texts, input_ids=made["input_ids"])
 
 
 def perturb_texts(

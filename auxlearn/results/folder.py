@@ -2,6 +2,7 @@
 
 =====================  ==========================================================
 ``config.yaml``        the resolved configuration and its hash
+``inputs.json``        digests of data, encoder and plug-ins that the results follow from
 ``environment.json``   versions, git revision, hardware
 ``metrics.jsonl``      losses, weights and dev figures by step
 ``results.json``       the figures; written last, so its presence means finished
@@ -14,6 +15,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import platform
@@ -29,6 +31,9 @@ from auxlearn.errors import ConfigError, RunError, RunInUse
 from auxlearn.files import write_json, write_text
 from auxlearn.results.environment import describe_environment
 from auxlearn.results.record import FILE
+
+#: How long a claim waits for those who only ask whether a folder is in use.
+ASKING_SECONDS = 0.2
 
 
 def default_output(config: RunConfig) -> Path:
@@ -77,14 +82,22 @@ class RunFolder:
 
     @property
     def in_use(self) -> bool:
-        """Whether a process holds the folder at this moment."""
-        if not (self.path / ".lock").is_file():
+        """Whether a process holds the folder at this moment.
+
+        Asking takes a shared lock for a moment: who asks at the same time gets one as well, and
+        who wants to claim the folder waits that long.
+        """
+        try:
+            handle = os.open(self.path / ".lock", os.O_RDONLY)
+        except FileNotFoundError:
             return False
         try:
-            with FileLock(self.path / ".lock", timeout=0):
-                return False
-        except Timeout:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return False
+        except BlockingIOError:
             return True
+        finally:
+            os.close(handle)  # gives the lock back
 
     @property
     def holder(self) -> str:
@@ -108,7 +121,7 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             # The lock file is never replaced: a lock belongs to the file, not to its name.
             lock = FileLock(self.path / ".lock")
-            lock.acquire(timeout=0)
+            lock.acquire(timeout=ASKING_SECONDS, poll_interval=ASKING_SECONDS / 10)
         except Timeout:
             raise RunInUse(
                 f"{self.holder or 'another process'} is at work in {self.path}: wait for it"
@@ -118,6 +131,8 @@ class RunFolder:
                 f"cannot write to {self.path} ({error.strerror}): choose another --output"
             ) from None
         try:
+            if not self.in_use:  # what is locked has been moved away between finding and locking it
+                raise RunInUse(f"another process has just moved {self.path}: try again")
             write_text(self.path / ".holder", f"process {os.getpid()} on {platform.node()}\n")
             if not existing.is_file():
                 write_json(self.path / "environment.json", describe_environment())
@@ -131,13 +146,14 @@ class RunFolder:
             raise RunError(f"{self.path} is a file: choose another --output")
         if (self.path / "config.yaml").is_file():
             try:
-                other = self.read_config().digest
+                differing = self.read_config().differs_from(config)
+                reason = f"its {', '.join(differing)} differ{'s' * (len(differing) == 1)}"
             except ConfigError:
-                other = "unreadable"
-            if other != config.digest:
+                differing, reason = ["config.yaml"], "its config.yaml cannot be read"
+            if differing:
                 raise RunError(
-                    f"{self.path} holds the run of another configuration ({other}, "
-                    f"this one is {config.digest}): choose another --output or delete the folder"
+                    f"{self.path} holds the run of another configuration ({reason}): "
+                    "choose another --output or delete the folder"
                 )
         elif self.path.is_dir() and any(
             # A run killed while it began has left its lock, temporary files or environment.json.

@@ -11,13 +11,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from auxlearn.errors import Interrupted
+from auxlearn.errors import Interrupted, RunInUse
 from auxlearn.sweeps.executors import Executor
 from auxlearn.sweeps.folder import SweepFolder, TrialRecord
+from auxlearn.sweeps.inputs import compare_inputs, delete_leftovers
 from auxlearn.sweeps.plan import SweepFile, Trial
 from auxlearn.sweeps.search import number_of_trials, rounds
 from auxlearn.sweeps.select import chosen_trials, mean_dev
 from auxlearn.sweeps.worker import FAILURES, Outcome
+from auxlearn.training.inputs import InputReader
 
 #: Seconds between two looks at what runs.
 TICK = 0.5
@@ -130,6 +132,7 @@ class _Session:
         self._pending: deque[Trial] = deque()
         self._held: dict[str, float] = {}
         self._told_held = False
+        self._told: set[str] = set()
 
     def run(self) -> list[TrialRecord]:
         with _stop_signals() as stopped:
@@ -146,16 +149,39 @@ class _Session:
         return records
 
     def _add(self, trials: list[Trial]) -> None:
+        reader = InputReader()
         for trial in trials:
             digest = trial.digest
             self.trials[digest] = self.progress.trials[digest] = trial
             failure = self.folder.failure(digest)
             if failure and (self.retry_failed or failure.state == "killed"):
                 self.folder.forget_failure(digest)
+            self._compare_inputs(trial, reader)
             state = self._known_state(digest)
             self.progress.states[digest] = state or "waiting"
             if state is None:
                 self._pending.append(trial)
+
+    def _compare_inputs(self, trial: Trial, reader: InputReader) -> None:
+        """Let a trial begin again whose data, encoder or code are not what it was made of."""
+        if self._known_state(trial.digest) in FAILURES:
+            return
+        found = compare_inputs(self.folder, trial, reader)
+        for line in found.missing:
+            if line not in self._told:
+                self._told.add(line)
+                self.view.message(f"{line}: finished trials are taken as they are")
+        if not found.changed:
+            delete_leftovers(self.folder, trial)
+            return
+        try:
+            place = self.folder.set_aside(trial)
+        except RunInUse:  # another sweep has seen it as well
+            return
+        self.view.message(
+            f"'{trial.title}' is trained again, as {found.changes} since: what it had come to is "
+            f"in {place}"
+        )
 
     def _known_state(self, digest: str) -> str | None:
         """Return how a trial ended, in this sweep or in another; ``None`` if it has not."""

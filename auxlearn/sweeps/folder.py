@@ -3,6 +3,7 @@
 =====================  ==========================================================
 ``sweep.yaml``         the sweep file, as it was understood
 ``trials/DIGEST/``     one ordinary run folder for each trial
+``superseded/``        run folders of trials whose data, encoder or code changed afterwards
 ``failures/``          one file for each trial that failed, with its error
 ``logs/``              what each trial printed
 ``results.json``       every trial's figures; the same, value for value, however often
@@ -13,6 +14,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -82,9 +84,28 @@ class SweepFolder:
         config = trial.config.model_dump(mode="json")
         config["output"] = str(self.run(trial.digest).path.resolve())
         config["cache_dir"] = cache_dir
-        config["plugins"] = [str(Path(path).resolve()) for path in trial.config.plugins]
         log = self.path.resolve() / "logs" / f"{trial.digest}.log"
-        return Job(trial.digest, config, str(log), threads)
+        return Job(trial.digest, config, str(log), str(Path.cwd()), threads)
+
+    def set_aside(self, trial: Trial) -> Path:
+        """Move the run folder of a trial to ``superseded/``, so that the trial can begin again.
+
+        It is moved whole, by one operation: a kill leaves it at the one place or the other.
+
+        Returns:
+            Where it is now.
+
+        Raises:
+            RunInUse: A process is at work in it.
+        """
+        run = self.run(trial.digest)
+        with run.claimed(trial.config):
+            number = 1
+            while (place := self.path / "superseded" / f"{trial.digest}-{number}").exists():
+                number += 1
+            place.parent.mkdir(exist_ok=True)
+            os.rename(run.path, place)
+        return place
 
     def save_sweep(self, sweep: SweepFile) -> None:
         """Keep the sweep file beside its results."""

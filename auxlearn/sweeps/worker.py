@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import sys
 import threading
 import time
@@ -27,6 +28,9 @@ class Job:
         digest: Hash of the configuration.
         config: The resolved configuration; ``output`` is the trial's folder.
         log: File that takes what the trial prints.
+        folder: Where the sweep was started: relative paths of the configuration, in options of
+            plug-ins as well, start there, in whichever folder and on whichever machine the worker
+            runs.
         threads: Threads that torch computes with. The last digits of a sum depend on it, so every
             executor gets the same number.
     """
@@ -34,6 +38,7 @@ class Job:
     digest: str
     config: dict[str, Any]
     log: str
+    folder: str
     threads: int
 
 
@@ -78,12 +83,31 @@ def run_job(job: Job) -> Outcome:
     """Train one trial; whatever it raises becomes the outcome."""
     with _printing_to(Path(job.log)):
         try:
-            return _train(job)
+            with _working_in(Path(job.folder)):
+                return _train(job)
         except (KeyboardInterrupt, SystemExit) as error:
             state: State = "interrupted" if isinstance(error, KeyboardInterrupt) else "crash"
             return Outcome(job.digest, state, f"{type(error).__name__}: {error}")
         except Exception as error:
             return _failed(job.digest, error)
+
+
+@contextmanager
+def _working_in(folder: Path) -> Iterator[None]:
+    from auxlearn.errors import SweepError
+
+    before = os.getcwd()
+    try:
+        os.chdir(folder)
+    except OSError as error:
+        raise SweepError(
+            f"{platform.node()} cannot open {folder} ({error.strerror}), where the sweep was "
+            "started: start it in a folder on a disk that all machines share"
+        ) from None
+    try:
+        yield
+    finally:
+        os.chdir(before)
 
 
 def _train(job: Job) -> Outcome:

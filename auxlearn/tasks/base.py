@@ -45,6 +45,10 @@ class TaskContext:
         cache: Keeps what is costly to make.
         progress: Shows how far a long preparation is.
         seed: The run's seed.
+        record: To be called with every file or folder that a task reads by itself, before it reads
+            it; gives the path back. What was read is part of the run's identity then: a change of
+            it is noticed when the run is resumed or asked for again. ``tokenize`` does it by
+            itself.
     """
 
     encoder: SharedEncoder
@@ -53,6 +57,7 @@ class TaskContext:
     cache: TensorCache
     progress: Progress
     seed: int
+    record: Callable[[Path], Path] = lambda path: path
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from auxlearn.cache import TensorCache, content_key
 from auxlearn.data.batches import Batch, flatten_rows, pad_rows
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.replicas import devices_beside, share_out
+from auxlearn.encoders.scoring import scoring_route
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.masking.probabilities import rescale_to_mean
 from auxlearn.masking.pseudo_likelihood import score
@@ -91,7 +92,7 @@ class L3Mask(MaskedLanguageModelling):
 
 def _cached_scores(context: TaskContext, texts: TokenizedTexts, options: L3MaskOptions) -> Tensor:
     """Score in shards, each of which is kept as soon as it is made; all GPUs take part."""
-    method = [SCORING, options.passes, options.precision]
+    dtype = torch.bfloat16 if options.precision == "bf16" else torch.float32
     vanilla = context.encoder.language_model_fingerprint()
     mask_id = context.encoder.tokenizer.mask_token_id
     one_at_a_time = Lock()
@@ -106,7 +107,9 @@ def _cached_scores(context: TaskContext, texts: TokenizedTexts, options: L3MaskO
             shard = texts.select(rows)
             key = content_key(
                 "pll-word-l2r",
-                method,
+                SCORING,
+                options.passes,
+                scoring_route(encoder, dtype),
                 vanilla,
                 mask_id,
                 shard.input_ids,
@@ -115,7 +118,13 @@ def _cached_scores(context: TaskContext, texts: TokenizedTexts, options: L3MaskO
                 shard.offsets,
                 "" if shard.token_type_ids is None else shard.token_type_ids,
             )
-            return _shard_scores(encoder, context.cache, shard, key, options, count)
+            return _shard_scores(
+                context.cache,
+                shard,
+                key,
+                lambda done: score(encoder, shard, done, options.passes, dtype),
+                count,
+            )
 
         shards = torch.arange(len(texts)).split(SHARD)
         devices = devices_beside(context.encoder)
@@ -123,11 +132,10 @@ def _cached_scores(context: TaskContext, texts: TokenizedTexts, options: L3MaskO
 
 
 def _shard_scores(
-    encoder: SharedEncoder,
     cache: TensorCache,
     shard: TokenizedTexts,
     key: str,
-    options: L3MaskOptions,
+    make: Callable[[Callable[[int], None]], Tensor],
     advance: Callable[[int], None],
 ) -> Tensor:
     scored = 0
@@ -137,10 +145,6 @@ def _shard_scores(
         scored += tokens
         advance(tokens)
 
-    def make() -> dict[str, Tensor]:
-        dtype = torch.bfloat16 if options.precision == "bf16" else torch.float32
-        return {"logprobs": score(encoder, shard, count, options.passes, dtype)}
-
-    made = cache.get(key, make)
+    made = cache.get(key, lambda: {"logprobs": make(count)})
     advance(int(shard.maskable.sum()) - scored)  # what came from the cache is done as well
     return made["logprobs"]

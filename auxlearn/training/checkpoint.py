@@ -31,7 +31,6 @@ class Progress:
         best_value: The best dev metric.
         stale: Evaluations since then.
         seconds: Wall time of training so far.
-        data: Fingerprint of the data set.
         final_from: Step at which the last stage, on the primary task alone, began; -1 before it.
         pending: Steps and losses since the last row of ``metrics.jsonl``.
     """
@@ -41,7 +40,6 @@ class Progress:
     best_value: float = float("-inf")
     stale: int = 0
     seconds: float = 0.0
-    data: str = ""
     final_from: int = -1
     pending: list[tuple[int, dict[str, float]]] = field(default_factory=list)
 
@@ -76,13 +74,18 @@ class CheckpointFolder:
             if other != self.best_path(progress.best_step):
                 other.unlink()
 
+    @property
+    def any(self) -> bool:
+        """Whether there is one to resume from."""
+        return self._pointer.is_file()
+
     def load(self) -> tuple[Progress, dict[str, dict[str, Tensor]]] | None:
         """Return the latest checkpoint, or ``None`` if there is none.
 
         Raises:
             RunError: It is damaged.
         """
-        if not self._pointer.is_file():
+        if not self.any:
             return None
         try:
             found = json.loads(self._pointer.read_text(encoding="utf-8"))

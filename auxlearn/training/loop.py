@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from auxlearn.config import RunConfig
-from auxlearn.errors import Interrupted, RunError, TrainingDiverged
+from auxlearn.errors import Interrupted, TrainingDiverged
 from auxlearn.results.folder import RunFolder
 from auxlearn.training.checkpoint import (
     CheckpointFolder,
@@ -47,7 +47,6 @@ class TrainingLoop:
         objectives: What is trained.
         weighting: How it is combined.
         evaluate: Returns figures on dev by name; ``config.metric`` is one of them.
-        data: Fingerprint of the data set, by which a resumed run knows its data.
         baseline: ``config.metric`` on dev of always predicting the majority class of train. Early
             stopping waits for the dev metric to leave it.
         reporter: Shows progress.
@@ -60,7 +59,6 @@ class TrainingLoop:
         objectives: Objectives,
         weighting: Weighting,
         evaluate: Callable[[], dict[str, float]],
-        data: str,
         baseline: float,
         reporter: Reporter,
     ) -> None:
@@ -72,7 +70,7 @@ class TrainingLoop:
         self.baseline = baseline
         self.reporter = reporter
         self.checkpoints = CheckpointFolder(folder.checkpoint_path)
-        self.progress = Progress(data=data)
+        self.progress = Progress()
         self.steps_per_epoch = objectives.primary.steps_per_epoch
         self.total_steps = config.epochs * self.steps_per_epoch
         self.eval_every = config.eval_every or self.steps_per_epoch
@@ -97,7 +95,7 @@ class TrainingLoop:
         Raises:
             TrainingDiverged: A loss became NaN or infinite.
             Interrupted: The user asked to stop; a checkpoint has been written.
-            RunError: The data are not those that the run began with.
+            RunError: The checkpoint is damaged.
         """
         self.resume()
         self._started = time.perf_counter() - self.progress.seconds
@@ -157,11 +155,6 @@ class TrainingLoop:
             self._cut(0)
             return
         progress, tensors = found
-        if progress.data != self.progress.data:
-            raise RunError(
-                f"the data set has changed since the run in {self.folder.path} began: "
-                "choose another --output"
-            )
         self.progress = progress
         self._losses = [
             (step, {name: torch.tensor(loss) for name, loss in losses.items()})

@@ -27,6 +27,7 @@ from auxlearn.data.batches import BatchStream, collate, eval_batches
 from auxlearn.data.corpus import read_corpus
 from auxlearn.data.dataset import Split
 from auxlearn.data.load import load_dataset
+from auxlearn.data.rows import Columns
 from auxlearn.data.splits import hold_out
 from auxlearn.data.tokens import TokenizedTexts, tokenize_split
 from auxlearn.encoders.load import check_length, load_encoder
@@ -73,6 +74,7 @@ def pretrain(
     *,
     dataset: str | None = None,
     corpus: Path | None = None,
+    text_column: str | None = None,
     parts: Literal["head", "whole"] = "whole",
     steps: int = 1000,
     batch_size: int = 32,
@@ -89,6 +91,7 @@ def pretrain(
         output: Folder to write; must not exist, or be empty.
         dataset: Data set whose train texts are used.
         corpus: File of texts; one of the two must be given.
+        text_column: Column with the text of either; by default ``text``.
         parts: "head" trains the language-model head and leaves the body as it is.
         steps: Updates.
         batch_size: Texts per update.
@@ -111,9 +114,13 @@ def pretrain(
     compute = choose_compute(config)
     cache = TensorCache()
     split = (
-        read_corpus(corpus)
+        read_corpus(corpus, text_column or "text")
         if corpus is not None
-        else load_dataset(str(dataset), cache_dir=cache.folder).splits["train"]
+        else load_dataset(
+            str(dataset),
+            columns=Columns(text=text_column) if text_column else None,
+            cache_dir=cache.folder,
+        ).splits["train"]
     )
     unlabelled = Split(split.name, split.texts, None, (), split.text_pairs)
     if len(unlabelled) < 2:

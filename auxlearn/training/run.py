@@ -9,13 +9,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
 
-from auxlearn.cache import TensorCache, content_key
+from auxlearn.cache import TensorCache
 from auxlearn.config import Metric, RunConfig
 from auxlearn.data.audit import audit
 from auxlearn.data.batches import BatchStream
@@ -23,20 +22,20 @@ from auxlearn.data.corpus import read_corpus
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.load import load_dataset
 from auxlearn.data.ood import load_ood_sets
-from auxlearn.data.readers import read_labelled_file
-from auxlearn.data.rows import Columns
-from auxlearn.data.splits import hold_out
 from auxlearn.data.tokens import TokenizedTexts, join, tokenize_split
 from auxlearn.encoders.attention import attend_in_single_precision
 from auxlearn.encoders.load import check_length, load_encoder
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.errors import ConfigError, UserError
-from auxlearn.masking.perturbation import perturb_texts
+from auxlearn.masking.perturbation import perturb_texts_once
 from auxlearn.registry import TASKS, WEIGHTINGS
 from auxlearn.results.folder import RunFolder, default_output
 from auxlearn.results.perturbations import PerturbationLog
 from auxlearn.results.record import RunResults
 from auxlearn.tasks.base import TaskContext
+from auxlearn.training.checkpoint import CheckpointFolder
+from auxlearn.training.data import columns_of, cut_validation
+from auxlearn.training.inputs import InputRecord, collect_inputs, verify_finished
 from auxlearn.training.judge import Judge
 from auxlearn.training.loop import TrainingLoop
 from auxlearn.training.objectives import Auxiliary, Objectives
@@ -51,9 +50,6 @@ from auxlearn.training.validation import ValidationObjective, surrogate_report
 from auxlearn.weighting.base import ValidationOptions, Weighting
 
 logger = logging.getLogger(__name__)
-
-#: Part of the cache key of perturbed text; raise it when perturbing changes its results.
-PERTURBED = 1
 
 
 def train(config: RunConfig, reporter: Reporter | None = None) -> RunResults:
@@ -84,8 +80,7 @@ def train(config: RunConfig, reporter: Reporter | None = None) -> RunResults:
     folder = RunFolder(Path(config.output) if config.output else default_output(config))
     if folder.finished:
         with folder.claimed(config):
-            reporter.message(f"{folder.path} is finished; these are its results")
-            return RunResults.load(folder.path)
+            return _results_of_finished(folder, config, reporter)
     if config.compile:
         from auxlearn.encoders.compiled import check_compiler
 
@@ -104,7 +99,8 @@ def train(config: RunConfig, reporter: Reporter | None = None) -> RunResults:
     )
     ood_sets, remarks = load_ood_sets(config.ood, config.dataset, dataset)
     dataset = replace(dataset, notes=(*dataset.notes, *remarks))
-    train_split, validation_split = _cut_validation(dataset, config, rule)
+    inputs = collect_inputs(config, rule, dataset, ood_sets)
+    train_split, validation_split = cut_validation(dataset, config, rule)
     for line in (*dataset.notes, *audit(dataset).warnings()):
         reporter.message(line)
     encoder = load_encoder(
@@ -115,6 +111,10 @@ def train(config: RunConfig, reporter: Reporter | None = None) -> RunResults:
     if config.precision == "bf16" and compute.device.type == "cpu":
         attend_in_single_precision(encoder.body)
     with folder.claimed(config):
+        if folder.finished:  # by another process, while this one was reading
+            return _results_of_finished(folder, config, reporter)
+        checkpoints = CheckpointFolder(folder.checkpoint_path)
+        record = InputRecord(folder.path, inputs, resumes=checkpoints.any)
         tokenize = partial(
             tokenize_split, encoder.tokenizer, max_length=config.max_length, cache=cache
         )
@@ -131,6 +131,7 @@ def train(config: RunConfig, reporter: Reporter | None = None) -> RunResults:
             judge=judge,
             folder=folder,
             cache=cache,
+            inputs=record,
             reporter=reporter,
         )
         loop = run.prepare()
@@ -170,8 +171,21 @@ def train(config: RunConfig, reporter: Reporter | None = None) -> RunResults:
         )
         run.export(results)
         results.save(folder.path)
-        loop.checkpoints.delete()
+        checkpoints.delete()
     return results
+
+
+def _results_of_finished(folder: RunFolder, config: RunConfig, reporter: Reporter) -> RunResults:
+    """Return the results of a run that is finished, unless what they were made of has changed.
+
+    Raises:
+        RunError: It has.
+    """
+    CheckpointFolder(folder.checkpoint_path).delete()  # left by a kill just after the results
+    for line in verify_finished(folder.path, config):
+        reporter.message(line)
+    reporter.message(f"{folder.path} is finished; these are its results")
+    return RunResults.load(folder.path)
 
 
 @dataclass(frozen=True)
@@ -189,6 +203,7 @@ class _Run:
     judge: Judge
     folder: RunFolder
     cache: TensorCache
+    inputs: InputRecord
     reporter: Reporter
 
     def _perturbed(self, texts: TokenizedTexts) -> TokenizedTexts:
@@ -196,27 +211,9 @@ class _Run:
         config = self.config
         if config.perturbed_text == "none":
             return texts
-        key = content_key(
-            "perturbed text",
-            PERTURBED,
-            self.encoder.language_model_fingerprint(),
-            self.encoder.tokenizer.mask_token_id,
-            texts.input_ids,
-            texts.maskable,
-            texts.offsets,
-            "" if texts.token_type_ids is None else texts.token_type_ids,
-            config.perturbed_share,
-            config.seed,
+        perturbed = perturb_texts_once(
+            self.encoder, texts, config.perturbed_share, config.seed, self.cache
         )
-        made = self.cache.get(
-            key,
-            lambda: {
-                "input_ids": perturb_texts(
-                    self.encoder, texts, config.perturbed_share, config.seed
-                ).input_ids
-            },
-        )
-        perturbed = replace(texts, input_ids=made["input_ids"])
         return join(texts, perturbed) if config.perturbed_text == "add" else perturbed
 
     def prepare(self) -> TrainingLoop:
@@ -228,19 +225,21 @@ class _Run:
                 "checkpoint as well: dev figures flatter the run; split train:SHARE keeps dev clean"
             )
         train_texts = self._perturbed(self.tokenize(self.train_split))
-        context = TaskContext(
-            encoder=encoder,
-            texts=train_texts,
-            tokenize=lambda path: self.tokenize(read_corpus(path)),
-            cache=self.cache,
-            progress=self.reporter.progress,
-            seed=config.seed,
-        )
         auxiliaries = []
         for name, choice in zip(config.objective_names()[1:], config.aux, strict=True):
             cls = TASKS.get(choice.name)
             task = cls(cls.Options.model_validate(choice.options))
-            task.prepare(context)
+            task.prepare(
+                TaskContext(
+                    encoder=encoder,
+                    texts=train_texts,
+                    tokenize=partial(self._tokenize_corpus, name),
+                    cache=self.cache,
+                    progress=self.reporter.progress,
+                    seed=config.seed,
+                    record=partial(self.inputs.add_file, name),
+                )
+            )
             own = task.batches == "own"
             stream = BatchStream(task.texts, config.batch_size, config.seed, name) if own else None
             auxiliaries.append(Auxiliary(name, task, stream))
@@ -277,17 +276,14 @@ class _Run:
                 self.judge.dev_figures,
                 self._surrogate if self.validation_split is not None else None,
             ),
-            self._data_fingerprint(),
             self.judge.dev_baseline(config.metric),
             self.reporter,
         )
 
-    def _data_fingerprint(self) -> str:
-        """Return what tells the data apart that the run is made of."""
-        source = self.weighting.validation_split or ""
-        if source in ("", "dev") or source.startswith("train:"):
-            return self.dataset.fingerprint
-        return f"{self.dataset.fingerprint}-{sha256(Path(source).read_bytes()).hexdigest()[:12]}"
+    def _tokenize_corpus(self, task: str, path: Path) -> TokenizedTexts:
+        if path.is_file():  # read_corpus says what is wrong with any other
+            self.inputs.add_file(task, path)
+        return self.tokenize(read_corpus(path, self.config.text_column or "text"))
 
     def export(self, results: RunResults) -> None:
         """Write the model folder and the pictures."""
@@ -330,42 +326,8 @@ class _Run:
         )
 
 
-def columns_of(config: RunConfig) -> Columns | None:
-    """Return the columns that a configuration names, ``None`` if it names none."""
-    names = {
-        "text": config.text_column,
-        "text_pair": config.text_pair_column,
-        "label": config.label_column,
-    }
-    given = {role: name for role, name in names.items() if name is not None}
-    return Columns(**given) if given else None
-
-
 def read_environment(folder: RunFolder) -> dict[str, Any]:
     """Return what ``environment.json`` holds."""
     import json
 
     return json.loads((folder.path / "environment.json").read_text(encoding="utf-8"))
-
-
-def _cut_validation(
-    dataset: TextDataset, config: RunConfig, weighting: Weighting
-) -> tuple[Split, Split | None]:
-    """Return what is trained on, and the rows that a weighting learns from.
-
-    Rows held out of train are the same for every seed of a run, so that seeds differ in training
-    alone.
-
-    Raises:
-        DataError: The file that the weighting names cannot be used.
-    """
-    source, train_split = weighting.validation_split, dataset.splits["train"]
-    if source is None:
-        return train_split, None
-    if source == "dev":
-        return train_split, dataset.splits["dev"]
-    if source.startswith("train:"):
-        rest, held_out = hold_out(train_split, float(source.removeprefix("train:")), seed=0)
-        return replace(rest, name="train"), held_out
-    split = read_labelled_file(Path(source), dataset.label_names, columns_of(config))
-    return train_split, split

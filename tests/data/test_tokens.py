@@ -184,7 +184,16 @@ def test_the_cache_tells_apart_what_differs(load, tmp_path):
     assert tokenize_split(bert, part, 8, cache).lengths.max() == 8
     other = Split("train", part.texts, None, (), text_pairs=part.texts)
     assert tokenize_split(bert, other, 32, cache).token_type_ids.max() == 1
-    assert len(list(tmp_path.glob("*.safetensors"))) == 4
+    kept = tokenize_split(bert, part, 8, cache).input_ids
+    bert.truncation_side = "left"
+    cut_at_the_front = tokenize_split(bert, part, 8, cache).input_ids
+    assert cut_at_the_front.tolist() == [
+        token
+        for text in part.texts
+        for token in bert(text, truncation=True, max_length=8).input_ids
+    ]
+    assert not torch.equal(cut_at_the_front, kept)
+    assert len(list(tmp_path.glob("*.safetensors"))) == 5
 
 
 def test_tokenizers_in_use_are_fast():

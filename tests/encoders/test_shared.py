@@ -56,6 +56,18 @@ def test_the_fingerprint_is_of_what_predicts_tokens(tiny_bert, encoder_folder):
     assert tiny_bert.language_model_fingerprint() == fingerprint
 
 
+def test_lists_and_mappings_of_the_configuration_are_in_the_fingerprint(encoder_folder):
+    """Which layers of ModernBERT see the whole text is a list, and no weight tells of it."""
+    encoder = load_encoder(str(encoder_folder("modernbert")), LABELS)
+    fingerprint = encoder.language_model_fingerprint()
+    kinds = list(encoder.config.layer_types)
+    encoder.config.layer_types = ["sliding_attention"] * len(kinds)
+    assert kinds != encoder.config.layer_types
+    assert encoder.language_model_fingerprint() != fingerprint
+    encoder.config.layer_types = kinds
+    assert encoder.language_model_fingerprint() == fingerprint
+
+
 def test_evaluating_switches_dropout_off_and_back_on(tiny_bert):
     tiny_bert.train()
     tiny_bert.classifier.dropout.eval()

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from auxlearn.cache import TensorCache
 from auxlearn.data.tokens import join
 from auxlearn.masking.corruption import at_least_one
 from auxlearn.masking.perturbation import (
@@ -15,6 +16,7 @@ from auxlearn.masking.perturbation import (
     choose_some,
     perturb,
     perturb_texts,
+    perturb_texts_once,
     pick,
     writable_ids,
 )
@@ -182,6 +184,24 @@ def test_text_perturbed_once_follows_from_the_seed_and_leaves_the_encoder(tiny_b
     assert not (changed & ~texts.maskable).any()
     assert torch.equal(one.labels, texts.labels)
     assert one.input_ids.dtype == texts.input_ids.dtype
+
+
+def test_kept_perturbed_text_knows_which_tokens_were_allowed(tiny_bert, tmp_path):
+    texts = tokenized(tiny_bert, LINES)
+    cache = TensorCache(tmp_path)
+    first = perturb_texts_once(tiny_bert, texts, 0.3, 1, cache)
+    assert torch.equal(first.input_ids, perturb_texts(tiny_bert, texts, 0.3, 1).input_ids)
+    changed = first.input_ids != texts.input_ids
+    barred = int(first.input_ids[changed][0])
+    piece = tiny_bert.tokenizer.convert_ids_to_tokens(barred)
+    tiny_bert.tokenizer.add_special_tokens({"additional_special_tokens": [piece]})
+    assert barred not in writable_ids(tiny_bert.tokenizer)
+    second = perturb_texts_once(tiny_bert, texts, 0.3, 1, cache)
+    assert barred not in second.input_ids[changed]
+    assert torch.equal(
+        perturb_texts_once(tiny_bert, texts, 0.3, 1, cache).input_ids, second.input_ids
+    )
+    assert len(list(tmp_path.glob("*.safetensors"))) == 2
 
 
 def test_joined_texts_are_those_of_both(tiny_bert):

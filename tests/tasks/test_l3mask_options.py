@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from auxlearn.config import validate
+from auxlearn.encoders.load import load_encoder
 from auxlearn.encoders.replicas import devices_beside
-from auxlearn.encoders.scoring import TargetPass
+from auxlearn.encoders.scoring import TargetPass, scoring_route
 from auxlearn.errors import ConfigError, EncoderError
 from auxlearn.masking.probabilities import rescale_to_mean
 from auxlearn.masking.pseudo_likelihood import score
@@ -42,6 +43,30 @@ def test_options_reach_the_scorer_and_the_cache_keeps_them_apart(trained_bert, t
         found.append(task.probabilities)
     assert len(list(tmp_path.glob("*.safetensors"))) == len(WAYS)
     assert all(not torch.equal(found[0], other) for other in found[1 : len(WAYS)])
+
+
+def test_scores_of_packed_and_plain_layers_are_kept_apart(trained_bert, tmp_path, monkeypatch):
+    """In bf16 they differ in the first digit after the point."""
+    texts = tokenized(trained_bert, LINES[:3])
+    made = []
+    for packed in (True, False, True, False):
+        monkeypatch.setattr("auxlearn.encoders.scoring.packing_works", lambda dtype, p=packed: p)
+        monkeypatch.setattr(
+            l3mask, "score", lambda *_, p=packed: made.append(p) or torch.zeros(len(texts.words))
+        )
+        task = L3Mask(L3MaskOptions(precision="bf16"))
+        task.prepare(helpers.context(trained_bert, texts, tmp_path))
+    assert made == [True, False]
+
+
+def test_the_route_of_the_scores_names_what_computes(trained_bert, encoder_folder, monkeypatch):
+    whole = load_encoder(str(encoder_folder("modernbert")), helpers.LABELS)
+    assert scoring_route(whole, torch.float32) == ("cpu", "torch.float32", "whole pass")
+    monkeypatch.setattr("auxlearn.encoders.scoring.packing_works", lambda dtype: True)
+    assert scoring_route(trained_bert, torch.bfloat16) == ("cpu", "torch.bfloat16", "packed")
+    # Packed layers are for the CPU; parameters on another device never take them.
+    elsewhere = trained_bert.to("meta")
+    assert scoring_route(elsewhere, torch.bfloat16) == ("meta", "torch.bfloat16", "plain")
 
 
 def test_the_scorer_never_sees_more_than_a_shard(trained_bert, tmp_path, monkeypatch):

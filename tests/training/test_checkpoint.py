@@ -32,7 +32,6 @@ def progress(step, best=1):
         best_value=0.5,
         stale=2,
         seconds=1.5,
-        data="abc",
         pending=[(step, {"primary": 0.25})],
     )
 
@@ -51,7 +50,7 @@ def test_what_is_saved_is_loaded(tmp_path):
     found, tensors = folder.load()
     assert found.step == 4
     assert (found.best_step, found.best_value, found.stale) == (1, 0.5, 2)
-    assert (found.seconds, found.data) == (1.5, "abc")
+    assert found.seconds == 1.5
     assert [(step, losses) for step, losses in found.pending] == [(4, {"primary": 0.25})]
     same(tensors, TENSORS)
 

@@ -89,6 +89,7 @@ def test_a_run_leaves_a_whole_folder(config, tmp_path):
     folder = tmp_path / "run"
     assert {path.name for path in folder.iterdir() if not path.name.startswith(".")} == {
         "config.yaml",
+        "inputs.json",
         "environment.json",
         "metrics.jsonl",
         "results.json",
@@ -215,7 +216,9 @@ def test_changed_data_are_noticed_on_resuming(config, monkeypatch, dataset, tmp_
             train(settings)
     with (copy / "train.jsonl").open("a") as file:
         file.write(json.dumps({"text": "one more", "label": helpers.LABELS[0]}) + "\n")
-    with pytest.raises(RunError, match="data set has changed"):
+    with pytest.raises(
+        RunError, match=r"cannot be resumed, as the data set \(train\) has changed since it began"
+    ):
         train(settings)
 
 

@@ -1,0 +1,32 @@
+"""Files of unlabelled text."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from auxlearn.data.corpus import read_corpus
+from auxlearn.errors import DataError
+
+
+def table(path, *rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_the_named_column_of_a_table_is_read_and_text_where_there_is_none(tmp_path):
+    path = table(tmp_path / "more.jsonl", {"sentence": "one", "text": "two"})
+    assert read_corpus(path, "sentence").texts == ("one",)
+    assert read_corpus(path).texts == ("two",)
+    assert read_corpus(path, "body").texts == ("two",)
+
+
+def test_a_table_without_either_column_names_the_option(tmp_path):
+    path = table(tmp_path / "more.jsonl", {"sentence": "one"})
+    with pytest.raises(DataError) as caught:
+        read_corpus(path, "body")
+    assert str(caught.value) == (
+        f"corpus file {path} has no column 'body' or 'text' (it has sentence): "
+        "name the column with --text-column"
+    )

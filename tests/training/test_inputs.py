@@ -1,0 +1,343 @@
+"""What a run is made of: recorded, and compared when it is resumed or asked for again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import auxlearn
+from auxlearn import RunConfig, train
+from auxlearn.encoders.content import encoder_content
+from auxlearn.errors import EncoderError, RunError
+from auxlearn.training.inputs import RunInputs
+from auxlearn.training.loop import TrainingLoop
+from auxlearn.training.reporting import Reporter
+from tests import helpers
+
+PLUGIN = """
+from pathlib import Path
+from auxlearn import register_task
+from auxlearn.tasks.random_mlm import RandomMLM
+
+@register_task("NAME")
+class Words(RandomMLM):
+    def prepare(self, context):
+        super().prepare(context)
+        self.words = context.record(Path(WORDS)).read_text().split()
+"""
+
+
+class Messages(Reporter):
+    def __init__(self):
+        self.lines = []
+
+    def message(self, text):
+        self.lines.append(text)
+
+
+def write_rows(path: Path, first: int, count: int, **more) -> None:
+    rows = [
+        {"body": helpers.LINES[number], "label": helpers.LABELS[number % 3], **more}
+        for number in range(first, first + count)
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def write_world(place: Path, encoder: Path) -> RunConfig:
+    """Write everything that a run can read, and give its configuration."""
+    write_rows(place / "data" / "train.jsonl", 0, 12)
+    write_rows(place / "data" / "dev.jsonl", 12, 6)
+    write_rows(place / "data" / "test.jsonl", 18, 6)
+    write_rows(place / "other" / "test.jsonl", 3, 6)
+    write_rows(place / "validation.jsonl", 6, 6)
+    write_rows(place / "corpus.jsonl", 0, 8)
+    (place / "words.txt").write_text("the of and")
+    (place / "words.py").write_text(
+        PLUGIN.replace("WORDS", repr(str(place / "words.txt"))).replace("NAME", place.name)
+    )
+    shutil.copytree(encoder, place / "encoder")
+    return RunConfig.model_validate(
+        {
+            "dataset": str(place / "data"),
+            "text_column": "body",
+            "ood": [{"dataset": str(place / "other"), "text_column": "body"}],
+            "encoder": str(place / "encoder"),
+            "plugins": [str(place / "words.py")],
+            "aux": [{"random_mlm": {"corpus": str(place / "corpus.jsonl")}}, place.name],
+            "weights": {"meta": {"split": str(place / "validation.jsonl")}},
+            "epochs": 2,
+            "batch_size": 4,
+            "eval_every": 2,
+            "patience": 0,
+            "learning_rate": 1e-3,
+            "device": "cpu",
+            "output": str(place / "run"),
+        }
+    )
+
+
+@pytest.fixture(autouse=True)
+def without_plots(monkeypatch):
+    monkeypatch.setattr("auxlearn.analysis.plots.plot_run", lambda *_: [])
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, encoder_folder):
+    """A finished run with all kinds of inputs, and its results."""
+    place = tmp_path_factory.mktemp("world")
+    config = write_world(place, encoder_folder("bert"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("auxlearn.analysis.plots.plot_run", lambda *_: [])
+        return place, config, train(config)
+
+
+@pytest.fixture
+def nothing_is_computed(monkeypatch):
+    """Fail on whatever is costly."""
+    for name in ("load_encoder", "tokenize_split", "TrainingLoop"):
+
+        def fail(*_, name=name, **__):
+            raise AssertionError(f"{name} was called")
+
+        monkeypatch.setattr(f"auxlearn.training.run.{name}", fail)
+
+
+def test_the_record_names_every_input(finished):
+    place, _, _ = finished
+    recorded = RunInputs.load(place / "run")
+    assert set(recorded.inputs) == {
+        "data set",
+        "out-of-distribution set other",
+        "validation file",
+        "encoder",
+        "plug-in file words.py",
+        "auxlearn",
+    }
+    assert set(recorded.inputs["data set"]) == {"train", "dev", "test"}
+    assert {"config.json", "model.safetensors"} < set(recorded.inputs["encoder"])
+    assert {task: [*files] for task, files in recorded.files.items()} == {
+        "random_mlm": [str(place / "corpus.jsonl")],
+        place.name: [str(place / "words.txt")],
+    }
+
+
+def test_a_finished_run_is_returned_while_nothing_has_changed(finished, nothing_is_computed):
+    place, config, results = finished
+    for path in (place / "data").iterdir():
+        path.touch()
+    assert train(config) == results
+
+
+CHANGES = [
+    ("data/train.jsonl", "the data set (train) has"),
+    ("data/dev.jsonl", "the data set (dev) has"),
+    ("other/test.jsonl", "the out-of-distribution set other (test) has"),
+    ("validation.jsonl", "the validation file ({place}/validation.jsonl) has"),
+    ("encoder/model.safetensors", "the encoder (model.safetensors) has"),
+    ("encoder/tokenizer.json", "the encoder (tokenizer.json) has"),
+    ("corpus.jsonl", "{place}/corpus.jsonl, which random_mlm reads, has"),
+    ("words.txt", "{place}/words.txt, which {place.name} reads, has"),
+    ("words.py", "the plug-in file words.py (content) has"),
+]
+
+
+def change(path: Path) -> None:
+    """Put one row of another class into a table, a byte at the end of any other file."""
+    content = path.read_text(encoding="latin-1")
+    if path.suffix == ".jsonl":
+        first, rest = content.split("\n", 1)
+        row = json.loads(first)
+        row["label"] = next(label for label in helpers.LABELS if label != row["label"])
+        content = json.dumps(row) + "\n" + rest
+    else:
+        content += "\n"
+    path.write_text(content, encoding="latin-1")
+
+
+@pytest.mark.parametrize(("name", "what"), CHANGES)
+def test_a_finished_run_is_refused_when_an_input_has_changed(
+    finished, nothing_is_computed, name, what
+):
+    place, config, results = finished
+    kept = (place / name).read_bytes()
+    try:
+        change(place / name)
+        with pytest.raises(RunError) as caught:
+            train(config)
+    finally:
+        (place / name).write_bytes(kept)
+    run = place / "run"
+    assert str(caught.value) == (
+        f"{run} is finished, but {what.format(place=place)} changed since: choose another "
+        f"--output, or delete {run} to train again"
+    )
+    assert train(config) == results
+
+
+def test_a_new_split_and_two_changes_at_once(finished):
+    place, config, _ = finished
+    corpus = (place / "corpus.jsonl").read_bytes()
+    try:
+        change(place / "corpus.jsonl")
+        write_rows(place / "data" / "hard.jsonl", 0, 3)
+        with pytest.raises(
+            RunError, match=r"the data set \(hard\), .*corpus.jsonl, .* have changed"
+        ):
+            train(config)
+    finally:
+        (place / "corpus.jsonl").write_bytes(corpus)
+        (place / "data" / "hard.jsonl").unlink()
+
+
+def test_another_version_of_the_package_is_another_run(finished, monkeypatch):
+    _, config, _ = finished
+    monkeypatch.setattr(auxlearn, "__version__", "99.0")
+    with pytest.raises(RunError, match=r"but the auxlearn \(version\) has changed since"):
+        train(config)
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        ("data", ["the data set is not there", "the out-of-distribution set other is not there"]),
+        ("other", ["the out-of-distribution set other is not there to compare"]),
+        ("validation.jsonl", ["the validation file is not there to compare"]),
+        ("encoder", ["the encoder is not there to compare"]),
+        ("corpus.jsonl", ["corpus.jsonl, which random_mlm has read, is not there to compare"]),
+    ],
+)
+def test_results_are_given_with_a_remark_where_an_input_is_gone(
+    finished, nothing_is_computed, name, lines
+):
+    place, config, results = finished
+    messages = Messages()
+    (place / name).rename(place / "hidden")
+    try:
+        assert train(config, messages) == results
+    finally:
+        (place / "hidden").rename(place / name)
+    *remarks, last = messages.lines
+    assert last.endswith("is finished; these are its results")
+    assert len(remarks) == len(lines)
+    for line, remark in zip(lines, remarks, strict=True):
+        assert line in remark
+        assert "\n" not in remark
+
+
+def test_data_that_can_no_longer_be_read_have_changed(finished):
+    place, config, _ = finished
+    path = place / "data" / "train.jsonl"
+    kept = path.read_bytes()
+    try:
+        path.write_bytes(kept + b"{no json\n")
+        with pytest.raises(RunError, match=r"but the data set \(.*train.jsonl.*13.*has changed"):
+            train(config)
+    finally:
+        path.write_bytes(kept)
+
+
+def test_a_checkpoint_left_by_a_kill_just_after_the_results_is_deleted(finished):
+    place, config, results = finished
+    left = place / "run" / "checkpoint" / "step-00000006"
+    left.mkdir(parents=True)
+    (left / "encoder.safetensors").write_bytes(b"x")
+    assert train(config) == results
+    assert not (place / "run" / "checkpoint").exists()
+
+
+def stop_after(monkeypatch, steps: int) -> None:
+    real, made = TrainingLoop._step, []
+
+    def step(self):
+        if len(made) == steps:
+            raise SystemExit
+        made.append(None)
+        real(self)
+
+    monkeypatch.setattr(TrainingLoop, "_step", step)
+
+
+@pytest.fixture
+def killed(tmp_path, encoder_folder, monkeypatch):
+    """Begin a run with all kinds of inputs and break it off after some steps."""
+
+    def make(steps: int) -> RunConfig:
+        config = write_world(tmp_path, encoder_folder("bert"))
+        with monkeypatch.context() as patch:
+            stop_after(patch, steps)
+            with pytest.raises(SystemExit):
+                train(config)
+        return config
+
+    return make
+
+
+def test_a_run_is_not_resumed_on_other_inputs(killed, tmp_path):
+    config = killed(3)
+    for name, what in CHANGES:
+        kept = (tmp_path / name).read_bytes()
+        if name.endswith(".safetensors"):
+            continue  # a byte more makes it unreadable, which is said first
+        change(tmp_path / name)
+        with pytest.raises(RunError) as caught:
+            train(config)
+        (tmp_path / name).write_bytes(kept)
+        assert str(caught.value) == (
+            f"the run in {tmp_path}/run cannot be resumed, as {what.format(place=tmp_path)} "
+            f"changed since it began: choose another --output, or delete {tmp_path}/run to train "
+            "again"
+        )
+    resumed = train(config)
+    undisturbed = train(config.model_copy(update={"output": str(tmp_path / "undisturbed")}))
+    assert resumed.evaluations == undisturbed.evaluations
+    assert resumed.weights == undisturbed.weights
+
+
+def test_a_run_killed_before_its_first_checkpoint_begins_with_what_is_there_now(killed, tmp_path):
+    config = killed(1)
+    assert not (tmp_path / "run" / "checkpoint" / "latest.json").exists()
+    before = RunInputs.load(tmp_path / "run")
+    change(tmp_path / "corpus.jsonl")
+    change(tmp_path / "data" / "train.jsonl")
+    train(config)
+    after = RunInputs.load(tmp_path / "run")
+    assert after.inputs["data set"]["train"] != before.inputs["data set"]["train"]
+    assert after.inputs["data set"]["dev"] == before.inputs["data set"]["dev"]
+    assert after.files["random_mlm"] != before.files["random_mlm"]
+    train(config)  # and that is what its results were made of
+
+
+def test_a_checkpoint_without_a_record_is_not_resumed(killed, tmp_path):
+    config = killed(3)
+    (tmp_path / "run" / "inputs.json").unlink()
+    with pytest.raises(RunError, match=r"holds a checkpoint but no inputs.json"):
+        train(config)
+
+
+def test_another_process_may_finish_the_run_while_this_one_reads(finished, monkeypatch):
+    """What is finished by the time the folder is claimed is not trained again."""
+    _, config, results = finished
+    seen = iter([False, True])
+    monkeypatch.setattr(
+        "auxlearn.results.folder.RunFolder.finished", property(lambda _: next(seen))
+    )
+    monkeypatch.setattr("auxlearn.training.run.TrainingLoop", None)
+    assert train(config) == results
+
+
+def test_an_encoder_of_the_hub_is_known_by_its_commit(tmp_path, encoder_folder, monkeypatch):
+    cache = tmp_path / "hub"
+    model = cache / "models--someone--small"
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(cache))
+    commits = ["a" * 40, "b" * 40]
+    for commit in commits:
+        shutil.copytree(encoder_folder("bert"), model / "snapshots" / commit)
+        (model / "refs").mkdir(exist_ok=True)
+        (model / "refs" / "main").write_text(commit)
+        assert encoder_content("someone/small") == {"commit": commit}
+    with pytest.raises(EncoderError, match="cannot be fetched from the hub"):
+        encoder_content("someone/other")
