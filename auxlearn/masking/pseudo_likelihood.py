@@ -25,7 +25,7 @@ from auxlearn.errors import EncoderError
 #: Tokens of masked copies that go through the layers at once. More than this gains nothing on a
 #: CPU; a GPU wants many more. It is not measured anew on each machine, because results would then
 #: depend, in their last digits, on the clock.
-TOKEN_BUDGET = {"cpu": 4096, "cuda": 131_072}
+TOKEN_BUDGET = {"cpu": 4096, "gpu": 131_072}
 
 #: States that go through the output layer at once.
 HEAD_ROWS = 256
@@ -78,7 +78,8 @@ def score(
     scores = torch.zeros(len(texts.input_ids), dtype=torch.float32)
     with encoder.evaluating(), torch.inference_mode():
         ready = scoring_pass(encoder, dtype)
-        body = _Body(ready, TOKEN_BUDGET[encoder.device.type])
+        kind = "cpu" if encoder.device.type == "cpu" else "gpu"
+        body = _Body(ready, TOKEN_BUDGET[kind])
         states: list[Tensor] = []
         tokens: list[Tensor] = []
         for batch in body.batches(_laid_out(texts, passes, encoder.tokenizer.mask_token_id)):

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from auxlearn import devices
 from auxlearn.data.tokens import TokenizedTexts, tokenize
 from auxlearn.encoders.load import load_classifier
 from auxlearn.errors import RunError
@@ -47,7 +48,7 @@ class Classifier:
             EncoderError: The model has been damaged.
         """
         check_finished(run)
-        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        device = devices.default_device()
         model, tokenizer = load_classifier(RunFolder(run).model_path)
         return cls(model.to(device), tokenizer, device)
 
