@@ -44,8 +44,9 @@ class CleanLabels(AuxiliaryTask):
 
     def loss(self, encoder, batch, generator: torch.Generator) -> Tensor:  # type: ignore[no-untyped-def]
         """Cross-entropy of the labels."""
-        targets = self.labels[batch.rows.cpu()].to(batch.input_ids.device)
-        return nn.functional.cross_entropy(encoder.classify(batch), targets)
+        logits = encoder.classify(batch)
+        targets = self.labels[batch.rows].to(logits.device, non_blocking=True)
+        return nn.functional.cross_entropy(logits, targets)
 
 
 @register_task("shuffled_labels")
@@ -58,8 +59,10 @@ class ShuffledLabels(CleanLabels):
         return labels[order]
 
 
-def weights_by_step(rule: str, options: dict[str, object], folder: Path) -> list[dict]:
-    """Train with a rule; return the rows of its record."""
+def weights_by_step(
+    rule: str, options: dict[str, object], folder: Path, **changes: object
+) -> list[dict]:
+    """Train with a rule, and with other settings if given; return the rows of its record."""
     config = RunConfig.model_validate(
         {
             "dataset": "pydocs",
@@ -70,9 +73,9 @@ def weights_by_step(rule: str, options: dict[str, object], folder: Path) -> list
             "epochs": 4,
             "patience": 0,
             "batch_size": 16,
-            "device": "cpu",
             "output": str(folder / rule),
         }
+        | changes
     )
     train(config)
     lines = (folder / rule / "metrics.jsonl").read_text(encoding="utf-8").splitlines()

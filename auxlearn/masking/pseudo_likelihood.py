@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from auxlearn.data.tokens import TokenizedTexts
+from auxlearn.devices import upload
 from auxlearn.encoders.scoring import Block, ScoringPass, scoring_pass
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.errors import EncoderError
@@ -82,13 +83,17 @@ def score(
         body = _Body(ready, TOKEN_BUDGET[kind])
         states: list[Tensor] = []
         tokens: list[Tensor] = []
+        read: list[tuple[Tensor, Tensor]] = []
         for batch in body.batches(_laid_out(texts, passes, encoder.tokenizer.mask_token_id)):
             states.append(body.states(batch))
             tokens += [copies.tokens for copies in batch]
             advance(len(states[-1]))
             if sum(map(len, states)) >= HEAD_ROWS:
-                _read(ready, texts, states, tokens, scores)
-        _read(ready, texts, states, tokens, scores)
+                read += _read(ready, texts, states, tokens)
+        read += _read(ready, texts, states, tokens)
+    if read:
+        which, logprobs = zip(*read, strict=True)
+        scores[torch.cat(which)] = torch.cat(logprobs).cpu()  # the one wait for the device
     return scores
 
 
@@ -97,16 +102,21 @@ def _read(
     texts: TokenizedTexts,
     states: list[Tensor],
     tokens: list[Tensor],
-    scores: Tensor,
-) -> None:
-    """Score the tokens of the states that have come together, and clear both lists."""
+) -> list[tuple[Tensor, Tensor]]:
+    """Score the tokens of the states that were gathered, and clear both lists.
+
+    Returns:
+        Tokens by their place in the flat arrays, on the CPU, and their log-probabilities.
+    """
+    read = []
     if states:
         for some, which in zip(
             torch.cat(states).split(HEAD_ROWS), torch.cat(tokens).split(HEAD_ROWS), strict=True
         ):
-            scores[which] = ready.logprobs(some, texts.input_ids[which].long())
+            read.append((which, ready.logprobs(some, texts.input_ids[which].long())))
     states.clear()
     tokens.clear()
+    return read
 
 
 @dataclass(frozen=True)
@@ -261,7 +271,8 @@ class _Body:
         found = []
         for copies in batch:
             count = int(copies.block.targets.sum())
-            found.append(states[:count].index_select(0, copies.state_of_token().to(states.device)))
+            which = upload(copies.state_of_token(), states.device)
+            found.append(states[:count].index_select(0, which))
             states = states[count:]
         return torch.cat(found)
 

@@ -49,7 +49,8 @@ def closed_form_head(features: Tensor, labels: Tensor, classes: int) -> nn.Linea
     share = ((square + size**2) / spread.clamp(min=torch.finfo(features.dtype).tiny)).clamp(max=1)
     identity = torch.eye(len(covariance), dtype=features.dtype, device=features.device)
     covariance = (1 - share) * covariance + share * size * identity
-    slopes = torch.linalg.solve(covariance, means.T).T
+    # Without a check of errors, for which a GPU would be waited for: the share keeps it regular.
+    slopes = torch.linalg.solve_ex(covariance, means.T).result.T
     head = nn.Linear(features.shape[1], classes, device=features.device, dtype=features.dtype)
     with torch.no_grad():
         head.weight.copy_(slopes)
@@ -61,7 +62,7 @@ def fresh_head(hidden: int, classes: int, seed: int, step: int, like: Tensor) ->
     """Return a tanh layer and a linear one, drawn from the seed and the step."""
     with streams.seeded(seed, "dev head", step):
         head = nn.Sequential(nn.Linear(hidden, hidden), nn.Tanh(), nn.Linear(hidden, classes))
-    return head.to(device=like.device, dtype=like.dtype)
+    return head.to(device=like.device, dtype=like.dtype, non_blocking=True)
 
 
 def fit(head: nn.Module, features: Callable[[], Tensor], labels: Tensor) -> nn.Module:

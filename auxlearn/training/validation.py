@@ -14,6 +14,7 @@ from auxlearn import streams
 from auxlearn.config import Metric
 from auxlearn.data.batches import Batch, BatchStream, collate
 from auxlearn.data.tokens import TokenizedTexts
+from auxlearn.devices import upload
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.training.dev_head import HEAD_ROWS, closed_form_head, fit, fresh_head
 from auxlearn.weighting.base import DevHead
@@ -29,24 +30,31 @@ def smooth_macro_f1(logits: Tensor, labels: Tensor) -> Tensor:
 
     Args:
         logits: ``(rows, classes)``.
-        labels: ``(rows,)``.
+        labels: ``(rows,)``; on the CPU, so that a GPU need not be waited for.
 
     Returns:
         A scalar in [0, 1].
     """
     probabilities = logits.softmax(-1)
-    truth = nn.functional.one_hot(labels, logits.shape[-1]).to(probabilities)
-    present = truth.sum(0) > 0
+    present = upload(labels.unique(), logits.device)
+    truth = nn.functional.one_hot(upload(labels, logits.device), logits.shape[-1])
+    truth = truth.to(probabilities)
     overlap = 2 * (probabilities * truth).sum(0)
     f1 = overlap / (probabilities.sum(0) + truth.sum(0))
     return f1[present].mean()
 
 
 def surrogate_loss(logits: Tensor, labels: Tensor, metric: Metric) -> Tensor:
-    """Return what stands in for a metric: cross-entropy, or one minus the smooth macro-F1."""
+    """Return what stands in for a metric: cross-entropy, or one minus the smooth macro-F1.
+
+    Args:
+        logits: ``(rows, classes)``.
+        labels: ``(rows,)``, on the CPU.
+        metric: What is stood in for.
+    """
     if metric == "macro_f1":
         return 1 - smooth_macro_f1(logits, labels)
-    return nn.functional.cross_entropy(logits, labels)
+    return nn.functional.cross_entropy(logits, upload(labels, logits.device))
 
 
 def surrogate_figure(probabilities: np.ndarray, labels: Sequence[int], metric: Metric) -> float:
@@ -142,7 +150,7 @@ class ValidationObjective:
             if draw == 0:
                 self._heads = {step: self._fit(encoder, step)}
             logits = self._heads[step](encoder.features(batch))
-        return surrogate_loss(logits, batch.labels.to(logits.device), self.metric)
+        return surrogate_loss(logits, batch.labels, self.metric)
 
     def _fit(self, encoder: SharedEncoder, step: int) -> nn.Module:
         batch = self._batch(self._head_stream.rows(step))
@@ -153,7 +161,7 @@ class ValidationObjective:
                 return encoder.features(batch)
 
         once = features()
-        labels = batch.labels.to(once.device)
+        labels = upload(batch.labels, once.device)
         classes = encoder.config.num_labels
         if self.head == "closed":
             return closed_form_head(once, labels, classes)

@@ -34,13 +34,13 @@ def on_accelerator() -> Iterator[Callable[..., Any]]:
 
 @pytest.fixture(scope="session")
 def labelled(tmp_path_factory) -> Path:
-    """Folder of a data set: 12 rows of train, 6 of dev, 6 of test, three classes."""
+    """Folder of a data set: 8 rows of train, 6 of dev, 6 of test, three classes."""
     folder = tmp_path_factory.mktemp("labelled")
     rows = [
         {"text": line, "label": helpers.LABELS[number % 3]}
         for number, line in enumerate(helpers.LINES)
     ]
-    for name, members in {"train": rows[:12], "dev": rows[12:18], "test": rows[18:]}.items():
+    for name, members in {"train": rows[:8], "dev": rows[8:14], "test": rows[14:20]}.items():
         text = "".join(json.dumps(row) + "\n" for row in members)
         (folder / f"{name}.jsonl").write_text(text)
     return folder
@@ -48,7 +48,7 @@ def labelled(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def config(labelled, encoder_folder, tmp_path) -> Callable[..., dict[str, Any]]:
-    """Make a configuration of three steps on a tiny encoder; keywords change it."""
+    """Make a configuration of two steps on a tiny encoder; keywords change it."""
 
     def make(family: str = "bert", **changes: Any) -> dict[str, Any]:
         return {
@@ -56,9 +56,9 @@ def config(labelled, encoder_folder, tmp_path) -> Callable[..., dict[str, Any]]:
             "encoder": str(encoder_folder(family)),
             "epochs": 1,
             "batch_size": 4,
-            "eval_every": 2,
             "learning_rate": 1e-3,
             "output": str(tmp_path / "run"),
+            "cache_dir": str(tmp_path / "cache"),
         } | changes
 
     return make
