@@ -19,7 +19,7 @@ class RareFirst(auxlearn.MaskedLanguageModelling):
         self.surprisal = -(counts / counts.sum()).log()
 
     def mask_probabilities(self, batch):
-        scores = self.surprisal[batch.input_ids.cpu()].to(batch.input_ids.device)
+        scores = self.surprisal[batch.input_ids]
         return rescale_to_mean(
             scores.masked_fill(~batch.maskable, 0), batch.maskable, self.options.probability
         )

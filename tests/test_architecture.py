@@ -17,7 +17,7 @@ PACKAGE = Path(auxlearn.__file__).parent
 #: Lower layers first. A module imports from its own layer and from lower ones. The longest prefix
 #: counts: the table of short names is plain data that the configuration takes its defaults from.
 LAYERS = (
-    ("auxlearn.errors", "auxlearn.streams", "auxlearn.encoders.names"),
+    ("auxlearn.errors", "auxlearn.streams", "auxlearn.devices", "auxlearn.encoders.names"),
     ("auxlearn.files", "auxlearn.registry"),
     ("auxlearn.config",),
     ("auxlearn.cache",),

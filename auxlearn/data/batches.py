@@ -7,7 +7,7 @@ shifted by another's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -45,15 +45,6 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self.input_ids)
-
-    def to(self, device: torch.device) -> Batch:
-        """Return the batch on another device."""
-        moved = {
-            field.name: value.to(device, non_blocking=True)
-            for field in fields(self)
-            if (value := getattr(self, field.name)) is not None
-        }
-        return replace(self, **moved)
 
 
 def pad_rows(texts: TokenizedTexts, flat: Tensor, rows: Tensor, fill: int | bool) -> Tensor:

@@ -11,8 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from auxlearn.devices import upload
 from auxlearn.errors import EncoderError
 
 
@@ -24,11 +26,14 @@ class Family:
         token_logits: ``(language_model, hidden)`` with hidden states ``(n, hidden size)`` to
             logits ``(n, vocabulary)``.
         class_logits: ``(classifier, hidden, batch)`` with the last hidden states
-            ``(batch, length, hidden size)`` to logits ``(batch, classes)``.
+            ``(batch, length, hidden size)`` to logits ``(batch, classes)``; the batch may be on
+            the CPU.
         head_parts: Prefixes of the language model's own parameters, for finding out whether a
             checkpoint brought them.
         pooler: Prefixes of the body's parameters that only ``class_logits`` uses.
         takes_ready_masks: Whether the body takes an attention mask of four dimensions as it is.
+        wants_masks: Whether the body gets an attention mask where nothing is padding as well;
+            without one it would look into the token ids, and a GPU would have to be waited for.
     """
 
     token_logits: Callable[[Any, Tensor], Tensor]
@@ -36,6 +41,7 @@ class Family:
     head_parts: tuple[str, ...]
     pooler: tuple[str, ...] = ()
     takes_ready_masks: bool = False
+    wants_masks: bool = False
 
 
 def _bert_classes(model: Any, hidden: Tensor, batch: Any) -> Tensor:
@@ -70,7 +76,7 @@ def _modernbert_classes(model: Any, hidden: Tensor, batch: Any) -> Tensor:
     if model.config.classifier_pooling == "cls":
         pooled = hidden[:, 0]
     else:
-        mask = batch.attention_mask.unsqueeze(-1)
+        mask = upload(batch.attention_mask, hidden.device).unsqueeze(-1)
         pooled = (hidden * mask).sum(1) / mask.sum(1)
     return model.classifier(model.drop(model.head(pooled)))
 
@@ -97,8 +103,8 @@ def _bart_tokens(model: Any, hidden: Tensor) -> Tensor:
 
 def _bart_classes(model: Any, hidden: Tensor, batch: Any) -> Tensor:
     """Classify by the decoder's state at the end of the text, the one that has read all of it."""
-    last = batch.attention_mask.sum(1) - 1  # the end-of-sequence token
-    rows = last.new_tensor(range(len(last)))
+    last = upload(batch.attention_mask.sum(1) - 1, hidden.device)  # the end-of-sequence token
+    rows = torch.arange(len(last), device=last.device)
     return model.classification_head(hidden[rows, last])
 
 
@@ -133,7 +139,9 @@ FAMILIES = {
         ("generator_predictions.", "generator_lm_head."),
         takes_ready_masks=True,
     ),
-    "deberta-v2": Family(_deberta_tokens, _deberta_classes, ("cls.", "lm_predictions.")),
+    "deberta-v2": Family(
+        _deberta_tokens, _deberta_classes, ("cls.", "lm_predictions."), wants_masks=True
+    ),
     "modernbert": Family(
         lambda model, hidden: model.decoder(model.head(hidden)),
         _modernbert_classes,

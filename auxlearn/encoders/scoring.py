@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn.functional import layer_norm, scaled_dot_product_attention
 
 from auxlearn.data.batches import Batch
+from auxlearn.devices import upload
 from auxlearn.encoders.packed import Linear, inference_linear, packing_works
 from auxlearn.encoders.shared import SharedEncoder
 
@@ -44,7 +45,10 @@ class ScoringPass(Protocol):
         """Return the last hidden states at the targets of all blocks, in row-major order."""
 
     def logprobs(self, states: Tensor, token_ids: Tensor) -> Tensor:
-        """Return the log-probability of one token at each state, ``(states,)``, on the CPU."""
+        """Return the log-probability of one token at each state, ``(states,)``, float32.
+
+        They are on the encoder's device, so that it need not be waited for here.
+        """
 
 
 def scoring_pass(encoder: SharedEncoder, dtype: torch.dtype = torch.float32) -> ScoringPass:
@@ -101,13 +105,13 @@ class WholePass:
             words=torch.zeros_like(block.input_ids),
             rows=torch.arange(len(block.input_ids)),
             token_type_ids=block.token_type_ids,
-        ).to(device)
+        )
         with torch.autocast(
             device.type, torch.bfloat16, enabled=self._dtype == torch.bfloat16, cache_enabled=False
         ):
             hidden = self._encoder.encode(batch).last_hidden_state
         row, column = block.targets.nonzero(as_tuple=True)
-        return hidden[row.to(device), column.to(device)].float()
+        return hidden[upload(row, device), upload(column, device)].float()
 
     def logprobs(self, states: Tensor, token_ids: Tensor) -> Tensor:
         """See :class:`ScoringPass`."""
@@ -116,8 +120,8 @@ class WholePass:
 
 
 def _pick(logits: Tensor, token_ids: Tensor) -> Tensor:
-    picked = logits.gather(1, token_ids.to(logits.device)[:, None]).squeeze(1)
-    return (picked - logits.logsumexp(-1)).float().cpu()
+    picked = logits.gather(1, upload(token_ids, logits.device)[:, None]).squeeze(1)
+    return (picked - logits.logsumexp(-1)).float()
 
 
 @dataclass(frozen=True)
@@ -204,11 +208,11 @@ class TargetPass:
         token_ids, rest = keys % self._vocabulary, keys // self._vocabulary
         segments = None if blocks[0].token_type_ids is None else (rest // _LONGEST)
         embedded = self._stack.embed(
-            token_ids.to(self._device),
-            (rest % _LONGEST).to(self._device),
-            None if segments is None else segments.to(self._device),
+            upload(token_ids, self._device),
+            upload(rest % _LONGEST, self._device),
+            None if segments is None else upload(segments, self._device),
         )
-        return embedded.to(self._dtype), places.to(self._device)
+        return embedded.to(self._dtype), upload(places, self._device)
 
 
 #: More than any text has tokens; keeps position and segment apart in one number.
@@ -278,7 +282,7 @@ class _LastLayer(_LayerEnd):
         device = hidden.device
         sizes = [rows * length for rows, length in shapes]
         read = torch.cat([block.targets.flatten() for block in blocks]).nonzero().squeeze(1)
-        at_targets = hidden.index_select(0, read.to(device))
+        at_targets = hidden.index_select(0, upload(read, device))
         queries = self._query(at_targets).split([int(block.targets.sum()) for block in blocks])
         contexts = []
         for block, part, query in zip(
@@ -289,7 +293,7 @@ class _LastLayer(_LayerEnd):
             # Rows that are read at fewer positions than others get slots that nobody looks at.
             slot = block.targets.cumsum(1) - 1
             most = int(slot[:, -1].max()) + 1
-            slots = (torch.arange(rows)[:, None] * most + slot)[block.targets].to(device)
+            slots = upload((torch.arange(rows)[:, None] * most + slot)[block.targets], device)
             padded = query.new_zeros(rows * most, query.shape[1]).index_copy_(0, slots, query)
             context = scaled_dot_product_attention(self._split_heads(padded, rows), key, value)
             flat = context.transpose(1, 2).reshape(rows * most, -1)

@@ -14,6 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from auxlearn.cache import content_key
 from auxlearn.data.batches import Batch
+from auxlearn.devices import upload
 from auxlearn.encoders.attention import FUSED
 from auxlearn.encoders.families import family_of
 from auxlearn.encoders.precision import full_precision, upcast
@@ -69,25 +70,24 @@ class SharedEncoder(nn.Module):
         """Run the body.
 
         Args:
-            batch: The texts; moved to the encoder's device if they are elsewhere.
+            batch: The texts, on the CPU; what the body reads is moved to the encoder's device.
 
         Returns:
             The body's output with ``last_hidden_state`` of ``(batch, length, hidden size)``.
         """
-        mask = self._attention_mask(batch)
-        batch = batch.to(self.device)
+        mask, device = self._attention_mask(batch), self.device
         inputs: dict[str, Any] = {
-            "input_ids": batch.input_ids,
-            "attention_mask": None if mask is None else mask.to(self.device, non_blocking=True),
+            "input_ids": upload(batch.input_ids, device),
+            "attention_mask": None if mask is None else upload(mask, device),
         }
         if batch.token_type_ids is not None:
-            inputs["token_type_ids"] = batch.token_type_ids
+            inputs["token_type_ids"] = upload(batch.token_type_ids, device)
         if self.config.is_encoder_decoder:
             inputs["use_cache"] = False
         return self.body(**inputs, return_dict=True)
 
     def _attention_mask(self, batch: Batch) -> Tensor | None:
-        """Return what tells the body of padding; ``None`` if there is none.
+        """Return what tells the body of padding; ``None`` if there is none and it can do without.
 
         The body would look into a mask of two dimensions to find out, and a GPU would have to be
         waited for. A batch that is still on the CPU is looked into there.
@@ -96,7 +96,7 @@ class SharedEncoder(nn.Module):
         if mask.device.type != "cpu":
             return mask
         if bool(mask.all()):
-            return None
+            return mask if self.family.wants_masks else None
         whole = self.family.takes_ready_masks and self.config._attn_implementation in FUSED
         return mask.bool()[:, None, None, :] if whole else mask
 
@@ -107,7 +107,7 @@ class SharedEncoder(nn.Module):
         """
         hidden = self.encode(batch).last_hidden_state
         with full_precision(hidden.device):
-            return self.family.class_logits(self.classifier, upcast(hidden), batch.to(self.device))
+            return self.family.class_logits(self.classifier, upcast(hidden), batch)
 
     def features(self, batch: Batch) -> Tensor:
         """Return one vector per text, ``(batch, hidden size)``, in single precision or better.
@@ -118,7 +118,7 @@ class SharedEncoder(nn.Module):
         hidden = self.encode(batch).last_hidden_state
         if not self.config.is_encoder_decoder:
             return upcast(hidden[:, 0])
-        last = batch.attention_mask.sum(1) - 1
+        last = upload(batch.attention_mask.sum(1) - 1, hidden.device)
         return upcast(hidden[torch.arange(len(last), device=last.device), last])
 
     def predict_tokens(self, batch: Batch, positions: Tensor) -> Tensor:
@@ -139,7 +139,7 @@ class SharedEncoder(nn.Module):
             are rounded to it; a softmax over them loses nothing more.
         """
         hidden = self.encode(batch).last_hidden_state
-        places = positions.flatten().nonzero().squeeze(1).to(hidden.device, non_blocking=True)
+        places = upload(positions.flatten().nonzero().squeeze(1), hidden.device)
         chosen = hidden.flatten(0, 1).index_select(0, places)
         return upcast(self.family.token_logits(self.language_model, chosen))
 

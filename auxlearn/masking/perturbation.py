@@ -18,6 +18,7 @@ from auxlearn import streams
 from auxlearn.cache import TensorCache, content_key
 from auxlearn.data.batches import Batch, collate, eval_batches, flatten_rows
 from auxlearn.data.tokens import TokenizedTexts
+from auxlearn.devices import upload
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.masking.corruption import at_least_one
 from auxlearn.masking.corruption import choose as choose_each
@@ -104,25 +105,26 @@ def pick(
 
     Args:
         logits: ``(n, vocabulary)``.
-        allowed: Token ids that may be picked, ``(m,)``.
+        allowed: Token ids that may be picked, ``(m,)``; best on the device of the logits.
         temperature: Of the softmax that tokens are drawn from; ``None`` takes the likeliest token.
         generator: Source of randomness, on the CPU; not touched without a temperature.
 
     Returns:
         Token ids, ``(n,)``, without a graph: which token was picked has no derivative.
     """
-    allowed = allowed.to(logits.device)
+    allowed = upload(allowed, logits.device)
     open_to = logits.detach()[:, allowed]
     if temperature is None:
         best = open_to.argmax(-1)
     else:
         chances = (open_to.double() / temperature).softmax(-1).cpu()
         # multinomial refuses an empty batch, which texts without a maskable token can make.
-        best = (
+        drawn = (
             torch.multinomial(chances, 1, generator=generator).squeeze(1)
             if len(chances)
             else torch.zeros(0, dtype=torch.long)
-        ).to(allowed.device)
+        )
+        best = upload(drawn, allowed.device)
     return allowed[best]
 
 
@@ -142,7 +144,8 @@ def perturb(
 
     Args:
         encoder: The encoder as it is, in the mode it is in.
-        batch: The texts, on the CPU. A GPU is waited for once, for the tokens that are put in.
+        batch: The texts, on the CPU. A GPU is waited for once, for the tokens that are put in,
+            and once more where tokens are drawn, for their chances.
         share: See :func:`choose_some`.
         allowed: See :func:`pick`.
         temperature: See :func:`pick`.
@@ -196,7 +199,7 @@ def perturb_texts(
         The same texts, labels included, with other token ids.
     """
     written = texts.input_ids.clone()
-    allowed = writable_ids(encoder.tokenizer)
+    allowed = upload(writable_ids(encoder.tokenizer), encoder.device)
     with encoder.evaluating(), torch.inference_mode():
         for number, rows in enumerate(eval_batches(texts, BATCH)):
             draws = streams.generator(seed, "perturbed text", number)

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from auxlearn.data.tokens import TokenizedTexts
+from auxlearn.devices import upload
 from auxlearn.encoders.scoring import Block, ScoringPass, scoring_pass
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.errors import EncoderError
@@ -25,7 +26,7 @@ from auxlearn.errors import EncoderError
 #: Tokens of masked copies that go through the layers at once. More than this gains nothing on a
 #: CPU; a GPU wants many more. It is not measured anew on each machine, because results would then
 #: depend, in their last digits, on the clock.
-TOKEN_BUDGET = {"cpu": 4096, "cuda": 131_072}
+TOKEN_BUDGET = {"cpu": 4096, "gpu": 131_072}
 
 #: States that go through the output layer at once.
 HEAD_ROWS = 256
@@ -78,16 +79,21 @@ def score(
     scores = torch.zeros(len(texts.input_ids), dtype=torch.float32)
     with encoder.evaluating(), torch.inference_mode():
         ready = scoring_pass(encoder, dtype)
-        body = _Body(ready, TOKEN_BUDGET[encoder.device.type])
+        kind = "cpu" if encoder.device.type == "cpu" else "gpu"
+        body = _Body(ready, TOKEN_BUDGET[kind])
         states: list[Tensor] = []
         tokens: list[Tensor] = []
+        read: list[tuple[Tensor, Tensor]] = []
         for batch in body.batches(_laid_out(texts, passes, encoder.tokenizer.mask_token_id)):
             states.append(body.states(batch))
             tokens += [copies.tokens for copies in batch]
             advance(len(states[-1]))
             if sum(map(len, states)) >= HEAD_ROWS:
-                _read(ready, texts, states, tokens, scores)
-        _read(ready, texts, states, tokens, scores)
+                read += _read(ready, texts, states, tokens)
+        read += _read(ready, texts, states, tokens)
+    if read:
+        which, logprobs = zip(*read, strict=True)
+        scores[torch.cat(which)] = torch.cat(logprobs).cpu()  # the one wait for the device
     return scores
 
 
@@ -96,16 +102,21 @@ def _read(
     texts: TokenizedTexts,
     states: list[Tensor],
     tokens: list[Tensor],
-    scores: Tensor,
-) -> None:
-    """Score the tokens of the states that have come together, and clear both lists."""
+) -> list[tuple[Tensor, Tensor]]:
+    """Score the tokens of the states that were gathered, and clear both lists.
+
+    Returns:
+        Tokens by their place in the flat arrays, on the CPU, and their log-probabilities.
+    """
+    read = []
     if states:
         for some, which in zip(
             torch.cat(states).split(HEAD_ROWS), torch.cat(tokens).split(HEAD_ROWS), strict=True
         ):
-            scores[which] = ready.logprobs(some, texts.input_ids[which].long())
+            read.append((which, ready.logprobs(some, texts.input_ids[which].long())))
     states.clear()
     tokens.clear()
+    return read
 
 
 @dataclass(frozen=True)
@@ -260,7 +271,8 @@ class _Body:
         found = []
         for copies in batch:
             count = int(copies.block.targets.sum())
-            found.append(states[:count].index_select(0, copies.state_of_token().to(states.device)))
+            which = upload(copies.state_of_token(), states.device)
+            found.append(states[:count].index_select(0, which))
             states = states[count:]
         return torch.cat(found)
 

@@ -16,7 +16,6 @@ _PACKAGES = (
     "tokenizers",
     "datasets",
     "higher",
-    "accelerate",
     "scikit-learn",
     "numpy",
 )

@@ -27,6 +27,7 @@ from auxlearn.cache import TensorCache
 from auxlearn.config import Settings
 from auxlearn.data.batches import Batch
 from auxlearn.data.tokens import TokenizedTexts
+from auxlearn.devices import upload
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.masking.corruption import choose, corrupt
 
@@ -196,7 +197,7 @@ class MaskedLanguageModelling(AuxiliaryTask):
             batch.input_ids, chosen, encoder.tokenizer.mask_token_id, self.random_ids, generator
         )
         logits = encoder.predict_tokens(replace(batch, input_ids=corrupted), chosen)
-        targets = batch.input_ids[chosen].to(logits.device, non_blocking=True)
+        targets = upload(batch.input_ids[chosen], logits.device)
         # The sum over no tokens is a zero that still has a graph; the mean would be NaN.
         total = nn.functional.cross_entropy(logits, targets, reduction="sum")
         return total / max(1, len(targets))

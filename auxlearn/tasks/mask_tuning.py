@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from auxlearn.config import Settings
 from auxlearn.data.batches import Batch
+from auxlearn.devices import upload
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.masking.perturbation import choose_share, choose_some, perturb, writable_ids
 from auxlearn.registry import register_task
@@ -70,7 +71,7 @@ class MaskTuning(AuxiliaryTask):
     def prepare(self, context: TaskContext) -> None:
         """List the tokens that may be put in."""
         super().prepare(context)
-        self.allowed = writable_ids(context.encoder.tokenizer)
+        self.allowed = upload(writable_ids(context.encoder.tokenizer), context.encoder.device)
 
     def items(self, batch: Batch, generator: torch.Generator) -> int:
         """Return how many tokens are masked."""
@@ -82,7 +83,6 @@ class MaskTuning(AuxiliaryTask):
 
     def loss(self, encoder: SharedEncoder, batch: Batch, generator: torch.Generator) -> TaskResult:
         """Return the cross-entropy of the masked tokens, and the perturbed batch."""
-        batch = batch.to(encoder.device)
         options = self.options
         temperature = options.temperature if options.predictions == "sample" else None
         made = perturb(
@@ -94,7 +94,7 @@ class MaskTuning(AuxiliaryTask):
             generator,
             self._choose,
         )
-        targets = batch.input_ids[made.chosen].to(made.logits.device, non_blocking=True)
+        targets = upload(batch.input_ids[made.chosen], made.logits.device)
         # The sum over no tokens is a zero that still has a graph; the mean would be NaN.
         total = nn.functional.cross_entropy(made.logits, targets, reduction="sum")
         return TaskResult(total / max(1, len(targets)), made.batch, made.chosen)

@@ -68,7 +68,7 @@ def fresh_head(hidden: int, classes: int, seed: int, step: int, like: Tensor) ->
     """Return a tanh layer and a linear one, drawn from the seed and the step."""
     with streams.seeded(seed, "dev head", step):
         head = nn.Sequential(nn.Linear(hidden, hidden), nn.Tanh(), nn.Linear(hidden, classes))
-    return head.to(device=like.device, dtype=like.dtype)
+    return head.to(device=like.device, dtype=like.dtype, non_blocking=True)
 
 
 def fit(head: nn.Module, features: Callable[[], Tensor], labels: Tensor) -> nn.Module:

@@ -21,27 +21,24 @@ def class_probabilities(
     classify: Callable[[Batch], Tensor],
     texts: TokenizedTexts,
     batch_size: int,
-    device: torch.device,
     autocast: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> np.ndarray:
     """Return class probabilities of every text, ``(texts, classes)``, float64.
 
     Args:
-        classify: Gives class logits of a batch; expected to be in evaluation mode.
+        classify: Gives class logits of a batch on the CPU; expected to be in evaluation mode.
         texts: The texts.
         batch_size: Texts at once.
-        device: Where ``classify`` wants its batches.
         autocast: Context of the forward passes.
     """
     parts: list[Tensor] = []
     order = eval_batches(texts, batch_size)
     with torch.inference_mode():
         for rows in order:
-            batch = collate(texts, rows).to(device)
             with autocast():
-                logits = classify(batch)
-            parts.append(logits.float().softmax(-1).cpu().double())
-    probabilities = torch.cat(parts)
+                logits = classify(collate(texts, rows))
+            parts.append(logits.float().softmax(-1))
+    probabilities = torch.cat(parts).cpu().double()  # the one wait for the device
     back = torch.empty_like(probabilities)
     back[torch.cat(order)] = probabilities
     return back.numpy()

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from auxlearn import devices
 from auxlearn.data.tokens import TokenizedTexts, tokenize
 from auxlearn.encoders.load import load_classifier
 from auxlearn.errors import RunError
@@ -47,7 +48,7 @@ class Classifier:
             EncoderError: The model has been damaged.
         """
         check_finished(run)
-        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        device = devices.default_device()
         model, tokenizer = load_classifier(RunFolder(run).model_path)
         return cls(model.to(device), tokenizer, device)
 
@@ -73,13 +74,13 @@ class Classifier:
             return np.zeros((0, len(self.label_names)))
         arrays = tokenize(self.tokenizer, texts, text_pairs, self.tokenizer.model_max_length)
         tokens = TokenizedTexts(**arrays, pad_id=self.tokenizer.pad_token_id)
-        return class_probabilities(self._logits, tokens, BATCH, self.device)
+        return class_probabilities(self._logits, tokens, BATCH)
 
     def _logits(self, batch: Batch) -> Tensor:
         inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
         if batch.token_type_ids is not None:
             inputs["token_type_ids"] = batch.token_type_ids
-        return self.model(**inputs).logits
+        return self.model(**{k: devices.upload(v, self.device) for k, v in inputs.items()}).logits
 
 
 def check_finished(run: Path) -> None:

@@ -131,9 +131,8 @@ class Judge:
 
     def _probabilities(self, split: Split) -> np.ndarray:
         texts = self._dev_texts if split is self._dev else self._tokenize(split)
-        compute = self._compute
         return class_probabilities(
-            self._encoder.classify, texts, EVAL_BATCH, compute.device, compute.autocast
+            self._encoder.classify, texts, EVAL_BATCH, self._compute.autocast
         )
 
     def _score(self, split: Split, probabilities: np.ndarray) -> Evaluation:

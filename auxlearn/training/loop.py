@@ -74,7 +74,8 @@ class TrainingLoop:
         self.steps_per_epoch = objectives.primary.steps_per_epoch
         self.total_steps = config.epochs * self.steps_per_epoch
         self.eval_every = config.eval_every or self.steps_per_epoch
-        self._losses: list[tuple[int, dict[str, Tensor]]] = []
+        self._losses: list[tuple[int, dict[str, Tensor]]] = []  # of steps, still on the device
+        self._read: list[tuple[int, dict[str, float]]] = []  # of earlier steps, as numbers
         self._started = 0.0
 
     @property
@@ -156,10 +157,7 @@ class TrainingLoop:
             return
         progress, tensors = found
         self.progress = progress
-        self._losses = [
-            (step, {name: torch.tensor(loss) for name, loss in losses.items()})
-            for step, losses in progress.pending
-        ]
+        self._losses, self._read = [], list(progress.pending)
         self.objectives.encoder.load_tensors(tensors["encoder"])
         if self.in_final_stage:
             self._enter_final_stage()
@@ -172,14 +170,11 @@ class TrainingLoop:
 
     def save(self) -> None:
         """Write a checkpoint."""
-        self._check_finite()
+        self._read_losses()
         if self.objectives.log is not None:
             self.objectives.log.flush()
         self.progress.seconds = time.perf_counter() - self._started
-        self.progress.pending = [
-            (step, {name: float(loss) for name, loss in losses.items()})
-            for step, losses in self._losses
-        ]
+        self.progress.pending = list(self._read)
         groups = {
             "encoder": self.objectives.encoder.tensors(),
             "optimizer": optimizer_tensors(self.objectives.optimizer),
@@ -207,14 +202,14 @@ class TrainingLoop:
 
     def _log(self) -> None:
         """Write a row with the mean losses since the last one."""
-        self._check_finite()
-        if not self._losses:
+        self._read_losses()
+        if not self._read:
             return
         means: dict[str, list[float]] = {}
-        for _, losses in self._losses:
+        for _, losses in self._read:
             for name, loss in losses.items():
-                means.setdefault(name, []).append(float(loss))
-        self._losses = []
+                means.setdefault(name, []).append(loss)
+        self._read = []
         row = self._row("train")
         row |= {f"loss/{name}": sum(values) / len(values) for name, values in means.items()}
         if not self.in_final_stage:
@@ -263,18 +258,24 @@ class TrainingLoop:
         self.folder.append_metrics(row)
         self.reporter.row(row)
 
-    def _check_finite(self) -> None:
-        """Name the first step and objective whose loss is no number."""
+    def _read_losses(self) -> None:
+        """Turn the losses of the last steps into numbers; the device is waited for once.
+
+        Raises:
+            TrainingDiverged: One of them is NaN or infinite; the first such step is named.
+        """
         if not self._losses:
             return
         stacked = torch.stack([loss for _, losses in self._losses for loss in losses.values()])
-        if bool(torch.isfinite(stacked).all()):
-            return
-        for step, losses in self._losses:
+        values = iter(stacked.tolist())
+        read = [(step, {name: next(values) for name in losses}) for step, losses in self._losses]
+        self._read += read
+        self._losses = []
+        for step, losses in read:
             for name, loss in losses.items():
-                if not math.isfinite(float(loss)):
+                if not math.isfinite(loss):
                     rate = self.objectives.schedule.rate
                     raise TrainingDiverged(
-                        f"the loss of '{name}' became {float(loss)} at step {step}, learning rate "
+                        f"the loss of '{name}' became {loss} at step {step}, learning rate "
                         f"{rate:.3g}: try a lower --learning-rate or a smaller --clip-norm"
                     )

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from auxlearn import streams
 from auxlearn.data.batches import Batch, BatchStream
+from auxlearn.devices import upload
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.results.perturbations import PerturbationLog
 from auxlearn.tasks.base import AuxiliaryTask, TaskResult
@@ -252,7 +253,7 @@ class Objectives:
             assert primary.labels is not None, "the primary task is trained on labelled rows"
             with self._draws("primary", step, part):
                 logits = model("classify", primary)
-                labels = primary.labels.to(logits.device, non_blocking=True)
+                labels = upload(primary.labels, logits.device)
                 loss = nn.functional.cross_entropy(logits, labels) * share
             yield part, 0, loss if ahead else self._count("primary", loss)
             del loss, logits

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 import torch
-from accelerate import Accelerator
-from accelerate.state import AcceleratorState
 from torch import nn
 
+from auxlearn import devices
 from auxlearn.config import RunConfig
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.errors import ConfigError
@@ -25,22 +25,29 @@ class Compute:
 
 
 def choose_compute(config: RunConfig) -> Compute:
-    """Return the device and the precision asked for, through accelerate.
+    """Return the device and the precision asked for.
+
+    ``auto`` is CUDA if there is any, else the CPU. Autocast keeps no cache of casts: it would miss
+    changes that are made to weights in place within one context.
 
     Raises:
-        ConfigError: CUDA is asked for and absent.
+        ConfigError: CUDA is asked for and absent, or the GPU does not compute in bfloat16.
     """
     if config.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError(
             "device 'cuda' is asked for, but this machine offers no CUDA: use --device cpu or auto"
         )
-    # accelerate keeps one state per process and refuses a second precision; a run is one use.
-    AcceleratorState._reset_state(reset_partial_state=True)
-    accelerator = Accelerator(
-        cpu=config.device == "cpu",
-        mixed_precision="bf16" if config.precision == "bf16" else "no",
+    device = devices.default_device() if config.device == "auto" else torch.device(config.device)
+    if config.precision == "fp32":
+        return Compute(device, nullcontext)
+    if device.type == "cuda" and not torch.cuda.is_bf16_supported():
+        raise ConfigError(
+            f"precision 'bf16' is asked for, but {torch.cuda.get_device_name()} does not compute "
+            "in it: use --precision fp32 or --device cpu"
+        )
+    return Compute(
+        device, partial(torch.autocast, device.type, torch.bfloat16, cache_enabled=False)
     )
-    return Compute(accelerator.device, accelerator.autocast)
 
 
 def build_optimizer(

@@ -30,6 +30,7 @@ from auxlearn.data.load import load_dataset
 from auxlearn.data.rows import Columns
 from auxlearn.data.splits import hold_out
 from auxlearn.data.tokens import TokenizedTexts, tokenize_split
+from auxlearn.devices import upload
 from auxlearn.encoders.load import check_length, load_encoder
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.errors import RunError, TrainingDiverged, UserError
@@ -205,7 +206,7 @@ def _measure(
     encoder: SharedEncoder, task: MaskedLanguageModelling, texts: TokenizedTexts, seed: int
 ) -> tuple[float, float]:
     """Return mean cross-entropy and accuracy at masked positions of texts that stay the same."""
-    loss, right, count = 0.0, 0, 0
+    losses, right, count = [], [], 0
     with encoder.evaluating(), torch.inference_mode():
         for number, rows in enumerate(eval_batches(texts, EVAL_BATCH)):
             batch = collate(texts, rows)
@@ -213,11 +214,12 @@ def _measure(
             chosen = choose(task.mask_probabilities(batch), draws)
             masked = batch.input_ids.masked_fill(chosen, encoder.tokenizer.mask_token_id)
             logits = encoder.predict_tokens(replace(batch, input_ids=masked), chosen)
-            targets = batch.input_ids[chosen].to(encoder.device)
-            loss += float(nn.functional.cross_entropy(logits.float(), targets, reduction="sum"))
-            right += int((logits.argmax(-1) == targets).sum())
+            targets = upload(batch.input_ids[chosen], encoder.device)
+            losses.append(nn.functional.cross_entropy(logits.float(), targets, reduction="sum"))
+            right.append((logits.argmax(-1) == targets).sum())
             count += len(targets)
-    return loss / max(1, count), right / max(1, count)
+    loss, hits = (sum(torch.stack(values).tolist()) for values in (losses, right))
+    return loss / max(1, count), hits / max(1, count)
 
 
 @contextmanager

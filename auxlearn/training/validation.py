@@ -14,6 +14,7 @@ from auxlearn import streams
 from auxlearn.config import Metric
 from auxlearn.data.batches import Batch, UniformStream, collate
 from auxlearn.data.tokens import TokenizedTexts
+from auxlearn.devices import upload
 from auxlearn.encoders.precision import full_precision
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.training.dev_head import HEAD_ROWS, closed_form_head, fit, fresh_head
@@ -30,24 +31,31 @@ def smooth_macro_f1(logits: Tensor, labels: Tensor) -> Tensor:
 
     Args:
         logits: ``(rows, classes)``.
-        labels: ``(rows,)``.
+        labels: ``(rows,)``; on the CPU, so that a GPU need not be waited for.
 
     Returns:
         A scalar in [0, 1].
     """
     probabilities = logits.softmax(-1)
-    truth = nn.functional.one_hot(labels, logits.shape[-1]).to(probabilities)
-    present = truth.sum(0) > 0
+    present = upload(labels.unique(), logits.device)
+    truth = nn.functional.one_hot(upload(labels, logits.device), logits.shape[-1])
+    truth = truth.to(probabilities)
     overlap = 2 * (probabilities * truth).sum(0)
     f1 = overlap / (probabilities.sum(0) + truth.sum(0))
     return f1[present].mean()
 
 
 def surrogate_loss(logits: Tensor, labels: Tensor, metric: Metric) -> Tensor:
-    """Return what stands in for a metric: cross-entropy, or one minus the smooth macro-F1."""
+    """Return what stands in for a metric: cross-entropy, or one minus the smooth macro-F1.
+
+    Args:
+        logits: ``(rows, classes)``.
+        labels: ``(rows,)``, on the CPU.
+        metric: What is stood in for.
+    """
     if metric == "macro_f1":
         return 1 - smooth_macro_f1(logits, labels)
-    return nn.functional.cross_entropy(logits, labels)
+    return nn.functional.cross_entropy(logits, upload(labels, logits.device))
 
 
 def surrogate_figure(probabilities: np.ndarray, labels: Sequence[int], metric: Metric) -> float:
@@ -144,7 +152,7 @@ class ValidationObjective:
             features = encoder.features(batch)
             with full_precision(features.device):
                 logits = head(features)
-        return surrogate_loss(logits, batch.labels.to(logits.device), self.metric)
+        return surrogate_loss(logits, batch.labels, self.metric)
 
     def _dev_head(self, encoder: SharedEncoder, step: int, draw: int) -> Callable[[Tensor], Tensor]:
         """Return the head of a step, with a graph if it has a closed form.
@@ -158,7 +166,7 @@ class ValidationObjective:
         if self.head == "closed":
             features = encoder.features(batch)
             with full_precision(features.device):
-                return closed_form_head(features, batch.labels.to(features.device), classes)
+                return closed_form_head(features, upload(batch.labels, features.device), classes)
         if draw == 0:
             self._heads = {step: self._fit(encoder, batch, batch.labels, classes, step)}
         return self._heads[step]
@@ -173,7 +181,7 @@ class ValidationObjective:
         once = features()
         head = fresh_head(once.shape[1], classes, self.seed, step, once)
         given = features if self.head == "refitted" else lambda: once
-        return fit(head, given, labels.to(once.device))
+        return fit(head, given, upload(labels, once.device))
 
     def _batch(self, rows: Tensor) -> Batch:
         batch = collate(self.texts, rows)

@@ -224,3 +224,16 @@ def dot(left: Gradient, right: Gradient) -> Tensor:
         if a is not None and b is not None
     ]
     return torch.stack(products).sum() if products else torch.zeros((), dtype=torch.float64)
+
+
+def read(scalars: Sequence[Tensor]) -> Tensor:
+    """Return scalars as one vector, float64, on the CPU; a device is waited for once.
+
+    Args:
+        scalars: Tensors of one number, on any devices.
+    """
+    values = torch.empty(len(scalars), dtype=torch.float64)
+    for device in {scalar.device for scalar in scalars}:
+        places = [place for place, scalar in enumerate(scalars) if scalar.device == device]
+        values[places] = torch.stack([scalars[place].detach().double() for place in places]).cpu()
+    return values

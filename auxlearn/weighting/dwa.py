@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor
 
 from auxlearn.registry import register_weighting
-from auxlearn.weighting.base import Problem
+from auxlearn.weighting.base import Problem, read
 from auxlearn.weighting.learned import Learned, LearnedOptions
 
 
@@ -50,7 +50,7 @@ class DynamicWeightAverage(Learned):
         """Train on the weighted losses; at the end of a window set the weights anew."""
         problem.backward(self._weights)
         problem.update()
-        self._sums += torch.stack([problem.losses[name].double().cpu() for name in problem.names])
+        self._sums += read([problem.losses[name] for name in problem.names])
         self._count += 1
         if int(self._count) % self.options.window == 0:
             mean = self._sums / self.options.window

@@ -16,7 +16,7 @@ from pydantic import Field
 from torch import Tensor
 
 from auxlearn.registry import register_weighting
-from auxlearn.weighting.base import Problem, apply, dot, mix
+from auxlearn.weighting.base import Problem, apply, dot, mix, read
 from auxlearn.weighting.learned import Learned, LearnedOptions
 
 #: A weight never falls below this: it could not rise again.
@@ -58,7 +58,7 @@ class GradNorm(Learned):
         """Update the parameters; the losses of the very first step are kept, whatever it is."""
         super().step(problem)
         if not self._first.any():
-            self._first.copy_(self._losses(problem))
+            self._first.copy_(read([problem.losses[name] for name in problem.names]))
 
     def learn(self, problem: Problem) -> None:
         """Train on the weighted losses, and move the weights towards balanced norms."""
@@ -67,17 +67,15 @@ class GradNorm(Learned):
         norms = []
         for gradient in gradients:
             shared = [g if inside else None for g, inside in zip(gradient, body, strict=True)]
-            norms.append(dot(shared, shared).sqrt().cpu())
+            norms.append(dot(shared, shared).sqrt())
         weights = self.weights
         apply(problem, mix(gradients, weights))
+        found = read([*norms, *(problem.losses[name] for name in problem.names)])
+        sizes, losses = found.split(len(norms))
         self._record = {
-            f"norm/{name}": float(norm) for name, norm in zip(problem.names, norms, strict=True)
+            f"norm/{name}": size for name, size in zip(problem.names, sizes.tolist(), strict=True)
         }
-        self._move(torch.stack(norms), self._losses(problem))
-
-    @staticmethod
-    def _losses(problem: Problem) -> Tensor:
-        return torch.stack([problem.losses[name].double().cpu() for name in problem.names])
+        self._move(sizes, losses)
 
     def _move(self, norms: Tensor, losses: Tensor) -> None:
         if not self._first.any():

@@ -24,6 +24,7 @@ from auxlearn.weighting.base import (
     apply,
     dot,
     mix,
+    read,
 )
 from auxlearn.weighting.learned import LogitOptions, LogitWeighting
 
@@ -73,16 +74,17 @@ class Tartan(LogitWeighting):
         apply(problem, mix(totals, weights if self.late else self.weights))
 
     def _cosines(self, gradients: list[Gradient], validation: Gradient, problem: Problem) -> Tensor:
-        size = dot(validation, validation).sqrt()
+        compared = [self._restrict(gradient, problem) for gradient in gradients]
+        own = [dot(gradient, gradient) for gradient in compared]
+        along = [dot(gradient, validation) for gradient in compared]
+        found = read([dot(validation, validation), *own, *along])
+        size, norms = found[0].sqrt(), found[1 : 1 + len(own)].sqrt()
+        cosines = found[1 + len(own) :] / (norms * size).clamp(min=1e-30)
         self._record = {"norm/validation": float(size)}
-        cosines = []
-        for name, gradient in zip(problem.names, gradients, strict=True):
-            compared = self._restrict(gradient, problem)
-            norm = dot(compared, compared).sqrt()
-            cosines.append(dot(compared, validation) / (norm * size).clamp(min=1e-30))
-            self._record[f"norm/{name}"] = float(norm)
-            self._record[f"cosine/{name}"] = float(cosines[-1])
-        return torch.stack(cosines).cpu()
+        for name, norm, cosine in zip(problem.names, norms.tolist(), cosines.tolist(), strict=True):
+            self._record[f"norm/{name}"] = norm
+            self._record[f"cosine/{name}"] = cosine
+        return cosines
 
     def _restrict(self, gradient: Gradient, problem: Problem) -> Gradient:
         return [

@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor
 
 from auxlearn.registry import register_weighting
-from auxlearn.weighting.base import Problem
+from auxlearn.weighting.base import Problem, read
 from auxlearn.weighting.learned import Learned, LearnedOptions
 
 
@@ -51,7 +51,7 @@ class Uncertainty(Learned):
         weights = self.weights
         problem.backward(weights)
         problem.update()
-        losses = torch.stack([problem.losses[name].double().cpu() for name in problem.names])
+        losses = read([problem.losses[name] for name in problem.names])
         self.log_variances.grad = 0.5 - (-self.log_variances).exp() * losses
         self.optimizer.step()
 

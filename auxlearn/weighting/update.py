@@ -15,7 +15,7 @@ from itertools import combinations_with_replacement
 import torch
 from torch import Tensor
 
-from auxlearn.weighting.base import Gradient
+from auxlearn.weighting.base import Gradient, read
 
 #: Numbers that are worked on at once on a CPU; some ten such pieces fit the cache of a core.
 PIECE = 1 << 15
@@ -53,7 +53,7 @@ def combine(gradients: Sequence[Gradient], weights: Tensor) -> tuple[Gradient, T
             for (i, one), (j, other) in combinations_with_replacement(sources, 2):
                 products.add(i, j, one[piece], other[piece])
         mixed.append(total)
-    gram = products.total()
+    (gram,) = _totals([products])
     return mixed, gram + gram.triu(1).T
 
 
@@ -64,7 +64,7 @@ def inner_products(gradients: Sequence[Gradient]) -> Tensor:
         sources = [(i, part.reshape(-1)) for i, part in enumerate(parts) if part is not None]
         for (i, one), (j, other) in combinations_with_replacement(sources, 2):
             products.add(i, j, one, other)
-    gram = products.total()
+    (gram,) = _totals([products])
     return gram + gram.triu(1).T
 
 
@@ -148,12 +148,12 @@ class UpdateDerivative:
                 for index, source in given:
                     pulled.add(index, index, through, source[piece])
                     aligned.add(index, index, part, source[piece])
-        through_update = pulled.total().diagonal()
+        through_update, validation = (found.diagonal() for found in _totals([pulled, aligned]))
         if factor < 1:
             # Clipping scales by M / (|g| + 1e-6), which depends on all of the gradient.
             along = (weights @ through_update) / (norm * excess)
             through_update = factor * (through_update - along * (gram @ weights))
-        return through_update, aligned.total().diagonal()
+        return through_update, validation
 
     def _sgd(self, number: int) -> Diagonal:
         group = self._groups[number]
@@ -197,17 +197,24 @@ class _Products:
     """Sums of inner products, gathered without making a GPU wait."""
 
     def __init__(self, size: int) -> None:
-        self._size = size
-        self._found: dict[tuple[int, int], list[Tensor]] = {}
+        self.size = size
+        self.found: dict[tuple[int, int], list[Tensor]] = {}
 
     def add(self, row: int, column: int, left: Tensor, right: Tensor) -> None:
-        self._found.setdefault((row, column), []).append(torch.dot(left, right))
+        self.found.setdefault((row, column), []).append(torch.dot(left, right))
 
-    def total(self) -> Tensor:
-        sums = torch.zeros(self._size, self._size, dtype=torch.float64)
-        for place, parts in self._found.items():
-            sums[place] = torch.stack(parts).double().sum().cpu()
-        return sums
+
+def _totals(products: Sequence[_Products]) -> list[Tensor]:
+    """Return each matrix of sums, float64, on the CPU; a GPU is waited for once for all."""
+    every = [torch.stack(parts).double().sum() for one in products for parts in one.found.values()]
+    values = iter(read(every))
+    matrices = []
+    for one in products:
+        matrix = torch.zeros(one.size, one.size, dtype=torch.float64)
+        for place in one.found:
+            matrix[place] = next(values)
+        matrices.append(matrix)
+    return matrices
 
 
 def _piece(flat: Tensor) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from types import SimpleNamespace
 
 import pytest
@@ -10,8 +12,9 @@ import torch
 
 from auxlearn.config import validate
 from auxlearn.encoders.load import load_encoder
-from auxlearn.encoders.replicas import devices_beside
+from auxlearn.encoders.replicas import devices_beside, share_out
 from auxlearn.encoders.scoring import TargetPass, scoring_route
+from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.errors import ConfigError, EncoderError
 from auxlearn.masking.probabilities import rescale_to_mean
 from auxlearn.masking.pseudo_likelihood import score
@@ -153,23 +156,82 @@ def test_no_memory_on_one_device_halves_its_own_batches(trained_bert, tmp_path, 
     assert max(sizes[small[1]]) > 500
 
 
-def test_no_memory_for_one_text_on_one_device_is_one_line(trained_bert, tmp_path, monkeypatch):
+def without_memory(monkeypatch, lacks):
+    """Let scoring run out of memory for the encoders that ``lacks`` picks; both take part."""
+    both_at_work, seen = threading.Barrier(2, timeout=60), []
+
+    def spy(encoder, shard, *arguments):
+        if encoder not in seen:
+            seen.append(encoder)
+            if len(seen) <= 2:
+                both_at_work.wait()
+        if lacks(encoder):
+            raise EncoderError("no memory to score one text") from torch.OutOfMemoryError()
+        return score(encoder, shard, *arguments)
+
+    monkeypatch.setattr(l3mask, "score", spy)
+    return seen
+
+
+def test_another_device_without_memory_is_left_out(trained_bert, tmp_path, monkeypatch, caplog):
+    texts = tokenized(trained_bert, LINES[:16])
+    on_devices(monkeypatch, 1)
+    alone = probabilities(trained_bert, texts, tmp_path / "one")
+    on_devices(monkeypatch, 2)
+    seen = without_memory(monkeypatch, lambda encoder: encoder is not trained_bert)
+    found = probabilities(trained_bert, texts, tmp_path / "two")
+    assert torch.equal(found, alone)
+    assert len(seen) == 2
+    assert caplog.text.count("cpu does not take part in scoring: no memory") == 1
+
+
+def test_no_memory_on_the_devices_of_the_run_ends_it(trained_bert, tmp_path, monkeypatch):
     texts = tokenized(trained_bert, LINES[:16])
     on_devices(monkeypatch, 2)
-    both_at_work, threads, plain = threading.Barrier(2, timeout=60), [], TargetPass.states
-
-    def states(self, blocks):
-        me = threading.get_ident()
-        if me not in threads:
-            threads.append(me)
-            both_at_work.wait()
-        if me == threads[0]:
-            raise torch.OutOfMemoryError("no memory")
-        return plain(self, blocks)
-
-    monkeypatch.setattr(TargetPass, "states", states)
-    with pytest.raises(EncoderError, match=r"no memory to score one text of \d+ tokens"):
+    without_memory(monkeypatch, lambda encoder: encoder is trained_bert)
+    with pytest.raises(EncoderError, match="no memory to score one text"):
         probabilities(trained_bert, texts, tmp_path)
+
+
+def test_a_device_without_room_for_a_replica_is_left_out(
+    trained_bert, tmp_path, monkeypatch, caplog
+):
+    texts = tokenized(trained_bert, LINES[:8])
+    on_devices(monkeypatch, 1)
+    alone = probabilities(trained_bert, texts, tmp_path / "one")
+    on_devices(monkeypatch, 2)
+    message = "CUDA error: out of memory\nCUDA kernel errors might be reported later"
+    with monkeypatch.context() as patch:
+        patch.setattr(SharedEncoder, "to", lambda *_: (_ for _ in ()).throw(RuntimeError(message)))
+        found = probabilities(trained_bert, texts, tmp_path / "two")
+    assert torch.equal(found, alone)
+    assert "cpu does not take part in scoring: CUDA error: out of memory\n" in caplog.text
+
+
+def test_replicas_and_their_memory_are_given_back(trained_bert, monkeypatch):
+    alive, emptied = [], []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+
+    def empty():
+        emptied.append([encoder() for encoder in alive if encoder() is not trained_bert])
+
+    monkeypatch.setattr(torch.cuda, "empty_cache", empty)
+    monkeypatch.setattr(SharedEncoder, "to", lambda self, device: self)
+    both_at_work = threading.Barrier(2, timeout=60)
+
+    def work(encoder, item):
+        both_at_work.wait()
+        alive.append(weakref.ref(encoder))
+        return item
+
+    cpu = torch.device("cpu")
+    gc.disable()  # what only the collector finds is not given back in time
+    try:
+        assert share_out(trained_bert, [cpu, cpu], work, [0, 1]) == [0, 1]
+    finally:
+        gc.enable()
+    assert len(alive) == 2
+    assert emptied == [[None]]
 
 
 def test_other_gpus_help_only_where_the_run_is_on_one(monkeypatch):

@@ -70,8 +70,7 @@ def test_all_rows_seen():
 @pytest.mark.parametrize("batch_size", [1, 5, 100])
 def test_probabilities_are_in_the_order_of_the_texts(tiny_bert, batch_size):
     texts = tokenized(tiny_bert, LINES)
-    device = torch.device("cpu")
-    found = class_probabilities(tiny_bert.classify, texts, batch_size, device)
+    found = class_probabilities(tiny_bert.classify, texts, batch_size)
     assert found.shape == (len(LINES), 3)
     assert found.dtype == np.float64
     for row in range(len(LINES)):

@@ -1,0 +1,64 @@
+"""A process of its own for the pretend accelerator.
+
+Installing a backend changes a process for good, and it must happen before torch's first backward
+pass; in the process of the tests, other tests have made one. So the tests here send functions with
+plain arguments to one further process, which starts on first use and ends with the session. What a
+function raises is raised in the test, with the traceback of the other process as its cause.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import helpers
+from tests.accelerator import runs
+
+
+@pytest.fixture(scope="session")
+def on_accelerator() -> Iterator[Callable[..., Any]]:
+    """Call a function of a module in the process that has the pretend accelerator."""
+    with ProcessPoolExecutor(1, get_context("spawn"), initializer=runs.begin) as pool:
+
+        def call(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+            return pool.submit(runs.call, function, arguments, named).result()
+
+        yield call
+
+
+@pytest.fixture(scope="session")
+def labelled(tmp_path_factory) -> Path:
+    """Folder of a data set: 8 rows of train, 6 of dev, 6 of test, three classes."""
+    folder = tmp_path_factory.mktemp("labelled")
+    rows = [
+        {"text": line, "label": helpers.LABELS[number % 3]}
+        for number, line in enumerate(helpers.LINES)
+    ]
+    for name, members in {"train": rows[:8], "dev": rows[8:14], "test": rows[14:20]}.items():
+        text = "".join(json.dumps(row) + "\n" for row in members)
+        (folder / f"{name}.jsonl").write_text(text)
+    return folder
+
+
+@pytest.fixture
+def config(labelled, encoder_folder, tmp_path) -> Callable[..., dict[str, Any]]:
+    """Make a configuration of two steps on a tiny encoder; keywords change it."""
+
+    def make(family: str = "bert", **changes: Any) -> dict[str, Any]:
+        return {
+            "dataset": str(labelled),
+            "encoder": str(encoder_folder(family)),
+            "epochs": 1,
+            "batch_size": 4,
+            "learning_rate": 1e-3,
+            "output": str(tmp_path / "run"),
+            "cache_dir": str(tmp_path / "cache"),
+        } | changes
+
+    return make

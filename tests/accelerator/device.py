@@ -1,0 +1,425 @@
+"""A pretend accelerator: a device of torch's PrivateUse1 kind, written in Python.
+
+Its tensors say ``pretend:0`` and keep their numbers on the CPU. As with CUDA, an operation that
+mixes them with CPU tensors raises, and the device has a random generator of its own. Whatever would
+make the host wait for a CUDA device is counted, with its place in the source.
+
+What counts as a wait follows the CUDA backend of torch:
+
+* reading a value (``item``, ``float``, ``bool``, ``tolist``, ``equal``), and any copy to the CPU,
+  which is blocking whatever ``non_blocking`` says, because its target is pageable memory;
+* a copy to the device without ``non_blocking=True``; with it, pageable memory is staged at once and
+  nothing is waited for. ``torch.tensor(..., device=...)`` and ``new_tensor`` are blocking copies;
+* operations whose result has a size that depends on values (``nonzero``, ``unique``, indexing by a
+  boolean mask), and indexing by a tensor of the CPU, which is copied blocking;
+* factorisations that report errors through a status on the device (``torch.linalg.solve``).
+
+Not pretended: pinned memory, streams, several devices, fused kernels (attention is computed in
+separate steps), memory that runs out, and inference mode, which becomes ``torch.no_grad``.
+
+:func:`install` changes the process for good: a backend cannot be taken back, and torch's autograd
+engine must know of it before its first backward pass. So it runs in a process of its own
+(:mod:`tests.accelerator.conftest`), and the rest of the suite never sees it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+
+NAME = "pretend"
+
+ROOT = Path(__file__).parents[2]
+
+#: Parts of paths whose code a wait is ascribed to.
+WATCHED = ("/auxlearn/", "/transformers/", "/examples/")
+
+aten = torch.ops.aten
+
+
+class Wait(NamedTuple):
+    """One wait of the host for the device.
+
+    Attributes:
+        what: The operation.
+        place: ``file:line`` of the innermost frame in :data:`WATCHED`, the path from there on;
+            ``"elsewhere"`` if there is none, as in a backward pass.
+    """
+
+    what: str
+    place: str
+
+
+_lists: list[list[Wait]] = []
+
+
+@contextmanager
+def counted() -> Iterator[list[Wait]]:
+    """Collect the waits within the block, those of blocks inside it included."""
+    waits: list[Wait] = []
+    _lists.append(waits)
+    try:
+        yield waits
+    finally:
+        # By identity: two lists that are both empty are equal.
+        _lists[:] = [other for other in _lists if other is not waits]
+
+
+def place() -> str:
+    """Return where in the watched code the caller was called from."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        path = frame.f_code.co_filename.replace("\\", "/")
+        for part in WATCHED:
+            if part in path and "/tests/" not in path:
+                return f"{part[1:]}{path.rpartition(part)[2]}:{frame.f_lineno}"
+        frame = frame.f_back
+    return "elsewhere"
+
+
+def _wait(what: str) -> None:
+    if _lists:
+        wait = Wait(what, place())
+        for waits in _lists:
+            waits.append(wait)
+
+
+class PretendTensor(torch.Tensor):
+    """A tensor of the device; ``inner`` holds its numbers."""
+
+    inner: Tensor
+
+    @staticmethod
+    def __new__(cls, inner: Tensor) -> PretendTensor:
+        made = torch.Tensor._make_wrapper_subclass(
+            cls,
+            inner.size(),
+            strides=inner.stride(),
+            storage_offset=inner.storage_offset(),
+            dtype=inner.dtype,
+            device=torch.device(NAME, 0),
+        )
+        made.inner = inner
+        return made
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return _run(func, args, kwargs or {})
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        return f"PretendTensor({self.inner!r})"
+
+    def tolist(self) -> Any:
+        """As of any tensor; torch would look for a storage."""
+        _wait("tolist")
+        return self.inner.tolist()
+
+    def untyped_storage(self) -> Any:
+        """What tells tensors apart that share memory."""
+        return self.inner.untyped_storage()
+
+    def data_ptr(self) -> int:
+        """Address of the numbers."""
+        return self.inner.data_ptr()
+
+
+class _Everything(TorchDispatchMode):
+    """Shows the device every operation, those on CPU tensors that name it included."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return _run(func, args, kwargs or {})
+
+
+#: Copies between devices; all else wants its tensors on one.
+COPIES = {aten.copy_.default, aten._to_copy.default}
+
+#: Take CPU tensors as indices, at the price of a blocking copy.
+INDEXING = {
+    aten.index.Tensor,
+    aten.index_put.default,
+    aten.index_put_.default,
+    aten._index_put_impl_.default,
+}
+
+#: Take a CPU tensor without dimensions, as all pointwise operations do.
+TAKE_SCALARS = (
+    "aten::fill_",
+    "aten::masked_fill",
+    "aten::index_put",
+    "aten::_index_put_impl_",
+    "aten::where",
+    "aten::clamp",
+    "aten::_foreach_",
+)
+
+#: The host waits for their results: for values, for sizes, or for a status.
+WAITING = (
+    "aten::_local_scalar_dense",
+    "aten::equal",
+    "aten::nonzero",
+    "aten::masked_select",
+    "aten::_unique",
+    "aten::unique_",
+    "aten::bincount",
+    "aten::repeat_interleave.Tensor",
+    "aten::_linalg_check_errors",
+    "aten::linalg_eigh",
+    "aten::_linalg_eigh",
+    "aten::_linalg_svd",
+)
+
+
+def _run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Compute an operation on the numbers, if the device is to do it, and wrap what comes out."""
+    tensors = _tensors((args, kwargs))
+    ours = [tensor for tensor in tensors if isinstance(tensor, PretendTensor)]
+    named = kwargs.get("device")
+    wanted = None if named is None else torch.device(named).type == NAME
+    if not ours and not wanted:
+        return func(*args, **kwargs)
+    foreign = [tensor for tensor in tensors if not isinstance(tensor, PretendTensor)]
+    if ours and func not in COPIES:
+        _refuse(func, args, foreign)
+    if _waits(func, args, kwargs, bool(ours), foreign):
+        _wait(func.name())
+    if named is not None:
+        kwargs = {**kwargs, "device": torch.device("cpu")}
+        kwargs.pop("pin_memory", None)
+    on_device = bool(ours) if wanted is None else wanted
+    if func is aten.copy_.default:
+        on_device = isinstance(args[0], PretendTensor)
+    with _generator_of_device(func, on_device):
+        found = func(*_replaced(_bare, args), **_replaced(_bare, kwargs))
+    wrapped = {id(tensor.inner): tensor for tensor in ours}
+
+    def wrap(value: Any) -> Any:
+        if not isinstance(value, Tensor) or not on_device:
+            return value
+        return wrapped.get(id(value)) if id(value) in wrapped else PretendTensor(value)
+
+    return _replaced(wrap, found)
+
+
+def _tensors(value: Any) -> list[Tensor]:
+    """Return all tensors within the arguments of an operation."""
+    if isinstance(value, Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, tuple | list):
+        return []
+    return [tensor for part in value for tensor in _tensors(part)]
+
+
+def _replaced(replace: Callable[[Any], Any], value: Any) -> Any:
+    """Return arguments or results with each value in them replaced; torch's own is slower."""
+    if isinstance(value, tuple | list):
+        return type(value)([_replaced(replace, part) for part in value])
+    if isinstance(value, dict):
+        return {key: _replaced(replace, part) for key, part in value.items()}
+    return replace(value)
+
+
+def _bare(value: Any) -> Any:
+    return value.inner if isinstance(value, PretendTensor) else value
+
+
+def _refuse(func: Any, args: Any, foreign: list[Tensor]) -> None:
+    """Raise, as CUDA does, if CPU tensors stand where tensors of the device must.
+
+    Tensors without dimensions may come from the CPU where an operation goes element by element.
+    Indices may come from the CPU, but what is indexed by the device's must be there as well.
+    """
+    name = func.name()
+    if func in INDEXING and isinstance(args[0], PretendTensor):
+        foreign = [tensor for tensor in foreign if any(tensor is value for value in args[2:])]
+    scalars = torch.Tag.pointwise in func.tags or name.startswith(TAKE_SCALARS)
+    wrong = [tuple(tensor.shape) for tensor in foreign if tensor.dim() or not scalars]
+    if wrong:
+        raise RuntimeError(
+            f"Expected all tensors to be on the same device, but {name} got tensors of "
+            f"{NAME}:0 and of the CPU, the latter of shapes {wrong}, at {place()}"
+        )
+
+
+def _waits(
+    func: Any, args: Any, kwargs: dict[str, Any], reads: bool, foreign: list[Tensor]
+) -> bool:
+    if func is aten.copy_.default:
+        target, source = args[0], args[1]
+        if isinstance(target, PretendTensor) == isinstance(source, PretendTensor):
+            return False
+        goes_on = args[2] if len(args) > 2 else kwargs.get("non_blocking", False)
+        return not (isinstance(target, PretendTensor) and goes_on)
+    if func is aten._to_copy.default:
+        to = kwargs.get("device")
+        if to is None or (torch.device(to).type == NAME) == reads:
+            return False
+        return reads or not kwargs.get("non_blocking", False)
+    if not reads:
+        return False
+    if func in INDEXING:
+        indices = [index for index in args[1] if index is not None]
+        masks = [index for index in indices if index.dtype in (torch.bool, torch.uint8)]
+        writes = func is not aten.index.Tensor
+        if writes and len(masks) == len(indices) == 1 and args[2].numel() == 1:
+            # One number for all that a mask chooses becomes masked_fill_. For CUDA torch leaves
+            # the number on the CPU, for this kind of device it does not, so it is not looked at.
+            return masks[0].device.type == "cpu"
+        return bool(masks or foreign)
+    return func.name().startswith(WAITING)
+
+
+class _Module:
+    """What torch asks of a device: ``torch.pretend``.
+
+    Attributes:
+        default_generators: One generator for each device.
+    """
+
+    def __init__(self) -> None:
+        self.default_generators = (torch.Generator().manual_seed(0),)
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def is_available(self) -> bool:
+        return True
+
+    def device_count(self) -> int:
+        return 1
+
+    def current_device(self) -> int:
+        return 0
+
+    def _is_in_bad_fork(self) -> bool:
+        return False
+
+    def manual_seed_all(self, seed: int) -> None:
+        for generator in self.default_generators:
+            generator.manual_seed(seed)
+
+    def get_rng_state(self, device: Any = None) -> Tensor:
+        return self.default_generators[0].get_state()
+
+    def set_rng_state(self, state: Tensor, device: Any = None) -> None:
+        self.default_generators[0].set_state(state)
+
+    def get_amp_supported_dtype(self) -> list[torch.dtype]:
+        return [torch.bfloat16, torch.float16]
+
+
+_module: _Module | None = None
+
+
+@contextmanager
+def _generator_of_device(func: Any, on_device: bool) -> Iterator[None]:
+    """Let an operation that draws on the device draw from the device's generator."""
+    if not on_device or torch.Tag.nondeterministic_seeded not in func.tags:
+        yield
+        return
+    assert _module is not None
+    (own,) = _module.default_generators
+    host = torch.default_generator.get_state()
+    torch.default_generator.set_state(own.get_state())
+    try:
+        yield
+    finally:
+        own.set_state(torch.default_generator.get_state())
+        torch.default_generator.set_state(host)
+
+
+#: What autocast computes in half precision, and what in single; the rest as its inputs are.
+HALF = ("linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "scaled_dot_product_attention")
+SINGLE = (
+    "layer_norm",
+    "softmax.int",
+    "log_softmax.int",
+    "cross_entropy_loss",
+    "nll_loss_nd",
+    "cumsum",
+    "sum",
+    "sum.dim_IntList",
+)
+
+_libraries: list[torch.library.Library] = []
+
+
+def _register_autocast() -> None:
+    """Let autocast do on the device what it does on CUDA, without a cache of casts."""
+    fallback = torch.library.Library("_", "IMPL")
+    fallback.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
+    kernels = torch.library.Library("aten", "IMPL")
+    for name in (*HALF, *SINGLE):
+        packet, _, overload = name.partition(".")
+        function = getattr(getattr(aten, packet), overload or "default")
+        kernels.impl(name, _casting(function, name in HALF), "AutocastPrivateUse1")
+    _libraries.extend((fallback, kernels))  # they take back what they registered when they go
+
+
+def _register_kernels() -> None:
+    """Serve ``torch.tensor``, which keeps its work from Python modes and subclasses."""
+    kernels = torch.library.Library("aten", "IMPL")
+    for name in ("empty.memory_format", "empty_strided", "copy_"):
+        packet, _, overload = name.partition(".")
+        function = getattr(getattr(aten, packet), overload or "default")
+        kernels.impl(name, _kernel(function), "PrivateUse1")
+    _libraries.append(kernels)
+
+
+def _kernel(function: Any) -> Callable[..., Any]:
+    return lambda *args, **kwargs: _run(function, args, kwargs)
+
+
+def _casting(function: Any, half: bool) -> Callable[..., Any]:
+    without = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        dtype = torch.get_autocast_dtype(NAME) if half else torch.float32
+
+        def cast(value: Any) -> Any:
+            fits = isinstance(value, PretendTensor) and value.dtype in (
+                (torch.float32, torch.float16, torch.bfloat16)
+            )
+            return value.to(dtype) if fits else value
+
+        with torch._C._ExcludeDispatchKeyGuard(without):
+            return function(*_replaced(cast, args), **_replaced(cast, kwargs))
+
+    return kernel
+
+
+def install() -> None:
+    """Give this process the device, for good; before its first backward pass."""
+    global _module
+    if _module is not None:
+        return
+    _module = _Module()
+    _setup_privateuseone_for_python_backend(NAME, backend_module=_module)
+    _register_kernels()
+    _register_autocast()
+    # Keeps the identity of parameters, and so their ties, when a module is moved.
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    # Tensors made of others by a Python class cannot be inference tensors.
+    torch.inference_mode = torch.no_grad  # type: ignore[assignment,misc]
+    _Everything().__enter__()
+
+
+def device() -> torch.device:
+    """Return the device."""
+    return torch.device(NAME, 0)
+
+
+def tensor_of(values: Any, **kinds: Any) -> Tensor:
+    """Return a tensor on the device without counting a wait."""
+    return torch.tensor(values, **kinds).to(device(), non_blocking=True)

@@ -1,0 +1,205 @@
+"""What the tests let the process with the pretend accelerator do; see :mod:`.conftest`.
+
+Everything here runs in that process, is given plain values, and returns plain values.
+"""
+
+from __future__ import annotations
+
+import signal
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from tests.accelerator import device as pretend
+
+#: Waits of a process that has the device: for each step of a training, and for the rest of it.
+Report = dict[str, Any]
+
+
+def begin() -> None:
+    """Make the process what the tests expect: the device is there, and ``auto`` chooses it."""
+    torch.set_num_threads(1)
+    pretend.install()
+    from auxlearn import devices
+
+    devices.default_device = pretend.device
+
+
+def call(function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """Call a function with warnings as errors, as pytest does in the process of the tests."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return function(*arguments, **named)
+
+
+def train(config: dict[str, Any], stop_after: int | None = None) -> Report:
+    """Train with the public function.
+
+    Args:
+        config: Keys of :class:`auxlearn.RunConfig`; ``device`` is left at ``auto``.
+        stop_after: Steps after which the user asks to stop; a later call with the same
+            configuration resumes.
+
+    Returns:
+        ``results``: the results as JSON values, ``None`` of a run that was stopped; ``steps``:
+        the waits of each step, as lists of ``(what, place)``; ``others``: how many more there
+        were; ``parameters``: kinds of devices that the trained parameters were on.
+    """
+    from auxlearn import RunConfig
+    from auxlearn import train as run
+    from auxlearn.analysis import plots
+    from auxlearn.errors import Interrupted
+    from auxlearn.training.loop import TrainingLoop
+
+    steps: list[list[pretend.Wait]] = []
+    where: set[str] = set()
+    real = TrainingLoop._step
+
+    def step(loop: TrainingLoop) -> None:
+        with pretend.counted() as waits:
+            real(loop)
+        steps.append(waits)
+        where.update(parameter.device.type for parameter in loop.objectives.parameters)
+        if loop.progress.step == stop_after:
+            signal.raise_signal(signal.SIGTERM)
+
+    results = None
+    with pretend.counted() as every, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TrainingLoop, "_step", step)
+        patch.setattr(plots, "plot_run", lambda *given: [])  # figures take longer than the run
+        try:
+            results = run(RunConfig.model_validate(config)).figures()
+        except Interrupted:
+            assert stop_after is not None
+    return {
+        "results": results,
+        "steps": [[tuple(wait) for wait in waits] for waits in steps],
+        "others": len(every) - sum(map(len, steps)),
+        "parameters": sorted(where),
+    }
+
+
+def masks(config: dict[str, Any]) -> list[str]:
+    """Train; return what kinds of attention masks the body was given while it trained."""
+    from auxlearn.encoders.shared import SharedEncoder
+
+    kinds: set[str] = set()
+    real = SharedEncoder.encode
+
+    def encode(encoder: SharedEncoder, batch: Any) -> Any:
+        def note(module: Any, positional: Any, named: dict[str, Any]) -> None:
+            mask = named["attention_mask"]
+            if encoder.training:
+                kinds.add("none" if mask is None else f"{mask.dim()} {mask.dtype}")
+
+        with encoder.body.register_forward_pre_hook(note, with_kwargs=True):
+            return real(encoder, batch)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SharedEncoder, "encode", encode)
+        train(config)
+    return sorted(kinds)
+
+
+def seeds() -> list[bool]:
+    """Draw within seeded blocks; say whether each generator is then as it was."""
+    from auxlearn import streams
+
+    device = pretend.device()
+
+    def draw() -> torch.Tensor:
+        return torch.rand(4, device=device).cpu()
+
+    def state() -> list[torch.Tensor]:
+        return [torch.get_rng_state(), torch.get_device_module(device).get_rng_state()]
+
+    def left_alone(**where: Any) -> tuple[bool, torch.Tensor]:
+        before = state()
+        with streams.seeded(0, "dropout", **where):
+            drawn = draw() if where else torch.rand(4)
+        return all(map(torch.equal, before, state())), drawn
+
+    torch.manual_seed(5)
+    alone, _ = left_alone()
+    there, first = left_alone(device=device)
+    draw()
+    again, second = left_alone(device=torch.device(pretend.NAME))
+    return [alone, there, again, torch.equal(first, second)]
+
+
+def score(encoder: str, passes: int | None, half: bool, device: bool) -> tuple[list[float], Any]:
+    """Score tokens of some lines.
+
+    Returns:
+        The log-probabilities, and the waits as lists of ``(what, place)``.
+    """
+    from auxlearn.encoders.load import load_encoder
+    from auxlearn.masking import pseudo_likelihood
+    from tests import helpers
+
+    shared = load_encoder(encoder, helpers.LABELS)
+    if device:
+        shared.to(pretend.device())
+    texts = helpers.tokenized(shared, helpers.LINES[:6])
+    # Several batches and several reads of the output layer.
+    budgets = {"cpu": 500, "gpu": 500}
+    with pretend.counted() as waits, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pseudo_likelihood, "TOKEN_BUDGET", budgets)
+        patch.setattr(pseudo_likelihood, "HEAD_ROWS", 16)
+        dtype = torch.bfloat16 if half else torch.float32
+        scores = pseudo_likelihood.score(shared, texts, passes=passes, dtype=dtype)
+    return scores.tolist(), [tuple(wait) for wait in waits]
+
+
+def predict(run: str, texts: list[str]) -> tuple[list[list[float]], str]:
+    """Return class probabilities by the exported model of a run, and the model's device."""
+    from pathlib import Path
+
+    from auxlearn.training.inference import Classifier
+
+    classifier = Classifier.of_run(Path(run))
+    return classifier.probabilities(texts).tolist(), str(classifier.device)
+
+
+def pretrain(encoder: str, corpus: str, output: str) -> tuple[float, float, int, int]:
+    """Pretrain for two steps.
+
+    Returns:
+        The losses before and after, the waits, and how many tensors the encoder has.
+    """
+    from pathlib import Path
+
+    from auxlearn.encoders.load import load_encoder
+    from auxlearn.training.pretrain import pretrain as run
+
+    with pretend.counted() as waits:
+        found = run(encoder, Path(output), corpus=Path(corpus), steps=2, batch_size=4, seed=1)
+    tensors = len(load_encoder(encoder, ["unused"]).state_dict())
+    return found.loss_before, found.loss_after, len(waits), tensors
+
+
+def example(path: str, folder: str, settings: dict[str, Any]) -> list[list[dict[str, Any]]]:
+    """Run ``weights_by_step`` of ``examples/clean_vs_shuffled.py`` with each of its rules.
+
+    Args:
+        path: The file.
+        folder: Where the runs are written.
+        settings: Changes its configuration, its output apart.
+    """
+    import importlib.util
+    from pathlib import Path
+
+    spec = importlib.util.spec_from_file_location("clean_vs_shuffled", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return [
+        module.weights_by_step(
+            rule, options, Path(folder), **settings | {"output": f"{folder}/{rule}"}
+        )
+        for rule, options in module.RULES.items()
+    ]

@@ -1,0 +1,245 @@
+"""Whole runs on the pretend accelerator: they end, and their steps do not wait for it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from transformers import AutoModelForSequenceClassification
+
+from auxlearn import RunConfig, train
+from auxlearn.registry import TASKS, WEIGHTINGS, Registry
+from tests import helpers
+from tests.accelerator import device as pretend
+from tests.accelerator import runs
+from tests.test_conformance import TASK_ROWS, WEIGHTING_ROWS
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+STEPS = 2
+
+#: Waits of a step that a task cannot do without.
+OF_TASK = {
+    # The tokens that the encoder predicts are put into the text, which is on the CPU: tasks that
+    # come after read it there, and the record of the run keeps it.
+    "mask_tuning": 1,
+}
+
+#: Waits of a step while the weights move; a rule that is not named here may wait once.
+OF_WEIGHTING = {
+    "fixed": 0,
+    "equal": 0,
+    # The Gram matrix, which clipping is computed from, and what the validation gradient gives.
+    "meta": 2,
+    # The inner products, and the loss of each of ten steps of the head's fit: whether there is a
+    # next step depends on it.
+    "tartan": 11,
+    "tartan-released": 11,
+}
+
+#: Waits of a pass within transformers, by family: the body looks into a mask of two dimensions,
+#: once for each kind of attention, to find out whether there is padding. It takes no ready mask.
+OF_PASS = {
+    "modernbert": 2,  # full and sliding
+    "bart": 3,  # encoder, decoder, decoder to encoder
+}
+LOOKS_INTO_MASKS = "transformers/masking_utils.py"
+
+
+def builtin(registry: Registry) -> list[str]:
+    """Names of the package's own plug-ins."""
+    return [n for n in registry.names() if registry.get(n).__module__.startswith("auxlearn.")]
+
+
+def check(report: runs.Report, most: int, most_in_masks: int = 0) -> None:
+    """Make sure that a run ended, on the device, without needless waits in its steps."""
+    assert report["results"]["steps"] == len(report["steps"]) == STEPS
+    assert report["parameters"] == [pretend.NAME]
+    for number, waits in enumerate(report["steps"]):
+        in_masks = [place for _, place in waits if place.startswith(LOOKS_INTO_MASKS)]
+        assert len(in_masks) <= most_in_masks, f"step {number}: {waits}"
+        assert len(waits) - len(in_masks) <= most, f"step {number}: {waits}"
+
+
+@pytest.mark.parametrize("weighting", ["fixed", "meta"])
+@pytest.mark.parametrize("task", builtin(TASKS))
+def test_every_task(task, weighting, config, on_accelerator):
+    report = on_accelerator(
+        runs.train,
+        config(
+            aux=[{task: TASK_ROWS.get(task, {})}],
+            weights={weighting: WEIGHTING_ROWS[weighting]},
+        ),
+    )
+    check(report, OF_TASK.get(task, 0) + OF_WEIGHTING[weighting])
+
+
+@pytest.mark.parametrize("weighting", builtin(WEIGHTINGS))
+def test_every_weighting_with_two_tasks(weighting, config, on_accelerator):
+    report = on_accelerator(
+        runs.train,
+        config(
+            aux=["random_mlm", "l3mask"],
+            weights={weighting: WEIGHTING_ROWS.get(weighting, {})},
+            metric="macro_f1",
+        ),
+    )
+    check(report, OF_WEIGHTING.get(weighting, 1))
+
+
+@pytest.mark.parametrize("family", helpers.FAMILIES)
+def test_every_family(family, config, on_accelerator):
+    report = on_accelerator(
+        runs.train,
+        config(family, aux=["l3mask", "mask_tuning"], weights={"meta": WEIGHTING_ROWS["meta"]}),
+    )
+    passes = 4  # two auxiliary tasks, the primary one, the validation objective
+    check(
+        report,
+        OF_TASK["mask_tuning"] + OF_WEIGHTING["meta"],
+        most_in_masks=passes * OF_PASS.get(family, 0),
+    )
+
+
+@pytest.mark.parametrize("task", builtin(TASKS))
+def test_accumulation(task, config, on_accelerator):
+    report = on_accelerator(
+        runs.train, config(aux=[task], weights="fixed", accumulation=2, precision="bf16")
+    )
+    check(report, 2 * OF_TASK.get(task, 0))
+
+
+@pytest.mark.parametrize("head", ["closed", "fitted"])
+def test_validation_read_through_a_head_of_its_own(head, config, on_accelerator):
+    report = on_accelerator(
+        runs.train,
+        config(aux=["random_mlm"], weights={"meta": {"warmup": 0, "dev_head": head}}),
+    )
+    check(report, OF_WEIGHTING["meta"] + (10 if head == "fitted" else 0))
+
+
+def test_two_tasks_on_the_primary_batch(config, on_accelerator):
+    report = on_accelerator(runs.train, config(aux=["mask_tuning", "mask_tuning"]))
+    check(report, 2)
+
+
+def test_a_body_is_given_masks_of_one_kind(config, on_accelerator):
+    # What a compiled body has been compiled for; another kind would be compiled for in a step.
+    kinds = on_accelerator(runs.masks, config(aux=["mask_tuning", "random_mlm"]))
+    assert set(kinds) <= {"none", "4 torch.bool"}
+    assert "4 torch.bool" in kinds
+
+
+def test_seeded_blocks_leave_no_trace(on_accelerator):
+    assert on_accelerator(runs.seeds) == [True, True, True, True]
+
+
+def test_drawn_predictions(config, on_accelerator):
+    report = on_accelerator(runs.train, config(aux=[{"mask_tuning": {"predictions": "sample"}}]))
+    check(report, 2)  # the chances as well, which are drawn from on the CPU
+
+
+def test_an_evaluation_waits_once_for_each_set(config, on_accelerator, labelled, tmp_path):
+    few = on_accelerator(runs.train, config(output=str(tmp_path / "few")))
+    more = on_accelerator(
+        runs.train,
+        config(output=str(tmp_path / "more"), ood=[{"dataset": str(labelled), "name": "again"}]),
+    )
+    check(few, 0)
+    check(more, 0)
+    assert more["others"] == few["others"] + 1
+
+
+def without_dropout(folder: Path, target: Path) -> Path:
+    """Copy an encoder and set its dropout to 0."""
+    target.mkdir()
+    for file in folder.iterdir():
+        (target / file.name).write_bytes(file.read_bytes())
+    settings = json.loads((target / "config.json").read_text())
+    for key in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+        settings[key] = 0.0
+    (target / "config.json").write_text(json.dumps(settings))
+    return target
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_run_is_that_of_the_cpu(precision, config, on_accelerator, encoder_folder, tmp_path):
+    encoder = without_dropout(encoder_folder("bert"), tmp_path / "encoder")
+    settings = config(
+        encoder=str(encoder),
+        aux=["mask_tuning", "l3mask"],
+        weights={"meta": WEIGHTING_ROWS["meta"]},
+        metric="macro_f1",
+        precision=precision,
+    )
+    there = on_accelerator(runs.train, settings | {"output": str(tmp_path / "there")})
+    here = train(
+        RunConfig.model_validate(settings | {"output": str(tmp_path / "here"), "device": "cpu"})
+    ).figures()
+    tolerance = 1e-4 if precision == "fp32" else 0.05
+    for name, evaluation in here["evaluations"].items():
+        found = there["results"]["evaluations"][name]["loss"]
+        assert found == pytest.approx(evaluation["loss"], abs=tolerance), name
+    assert there["results"]["weights"] == pytest.approx(here["weights"], abs=tolerance)
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "there" / "model")
+    assert model.config.architectures == ["BertForSequenceClassification"]
+
+
+@pytest.mark.parametrize("weighting", ["fixed", "meta"])
+def test_a_stopped_run_is_resumed(weighting, config, on_accelerator, tmp_path):
+    settings = config(
+        aux=["l3mask", "mask_tuning"],
+        weights={weighting: WEIGHTING_ROWS[weighting]},
+        epochs=2,
+    )
+    whole, parts = (
+        settings | {"output": str(tmp_path / "a")},
+        settings | {"output": str(tmp_path / "b")},
+    )
+    expected = on_accelerator(runs.train, whole)
+    stopped = on_accelerator(runs.train, parts, stop_after=3)  # between two rows of losses
+    assert stopped["results"] is None
+    resumed = on_accelerator(runs.train, parts)
+    assert [len(report["steps"]) for report in (expected, stopped, resumed)] == [4, 3, 1]
+    rows = [(tmp_path / name / "metrics.jsonl").read_bytes() for name in ("a", "b")]
+    assert rows[0] == rows[1]
+    del expected["results"]["config"]["output"], resumed["results"]["config"]["output"]
+    assert resumed["results"] == expected["results"]
+
+
+def test_an_exported_model_predicts(config, on_accelerator, tmp_path):
+    on_accelerator(runs.train, config(aux=["random_mlm"]))
+    texts = list(helpers.LINES[:5])
+    found, device = on_accelerator(runs.predict, str(tmp_path / "run"), texts)
+    assert device == f"{pretend.NAME}:0"
+    assert len(found) == 5
+    assert all(sum(row) == pytest.approx(1, abs=1e-6) for row in found)
+
+
+def test_pretraining(on_accelerator, encoder_folder, tmp_path):
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("\n".join(helpers.LINES))
+    before, after, waits, tensors = on_accelerator(
+        runs.pretrain, str(encoder_folder("bert")), str(corpus), str(tmp_path / "out")
+    )
+    assert after < before
+    # One for each tensor of the encoder on its way there and back, and five: two of each
+    # measurement, and one for the losses.
+    assert waits <= 2 * tensors + 5
+
+
+@pytest.mark.parametrize("plugin", ["rare_first"])
+def test_the_plug_in_of_the_readme(plugin, config, on_accelerator):
+    report = on_accelerator(
+        runs.train, config(aux=[plugin], plugins=[str(EXAMPLES / f"{plugin}.py")])
+    )
+    check(report, 0)
+
+
+def test_clean_and_shuffled_labels(config, on_accelerator, tmp_path):
+    every = on_accelerator(
+        runs.example, str(EXAMPLES / "clean_vs_shuffled.py"), str(tmp_path), config()
+    )
+    assert len(every) == 3
+    assert all({"weight/clean_labels", "weight/shuffled_labels"} <= set(rows[-1]) for rows in every)
