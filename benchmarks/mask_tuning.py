@@ -3,7 +3,7 @@
 Needs folders of the three data sets (`auxlearn data NAME` says where to get one), and an
 encoder, whose masked-language-model head is fitted first if ``--fit-head`` says so::
 
-    python benchmarks/mask_tuning.py --sst2 data/sst2 --contrast data/imdb_contrast \
+    python -m benchmarks.mask_tuning --sst2 data/sst2 --contrast data/imdb_contrast \
         --cad data/imdb_cad --encoder path/of/encoder --fit-head 600 --output runs/mask_tuning
 
 The same command goes on with what is missing. It prints mean and standard deviation over seeds.
@@ -23,6 +23,7 @@ from auxlearn.data.dataset import Split
 from auxlearn.data.load import load_dataset
 from auxlearn.data.splits import hold_out
 from auxlearn.training.pretrain import pretrain
+from benchmarks.common import add_device, check_device
 
 BATCH = 16
 EPOCHS = 3
@@ -83,7 +84,9 @@ def main() -> None:
     parser.add_argument("--learning-rate", type=float, default=5e-5)
     parser.add_argument("--precision", default="fp32")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    add_device(parser)
     args = parser.parse_args()
+    check_device(parser, args)
 
     rows = {"train": args.train_rows, "dev": args.dev_rows, "test": args.test_rows}
     data = sample(Path(args.sst2), args.output / "sst2", rows)
@@ -97,6 +100,7 @@ def main() -> None:
             steps=args.fit_head,
             learning_rate=1e-3,
             max_length=args.max_length,
+            device=args.device,
         )
     # Sequential training does for as many updates of masked language modelling as of fine-tuning.
     sequential = fitted(
@@ -107,6 +111,7 @@ def main() -> None:
         batch_size=BATCH,
         learning_rate=args.learning_rate,
         max_length=args.max_length,
+        device=args.device,
     )
     sets = [
         {"name": "imdb_contrast", "dataset": args.contrast},
@@ -126,6 +131,7 @@ def main() -> None:
                     "learning_rate": args.learning_rate,
                     "max_length": args.max_length,
                     "precision": args.precision,
+                    "device": args.device,
                     "patience": 0,
                     "seed": seed,
                     "output": str(
