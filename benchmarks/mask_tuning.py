@@ -12,18 +12,15 @@ The same command goes on with what is missing. It prints mean and standard devia
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 from pathlib import Path
 from typing import Any
 
 from auxlearn import RunConfig, train
 from auxlearn.analysis.tables import markdown_table
-from auxlearn.data.dataset import Split
-from auxlearn.data.load import load_dataset
-from auxlearn.data.splits import hold_out
 from auxlearn.training.pretrain import pretrain
 from benchmarks.common import add_device, check_device
+from benchmarks.regret.plan import write_subset
 
 BATCH = 16
 EPOCHS = 3
@@ -39,23 +36,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "Mask-tuning, alpha 0.6": {"aux": ["mask_tuning"], "weights": {"fixed": {"alpha": 0.6}}},
     "Mask-tuning, learned weights": {"aux": ["mask_tuning"], "weights": "meta"},
 }
-
-
-def sample(source: Path, folder: Path, rows: dict[str, int]) -> Path:
-    """Write a stratified sample of every split; the same one whoever calls."""
-    dataset = load_dataset(str(source))
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, count in rows.items():
-        split: Split = dataset.splits[name]
-        if count < len(split):
-            _, split = hold_out(split, count / len(split), seed=0)
-        assert split.labels is not None
-        lines = [
-            json.dumps({"text": text, "label": split.label_names[label]}, ensure_ascii=False)
-            for text, label in zip(split.texts, split.labels, strict=True)
-        ]
-        (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return folder
 
 
 def fitted(encoder: str, output: Path, **settings: Any) -> str:
@@ -89,7 +69,8 @@ def main() -> None:
     check_device(parser, args)
 
     rows = {"train": args.train_rows, "dev": args.dev_rows, "test": args.test_rows}
-    data = sample(Path(args.sst2), args.output / "sst2", rows)
+    data = args.output / "sst2"
+    write_subset(Path(args.sst2), data, rows)
     encoder = args.encoder
     if args.fit_head:
         encoder = fitted(
