@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint format bench clean
+.PHONY: demo test lint format bench bench-gpu clean
 
 .venv/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("auxlearn needs Python 3.11 or newer" if sys.version_info < (3, 11) else 0)'
@@ -29,6 +29,10 @@ format: .venv/.installed
 bench: .venv/.installed
 	set -e; for name in scoring training objectives joined weighting startup growth report; do \
 		$(BIN)/python -m benchmarks.$$name; done
+
+# One GPU, at most 25 minutes; the same command measures what is missing.
+bench-gpu: .venv/.installed
+	$(BIN)/python -m benchmarks.gpu
 
 clean:
 	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -41,7 +41,7 @@ def main() -> None:
         texts=100,
         add=lambda parser: parser.add_argument("--max-length", type=int, default=128),
     )
-    encoder = encoder_of_size(options.encoder)
+    encoder = encoder_of_size(options.encoder, device=options.device)
     texts, _ = texts_of(encoder, options.dataset, options.texts, options.max_length)
     exact = score(encoder, texts)
     bf16 = score(encoder, texts, dtype=torch.bfloat16)

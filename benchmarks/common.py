@@ -3,30 +3,41 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib.metadata
-import json
 import os
 import platform
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import transformers
 
 from auxlearn.cache import TensorCache
+from auxlearn.data.dataset import Split
 from auxlearn.data.load import load_dataset
 from auxlearn.data.tokens import TokenizedTexts, tokenize_split
+from auxlearn.encoders.attention import attend_in_single_precision
 from auxlearn.encoders.load import load_encoder
 from auxlearn.encoders.names import encoder_source
 from auxlearn.encoders.shared import SharedEncoder
+from auxlearn.files import write_json
 
 RESULTS = Path(__file__).parent / "results"
 
 #: Shapes of BERT: layers, width, heads, width of the feed-forward.
-SIZES = {"minilm": (6, 384, 12, 1536), "base": (12, 768, 12, 3072)}
+SIZES = {
+    "minilm": (6, 384, 12, 1536),
+    "base": (12, 768, 12, 3072),
+    "large": (24, 1024, 16, 4096),
+}
 VOCABULARY = 30522
 
 
@@ -40,7 +51,7 @@ def arguments(
     parser = argparse.ArgumentParser(description=description)
     add(parser)
     parser.add_argument(
-        "--encoder", default="minilm", help="minilm, base, or a name auxlearn knows"
+        "--encoder", default="minilm", help="minilm, base, large, or a name auxlearn knows"
     )
     parser.add_argument("--dataset", default="pydocs")
     parser.add_argument("--texts", type=int, default=texts)
@@ -52,18 +63,91 @@ def arguments(
         default="wall",
         help="cpu: seconds of this process, for a machine with other work; needs --threads 1",
     )
+    parser.add_argument(
+        "--seconds", type=float, help="begin no further round of a contest after so long"
+    )
     parser.add_argument("--output", type=Path, help="by default benchmarks/results/NAME.json")
+    add_device(parser)
     options = parser.parse_args()
+    check_device(parser, options)
     if options.clock == "cpu" and options.threads != 1:
         parser.error("--clock cpu counts the waits of several threads: add --threads 1")
     torch.set_num_threads(options.threads)
     return options
 
 
-def encoder_of_size(size: str, classes: int = 6, seed: int = 0) -> SharedEncoder:
+def add_device(parser: argparse.ArgumentParser) -> None:
+    """Add the option that says where to compute."""
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+
+
+def check_device(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Refuse a device that is not there; of several GPUs one is measured."""
+    if options.device == "cuda":
+        os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")
+        if not torch.cuda.is_available():
+            parser.error("--device cuda: this machine offers no CUDA: use --device cpu")
+        if getattr(options, "clock", "wall") == "cpu":
+            parser.error("--clock cpu does not see what a GPU does: use --clock wall")
+
+
+def add_precision(parser: argparse.ArgumentParser) -> None:
+    """Add the option that says what training computes in."""
+    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
+
+
+def autocast(device: str, precision: str) -> Callable[[], AbstractContextManager[None]]:
+    """Give the context that forward passes of a training run in, as accelerate does.
+
+    accelerate's own state is one for the whole process, and contestants differ.
+    """
+    return partial(torch.autocast, device, torch.bfloat16, enabled=precision == "bf16")
+
+
+def attending(encoder: SharedEncoder, precision: str) -> SharedEncoder:
+    """Let an encoder attend as a run of that precision does on its device."""
+    if precision == "bf16" and encoder.device.type == "cpu":
+        attend_in_single_precision(encoder.body)
+    return encoder
+
+
+@dataclass(frozen=True)
+class Stopwatch:
+    """Reads the time when the device has done all that it was given.
+
+    Attributes:
+        clock: "wall", or "cpu" for the seconds of this process.
+        device: "cpu" or "cuda".
+    """
+
+    clock: Literal["wall", "cpu"] = "wall"
+    device: Literal["cpu", "cuda"] = "cpu"
+
+    @classmethod
+    def of(cls, options: argparse.Namespace) -> Stopwatch:
+        """Return the one that the options ask for."""
+        return cls(getattr(options, "clock", "wall"), options.device)
+
+    def now(self) -> float:
+        """Return the time in seconds."""
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter() if self.clock == "wall" else time.process_time()
+
+    def seconds(self, run: Callable[[], object]) -> float:
+        """Return how long a call takes."""
+        started = self.now()
+        run()
+        return self.now() - started
+
+
+def encoder_of_size(
+    size: str, classes: int = 6, seed: int = 0, device: str = "cpu"
+) -> SharedEncoder:
     """Return a BERT of a known shape with random weights, or an encoder by its name."""
     if size not in SIZES:
-        return load_encoder(size, [f"class {n}" for n in range(classes)], seed)
+        encoder = load_encoder(size, [f"class {n}" for n in range(classes)], seed)
+        return encoder.to(torch.device(device))
     layers, width, heads, inner = SIZES[size]
     config = transformers.BertConfig(
         vocab_size=VOCABULARY,
@@ -78,59 +162,138 @@ def encoder_of_size(size: str, classes: int = 6, seed: int = 0) -> SharedEncoder
     )
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return SharedEncoder(
+        encoder = SharedEncoder(
             transformers.BertForSequenceClassification(config),
             transformers.BertForMaskedLM(config),
             tokenizer,
         ).eval()
+    return encoder.to(torch.device(device))
+
+
+def replacements(encoder: SharedEncoder) -> torch.Tensor:
+    """Return token ids that may stand in for a masked token, of whatever vocabulary."""
+    count = encoder.body.get_input_embeddings().num_embeddings
+    return torch.arange(count // 2, count)
+
+
+def classes_of(dataset: str) -> int:
+    """Return how many classes a data set has."""
+    return len(load_dataset(dataset).label_names)
 
 
 def texts_of(
     encoder: SharedEncoder, dataset: str, count: int, max_length: int = 128
 ) -> tuple[TokenizedTexts, list[str]]:
-    """Return some training texts of a data set, tokenised and as they are."""
-    split = load_dataset(dataset).splits["train"]
+    """Return some training texts of a data set, tokenised and as they are.
+
+    Of pairs the first text is taken alone: what scores raw texts takes no pairs.
+    """
+    split = replace(load_dataset(dataset).splits["train"], text_pairs=None)
     texts = tokenize_split(encoder.tokenizer, split, max_length, TensorCache())
-    # Rows stand in the order of their classes in some sets.
+    # Examples stand in the order of their classes in some sets.
     rows = torch.randperm(len(texts), generator=torch.Generator().manual_seed(0))[:count]
     return texts.select(rows), [split.texts[row] for row in rows.tolist()]
+
+
+def long_texts_of(
+    encoder: SharedEncoder, dataset: str, count: int, length: int
+) -> tuple[TokenizedTexts, list[str]]:
+    """Return texts of ``length`` tokens, tokenised and raw, joined from a data set."""
+    split = load_dataset(dataset).splits["train"]
+    draws = torch.Generator().manual_seed(0)
+    raw = []
+    for _ in range(count):
+        words: list[str] = []
+        while len(words) < length:  # a word is a token at least
+            row = int(torch.randint(len(split), (1,), generator=draws))
+            words += split.texts[row].split()
+        raw.append(" ".join(words))
+    joined = Split("train", tuple(raw), None, split.label_names)
+    return tokenize_split(encoder.tokenizer, joined, length, TensorCache()), raw
 
 
 def contest(
     contestants: Mapping[str, Callable[[], object]],
     rounds: int,
-    clock: str,
+    watch: Stopwatch,
     warm_up: bool = True,
     calls: int = 1,
+    seconds: float | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Time contestants in turn, so that what else the machine does falls on all of them.
+
+    On CUDA every call is timed from an idle device to an idle device, and the round that warms up
+    also counts the memory of each contestant.
 
     Args:
         contestants: What to run, by name.
         rounds: How often each is timed.
-        clock: "wall" or "cpu".
+        watch: Reads the time.
         warm_up: Run a round that does not count first.
         calls: How often each is called in a round; they take turns with every call.
+        seconds: Begin no further round after so many seconds of counted rounds; the first one
+            always counts.
 
     Returns:
-        Seconds of each round and their median, by name.
+        Seconds of each round and their median, by name; on CUDA, after a warm-up, the most bytes
+        that were allocated beyond those before the call. Who ran out of memory is left out.
     """
-    now = time.perf_counter if clock == "wall" else time.process_time
-    seconds: dict[str, list[float]] = {name: [] for name in contestants}
+    taking_part = dict(contestants)
+    results: dict[str, dict[str, Any]] = {name: {"seconds": []} for name in contestants}
+
+    def call(name: str, counts: bool) -> float:
+        run = taking_part[name]
+        if counts or watch.device != "cuda":
+            return watch.seconds(run)
+        peak = peak_bytes(run, watch.device)
+        results[name]["peak bytes"] = max(peak, results[name].get("peak bytes", 0))
+        return 0.0
+
+    counted = 0.0
     for counts in [*([False] if warm_up else []), *([True] * rounds)]:
-        spent = dict.fromkeys(contestants, 0.0)
+        if counts and counted and seconds is not None and counted >= seconds:
+            break
+        spent = dict.fromkeys(taking_part, 0.0)
         for _ in range(calls):
-            for name, run in contestants.items():
-                started = now()
-                run()
-                spent[name] += now() - started
+            for name in list(taking_part):
+                try:
+                    spent[name] += call(name, counts)
+                except torch.OutOfMemoryError:
+                    print(f"{name}: out of memory, left out", flush=True)
+                    del taking_part[name], results[name]
+                    gc.collect()
+                    torch.cuda.empty_cache()
         if counts:
-            for name, sum_of_calls in spent.items():
-                seconds[name].append(sum_of_calls)
-    return {
-        name: {"seconds": found, "median": statistics.median(found)}
-        for name, found in seconds.items()
-    }
+            counted += sum(spent.values())
+            for name in taking_part:
+                results[name]["seconds"].append(spent[name])
+    for found in results.values():
+        found["median"] = statistics.median(found["seconds"])
+    return results
+
+
+def peak_bytes(run: Callable[[], object], device: str) -> int:
+    """Return the most bytes that a call holds at once, beside what was held before it."""
+    gc.collect()
+    if device == "cuda":
+        torch.cuda.synchronize()
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        run()
+        torch.cuda.synchronize()
+        return torch.cuda.max_memory_allocated() - before
+    profile = torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+    )
+    with profile:
+        run()
+    held = most = 0
+    events = profile.profiler.kineto_results.events()
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        if event.name() == "[memory]":
+            held += event.nbytes()
+            most = max(most, held)
+    return most
 
 
 def ratio(results: Mapping[str, Mapping[str, Any]], over: str, under: str) -> float:
@@ -152,23 +315,59 @@ def machine(options: argparse.Namespace) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "clock": options.clock,
         "load": list(os.getloadavg()),
-        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "gpu": gpu(options),
         "system": platform.platform(),
         "python": platform.python_version(),
         "packages": {
-            name: importlib.metadata.version(name)
+            name: version(name)
             for name in ("auxlearn", "torch", "transformers", "accelerate", "minicons")
         },
     }
 
 
+def gpu(options: argparse.Namespace) -> dict[str, Any] | None:
+    """Describe the GPU that was measured, ``None`` if it was the CPU."""
+    if options.device != "cuda":
+        return None
+    properties = torch.cuda.get_device_properties(0)
+    return {
+        "name": properties.name,
+        "bytes": properties.total_memory,
+        "capability": [properties.major, properties.minor],
+        "cuda": torch.version.cuda,
+        "products in float32": torch.get_float32_matmul_precision(),
+    }
+
+
+def version(package: str) -> str | None:
+    """Return the version of a package, ``None`` if it is not installed."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
 def save(name: str, options: argparse.Namespace, results: Mapping[str, Any]) -> None:
     """Write the results of a benchmark with the machine they were taken on."""
     path = options.output or RESULTS / f"{name}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
     settings = {k: str(v) for k, v in vars(options).items() if k != "output"}
     # Where they lie on this machine is of no use elsewhere.
-    settings |= {k: Path(settings[k]).name for k in ("encoder", "dataset")}
-    content = {"settings": settings, "machine": machine(options), **results}
-    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    settings |= {k: Path(settings[k]).name for k in ("encoder", "dataset") if k in settings}
+    content = {
+        "command": command(sys.argv),
+        "settings": settings,
+        "machine": machine(options),
+        **results,
+    }
+    write_json(path, content)
     print(f"written to {path}")
+
+
+def command(argv: list[str]) -> list[str]:
+    """Return the benchmark's name and its options, all but where results lie and time limits."""
+    name, *given = argv
+    for option in ("--output", "--seconds"):
+        if option in given:
+            at = given.index(option)
+            del given[at : at + 2]
+    return [Path(name).stem, *given]

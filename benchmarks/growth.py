@@ -1,12 +1,14 @@
 """How time and peak memory grow: with length, number of texts, objectives, size of the encoder.
 
-Every point comes from a process of its own, so that its peak memory is its own. Its time is the
-median of three, or of as many as ten seconds allow. Beside it stands the work: the operations of
-all matrix products, counted. ``--quick`` takes the two smallest points of each series.
+On the CPU every point comes from a process of its own, so that its peak memory is its own; on CUDA
+the allocator counts. Its time is the median of three, or of as many as ten seconds allow. Beside it
+stands the work: the operations of all matrix products, counted. ``--quick`` takes the two smallest
+points of each series.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import resource
@@ -14,6 +16,7 @@ import statistics
 import subprocess
 import sys
 import time
+from argparse import Namespace
 from typing import Any
 
 import torch
@@ -23,7 +26,7 @@ from auxlearn.data.tokens import TokenizedTexts, tokenize
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.masking.pseudo_likelihood import score
 from auxlearn.tasks.l3mask import SHARD
-from benchmarks.common import arguments, encoder_of_size, save
+from benchmarks.common import Stopwatch, arguments, encoder_of_size, save
 from benchmarks.work import batch_operations, scoring_operations
 
 LENGTHS = (32, 64, 128, 256, 512)
@@ -47,7 +50,7 @@ def main() -> None:
     )
     size, shown = options.encoder, 2 if options.quick else None
     results = {
-        title: [run(options.threads, **settings) for settings in points[:shown]]
+        title: [run(options, **settings) for settings in points[:shown]]
         for title, points in {
             "scoring by length": [
                 {"what": "score", "size": size, "length": n, "texts": 1} for n in LENGTHS
@@ -77,8 +80,13 @@ def main() -> None:
     save("growth", options, {"points": results})
 
 
-def run(threads: int, **settings: Any) -> dict[str, Any]:
-    """Measure one point in a process of its own."""
+def run(options: Namespace, **settings: Any) -> dict[str, Any]:
+    """Measure one point."""
+    threads = options.threads
+    if options.device == "cuda":
+        measured = {**settings, **point(threads=threads, device="cuda", **settings)}
+        print(measured, flush=True)
+        return measured
     asked = json.dumps({"threads": threads, **settings})
     found = subprocess.run(
         [sys.executable, "-m", "benchmarks.growth", "--point", asked],
@@ -101,12 +109,13 @@ def point(
     passes: int | None = None,
     aux: int = 0,
     dropout: bool = True,
+    device: str = "cpu",
 ) -> dict[str, float]:
     """Score texts, or make training steps; return seconds, operations and peak memory."""
     torch.set_num_threads(threads)
-    encoder = encoder_of_size(size, classes=5)
+    encoder = encoder_of_size(size, classes=5, device=device)
     rows = texts_of_length(encoder, length, texts)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    watch, before = Stopwatch("wall", device), begin_memory(device)
     if what == "score":
         work = scoring_operations(encoder, rows, passes)
 
@@ -126,17 +135,32 @@ def point(
         run()  # the optimizer's state is made
     wall, cpu, began = [], [], time.perf_counter()
     while len(wall) < TIMES and time.perf_counter() - began < PATIENCE:
-        started = time.perf_counter(), time.process_time()
+        started = watch.now(), time.process_time()
         run()
-        wall.append(time.perf_counter() - started[0])
+        wall.append(watch.now() - started[0])
         cpu.append(time.process_time() - started[1])
     return {
         "seconds": statistics.median(wall),
         "cpu seconds": statistics.median(cpu),
         "operations": work,
-        "megabytes before": before / 1024,
-        "megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "megabytes before": before,
+        "megabytes": peak_megabytes(device),
     }
+
+
+def begin_memory(device: str) -> float:
+    """Return the megabytes held now, and on CUDA begin to look for the peak."""
+    if device == "cuda":
+        gc.collect()
+        torch.cuda.reset_peak_memory_stats()
+    return peak_megabytes(device)
+
+
+def peak_megabytes(device: str) -> float:
+    """Return the most megabytes held: of the process, or since :func:`begin_memory` on CUDA."""
+    if device == "cuda":
+        return torch.cuda.max_memory_allocated() / 2**20
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def texts_of_length(encoder: SharedEncoder, length: int, count: int) -> TokenizedTexts:
@@ -144,7 +168,8 @@ def texts_of_length(encoder: SharedEncoder, length: int, count: int) -> Tokenize
     tokenizer = encoder.tokenizer
     source = TokenizedTexts(**tokenize(tokenizer, ["text"], None, length), pad_id=0)
     draws = torch.Generator().manual_seed(0)
-    body = torch.randint(200, len(tokenizer), (count, length - 2), generator=draws)
+    first_id = min(200, len(tokenizer) // 2)  # behind the special tokens and single characters
+    body = torch.randint(first_id, len(tokenizer), (count, length - 2), generator=draws)
     first, last = source.input_ids[0], source.input_ids[-1]
     rows = torch.cat([first.expand(count, 1), body, last.expand(count, 1)], 1).int()
     words = torch.arange(length, dtype=torch.int32).expand(count, -1).clone() - 1

@@ -19,10 +19,22 @@ from auxlearn.data.batches import Batch, BatchStream
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.masking.corruption import choose, corrupt
 from auxlearn.training.optimization import build_optimizer
-from benchmarks.common import arguments, contest, encoder_of_size, ratio, save, texts_of
+from benchmarks.common import (
+    Stopwatch,
+    add_precision,
+    arguments,
+    attending,
+    autocast,
+    classes_of,
+    contest,
+    encoder_of_size,
+    ratio,
+    replacements,
+    save,
+    texts_of,
+)
 
 STEPS = 8
-CLASSES = 5
 #: Rows of a batch: usual ones, and so few that calls cost more than the work.
 ROWS = (32, 8, 2)
 
@@ -31,10 +43,12 @@ Pair = tuple[Batch, Batch, Tensor, Tensor]
 
 def main() -> None:
     """Run a contest for each encoder and batch size."""
-    options = arguments(__doc__ or "", texts=STEPS * max(ROWS))
+    options = arguments(__doc__ or "", texts=STEPS * max(ROWS), add=add_precision)
+    classes = classes_of(options.dataset)
     found = []
     for size, rows in product((options.encoder, "tiny"), ROWS):
-        encoder = encoder_of_size(size, CLASSES).train()
+        encoder = encoder_of_size(size, classes, device=options.device).train()
+        attending(encoder, options.precision)
         texts, _ = texts_of(encoder, options.dataset, options.texts)
         primary, auxiliary = (BatchStream(texts, rows, 0, name) for name in ("primary", "mlm"))
         pairs = [
@@ -43,11 +57,12 @@ def main() -> None:
         ]
         results = contest(
             {
-                "one pass each": Steps(encoder, pairs, joined=False),
-                "one pass": Steps(encoder, pairs, joined=True),
+                "one pass each": Steps(encoder, pairs, False, options.precision),
+                "one pass": Steps(encoder, pairs, True, options.precision),
             },
             options.rounds,
-            options.clock,
+            Stopwatch.of(options),
+            seconds=options.seconds,
         )
         found.append(
             {
@@ -68,7 +83,7 @@ def pair_of(encoder: SharedEncoder, primary: Batch, given: Batch, step: int) -> 
     """Return a batch of each objective, the tokens to predict, and where they stand."""
     draws = torch.Generator().manual_seed(step)
     chosen = choose(given.maskable * 0.15, draws)
-    random_ids = torch.arange(100, 200)
+    random_ids = replacements(encoder)
     mask = encoder.tokenizer.mask_token_id
     ids = corrupt(given.input_ids, chosen, mask, random_ids, draws)
     return primary, replace(given, input_ids=ids), given.input_ids[chosen], chosen
@@ -102,10 +117,13 @@ def padding(batches: list[Batch]) -> float:
 class Steps:
     """Some updates on both objectives, to be run again and again."""
 
-    def __init__(self, encoder: SharedEncoder, pairs: list[Pair], joined: bool) -> None:
+    def __init__(
+        self, encoder: SharedEncoder, pairs: list[Pair], joined: bool, precision: str
+    ) -> None:
         self.encoder = encoder
         self.pairs = pairs
         self.joined = joined
+        self.autocast = autocast(encoder.device.type, precision)
         self.optimizer = build_optimizer(encoder.parameters(), 1e-4, 0.01)
 
     def __call__(self) -> None:
@@ -115,17 +133,30 @@ class Steps:
     def update(self, primary: Batch, given: Batch, targets: Tensor, chosen: Tensor) -> None:
         """Make one update."""
         encoder, loss = self.encoder, nn.functional.cross_entropy
+        labels, targets = (
+            t.to(encoder.device, non_blocking=True) for t in (primary.labels, targets)
+        )
         if self.joined:
             rows = len(primary)
-            # Joined within, because in training no batch is there before its step.
-            output = encoder.encode(join(primary, given))
-            logits = class_logits(encoder, output, rows)
-            hidden = output.last_hidden_state[rows:, : chosen.shape[1]][chosen]
-            tokens = encoder.family.token_logits(encoder.language_model, hidden)
-            (loss(logits, primary.labels) + loss(tokens, targets)).backward()
+            # Where tokens are predicted is found on the CPU, where no GPU has to be waited for.
+            row, column = (
+                places.to(encoder.device, non_blocking=True)
+                for places in chosen.nonzero(as_tuple=True)
+            )
+            with self.autocast():
+                # Joined within, because in training no batch is there before its step.
+                output = encoder.encode(join(primary, given))
+                logits = class_logits(encoder, output, rows)
+                hidden = output.last_hidden_state[rows:][row, column]
+                tokens = encoder.family.token_logits(encoder.language_model, hidden)
+            (loss(logits.float(), labels) + loss(tokens.float(), targets)).backward()
         else:
-            loss(encoder.predict_tokens(given, chosen), targets).backward()
-            loss(encoder.classify(primary), primary.labels).backward()
+            with self.autocast():
+                tokens = encoder.predict_tokens(given, chosen)
+            loss(tokens, targets).backward()
+            with self.autocast():
+                logits = encoder.classify(primary)
+            loss(logits, labels).backward()
         nn.utils.clip_grad_norm_(encoder.parameters(), 1.0)
         self.optimizer.step()
         self.optimizer.zero_grad()

@@ -3,7 +3,7 @@
 Needs folders of the three data sets (`auxlearn data NAME` says where to get one), and an
 encoder, whose masked-language-model head is fitted first if ``--fit-head`` says so::
 
-    python benchmarks/mask_tuning.py --sst2 data/sst2 --contrast data/imdb_contrast \
+    python -m benchmarks.mask_tuning --sst2 data/sst2 --contrast data/imdb_contrast \
         --cad data/imdb_cad --encoder path/of/encoder --fit-head 600 --output runs/mask_tuning
 
 The same command goes on with what is missing. It prints mean and standard deviation over seeds.
@@ -12,17 +12,15 @@ The same command goes on with what is missing. It prints mean and standard devia
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 from pathlib import Path
 from typing import Any
 
 from auxlearn import RunConfig, train
 from auxlearn.analysis.tables import markdown_table
-from auxlearn.data.dataset import Split
-from auxlearn.data.load import load_dataset
-from auxlearn.data.splits import hold_out
 from auxlearn.training.pretrain import pretrain
+from benchmarks.common import add_device, check_device
+from benchmarks.regret.plan import write_subset
 
 BATCH = 16
 EPOCHS = 3
@@ -38,23 +36,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "Mask-tuning, alpha 0.6": {"aux": ["mask_tuning"], "weights": {"fixed": {"alpha": 0.6}}},
     "Mask-tuning, learned weights": {"aux": ["mask_tuning"], "weights": "meta"},
 }
-
-
-def sample(source: Path, folder: Path, rows: dict[str, int]) -> Path:
-    """Write a stratified sample of every split; the same one whoever calls."""
-    dataset = load_dataset(str(source))
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, count in rows.items():
-        split: Split = dataset.splits[name]
-        if count < len(split):
-            _, split = hold_out(split, count / len(split), seed=0)
-        assert split.labels is not None
-        lines = [
-            json.dumps({"text": text, "label": split.label_names[label]}, ensure_ascii=False)
-            for text, label in zip(split.texts, split.labels, strict=True)
-        ]
-        (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return folder
 
 
 def fitted(encoder: str, output: Path, **settings: Any) -> str:
@@ -83,10 +64,13 @@ def main() -> None:
     parser.add_argument("--learning-rate", type=float, default=5e-5)
     parser.add_argument("--precision", default="fp32")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    add_device(parser)
     args = parser.parse_args()
+    check_device(parser, args)
 
     rows = {"train": args.train_rows, "dev": args.dev_rows, "test": args.test_rows}
-    data = sample(Path(args.sst2), args.output / "sst2", rows)
+    data = args.output / "sst2"
+    write_subset(Path(args.sst2), data, rows)
     encoder = args.encoder
     if args.fit_head:
         encoder = fitted(
@@ -97,6 +81,7 @@ def main() -> None:
             steps=args.fit_head,
             learning_rate=1e-3,
             max_length=args.max_length,
+            device=args.device,
         )
     # Sequential training does for as many updates of masked language modelling as of fine-tuning.
     sequential = fitted(
@@ -107,6 +92,7 @@ def main() -> None:
         batch_size=BATCH,
         learning_rate=args.learning_rate,
         max_length=args.max_length,
+        device=args.device,
     )
     sets = [
         {"name": "imdb_contrast", "dataset": args.contrast},
@@ -126,6 +112,7 @@ def main() -> None:
                     "learning_rate": args.learning_rate,
                     "max_length": args.max_length,
                     "precision": args.precision,
+                    "device": args.device,
                     "patience": 0,
                     "seed": seed,
                     "output": str(

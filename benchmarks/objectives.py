@@ -12,8 +12,19 @@ from collections.abc import Callable
 from auxlearn.data.batches import BatchStream
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.shared import SharedEncoder
-from benchmarks.common import arguments, contest, encoder_of_size, ratio, save, texts_of
-from benchmarks.training import BATCH, CLASSES, Training
+from benchmarks.common import (
+    Stopwatch,
+    add_precision,
+    arguments,
+    attending,
+    classes_of,
+    contest,
+    encoder_of_size,
+    ratio,
+    save,
+    texts_of,
+)
+from benchmarks.training import BATCH, Training
 from benchmarks.work import batch_operations
 
 #: Batches of an epoch, and the most objectives, of each encoder.
@@ -22,15 +33,25 @@ CONTESTS = {"minilm": (8, 3), "base": (2, 2)}
 
 def main() -> None:
     """Run a contest for each encoder."""
-    options = arguments(__doc__ or "")
+    options = arguments(__doc__ or "", add=add_precision)
+    classes, bf16 = classes_of(options.dataset), options.precision == "bf16"
     found = {}
     for size, (steps, most) in CONTESTS.items():
-        encoder = encoder_of_size(size, CLASSES)
+        encoder = attending(
+            encoder_of_size(size, classes, device=options.device), options.precision
+        )
         texts, _ = texts_of(encoder, options.dataset, steps * BATCH)
         contestants: dict[str, Callable[[], object]] = {
-            str(count): Training(encoder, texts, aux=count - 1) for count in range(1, most + 1)
+            str(count): Training(encoder, texts, aux=count - 1, bf16=bf16)
+            for count in range(1, most + 1)
         }
-        results = contest(contestants, options.rounds, options.clock, calls=steps)
+        results = contest(
+            contestants,
+            options.rounds,
+            Stopwatch.of(options),
+            calls=steps,
+            seconds=options.seconds,
+        )
         found[size] = {
             "steps": steps,
             "contestants": results,

@@ -1,4 +1,4 @@
-"""Puts the results of the benchmarks into ``docs/performance.md``, as tables and a picture.
+"""Writes the results of the benchmarks into ``docs/performance.md``, as tables and a plot.
 
 ``--results`` and ``--page`` name other places, to try a report without touching the page.
 """
@@ -12,7 +12,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from auxlearn.files import write_text
+from benchmarks import report_gpu
 from benchmarks.common import RESULTS
+from benchmarks.report_gpu import AXES, series_axis
+from benchmarks.tables import machine, table
 
 PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
 
@@ -30,37 +34,33 @@ def main() -> None:
             found = json.loads(path.read_text(encoding="utf-8"))
             texts += [machine(found, said), *write(found)]
             if name == "growth":
-                picture = options.page.parent / "img" / "growth.png"
-                picture.parent.mkdir(exist_ok=True)
-                draw(found["points"], picture)
+                plot = options.page.parent / "img" / "growth.png"
+                plot.parent.mkdir(exist_ok=True)
+                draw(found["points"], plot)
         if texts:
-            text = "\n\n".join(texts)
-            page = re.sub(
-                rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)",
-                lambda match, text=text: f"{match[1]}{text}\n{match[2]}",
-                page,
-                flags=re.DOTALL,
-            )
-    options.page.write_text(page, encoding="utf-8")
+            page = put(page, name, texts)
+    texts = list(report_gpu.write(options.results / report_gpu.FOLDER))
+    if texts:
+        page = put(page, "gpu", texts)
+    write_text(options.page, page)
 
 
-def machine(found: dict[str, Any], said: str) -> str:
-    """Say on what the figures were taken, and with what settings."""
-    about, settings = found["machine"], found["settings"]
-    packages = about["packages"]
-    clock = "wall time" if about["clock"] == "wall" else "processor time of the process"
-    gpu = f", {about['gpu']}" if about["gpu"] else ""
-    return (
-        f"Taken on {about['processor']}{gpu}, {about['threads']} of {about['cores']} cores, load "
-        f"{about['load'][0]:.1f}; {clock}; torch {packages['torch']}, transformers "
-        f"{packages['transformers']}; {said.format(**settings)}."
+def put(page: str, name: str, texts: Sequence[str]) -> str:
+    """Return the page with other text between the markers of a section.
+
+    Raises:
+        SystemExit: The page has no such markers.
+    """
+    text = "\n\n".join(texts)
+    page, count = re.subn(
+        rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)",
+        lambda match: f"{match[1]}{text}\n{match[2]}",
+        page,
+        flags=re.DOTALL,
     )
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Write a table; all columns but the first are figures."""
-    lines = ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1)]
-    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
+    if count != 1:
+        raise SystemExit(f"the page needs the markers <!-- {name} --> and <!-- /{name} --> once")
+    return page
 
 
 def scoring(found: dict[str, Any]) -> Iterable[str]:
@@ -126,10 +126,11 @@ def training(found: dict[str, Any]) -> Iterable[str]:
         [(name, f"{r['steps per second']:.2f}") for name, r in found["contestants"].items()],
     )
     yield table(("ratio", ""), [(name, f"{value:.2f}") for name, value in found["ratios"].items()])
-    yield (
-        f"Compiling the encoder took {found['seconds of compilation']:.0f} seconds before the "
-        "first step. The compiler keeps its work; where it has none to go by, it takes longer."
-    )
+    if found["seconds of compilation"] is not None:
+        yield (
+            f"Compiling the encoder took {found['seconds of compilation']:.0f} seconds before the "
+            "first step. The compiler keeps its work; where it has none to go by, it takes longer."
+        )
     yield table(
         ("padding", "share of a batch"),
         [(name, f"{share:.1%}") for name, share in found["padding"].items()],
@@ -216,9 +217,9 @@ def startup(found: dict[str, Any]) -> Iterable[str]:
 
 
 def growth(found: dict[str, Any]) -> Iterable[str]:
-    """One table for each series, and the picture."""
+    """One table for each series, and the plot."""
     for title, points in found["points"].items():
-        key = axis_of(title)
+        key = series_axis(title)
         yield f"**{title[0].upper()}{title[1:]}**"
         yield table(
             (
@@ -244,15 +245,6 @@ def growth(found: dict[str, Any]) -> Iterable[str]:
     yield "![Time and peak memory of each series](img/growth.png)"
 
 
-#: What a series goes through, and how the axis is called.
-AXES = {"length": "length", "texts": "texts", "aux": "auxiliary tasks", "size": "encoder"}
-
-
-def axis_of(title: str) -> str:
-    """Return the setting that a series goes through."""
-    return next(key for key, name in AXES.items() if f" by {name}" in title)
-
-
 def draw(results: dict[str, list[dict[str, Any]]], path: Path) -> None:
     """Draw time and memory of every series, and beside the time the work."""
     from matplotlib.figure import Figure
@@ -260,7 +252,7 @@ def draw(results: dict[str, list[dict[str, Any]]], path: Path) -> None:
     figure = Figure(figsize=(3.0 * len(results), 6.0), layout="constrained")
     rows = figure.subplots(2, len(results))
     for column, (title, points) in enumerate(results.items()):
-        key = axis_of(title)
+        key = series_axis(title)
         names = [str(p[key]) for p in points]
         places = range(len(points))
         seconds, megabytes = (plots[column] for plots in rows)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
+from dataclasses import dataclass
 from unittest.mock import patch
 
 import torch
-from minicons.scorer import MaskedLMScorer
 from scipy.stats import spearmanr
+from torch import Tensor
 
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders import packed, scoring
@@ -16,102 +17,204 @@ from auxlearn.encoders.packed import inference_linear, packing_works
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.masking import pseudo_likelihood
 from auxlearn.masking.pseudo_likelihood import score
-from benchmarks.common import arguments, contest, encoder_of_size, ratio, save, texts_of
+from benchmarks.common import (
+    Stopwatch,
+    arguments,
+    contest,
+    encoder_of_size,
+    long_texts_of,
+    save,
+    texts_of,
+    version,
+)
 from benchmarks.work import scoring_operations
 
 PASSES = (4, 8, 16)
-BUDGETS = (256, 512, 1024, 2048, 4096, 8192)
+#: Tokens of a batch that are tried, by device.
+BUDGETS = {
+    "cpu": (256, 512, 1024, 2048, 4096, 8192),
+    "cuda": (16_384, 32_768, 65_536, 131_072, 262_144, 524_288),
+}
 
-DTYPES = (torch.float32, torch.bfloat16)
-EXACT = "packed weights (default)"
+FP32, BF16 = torch.float32, torch.bfloat16
+MINICONS = "minicons"
+EXACT = {"cpu": "packed weights (default)", "cuda": "exact (default)"}
 
 #: Texts that every contestant scores once before it counts.
 WARM_UP = 4
 
 
+@dataclass(frozen=True)
+class Contestant:
+    """A way to score texts.
+
+    Attributes:
+        run: Scores some texts, given tokenised and raw; minicons returns no scores.
+        passes: Masked copies of a text; ``None``: one for each token.
+        dtype: What the layers compute in.
+    """
+
+    run: Callable[[TokenizedTexts, list[str]], Tensor | None]
+    passes: int | None = None
+    dtype: torch.dtype = FP32
+
+
 def main() -> None:
     """Run the contest, then look at batch sizes."""
-    options = arguments(__doc__ or "")
-    encoder = encoder_of_size(options.encoder)
-    texts, raw = texts_of(encoder, options.dataset, options.texts)
-    few = torch.arange(min(WARM_UP, len(texts)))
-    for run in contestants(encoder, texts.select(few), raw[: len(few)]).values():
-        run()
-    found: dict[str, torch.Tensor | None] = {}
-
-    def kept(name: str, run: Callable[[], torch.Tensor | None]) -> Callable[[], None]:
-        return lambda: found.update({name: run()})
-
-    runs = contestants(encoder, texts, raw)
-    results = contest(
-        {name: kept(name, run) for name, run in runs.items()},
-        options.rounds,
-        options.clock,
-        warm_up=False,
+    options = arguments(__doc__ or "", add=add_options)
+    watch, device = Stopwatch.of(options), options.device
+    encoder = encoder_of_size(options.encoder, device=device)
+    length = options.length or 128
+    texts, raw = (
+        long_texts_of(encoder, options.dataset, options.texts, length)
+        if options.length
+        else texts_of(encoder, options.dataset, options.texts)
     )
-    for name, scores in found.items():
-        results[name]["speed-up"] = ratio(results, "minicons", name)
-        if scores is not None:
-            results[name] |= closeness(found[EXACT], scores, texts.maskable)
-    peak = {str(dtype): matmul_rate(dtype, options) for dtype in DTYPES}
-    work = scoring_operations(encoder, texts)
+    runs = contestants(encoder, length)
+    peak = product_rates(encoder, watch, options.rounds)
+    counts = {
+        name: number_of_texts(encoder, texts, one, peak, options.fill) for name, one in runs.items()
+    }
+    if device == "cpu":
+        for one in runs.values():
+            one.run(texts.select(torch.arange(min(WARM_UP, len(texts)))), raw[:WARM_UP])
+    found: dict[str, Tensor | None] = {}
+
+    def kept(name: str) -> Callable[[], None]:
+        some, lines = texts.select(torch.arange(counts[name])), raw[: counts[name]]
+        return lambda: found.update({name: runs[name].run(some, lines)})
+
+    results = contest(
+        {name: kept(name) for name in runs},
+        options.rounds,
+        watch,
+        warm_up=device == "cuda",
+        seconds=options.seconds,
+    )
+    ends = texts.maskable.cumsum(0)[texts.offsets[1:] - 1]
+    for name, result in results.items():
+        result["tokens"] = int(ends[counts[name] - 1])
+        result["tokens per second"] = result["tokens"] / result["median"]
+        some = texts.select(torch.arange(counts[name]))
+        result["operations"] = scoring_operations(encoder, some, runs[name].passes)
+        limit = peak[str(runs[name].dtype)]
+        result["share of the limit"] = result["operations"] / result["median"] / limit
+        if MINICONS in results:
+            result["speed-up"] = speed_up(result, results[MINICONS])
+        if (scores := found[name]) is not None:
+            exact = found[EXACT[device]]
+            assert exact is not None
+            tokens = min(len(exact), len(scores))
+            result |= closeness(exact[:tokens], scores[:tokens], texts.maskable[:tokens])
     save(
         "scoring",
         options,
         {
             "tokens": int(texts.maskable.sum()),
-            "packed weights": {str(dtype): packing_works(dtype) for dtype in DTYPES},
+            "packed weights": {str(d): device == "cpu" and packing_works(d) for d in (FP32, BF16)},
             "contestants": results,
-            "operations": work,
+            "operations": scoring_operations(encoder, texts),
             "matrix products per second": peak,
             "share of the limit": {
-                EXACT: work / results[EXACT]["median"] / peak["torch.float32"],
-                "bf16": work / results["bf16"]["median"] / peak["torch.bfloat16"],
+                name: results[name]["share of the limit"]
+                for name in (EXACT[device], "bf16")
+                if name in results
             },
-            "budgets": budgets(encoder, texts, options),
+            "budgets": budgets(encoder, texts, options, counts["bf16"]),
         },
     )
 
 
-def contestants(
-    encoder: SharedEncoder, texts: TokenizedTexts, raw: list[str]
-) -> dict[str, Callable[[], torch.Tensor | None]]:
-    """Return ways to score some texts, by name; all but minicons return the scores."""
+def add_options(parser: ArgumentParser) -> None:
+    """Add what this benchmark alone has."""
+    parser.add_argument("--length", type=int, help="tokens of every text, joined from several")
+    parser.add_argument(
+        "--fill",
+        type=float,
+        metavar="SECONDS",
+        help="give each contestant as many of the texts as would keep the device's matrix products "
+        "busy for so long; by default all of them",
+    )
 
-    def plain() -> torch.Tensor:
+
+def number_of_texts(
+    encoder: SharedEncoder,
+    texts: TokenizedTexts,
+    one: Contestant,
+    peak: dict[str, float],
+    fill: float | None,
+) -> int:
+    """Return how many of the texts a contestant scores; one at least."""
+    if fill is None:
+        return len(texts)
+    few = texts.select(torch.arange(min(WARM_UP, len(texts))))
+    each = scoring_operations(encoder, few, one.passes) / len(few)
+    return min(len(texts), max(1, int(fill * peak[str(one.dtype)] / each)))
+
+
+def speed_up(result: dict, over: dict) -> float:
+    """Return the median over the rounds of how many times more tokens per second one scores."""
+    pairs = zip(over["seconds"], result["seconds"], strict=True)
+    times = torch.tensor([a / b for a, b in pairs], dtype=torch.float64)
+    return float(times.quantile(0.5)) * result["tokens"] / over["tokens"]
+
+
+def contestants(encoder: SharedEncoder, length: int) -> dict[str, Contestant]:
+    """Return ways to score texts, by name; all but minicons return the scores.
+
+    Args:
+        encoder: The encoder, on its device.
+        length: Tokens at which raw texts are cut.
+    """
+
+    def plain(texts: TokenizedTexts, raw: list[str]) -> Tensor:
         with patch.object(pseudo_likelihood, "scoring_pass", scoring.WholePass):
             return score(encoder, texts)
 
-    def unpacked() -> torch.Tensor:
+    def unpacked(texts: TokenizedTexts, raw: list[str]) -> Tensor:
         with patch.object(packed, "packing_works", lambda dtype: False):
             return score(encoder, texts)
 
+    def by(passes: int | None, dtype: torch.dtype) -> Contestant:
+        return Contestant(
+            lambda texts, raw: score(encoder, texts, passes=passes, dtype=dtype), passes, dtype
+        )
+
+    device = encoder.device.type
+    found = {}
+    if version("minicons") is not None:
+        found[MINICONS] = Contestant(minicons_scorer(encoder, length))
+    found["batches of equal length"] = Contestant(plain)
+    if device == "cpu":  # elsewhere nothing is packed
+        found["last layer at the target"] = Contestant(unpacked)
     return {
-        "minicons": minicons_scorer(encoder, raw),
-        "batches of equal length": plain,
-        "last layer at the target": unpacked,
-        EXACT: lambda: score(encoder, texts),
-        "bf16": lambda: score(encoder, texts, dtype=torch.bfloat16),
-        **{f"{k} passes": lambda k=k: score(encoder, texts, passes=k) for k in PASSES},
-        **{
-            f"{k} passes, bf16": lambda k=k: score(encoder, texts, passes=k, dtype=torch.bfloat16)
-            for k in (4, 8)
-        },
+        **found,
+        EXACT[device]: by(None, FP32),
+        "bf16": by(None, BF16),
+        **{f"{k} passes": by(k, FP32) for k in PASSES},
+        **{f"{k} passes, bf16": by(k, BF16) for k in (4, 8)},
     }
 
 
-def minicons_scorer(encoder: SharedEncoder, raw: list[str]) -> Callable[[], None]:
+def minicons_scorer(
+    encoder: SharedEncoder, length: int
+) -> Callable[[TokenizedTexts, list[str]], None]:
     """Score one text at a time, as L3Masking's released code does."""
+    from minicons.scorer import MaskedLMScorer
+
     tokenizer = encoder.tokenizer
     tokenizer.batch_encode_plus = tokenizer.__call__  # gone from transformers 5
     scorer = MaskedLMScorer(
-        encoder.language_model, device="cpu", tokenizer=tokenizer, PLL_metric="within_word_l2r"
+        encoder.language_model,
+        device=encoder.device.type,
+        tokenizer=tokenizer,
+        PLL_metric="within_word_l2r",
     )
 
-    def run() -> None:
+    def run(texts: TokenizedTexts, raw: list[str]) -> None:
         for text in raw:
-            ids = tokenizer(text, truncation=True, max_length=128)["input_ids"][1:-1]
-            text = tokenizer.decode(ids) if len(ids) == 126 else text
+            ids = tokenizer(text, truncation=True, max_length=length)["input_ids"][1:-1]
+            text = tokenizer.decode(ids) if len(ids) == length - 2 else text
             prepared = list(scorer.prepare_text(text, PLL_metric="within_word_l2r"))
             with torch.inference_mode():
                 scorer.compute_stats(prepared, return_tensors=True)
@@ -130,31 +233,74 @@ def closeness(exact: torch.Tensor, found: torch.Tensor, where: torch.Tensor) -> 
     }
 
 
-def matmul_rate(dtype: torch.dtype, options: Namespace) -> float:
-    """Return operations per second of the feed-forward's product, weights packed if they can be."""
-    x, weight = torch.randn(1024, 384).to(dtype), torch.randn(1536, 384)
-    linear = inference_linear(weight, torch.randn(1536), dtype)
-    repeats = 50
+def product_rates(encoder: SharedEncoder, watch: Stopwatch, rounds: int) -> dict[str, float]:
+    """Return operations per second of matrix products, by what they are computed in.
+
+    On a CPU it is the feed-forward's product of MiniLM, its weights packed if they can be. On a GPU
+    it is the better of the encoder's own feed-forward on a full batch and of two large square
+    matrices; "tf32" is float32 with the tensor cores' rounding, which scoring does not use.
+    """
+    if watch.device == "cpu":
+        return {
+            str(dtype): product_rate(dtype, (1024, 384, 1536), watch, rounds)
+            for dtype in (FP32, BF16)
+        }
+    config = encoder.config
+    full = pseudo_likelihood.TOKEN_BUDGET["cuda"]
+    shapes = [(full, config.hidden_size, config.intermediate_size), (8192, 8192, 8192)]
+
+    def best(dtype: torch.dtype) -> float:
+        return max(product_rate(dtype, shape, watch, rounds, repeats=20) for shape in shapes)
+
+    rates = {str(dtype): best(dtype) for dtype in (FP32, BF16)}
+    usual = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        rates["tf32"] = best(FP32)
+    finally:
+        torch.set_float32_matmul_precision(usual)
+    return rates
+
+
+def product_rate(
+    dtype: torch.dtype,
+    shape: tuple[int, int, int],
+    watch: Stopwatch,
+    rounds: int,
+    repeats: int = 50,
+) -> float:
+    """Return operations per second of ``(rows, inner)`` by ``(inner, columns)``, the best round."""
+    rows, inner, columns = shape
+    device = torch.device(watch.device)
+    x = torch.randn(rows, inner, device=device).to(dtype)
+    weight = torch.randn(columns, inner, device=device)
+    linear = inference_linear(weight, torch.randn(columns, device=device), dtype)
 
     def run() -> None:
         with torch.inference_mode():
             for _ in range(repeats):
                 linear(x)
 
-    found = contest({"product": run}, options.rounds, options.clock)["product"]
-    return repeats * 2 * 1024 * 384 * 1536 / min(found["seconds"])
+    found = contest({"product": run}, rounds, watch)["product"]
+    return repeats * 2 * rows * inner * columns / min(found["seconds"])
 
 
-def budgets(encoder: SharedEncoder, texts: TokenizedTexts, options: Namespace) -> dict[str, float]:
-    """Return tokens scored per second by tokens of a batch."""
-    few = texts.select(torch.arange(min(8, len(texts))))
+def budgets(
+    encoder: SharedEncoder, texts: TokenizedTexts, options: Namespace, count: int
+) -> dict[str, float]:
+    """Return tokens per second by size of batch; on a GPU in bf16, of ``count`` texts."""
+    cuda = options.device == "cuda"
+    few = texts.select(torch.arange(count if cuda else min(8, len(texts))))
 
     def run(budget: int) -> None:
-        with patch.dict(pseudo_likelihood.TOKEN_BUDGET, cpu=budget):
-            score(encoder, few)
+        with patch.dict(pseudo_likelihood.TOKEN_BUDGET, {options.device: budget}):
+            score(encoder, few, dtype=BF16 if cuda else FP32)
 
     found = contest(
-        {str(budget): lambda b=budget: run(b) for budget in BUDGETS}, options.rounds, options.clock
+        {str(budget): lambda b=budget: run(b) for budget in BUDGETS[options.device]},
+        options.rounds,
+        Stopwatch.of(options),
+        seconds=options.seconds,
     )
     return {name: int(few.maskable.sum()) / times["median"] for name, times in found.items()}
 

@@ -37,7 +37,7 @@ def main() -> None:
         helps = [timed([sys.executable, "-m", "auxlearn", "--help"]) for _ in range(options.rounds)]
         first, warm = [], []
         for number in range(options.rounds + 1):
-            command = ["--output", f"{folder}/run-{number}", "--device", "cpu"]
+            command = ["--output", f"{folder}/run-{number}", "--device", options.device]
             (warm if number else first).append(first_step(command, cache))
     save(
         "startup",

@@ -29,7 +29,7 @@ import torch
 import yaml
 
 from auxlearn.files import write_json
-from benchmarks.common import RESULTS, machine
+from benchmarks.common import RESULTS, add_device, check_device, machine
 from benchmarks.sweep_overhead import write_rows
 
 TRIALS = 12
@@ -141,7 +141,9 @@ def main() -> None:
     parser.add_argument("--encoder", default="tiny")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path, default=RESULTS / "sweep_kills.json")
+    add_device(parser)
     options = parser.parse_args(namespace=argparse.Namespace(clock="wall"))
+    check_device(parser, options)
     torch.set_num_threads(1)
     draws = random.Random(options.seed)
     begun = time.monotonic()
@@ -154,6 +156,7 @@ def main() -> None:
                 "dataset": str(place / "data"),
                 "encoder": options.encoder,
                 "epochs": 3,
+                "device": options.device,
                 "eval_every": 1,
                 "patience": 0,
             },

@@ -24,7 +24,7 @@ from auxlearn.sweeps.executors import LocalExecutor
 from auxlearn.sweeps.folder import SweepFolder
 from auxlearn.sweeps.plan import SweepFile, Trial
 from auxlearn.sweeps.worker import Outcome
-from benchmarks.common import RESULTS, machine
+from benchmarks.common import RESULTS, add_device, check_device, machine
 
 WORDS = ("red", "green", "blue", "north", "south", "east", "west")
 
@@ -56,13 +56,20 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=6, help="at least 2")
     parser.add_argument("--encoder", default="tiny")
     parser.add_argument("--output", type=Path, default=RESULTS / "sweep_overhead.json")
+    add_device(parser)
     options = parser.parse_args(namespace=argparse.Namespace(clock="wall"))
+    check_device(parser, options)
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as place:
         write_rows(Path(place) / "data")
         sweep = SweepFile(
             name="overhead",
-            base={"dataset": f"{place}/data", "encoder": options.encoder, "epochs": 3},
+            base={
+                "dataset": f"{place}/data",
+                "encoder": options.encoder,
+                "epochs": 3,
+                "device": options.device,
+            },
             seeds=tuple(range(options.trials)),
         )
         folder, times = SweepFolder(Path(place) / "sweep"), Times()

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import logging
-import time
-from argparse import Namespace
+from argparse import ArgumentParser, BooleanOptionalAction, Namespace
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
 from itertools import cycle
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,7 +18,6 @@ from transformers import Trainer, TrainingArguments
 
 from auxlearn.data.batches import Batch, BatchStream
 from auxlearn.data.tokens import TokenizedTexts
-from auxlearn.encoders.attention import attend_in_single_precision
 from auxlearn.encoders.compiled import compile_body
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.masking.corruption import choose, corrupt
@@ -29,92 +26,146 @@ from auxlearn.tasks.base import TaskContext
 from auxlearn.training.objectives import Auxiliary, Objectives
 from auxlearn.training.optimization import LinearSchedule, build_optimizer
 from auxlearn.training.reporting import Reporter
-from benchmarks.common import arguments, contest, encoder_of_size, ratio, save, texts_of
+from benchmarks.common import (
+    Stopwatch,
+    arguments,
+    attending,
+    autocast,
+    classes_of,
+    contest,
+    encoder_of_size,
+    ratio,
+    replacements,
+    save,
+    texts_of,
+)
 
 STEPS = 8
 BATCH = 32
 RATE = 1e-4
-CLASSES = 5
 
 
 def main() -> None:
     """Run the contest."""
-    options = arguments(__doc__ or "", texts=STEPS * BATCH)
+    options = arguments(__doc__ or "", texts=STEPS * BATCH, add=add_options)
     logging.getLogger("transformers").setLevel(logging.ERROR)
+    classes, device, steps = classes_of(options.dataset), options.device, options.steps
+    watch = Stopwatch.of(options)
+
+    def made() -> SharedEncoder:
+        return encoder_of_size(options.encoder, classes, device=device)
 
     folder = TemporaryDirectory(prefix="auxlearn-benchmark-")
     # Some train the same weights; how far they have come changes no time.
-    encoder, undropped = (encoder_of_size(options.encoder, CLASSES) for _ in range(2))
-    without_attention_dropout(undropped)
-    compiled = encoder_of_size(options.encoder, CLASSES)
-    started = time.perf_counter()
-    compile_body(compiled, nullcontext)
-    compilation = time.perf_counter() - started
-    texts, _ = texts_of(encoder, options.dataset, options.texts)
-    single = Training(encoder, texts)
-    unfused = Training(encoder, texts)
-    groups = unfused.objectives.optimizer.param_groups
-    unfused.objectives.optimizer = torch.optim.AdamW(
-        [{"params": g["params"], "weight_decay": g["weight_decay"]} for g in groups], lr=RATE
-    )
-    half, half_undropped = (encoder_of_size(options.encoder, CLASSES) for _ in range(2))
+    encoder, undropped, half, half_undropped = (made() for _ in range(4))
+    for other in (undropped, half_undropped):
+        without_attention_dropout(other)
     for other in (half, half_undropped):
-        attend_in_single_precision(other.body)
-    without_attention_dropout(half_undropped)
+        attending(other, "bf16")
+    texts, _ = texts_of(encoder, options.dataset, options.texts)
+    single = Training(encoder, texts, steps=steps)
+    single_half = Training(half, texts, bf16=True, steps=steps)
+    kind, otherwise = other_optimizer(encoder, texts, steps)
     contestants: dict[str, Callable[[], object]] = {
         "one task": single,
-        "one task, AdamW not fused": unfused,
-        "one task, compiled": Training(compiled, texts),
-        "one task, attention dropout 0": Training(undropped, texts),
-        "one task, bf16": Training(half, texts, bf16=True),
-        "one task, attention dropout 0, bf16": Training(half_undropped, texts, bf16=True),
+        f"one task, {kind}": otherwise,
+        "one task, attention dropout 0": Training(undropped, texts, steps=steps),
+        "one task, bf16": single_half,
+        "one task, attention dropout 0, bf16": Training(
+            half_undropped, texts, bf16=True, steps=steps
+        ),
         "MLM step, logits at masked positions": language_model_step(encoder, texts, whole=False),
         "MLM step, logits everywhere": language_model_step(encoder, texts, whole=True),
     }
+    compilation = None
+    if options.compile:
+        compiled = made()
+        compilation = watch.seconds(lambda: compile_body(compiled, nullcontext))
+        contestants["one task, compiled"] = Training(compiled, texts, steps=steps)
     # The Trainer cannot be stopped after a step, so it has a contest of whole trainings.
-    whole = contest(
-        {
-            "transformers Trainer": trainer_of_transformers(encoder, texts, folder.name),
-            "one task": lambda: [single() for _ in range(STEPS)],
-        },
-        options.rounds,
-        options.clock,
-    )
-    results = contest(contestants, options.rounds, options.clock, calls=STEPS)
+    whole_trainings: dict[str, Callable[[], object]] = {
+        "transformers Trainer": trainer_of_transformers(encoder, texts, folder.name, steps),
+        "one task": lambda: [single() for _ in range(steps)],
+    }
+    if device == "cuda":
+        whole_trainings |= {
+            "transformers Trainer, bf16": trainer_of_transformers(
+                half, texts, folder.name, steps, bf16=True
+            ),
+            "one task, bf16": lambda: [single_half() for _ in range(steps)],
+        }
+    whole = contest(whole_trainings, options.rounds, watch, seconds=options.seconds)
+    results = contest(contestants, options.rounds, watch, calls=steps, seconds=options.seconds)
     for found in [*whole.values(), *results.values()]:
-        found["steps per second"] = STEPS / found["median"]
+        found["steps per second"] = steps / found["median"]
     save(
         "training",
         options,
         {
-            "steps": STEPS,
+            "steps": steps,
             "batch size": BATCH,
             "against Trainer": whole,
             "contestants": results,
             "ratios": {
-                "throughput over Trainer": ratio(whole, "transformers Trainer", "one task"),
-                "full-vocabulary logits over masked positions": ratio(
-                    results,
-                    "MLM step, logits everywhere",
-                    "MLM step, logits at masked positions",
-                ),
-                "AdamW not fused over fused": ratio(
-                    results, "one task, AdamW not fused", "one task"
-                ),
-                "compiled over as written": ratio(results, "one task, compiled", "one task"),
-                "attention dropout 0 over 0.1": ratio(
-                    results, "one task, attention dropout 0", "one task"
-                ),
-                "bf16 over fp32": ratio(results, "one task, bf16", "one task"),
-                "both over neither": ratio(
-                    results, "one task, attention dropout 0, bf16", "one task"
-                ),
+                title: ratio(where, over, under)
+                for title, where, over, under in (
+                    ("throughput over Trainer", whole, "transformers Trainer", "one task"),
+                    (
+                        "throughput over Trainer, bf16",
+                        whole,
+                        "transformers Trainer, bf16",
+                        "one task, bf16",
+                    ),
+                    (
+                        "full-vocabulary logits over masked positions",
+                        results,
+                        "MLM step, logits everywhere",
+                        "MLM step, logits at masked positions",
+                    ),
+                    (f"{kind} over the default", results, f"one task, {kind}", "one task"),
+                    ("compiled over as written", results, "one task, compiled", "one task"),
+                    (
+                        "attention dropout 0 over 0.1",
+                        results,
+                        "one task, attention dropout 0",
+                        "one task",
+                    ),
+                    ("bf16 over fp32", results, "one task, bf16", "one task"),
+                    (
+                        "both over neither",
+                        results,
+                        "one task, attention dropout 0, bf16",
+                        "one task",
+                    ),
+                )
+                if over in where and under in where
             },
             "seconds of compilation": compilation,
             "padding": padding(texts, options),
         },
     )
     folder.cleanup()
+
+
+def add_options(parser: ArgumentParser) -> None:
+    """Add what this benchmark alone has."""
+    parser.add_argument("--steps", type=int, default=STEPS, help="optimizer steps of a round")
+    parser.add_argument("--compile", action=BooleanOptionalAction, default=True)
+
+
+def other_optimizer(
+    encoder: SharedEncoder, texts: TokenizedTexts, steps: int
+) -> tuple[str, Training]:
+    """Return training with the kind of AdamW that is not the default on the encoder's device."""
+    fused = encoder.device.type == "cuda"
+    training = Training(encoder, texts, steps=steps)
+    groups = training.objectives.optimizer.param_groups
+    training.objectives.optimizer = torch.optim.AdamW(
+        [{"params": g["params"], "weight_decay": g["weight_decay"]} for g in groups],
+        lr=RATE,
+        fused=fused,
+    )
+    return "AdamW fused" if fused else "AdamW not fused", training
 
 
 def without_attention_dropout(encoder: SharedEncoder) -> None:
@@ -127,7 +178,12 @@ class Training:
     """This package's training, one step with every call; after the last comes the first again."""
 
     def __init__(
-        self, encoder: SharedEncoder, texts: TokenizedTexts, aux: int = 0, bf16: bool = False
+        self,
+        encoder: SharedEncoder,
+        texts: TokenizedTexts,
+        aux: int = 0,
+        bf16: bool = False,
+        steps: int = STEPS,
     ) -> None:
         names = [f"random_mlm_{number}" for number in range(aux)]
         encoder.train()
@@ -151,17 +207,16 @@ class Training:
             auxiliaries=auxiliaries,
             primary=BatchStream(texts, BATCH, 0, "primary"),
             optimizer=optimizer,
-            schedule=LinearSchedule(optimizer, STEPS, 0.06),
+            schedule=LinearSchedule(optimizer, steps, 0.06),
             seed=0,
             accumulation=1,
             clip_norm=1.0,
             validation=None,
-            # As accelerate does; its own state is one for the whole process.
-            autocast=partial(torch.autocast, "cpu", torch.bfloat16, enabled=bf16),
+            autocast=autocast(encoder.device.type, "bf16" if bf16 else "fp32"),
         )
         rule = WEIGHTINGS.get("fixed")
         self.weighting = rule(rule.Options(), ("primary", *names))
-        self.turn = cycle(range(STEPS))
+        self.turn = cycle(range(steps))
 
     def __call__(self) -> None:
         self.step(next(self.turn))
@@ -173,34 +228,36 @@ class Training:
 
 
 def trainer_of_transformers(
-    encoder: SharedEncoder, texts: TokenizedTexts, folder: str
+    encoder: SharedEncoder, texts: TokenizedTexts, folder: str, steps: int, bf16: bool = False
 ) -> Callable[[], None]:
     """Return the same steps by transformers' Trainer: same batches, dropout, AdamW, clipping."""
     stream = BatchStream(texts, BATCH, 0, "primary")
-    batches = [inputs_of(stream.batch(step)) for step in range(STEPS)]
-    AcceleratorState._reset_state(reset_partial_state=True)
-    settings = TrainingArguments(
-        output_dir=folder,
-        max_steps=STEPS,
-        per_device_train_batch_size=BATCH,
-        learning_rate=RATE,
-        weight_decay=0.01,
-        max_grad_norm=1.0,
-        warmup_steps=1,
-        lr_scheduler_type="linear",
-        report_to=[],
-        save_strategy="no",
-        logging_strategy="no",
-        disable_tqdm=True,
-        use_cpu=True,
-        dataloader_pin_memory=False,
-    )
+    batches = [inputs_of(stream.batch(step)) for step in range(steps)]
 
     class SameBatches(Trainer):
         def get_train_dataloader(self) -> Any:
             return batches
 
     def run() -> None:
+        # accelerate keeps one state per process and refuses a second precision.
+        AcceleratorState._reset_state(reset_partial_state=True)
+        settings = TrainingArguments(
+            output_dir=folder,
+            max_steps=steps,
+            per_device_train_batch_size=BATCH,
+            learning_rate=RATE,
+            weight_decay=0.01,
+            max_grad_norm=1.0,
+            warmup_steps=1,
+            lr_scheduler_type="linear",
+            report_to=[],
+            save_strategy="no",
+            logging_strategy="no",
+            disable_tqdm=True,
+            use_cpu=encoder.device.type == "cpu",
+            bf16=bf16,
+            dataloader_pin_memory=False,
+        )
         SameBatches(encoder.classifier, settings, train_dataset=batches).train()
 
     return run
@@ -223,7 +280,7 @@ def language_model_step(
     """Return an MLM step, with logits where they are needed or for every token."""
     stream = BatchStream(texts, BATCH, 0, "mlm")
     optimizer = build_optimizer(encoder.language_model.parameters(), RATE, 0.01)
-    random_ids = torch.arange(1000, 2000)
+    random_ids = replacements(encoder)
     encoder.train()
 
     draws = torch.Generator().manual_seed(0)
@@ -236,11 +293,13 @@ def language_model_step(
         given = replace(batch, input_ids=ids)
         if whole:
             labels = batch.input_ids.masked_fill(~chosen, -100)
-            inputs = {**inputs_of(given), "labels": labels}
+            inputs = inputs_of(given.to(encoder.device))
+            inputs["labels"] = labels.to(encoder.device, non_blocking=True)
             loss = encoder.language_model(**inputs).loss
         else:
             logits = encoder.predict_tokens(given, chosen)
-            loss = nn.functional.cross_entropy(logits, batch.input_ids[chosen])
+            targets = batch.input_ids[chosen].to(logits.device, non_blocking=True)
+            loss = nn.functional.cross_entropy(logits, targets)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()

@@ -1,7 +1,8 @@
 """Time and peak memory of one update under each weighting, as ratios to fixed weights.
 
-    python -m benchmarks.weighting            # all contestants, the larger encoder with a few
+    python -m benchmarks.weighting            # all registered rules, the larger encoder with a few
     python -m benchmarks.weighting --quick    # the small encoder, few contestants and rounds
+    python -m benchmarks.weighting --device cuda --sizes base --precision bf16    # all on one size
 
 Encoders are built from configurations, with random weights: what an update costs does not depend
 on them. All contestants share one encoder and take turns within one process, so that a machine
@@ -9,7 +10,7 @@ that slows down slows all of them down; a ratio is the median of the ratios of t
 objectives, the classification and masked language modelling at 15% of the tokens; the validation
 batch is as large as the training batch.
 
-The floor of a rule that looks at validation rows in every update is one more pass of one batch.
+The floor of a rule that looks at validation examples in every update is one more pass of one batch.
 It is measured as well, as ``validation pass``.
 """
 
@@ -17,10 +18,7 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
 import statistics
-import time
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -30,62 +28,90 @@ from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassificat
 from auxlearn.data.batches import BatchStream
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.shared import SharedEncoder
+from auxlearn.errors import UserError
 from auxlearn.registry import TASKS, WEIGHTINGS
 from auxlearn.training.objectives import Auxiliary, Objectives
 from auxlearn.training.optimization import LinearSchedule, build_optimizer
 from auxlearn.training.validation import ValidationObjective
-from benchmarks.common import RESULTS, machine
+from benchmarks.common import (
+    SIZES,
+    VOCABULARY,
+    Stopwatch,
+    add_device,
+    add_precision,
+    attending,
+    autocast,
+    check_device,
+    peak_bytes,
+    save,
+)
 
 LENGTH, ROWS, CLASSES = 128, 256, 4
-#: Texts of a batch, of training and of validation alike.
-BATCH = {"minilm": 16, "bert-base": 8}
-SIZES = {
-    "minilm": {
-        "hidden_size": 384,
-        "num_hidden_layers": 6,
-        "num_attention_heads": 12,
-        "intermediate_size": 1536,
-    },
-    "bert-base": {
-        "hidden_size": 768,
-        "num_hidden_layers": 12,
-        "num_attention_heads": 12,
-        "intermediate_size": 3072,
-    },
+#: Texts of a batch, of training and of validation alike, by device and size.
+BATCH = {
+    "cpu": {"minilm": 16, "base": 8, "large": 8},
+    "cuda": {"minilm": 32, "base": 32, "large": 32},
 }
-#: Name of a contestant: the rule and its options; ``None`` trains the primary task alone.
-CONTESTANTS: dict[str, tuple[str, dict[str, Any]] | None] = {
-    "fixed": ("fixed", {}),
-    "single task": None,
-    "meta": ("meta", {"warmup": 0}),
-    "meta every 5": ("meta", {"warmup": 0, "every": 5}),
-    "meta, closed dev head": ("meta", {"warmup": 0, "dev_head": "closed"}),
-    "tartan": ("tartan", {}),
-    "tartan-released": ("tartan-released", {}),
-    "uncertainty": ("uncertainty", {}),
-    "dwa": ("dwa", {}),
-    "gradnorm": ("gradnorm", {}),
-    **{
-        name: (name, {}) for name in ("upgrad", "pcgrad", "mgda", "cagrad", "imtl-g", "aligned-mtl")
-    },
-    **{f"meta, unroll {k}": ("meta", {"warmup": 0, "unroll": k}) for k in (1, 2, 3, 4)},
+#: A contestant is a rule and its options; ``None`` trains the primary task alone.
+Choice = tuple[str, dict[str, Any]] | None
+SINGLE = "single task"
+#: Rules with other options than their defaults.
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "meta every 5": ("meta", {"every": 5}),
+    "meta, closed dev head": ("meta", {"dev_head": "closed"}),
+    **{f"meta, unroll {k}": ("meta", {"unroll": k}) for k in (1, 2, 3, 4)},
 }
 #: One step through `higher`, which the rule computes in closed form when it is asked for one.
 THROUGH_HIGHER = "meta, unroll 1"
-QUICK = ("fixed", "single task", "meta", "meta every 5", "tartan", "tartan-released", "upgrad")
-#: Contestants on the larger encoder, whose updates take long.
-LARGE = ("fixed", "single task", "meta", "meta every 5", "tartan", "upgrad", THROUGH_HIGHER)
+QUICK = ("fixed", SINGLE, "meta", "meta every 5", "tartan", "tartan-released", "upgrad")
+#: Contestants on the larger encoder of a CPU, whose updates take long.
+LARGE = ("fixed", SINGLE, "meta", "meta every 5", "tartan", "upgrad", THROUGH_HIGHER)
 
 
-def build(size: str) -> SharedEncoder:
+def contestants() -> dict[str, Choice]:
+    """Return every registered rule with its defaults, and the variants; ``fixed`` first.
+
+    Rules whose weights rest at first are asked to move them at once: that is the update that costs.
+    A rule whose library is not installed is left out with a line.
+    """
+    found: dict[str, Choice] = {"fixed": ("fixed", {}), SINGLE: None}
+    for name in WEIGHTINGS.names():
+        found.setdefault(name, (name, {}))
+    ready: dict[str, Choice] = {}
+    for title, choice in (found | VARIANTS).items():
+        if choice is not None:
+            name, options = choice
+            try:
+                rule = WEIGHTINGS.get(name)
+                if "warmup" in rule.Options.model_fields:
+                    options = {"warmup": 0, **options}
+                rule(rule.Options(**options), ("primary", "random_mlm"))
+            except UserError as error:
+                print(f"{title} is left out: {error}", flush=True)
+                continue
+            choice = (name, options)
+        ready[title] = choice
+    return ready
+
+
+def build(size: str, device: str = "cpu", precision: str = "fp32") -> SharedEncoder:
     """Return an encoder of a size, with the vocabulary of BERT."""
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     tokenizer = BertTokenizer(vocab={token: number for number, token in enumerate(special)})
     torch.manual_seed(0)
-    config = BertConfig(vocab_size=30522, num_labels=CLASSES, **SIZES[size])
-    return SharedEncoder(
+    layers, width, heads, inner = SIZES[size]
+    config = BertConfig(
+        vocab_size=VOCABULARY,
+        num_labels=CLASSES,
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        intermediate_size=inner,
+    )
+    encoder = SharedEncoder(
         BertForSequenceClassification(config), BertForMaskedLM(config), tokenizer
-    ).train()
+    )
+    return attending(encoder.to(torch.device(device)), precision).train()
 
 
 def texts() -> TokenizedTexts:
@@ -106,9 +132,14 @@ class Contestant:
     """One weighting with its own optimizer state over the shared encoder."""
 
     def __init__(
-        self, encoder: SharedEncoder, rows: TokenizedTexts, title: str, batch: int
+        self,
+        encoder: SharedEncoder,
+        rows: TokenizedTexts,
+        title: str,
+        choice: Choice,
+        batch: int,
+        precision: str = "fp32",
     ) -> None:
-        choice = CONTESTANTS[title]
         task = TASKS.get("random_mlm")(TASKS.get("random_mlm").Options())
         task.texts, task.random_ids = rows, torch.arange(1000, 30000)
         name, options = choice or ("fixed", {})
@@ -118,7 +149,7 @@ class Contestant:
         self.rule = cls(cls.Options(**options), names)
         if title == THROUGH_HIGHER:
             self.rule.learn = self.rule._unrolled
-        self.period = options.get("every", 1)
+        self.period = getattr(self.rule.options, "every", 1)
         optimizer = build_optimizer(encoder.parameters(), 1e-6, 0.01)
         self.objectives = Objectives(
             encoder=encoder,
@@ -130,7 +161,7 @@ class Contestant:
             accumulation=1,
             clip_norm=1.0,
             validation=ValidationObjective(rows, batch, "accuracy", 0, head=self.rule.dev_head),
-            autocast=nullcontext,
+            autocast=autocast(encoder.device.type, precision),
             attends_to_padding=self.rule.attends_to_padding,
         )
 
@@ -138,70 +169,79 @@ class Contestant:
         """Give the optimizer a state, as after an update with gradients of a usual size."""
         draws = torch.Generator().manual_seed(0)
         for parameter in self.objectives.parameters:
-            parameter.grad = torch.randn(parameter.shape, generator=draws) * 1e-3
+            drawn = torch.randn(parameter.shape, generator=draws) * 1e-3
+            parameter.grad = drawn.to(parameter.device)
         self.objectives.update()
 
-    def seconds(self, number: int) -> float:
-        """Return the mean time of the updates of one period, after one that does not count.
-
-        The first update after another contestant finds cold caches and memory to be mapped.
-        """
-        self.objectives.begin(0)
+    def step(self, number: int) -> None:
+        """Make one optimizer step."""
+        self.objectives.begin(number)
         self.rule.step(self.objectives)
-        started = time.perf_counter()
-        for step in range(number * self.period, (number + 1) * self.period):
-            self.objectives.begin(step)
-            self.rule.step(self.objectives)
-        return (time.perf_counter() - started) / self.period
 
-    def peak(self) -> int:
-        """Return the most bytes that one update holds beside parameters and optimizer state."""
-        gc.collect()
-        self.objectives.begin(0)
-        profile = torch.profiler.profile(
-            activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
-        )
-        with profile:
-            self.rule.step(self.objectives)
-        held = most = 0
-        events = profile.profiler.kineto_results.events()
-        for event in sorted(events, key=lambda event: event.start_ns()):
-            if event.name() == "[memory]":
-                held += event.nbytes()
-                most = max(most, held)
-        return most
+    def seconds(self, number: int, watch: Stopwatch) -> float:
+        """Return the mean time of the optimizer steps of one period, after one that does not count.
+
+        The first step after another contestant finds cold caches and memory to be mapped.
+        """
+        self.step(0)
+
+        def period() -> None:
+            for step in range(number * self.period, (number + 1) * self.period):
+                self.step(step)
+
+        return watch.seconds(period) / self.period
 
 
-def measure(size: str, names: tuple[str, ...], rounds: int) -> dict[str, Any]:
-    """Return times and memory of the contestants for one size."""
-    encoder, rows = build(size), texts()
+def measure(
+    size: str,
+    choices: dict[str, Choice],
+    rounds: int,
+    watch: Stopwatch,
+    precision: str = "fp32",
+    seconds: float | None = None,
+) -> dict[str, Any]:
+    """Return times and memory of the contestants for one size.
+
+    Args:
+        size: Of the encoder.
+        choices: The contestants, ``fixed`` among them.
+        rounds: How often each is timed, after a round that warms up and looks at the memory.
+        watch: Reads the time.
+        precision: What the passes compute in.
+        seconds: Begin no further round after so many seconds; one always counts.
+    """
+    batch = BATCH[watch.device][size]
+    encoder, rows = build(size, watch.device, precision), texts()
     count = sum(parameter.numel() for parameter in encoder.parameters())
-    seconds: dict[str, list[float]] = {name: [] for name in (*names, "validation pass")}
+    taken: dict[str, list[float]] = {name: [] for name in (*choices, "validation pass")}
     peaks: dict[str, int] = {}
-    # Each contestant has moments of its own; all are made anew in every round to spare memory.
-    for number in range(rounds + 1):
-        for name in names:
-            contestant = Contestant(encoder, rows, name, BATCH[size])
+    began, number = watch.now(), 0
+    # Each contestant has moments of its own; all are made again in every round to spare memory.
+    while number <= rounds:
+        for name, choice in choices.items():
+            contestant = Contestant(encoder, rows, name, choice, batch, precision)
             contestant.warm_up()
-            elapsed = contestant.seconds(number)
+            elapsed = contestant.seconds(number, watch)
             if number:  # the first round warms up
-                seconds[name].append(elapsed)
+                taken[name].append(elapsed)
             else:
-                peaks[name] = contestant.peak()
+                peaks[name] = peak_bytes(lambda c=contestant: c.step(0), watch.device)
             if name == "fixed":
-                started = time.perf_counter()
-                contestant.objectives.validation_gradient()
+                passed = watch.seconds(contestant.objectives.validation_gradient)
                 if number:
-                    seconds["validation pass"].append(time.perf_counter() - started)
+                    taken["validation pass"].append(passed)
             del contestant
             gc.collect()
         print(f"{size}: round {number} of {rounds} done", flush=True)
-    fixed = seconds["fixed"]
+        if number and seconds is not None and watch.now() - began >= seconds:
+            break
+        number += 1
+    fixed = taken["fixed"]
     contestants = {
         name: {
-            "seconds": statistics.median(taken),
+            "seconds": statistics.median(found),
             "time_ratio": statistics.median(
-                one / other for one, other in zip(taken, fixed, strict=True)
+                one / other for one, other in zip(found, fixed, strict=True)
             ),
             **(
                 {
@@ -213,44 +253,62 @@ def measure(size: str, names: tuple[str, ...], rounds: int) -> dict[str, Any]:
                 else {}
             ),
         }
-        for name, taken in seconds.items()
+        for name, found in taken.items()
     }
     floor = 1 + contestants["validation pass"]["time_ratio"]
     return {
         "parameters": count,
-        "batch": BATCH[size],
-        "rounds": rounds,
+        "batch": batch,
+        "rounds": len(fixed),
         "floor": floor,
         "contestants": contestants,
     }
 
 
+def plan(options: argparse.Namespace) -> dict[str, dict[str, Choice]]:
+    """Return the contestants by size of the encoder."""
+    every = contestants()
+
+    def some(names: tuple[str, ...]) -> dict[str, Choice]:
+        return {name: every[name] for name in names if name in every}
+
+    if options.quick:
+        return {size: some(QUICK) for size in options.sizes or ("minilm",)}
+    if options.sizes:
+        return dict.fromkeys(options.sizes, every)
+    return {"minilm": every, "base": every if options.device == "cuda" else some(LARGE)}
+
+
 def main() -> None:
     """Measure and write the results."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="small encoder, few contestants")
+    parser.add_argument("--sizes", nargs="+", choices=list(SIZES), help="all rules on these")
     parser.add_argument("--rounds", type=int, help="rounds of all contestants")
+    parser.add_argument("--seconds", type=float, help="begin no further round after so long")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--output", type=Path, default=RESULTS / "weighting.json")
+    parser.add_argument("--output", type=Path, help="by default benchmarks/results/weighting.json")
+    add_device(parser)
+    add_precision(parser)
     parser.set_defaults(clock="wall")
     given = parser.parse_args()
+    check_device(parser, given)
     torch.set_num_threads(given.threads)
-    rounds = given.rounds or (3 if given.quick else 5)
-    plan = {"minilm": QUICK} if given.quick else {"minilm": tuple(CONTESTANTS), "bert-base": LARGE}
-    results = {
-        "settings": {"rounds": rounds, "length": LENGTH},
-        "machine": machine(given),
-        "sizes": {size: measure(size, names, rounds) for size, names in plan.items()},
+    given.rounds = given.rounds or (3 if given.quick else 5)
+    given.length = LENGTH
+    watch = Stopwatch.of(given)
+    sizes = {
+        size: measure(size, choices, given.rounds, watch, given.precision, given.seconds)
+        for size, choices in plan(given).items()
     }
-    given.output.parent.mkdir(parents=True, exist_ok=True)
-    given.output.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
-    for size, found in results["sizes"].items():
+    for size, found in sizes.items():
         print(f"\n{size}, {found['parameters'] / 1e6:.1f} million parameters, fixed = 1.00")
         print(f"floor of a rule with a validation pass in every update: {found['floor']:.2f}")
         for name, figures in found["contestants"].items():
             copies = figures.get("memory_over_fixed_in_parameter_copies")
             memory = "" if copies is None else f"{copies:+8.2f} copies"
             print(f"{name:24}{figures['time_ratio']:8.2f}{memory}")
+    save("weighting", given, {"sizes": sizes})
 
 
 if __name__ == "__main__":

@@ -1,0 +1,241 @@
+"""All benchmarks of one large GPU, within a limit of time (``make bench-gpu``).
+
+    python -m benchmarks.gpu                    # at most 25 minutes
+    python -m benchmarks.gpu --only scoring     # some parts
+    python -m benchmarks.gpu --fresh            # also what is there already
+
+Every contest is a benchmark of its own, run in a process of its own and written whole to
+``benchmarks/results/gpu/NAME.json``, so that what has been measured stays when the rest is cut off.
+The same command then measures what is missing. Every part has a share of the time, which its
+contests divide; what a contest leaves over goes to those after it. Nothing is downloaded: encoders
+have random weights, and the texts are the built-in set. ``python -m benchmarks.report`` writes the
+results into ``docs/performance.md``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.common import RESULTS, check_device
+
+FOLDER = RESULTS / "gpu"
+
+#: Minutes for everything.
+MINUTES = 25.0
+#: Seconds below which no contest is begun: imports and the encoder alone take as long.
+LEAST = 20.0
+#: How many times its share a contest may take before it is ended.
+PATIENCE = 2.0
+
+
+@dataclass(frozen=True)
+class Contest:
+    """A benchmark with its options.
+
+    Attributes:
+        name: Of its file of results.
+        module: Of this package.
+        options: All but the device, the place of the results and the limit of time.
+        pieces: Contests within the benchmark, each of which gets the same limit of time.
+    """
+
+    name: str
+    module: str
+    options: tuple[str, ...]
+    pieces: int = 1
+
+    @property
+    def command(self) -> list[str]:
+        """What the results are known by."""
+        return [self.module, *self.options, "--device", "cuda"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Contests that share a part of the time.
+
+    Attributes:
+        name: What ``--only`` calls it.
+        share: Of the whole time; all shares sum to 1.
+        contests: The contests, the most telling ones first.
+    """
+
+    name: str
+    share: float
+    contests: tuple[Contest, ...]
+
+
+def _scoring(size: str, length: int) -> Contest:
+    options = f"--encoder {size} --length {length} --texts 2048 --fill 0.5 --rounds 3"
+    return Contest(f"scoring-{size}-{length}", "scoring", tuple(options.split()), pieces=2)
+
+
+def _training(name: str, options: str) -> Contest:
+    return Contest(name, "training", (*options.split(), "--rounds", "3"), pieces=2)
+
+
+def _weighting(size: str, precision: str) -> Contest:
+    options = ("--sizes", size, "--precision", precision, "--rounds", "3")
+    return Contest(f"weighting-{size}-{precision}", "weighting", options)
+
+
+def _joined(precision: str) -> Contest:
+    options = ("--encoder", "base", "--precision", precision, "--rounds", "3")
+    return Contest(f"joined-base-{precision}", "joined", options, pieces=6)
+
+
+PARTS = (
+    Part(
+        "scoring",
+        0.36,
+        tuple(_scoring(size, length) for length in (128, 512, 256) for size in ("base", "large")),
+    ),
+    Part(
+        "training",
+        0.22,
+        (
+            _training("training-base", "--encoder base --steps 32 --no-compile"),
+            _training("training-large", "--encoder large --steps 16 --no-compile"),
+            _training("training-base-compiled", "--encoder base --steps 32"),
+        ),
+    ),
+    Part(
+        "weighting",
+        0.22,
+        (_weighting("base", "fp32"), _weighting("base", "bf16"), _weighting("large", "bf16")),
+    ),
+    Part("joined", 0.06, (_joined("fp32"), _joined("bf16"))),
+    Part(
+        "objectives",
+        0.05,
+        (Contest("objectives-bf16", "objectives", ("--precision", "bf16", "--rounds", "3"), 2),),
+    ),
+    Part("memory", 0.09, (Contest("growth-base", "growth", ("--encoder", "base")),)),
+)
+
+
+def shares(left: float, contests: int, pieces: int) -> tuple[float, float]:
+    """Return how long a contest may take before it is ended, and when it is to end by itself.
+
+    Args:
+        left: Seconds left for it and the contests after it.
+        contests: How many these are.
+        pieces: Contests within the benchmark.
+
+    Returns:
+        Seconds until it is ended; seconds of counted rounds after which each piece begins no
+        further round. Half of a share is for imports, the encoder and the round that warms up.
+    """
+    share = left / contests
+    return min(left, PATIENCE * share), 0.5 * share / pieces
+
+
+def is_there(path: Path, contest: Contest) -> bool:
+    """Return whether a file holds the results of a contest with these very options."""
+    try:
+        found: object = json.loads(path.read_text(encoding="utf-8"))["command"]
+        return found == contest.command
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+#: Runs a contest: ``(contest, file, seconds until it is ended, seconds of a piece)``; returns
+#: nothing, or why there are no results.
+Run = Callable[[Contest, Path, float, float], str | None]
+
+
+def run_process(contest: Contest, path: Path, limit: float, seconds: float) -> str | None:
+    """Run a contest in a process of its own; keep what it printed if it fails."""
+    name, *options = contest.command
+    command = [sys.executable, "-m", f"benchmarks.{name}", *options]
+    command += ["--seconds", f"{seconds:.0f}", "--output", str(path)]
+    log = path.with_suffix(".log")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with log.open("w", encoding="utf-8") as file:
+            subprocess.run(
+                command,
+                check=True,
+                timeout=limit,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "HF_HUB_OFFLINE": "1"},
+            )
+    except subprocess.TimeoutExpired:
+        return f"ended after {limit:.0f} s ({log})"
+    except subprocess.CalledProcessError:
+        lines = log.read_text(encoding="utf-8").strip().splitlines()
+        return f"failed: {lines[-1] if lines else 'it printed nothing'} ({log})"
+    log.unlink()
+    return None
+
+
+def run_parts(
+    parts: Sequence[Part],
+    folder: Path,
+    seconds: float,
+    fresh: bool,
+    run: Run = run_process,
+    now: Callable[[], float] = time.monotonic,
+) -> dict[str, str]:
+    """Run what is missing, part by part, each within its share of the time.
+
+    Args:
+        parts: What to run.
+        folder: Where the results lie.
+        seconds: For all parts together.
+        fresh: Also run what is there.
+        run: Runs one contest.
+        now: The clock.
+
+    Returns:
+        What became of each contest by name: "done", "was there", "no time left", or why it failed.
+    """
+    end = now() + seconds
+    whole = sum(part.share for part in parts)
+    became: dict[str, str] = {}
+    for part in parts:
+        part_end = min(end, now() + seconds * part.share / whole)
+        missing = [c for c in part.contests if fresh or not is_there(folder / f"{c.name}.json", c)]
+        became |= {c.name: "was there" for c in part.contests if c not in missing}
+        for number, contest in enumerate(missing):
+            left = part_end - now()
+            if left < LEAST:
+                became[contest.name] = "no time left"
+                continue
+            limit, piece = shares(left, len(missing) - number, contest.pieces)
+            problem = run(contest, folder / f"{contest.name}.json", limit, piece)
+            became[contest.name] = problem or "done"
+            print(f"{contest.name}: {became[contest.name]}", flush=True)
+    return became
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the parts; the exit code is 1 if results are missing at the end."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--minutes", type=float, default=MINUTES, help="for everything")
+    parser.add_argument("--only", nargs="+", choices=[part.name for part in PARTS])
+    parser.add_argument("--fresh", action="store_true", help="measure again what is there")
+    parser.add_argument("--output", type=Path, default=FOLDER, help="folder of the results")
+    parser.set_defaults(device="cuda")
+    options = parser.parse_args(argv)
+    check_device(parser, options)
+    parts = [part for part in PARTS if not options.only or part.name in options.only]
+    became = run_parts(parts, options.output, 60 * options.minutes, options.fresh)
+    missing = {name: what for name, what in became.items() if what not in ("done", "was there")}
+    for name, what in missing.items():
+        print(f"missing: {name}: {what}")
+    print(f"{len(became) - len(missing)} of {len(became)} contests have results: {options.output}")
+    return 1 if missing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,25 @@
+"""What all reports of benchmarks write: where the numbers were taken, and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+
+def machine(found: dict[str, Any], said: str) -> str:
+    """Say on what the numbers were taken, and with what settings."""
+    about, settings = found["machine"], found["settings"]
+    packages = about["packages"]
+    clock = "wall time" if about["clock"] == "wall" else "processor time of the process"
+    gpu = f", {about['gpu']['name']}, CUDA {about['gpu']['cuda']}" if about["gpu"] else ""
+    return (
+        f"Taken on {about['processor']}{gpu}, {about['threads']} of {about['cores']} cores, load "
+        f"{about['load'][0]:.1f}; {clock}; torch {packages['torch']}, transformers "
+        f"{packages['transformers']}; {said.format(**settings)}."
+    )
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Write a table; all columns but the first are numbers."""
+    lines = ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1)]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])

@@ -1,0 +1,156 @@
+"""Reports: tables of every benchmark's results, between the markers of the page."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import report, report_gpu
+from benchmarks.common import RESULTS
+
+PACKAGES = {"torch": "2.13", "transformers": "5.23"}
+MACHINE = {
+    "processor": "Chip",
+    "cores": 16,
+    "threads": 16,
+    "clock": "wall",
+    "load": [0.5, 0, 0],
+    "gpu": {"name": "Card", "cuda": "13.0"},
+    "packages": PACKAGES,
+}
+
+
+def gpu_results() -> dict[str, dict]:
+    """One small file of each part, as the benchmarks write them."""
+    settings = {"encoder": "base", "precision": "bf16", "length": "128"}
+    common = {"machine": MACHINE, "settings": settings}
+    timed = {"median": 1.0, "seconds": [1.0]}
+    return {
+        "scoring-base-128": common
+        | {
+            "matrix products per second": {
+                "torch.float32": 50e12,
+                "tf32": 300e12,
+                "torch.bfloat16": 700e12,
+            },
+            "contestants": {
+                "minicons": timed
+                | {
+                    "tokens per second": 1000.0,
+                    "speed-up": 1.0,
+                    "share of the limit": 0.1,
+                    "peak bytes": 3 * 2**30,
+                },
+                "bf16": timed | {"tokens per second": 12_000.0, "share of the limit": 0.625},
+            },
+            "budgets": {"16384": 100.0},
+        },
+        "training-base": common
+        | {
+            "against Trainer": {"one task": {"steps per second": 12.5, "peak bytes": 2**30}},
+            "contestants": {"one task": {"steps per second": 13.0}},
+            "ratios": {"throughput over Trainer": 1.25},
+        },
+        "weighting-base-bf16": common
+        | {
+            "sizes": {
+                "base": {
+                    "contestants": {
+                        "fixed": {
+                            "seconds": 0.05,
+                            "time_ratio": 1.0,
+                            "memory_over_fixed_in_parameter_copies": 0.0,
+                        },
+                        "validation pass": {"seconds": 0.02, "time_ratio": 0.4},
+                    }
+                }
+            }
+        },
+        "joined-base-bf16": common
+        | {"contests": [{"encoder": "base", "rows": 8, "one pass over one pass each": 0.75}]},
+        "objectives-bf16": common
+        | {"encoders": {"base": {"over one": {"2": {"time": 2.1, "operations": 2.0}}}}},
+        "growth-base": common
+        | {
+            "points": {
+                "a step by length": [
+                    {
+                        "length": 32,
+                        "seconds": 0.5,
+                        "operations": 2e12,
+                        "megabytes": 300,
+                        "megabytes before": 100,
+                    }
+                ]
+            }
+        },
+    }
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    (tmp_path / "gpu").mkdir()
+    for name, content in gpu_results().items():
+        (tmp_path / "gpu" / f"{name}.json").write_text(json.dumps(content))
+    return tmp_path
+
+
+def test_every_part_of_the_gpu_benchmark_has_its_table(folder):
+    text = "\n".join(report_gpu.write(folder / "gpu"))
+    assert len(gpu_results()) == len(report_gpu.PARTS)
+    for heading, _, _ in report_gpu.PARTS:
+        assert f"**{heading}**" in text
+    for row in (
+        "50 in fp32, 300 in tf32, 700 in bf16",
+        "| base, 128 tokens: minicons | 1000 | 1.0 | 10% | 3.0 |",
+        "| base, 128 tokens: bf16 | 12000 |  | 62% |  |",
+        "| base, 128 tokens: one task | 12.50 | 1.0 |",
+        "| base, 128 tokens: throughput over Trainer | 1.25 |",
+        "| base, bf16: fixed | 50.0 | 1.00 | +0.00 |",
+        "| base, bf16: validation pass | 20.0 | 0.40 |  |",
+        "| base | bf16 | 8 | 0.75 |",
+        "| base | 2 | 2.10 | 2.00 |",
+        "| a step by length: 32 | 500.0 | 4.0 | 200 | 300 |",
+    ):
+        assert row in text
+    assert text.count("Taken on Chip, Card, CUDA 13.0") == 1
+
+
+def test_parts_without_results_are_left_out(folder):
+    for path in (folder / "gpu").glob("[!j]*.json"):
+        path.unlink()
+    assert [text for text in report_gpu.write(folder / "gpu") if text.startswith("**")] == [
+        "**Joined passes**"
+    ]
+    assert list(report_gpu.write(folder / "nothing")) == []
+
+
+def test_the_page_gets_the_tables_of_the_gpu(folder, monkeypatch):
+    page = folder / "page.md"
+    page.write_text("before\n<!-- gpu -->\nold\n<!-- /gpu -->\nafter\n")
+    monkeypatch.setattr(sys, "argv", ["report", "--results", str(folder), "--page", str(page)])
+    report.main()
+    text = page.read_text()
+    assert "old" not in text
+    assert "**Joined passes**" in text
+    assert text.startswith("before\n<!-- gpu -->\nTaken on")
+    assert text.endswith("<!-- /gpu -->\nafter\n")
+
+
+def test_a_page_without_the_markers_is_an_error():
+    with pytest.raises(SystemExit, match="markers <!-- gpu -->"):
+        report.put("no markers here", "gpu", ["text"])
+
+
+def test_the_page_is_what_the_results_say(tmp_path, monkeypatch):
+    """Numbers on the page come from the files beside the benchmarks, and from nowhere else."""
+    page = tmp_path / "page.md"
+    page.write_text(report.PAGE.read_text(encoding="utf-8"), encoding="utf-8")
+    monkeypatch.setattr(report, "draw", lambda points, path: None)
+    monkeypatch.setattr(sys, "argv", ["report", "--page", str(page)])
+    report.main()
+    assert len(list(RESULTS.glob("*.json"))) > 5
+    assert page.read_text(encoding="utf-8") == report.PAGE.read_text(encoding="utf-8")
