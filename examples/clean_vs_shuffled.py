@@ -216,7 +216,7 @@ def table(runs: dict[str, dict[str, dict]]) -> str:
         spread = f" ± {statistics.stdev(ends):.2f}" if len(ends) > 1 else ""
         lines.append(
             f"| `{rule}` | {steps(found, 'lasting')} | {steps(found, 'first')} "
-            f"| {statistics.fmean(ends):.2f}{spread} |"
+            f"| {statistics.fmean(ends):z.2f}{spread} |"
         )
     return "\n".join(lines)
 
