@@ -20,7 +20,7 @@ from auxlearn.sweeps.statistics import (
 #: Share of true differences of the minimum detectable size that are found.
 POWER = 0.8
 #: Simulated columns: so many pairs in all, within bounds on the columns.
-_PAIRS, _FEWEST, _MOST = 6000, 400, 4000
+_PAIRS, _FEWEST, _MOST = 12_000, 400, 8000
 #: Seeds up to which the permutation test is simulated; with more, the t-test finds as much.
 _EXACT = 10
 
