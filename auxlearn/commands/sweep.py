@@ -31,7 +31,11 @@ if TYPE_CHECKING:
 @click.option(
     "--threads", type=click.IntRange(1), help="CPU threads of a trial; local: cores / jobs."
 )
-@click.option("--gpus", type=click.FloatRange(0), default=0.0, help="GPUs of a trial (ray, slurm).")
+@click.option(
+    "--gpus",
+    type=click.FloatRange(0),
+    help="GPUs of a trial; ray: 1 if there are any, parts are possible; slurm: 0.",
+)
 @click.option("--ray-address", metavar="ADDRESS", help="Of a running Ray cluster, or auto.")
 @click.option("--slurm-partition", metavar="NAME", help="Partition of SLURM.")
 @click.option(
@@ -50,7 +54,7 @@ def command(
     engine: str,
     jobs: int | None,
     threads: int | None,
-    gpus: float,
+    gpus: float | None,
     ray_address: str | None,
     slurm_partition: str | None,
     slurm_minutes: int,
@@ -93,7 +97,7 @@ def _executor(
     folder: SweepFolder,
     jobs: int | None,
     threads: int | None,
-    gpus: float,
+    gpus: float | None,
     ray_address: str | None,
     partition: str | None,
     minutes: int,
@@ -104,7 +108,7 @@ def _executor(
         return executors.RayExecutor(jobs, threads, gpus, ray_address)
     if engine == "slurm":
         return executors.SlurmExecutor(
-            folder.path / "slurm", jobs or 100, threads, int(gpus), minutes, partition
+            folder.path / "slurm", jobs or 100, threads, gpus, minutes, partition
         )
     return executors.LocalExecutor(jobs or 1, threads)
 

@@ -13,17 +13,12 @@ from auxlearn.config import Metric
 from auxlearn.errors import SweepError
 from auxlearn.results.folder import read_jsonl
 from auxlearn.results.record import RunResults
+from auxlearn.sweeps.bootstrap import Resampled, bootstrap_metrics
 from auxlearn.sweeps.folder import SweepFolder, TrialRecord
 from auxlearn.sweeps.plan import SETTING_AXES, SweepFile
+from auxlearn.sweeps.power import minimum_detectable_difference
 from auxlearn.sweeps.published import PublishedFigure, read_published
-from auxlearn.sweeps.statistics import (
-    Pair,
-    Predictions,
-    compare_methods,
-    fewest_seeds,
-    indistinguishable,
-    minimum_detectable_difference,
-)
+from auxlearn.sweeps.statistics import Pair, compare_methods, indistinguishable
 
 _LABELS = ("label", "predicted")
 METRICS: tuple[Metric, ...] = ("accuracy", "macro_f1")
@@ -70,8 +65,7 @@ class Column:
         best: Name of the method with the highest mean.
         ties: Methods whose difference to the best may be chance.
         pairs: Every two methods.
-        detectable: Smallest true difference that so many seeds find four times in five.
-        needed: Seeds below which the tests can tell nothing apart.
+        detectable: Smallest true difference that these seeds and examples find four times in five.
     """
 
     key: tuple[str, Metric]
@@ -79,7 +73,11 @@ class Column:
     ties: frozenset[str]
     pairs: tuple[Pair, ...]
     detectable: float
-    needed: int
+
+    @property
+    def seed_tests(self) -> tuple[str, ...]:
+        """Which tests over seeds the pairs have; one, unless seeds are missing."""
+        return tuple(sorted({pair.seed_test for pair in self.pairs}))
 
 
 @dataclass(frozen=True)
@@ -130,29 +128,31 @@ def compare_sweeps(folders: Sequence[SweepFolder], published: str | None = None)
     """Compare the methods of sweeps.
 
     Args:
-        folders: The sweeps; methods of the same name in several are told apart by the sweep's.
+        folders: The sweeps; methods of the same name in several are told apart by the sweep's, and
+            sweeps of the same name by their folders.
         published: Name or path of published figures; by default what the sweeps name.
 
     Raises:
-        SweepError: A folder holds no finished sweep, or predictions do not fit together.
+        SweepError: A folder holds no finished sweep or is given twice, or predictions do not fit
+            together.
     """
     loaded = [(folder, folder.read_sweep(), folder.load_results()) for folder in folders]
-    several = len(loaded) > 1
-    grouped: dict[tuple[tuple[str, str], ...], dict[str, Row]] = {}
-    for folder, sweep, records in loaded:
+    labels = _sweep_labels([folder.path for folder in folders], [s.name for _, s, _ in loaded])
+    grouped: dict[tuple[tuple[str, str], ...], dict[tuple[str, str], Row]] = {}
+    for (folder, sweep, records), label in zip(loaded, labels, strict=True):
         for record in records:
             if record.finished and not record.chosen:
                 continue
             setting, name = _place(sweep, record)
             rows = grouped.setdefault(tuple(setting.items()), {})
-            if several and name in rows and rows[name].cell.get("sweep") != sweep.name:
-                name = f"{name} ({sweep.name})"
-            if name not in rows:
-                rows[name] = _new_row(name, sweep, record, setting)
-            _enter(rows[name], folder, record)
+            key = (label, name)
+            if key not in rows:
+                rows[key] = _new_row(name, label, sweep, record, setting)
+            _enter(rows[key], folder, record)
     for rows in grouped.values():  # a setting that was not chosen has nothing but failures
-        for name in [name for name, row in rows.items() if not row.runs and row.chosen]:
-            del rows[name]
+        for key in [key for key, row in rows.items() if not row.runs and row.chosen]:
+            del rows[key]
+        _tell_apart(list(rows.values()))
     blocks = [
         Block(dict(setting), list(rows.values()), _columns(list(rows.values())))
         for setting, rows in grouped.items()
@@ -163,7 +163,7 @@ def compare_sweeps(folders: Sequence[SweepFolder], published: str | None = None)
     beside = published or next((sweep.published for _, sweep, _ in loaded if sweep.published), None)
     figures, source = read_published(beside) if beside else ([], "")
     return Comparison(
-        names=[sweep.name for _, sweep, _ in loaded],
+        names=labels,
         competing=list(dict.fromkeys(a for _, sweep, _ in loaded for a in sweep.competing_axes)),
         blocks=blocks,
         chosen=list(dict.fromkeys(a for _, sweep, _ in loaded for a in sweep.chosen_axes)),
@@ -185,10 +185,33 @@ def _place(sweep: SweepFile, record: TrialRecord) -> tuple[dict[str, str], str]:
     return setting, name or sweep.name
 
 
-def _new_row(name: str, sweep: SweepFile, record: TrialRecord, setting: dict[str, str]) -> Row:
+def _sweep_labels(paths: Sequence[Path], names: Sequence[str]) -> list[str]:
+    """Return the name of each sweep, with its folder where several have that name."""
+    resolved = [path.resolve() for path in paths]
+    for path in paths:
+        if resolved.count(path.resolve()) > 1:
+            raise SweepError(f"{path} is given twice: name each sweep once")
+    return [
+        name if names.count(name) == 1 else f"{name}: {path}"
+        for name, path in zip(names, paths, strict=True)
+    ]
+
+
+def _tell_apart(rows: Sequence[Row]) -> None:
+    """Put the sweep behind the name of a method that another sweep has as well."""
+    taken: set[str] = set()
+    for row in rows:
+        if row.name in taken:
+            row.name = f"{row.name} ({row.cell['sweep']})"
+        taken.add(row.name)
+
+
+def _new_row(
+    name: str, label: str, sweep: SweepFile, record: TrialRecord, setting: dict[str, str]
+) -> Row:
     competing = {axis: record.cell[axis] for axis in sweep.competing_axes}
     chosen = {axis: record.cell[axis] for axis in sweep.chosen_axes}
-    return Row(name, {**setting, **competing, "sweep": sweep.name}, chosen)
+    return Row(name, {**setting, **competing, "sweep": label}, chosen)
 
 
 def _enter(row: Row, folder: SweepFolder, record: TrialRecord) -> None:
@@ -213,15 +236,15 @@ def _columns(rows: Sequence[Row]) -> list[Column]:
     rows = [row for row in rows if row.runs]
     keys = list(dict.fromkeys(key for row in rows for key in row.figures))
     keys.sort(key=lambda key: key[0] == "dev")  # test first, then other sets, dev last
-    read: dict[str, dict[str, dict[int, Predictions]]] = {}
+    resampled: dict[str, dict[Metric, Resampled]] = {}
     columns = []
     for key in keys:
         having = [row for row in rows if row.figures.get(key)]
         name, metric = key
-        if name not in read:
-            read[name] = _predictions(having, name)
+        if name not in resampled:
+            resampled[name] = _resample(having, name)
         scores = {row.name: row.figures[key] for row in having}
-        pairs = compare_methods(scores, read[name], metric)
+        pairs = compare_methods(scores, resampled[name][metric])
         best = max(having, key=lambda row: row.mean(key)).name
         columns.append(
             Column(
@@ -229,50 +252,53 @@ def _columns(rows: Sequence[Row]) -> list[Column]:
                 best=best,
                 ties=frozenset(indistinguishable(best, pairs)),
                 pairs=tuple(pairs),
-                detectable=minimum_detectable_difference(
-                    _spreads(scores), min(len(values) for values in scores.values())
-                ),
-                needed=fewest_seeds(len(pairs)),
+                detectable=_detectable(scores, pairs, resampled[name][metric].examples),
             )
         )
     return columns
 
 
-def _spreads(scores: Mapping[str, Mapping[int, float]]) -> list[float]:
-    """Return the standard deviation of the paired difference of every two methods."""
-    names, spreads = list(scores), []
-    for number, first in enumerate(names):
-        for second in names[number + 1 :]:
-            seeds = sorted(set(scores[first]) & set(scores[second]))
-            if len(seeds) > 1:
-                differences = [scores[first][seed] - scores[second][seed] for seed in seeds]
-                spreads.append(float(np.std(differences, ddof=1)))
-    return spreads
+def _detectable(
+    scores: Mapping[str, Mapping[int, float]], pairs: Sequence[Pair], examples: int
+) -> float:
+    seeds = min(len(values) for values in scores.values())
+    noises = [pair.noise for pair in pairs]
+    return minimum_detectable_difference(noises, seeds, len(scores), examples)
 
 
-def _predictions(rows: Sequence[Row], name: str) -> dict[str, dict[int, Predictions]]:
-    """Return every row's predictions on a set; classes are numbered alike for all."""
-    lines = {
-        (row.name, seed): read_jsonl(path / "predictions" / f"{name}.jsonl")
-        for row in rows
-        for seed, path in row.runs.items()
-    }
-    labels = {line[key] for found in lines.values() for line in found for key in _LABELS}
-    number = {label: i for i, label in enumerate(sorted(labels))}
-    made: dict[str, dict[int, Predictions]] = {}
-    for (method, seed), found in lines.items():
-        truth, predicted = (np.array([number[line[key]] for line in found]) for key in _LABELS)
-        made.setdefault(method, {})[seed] = Predictions(truth, predicted[None], len(number))
-    _check_same_rows(made, name)
-    return made
-
-
-def _check_same_rows(predictions: Mapping[str, Mapping[int, Predictions]], name: str) -> None:
-    every = [(who, seed, p) for who, seeds in predictions.items() for seed, p in seeds.items()]
-    who, seed, first = every[0]
-    for other, other_seed, found in every[1:]:
-        if not np.array_equal(found.truth, first.truth):
+def _resample(rows: Sequence[Row], name: str) -> dict[Metric, Resampled]:
+    """Return every row's metrics on resamples of a set."""
+    runs = [(row.name, seed, path) for row in rows for seed, path in row.runs.items()]
+    numbers: dict[str, int] = {}
+    read = [_read_predictions(path, name, numbers) for _, _, path in runs]
+    truth = read[0][0]
+    who, seed, path = runs[0]
+    if not len(truth):
+        raise SweepError(f"{path} holds no predictions for '{name}': run that trial again")
+    for (other, other_seed, _), (found, _) in zip(runs, read, strict=True):
+        if not np.array_equal(found, truth):
             raise SweepError(
                 f"'{other}' (seed {other_seed}) and '{who}' (seed {seed}) were evaluated on "
                 f"different rows of '{name}': the data has changed in between, run them anew"
             )
+    if len(rows) == 1:  # nothing to compare
+        return {metric: Resampled(len(truth), {}) for metric in METRICS}
+    rank = np.argsort(np.argsort(list(numbers)))  # of each number, that of its label
+    predicted = np.stack([rank[found] for _, found in read])
+    made: dict[Metric, Resampled] = {}
+    for metric, values in bootstrap_metrics(rank[truth], predicted, len(numbers)).items():
+        by_method: dict[str, dict[int, np.ndarray]] = {}
+        for (method, seed, _), value in zip(runs, values, strict=True):
+            by_method.setdefault(method, {})[seed] = value
+        made[metric] = Resampled(len(truth), by_method)
+    return made
+
+
+def _read_predictions(
+    run: Path, name: str, numbers: dict[str, int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return true and predicted classes; labels not seen before get the next number."""
+    lines = read_jsonl(run / "predictions" / f"{name}.jsonl")
+    found = [[numbers.setdefault(line[key], len(numbers)) for line in lines] for key in _LABELS]
+    truth, predicted = (np.array(column, dtype=np.int32) for column in found)
+    return truth, predicted

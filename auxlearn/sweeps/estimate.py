@@ -6,7 +6,7 @@ import math
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,12 +71,14 @@ def _measured(trial: Trial, cache_dir: str | None) -> Estimate:
     with tempfile.TemporaryDirectory(prefix="auxlearn-estimate-") as place:
         changes = {"output": f"{place}/run", "cache_dir": cache_dir, "eval_every": WARM_UP + TIMED}
         try:
-            train(trial.config.model_copy(update=changes), clock)
-        except _EnoughError:
-            pass
+            with suppress(_EnoughError):
+                train(trial.config.model_copy(update=changes), clock)
+            return Estimate(clock.seconds(trial), "measured")
         except UserError as error:
             return Estimate(None, str(error))
-    return Estimate(clock.seconds(trial), "measured")
+        except Exception as error:  # as in the sweep itself, one bad trial stops no other
+            line = " ".join(str(error).split())
+            return Estimate(None, f"{type(error).__name__}: {line}".rstrip(": "))
 
 
 class _EnoughError(Exception):

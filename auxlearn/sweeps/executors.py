@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shutil
@@ -173,12 +174,14 @@ def _visible_gpus() -> list[str]:
 class RayExecutor(Executor):
     """Tasks of Ray, on this machine or on a cluster; the sweep's folder must be on a shared disk.
 
-    Ray keeps its processes from one task to the next, so a process starts and imports once.
+    A process lives for many trials, so that it starts and imports once; with GPUs for one, because
+    an error of CUDA makes every later call in its process fail.
 
     Args:
         jobs: Trials at a time; by default as many as the CPUs (and GPUs) allow.
         threads: CPUs that a trial asks for, and the threads it computes with.
-        gpus: GPUs that a trial asks for; parts of one are possible.
+        gpus: GPUs that a trial asks for; parts of one are possible. By default one if there are
+            any, or an equal part if ``jobs`` are more than the GPUs. With 0 a trial sees none.
         address: Of a running cluster, such as ``"auto"``; by default Ray is started here.
 
     Raises:
@@ -189,10 +192,10 @@ class RayExecutor(Executor):
         self,
         jobs: int | None = None,
         threads: int | None = None,
-        gpus: float = 0,
+        gpus: float | None = None,
         address: str | None = None,
     ) -> None:
-        # Ray otherwise blanks CUDA_VISIBLE_DEVICES for tasks that ask for no GPU, and says so.
+        # Ray otherwise warns of what it does to CUDA_VISIBLE_DEVICES for tasks without a GPU.
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         try:
             import ray
@@ -217,8 +220,12 @@ class RayExecutor(Executor):
             raise SweepError(f"cannot reach Ray at {address or 'this machine'}: {line}") from None
         have = ray.cluster_resources()
         fitting = int(have.get("CPU", 0) // self.threads)
+        there = have.get("GPU", 0)
+        if gpus is None:
+            # So many of the trials share a GPU that all of them fit.
+            gpus = 1 / math.ceil((jobs or 1) / there) if there else 0
         if gpus:
-            fitting = min(fitting, int(have.get("GPU", 0) / gpus))
+            fitting = min(fitting, _trials_on_gpus(there, gpus))
         if fitting == 0:
             ray.shutdown()
             raise SweepError(
@@ -226,9 +233,15 @@ class RayExecutor(Executor):
                 f"asks for {self.threads} and {gpus:g}: choose fewer --threads or --gpus"
             )
         self.slots = min(jobs, fitting) if jobs else fitting
-        self._run = ray.remote(num_cpus=self.threads, num_gpus=gpus, max_retries=0, max_calls=0)(
-            run_job
-        )
+        # Without GPUs of its own a trial would take the first it sees, as all the others.
+        hidden = {"runtime_env": {"env_vars": {"CUDA_VISIBLE_DEVICES": ""}}}
+        self._run = ray.remote(
+            num_cpus=self.threads,
+            num_gpus=gpus,
+            max_retries=0,
+            max_calls=1 if gpus else 0,
+            **(hidden if there and not gpus else {}),
+        )(run_job)
         self._running: dict[Any, Job] = {}
         self._stopping = False
 
@@ -266,6 +279,11 @@ class RayExecutor(Executor):
         self._ray.shutdown()
 
 
+def _trials_on_gpus(gpus: float, share: float) -> int:
+    """Return how many trials fit; a trial with part of a GPU has it on one GPU."""
+    return int(gpus / share) if share >= 1 else int(gpus) * int(1 / share + 1e-9)
+
+
 class SlurmExecutor(Executor):
     """Jobs of SLURM, one for each trial, by submitit; the sweep's folder must be on a shared disk.
 
@@ -276,13 +294,13 @@ class SlurmExecutor(Executor):
         folder: Where submitit keeps scripts and logs.
         jobs: Jobs in the queue at a time.
         threads: CPUs of a job.
-        gpus: GPUs of a job.
+        gpus: GPUs of a job, whole ones; by default none.
         minutes: Time limit of a job.
         partition: Which one; by default SLURM's own.
         cluster: "slurm", or "local" for processes of this machine.
 
     Raises:
-        SweepError: submitit or SLURM is missing.
+        SweepError: submitit or SLURM is missing, or the GPUs are not whole.
     """
 
     def __init__(
@@ -290,7 +308,7 @@ class SlurmExecutor(Executor):
         folder: Path,
         jobs: int = 100,
         threads: int | None = None,
-        gpus: int = 0,
+        gpus: float | None = None,
         minutes: int = 240,
         partition: str | None = None,
         cluster: str = "slurm",
@@ -301,6 +319,8 @@ class SlurmExecutor(Executor):
             raise SweepError(
                 "the slurm executor needs submitit: install it with `pip install 'auxlearn[slurm]'`"
             ) from None
+        if gpus is not None and not float(gpus).is_integer():
+            raise SweepError(f"SLURM gives whole GPUs only: --gpus {gpus:g} asks for a part of one")
         if cluster == "slurm" and shutil.which("srun") is None:
             raise SweepError("there is no SLURM here (srun is not found): use another --executor")
         self.slots = jobs
@@ -310,7 +330,7 @@ class SlurmExecutor(Executor):
             "name": "auxlearn",
             "timeout_min": minutes,
             "cpus_per_task": self.threads,
-            "gpus_per_node": gpus,
+            "gpus_per_node": int(gpus or 0),
         }
         if partition is not None:
             settings["slurm_partition"] = partition

@@ -282,6 +282,9 @@ def plan_trials(sweep: SweepFile, cells: Sequence[Cell]) -> list[Trial]:
 def join_settings(settings: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Put options written ``aux.NAME.OPTION`` or ``weights.NAME.OPTION`` into their plug-in.
 
+    A task that is chosen several times is named as in the results: ``random_mlm``, then
+    ``random_mlm_2``.
+
     Raises:
         ConfigError: The plug-in is not among those chosen.
     """
@@ -290,7 +293,8 @@ def join_settings(settings: Mapping[str, Any], where: str) -> dict[str, Any]:
     if not dotted:
         return plain
     chosen = validate(RunConfig, {k: plain[k] for k in ("aux", "weights") if k in plain}, where)
-    aux = {choice.name: dict(choice.options) for choice in chosen.aux}
+    names = chosen.objective_names()[1:]
+    aux = {name: dict(one.options) for name, one in zip(names, chosen.aux, strict=True)}
     weights = {chosen.weights.name: dict(chosen.weights.options)}
     for key, value in dotted.items():
         match = _PLUGIN_OPTION.fullmatch(key)
@@ -303,7 +307,8 @@ def join_settings(settings: Mapping[str, Any], where: str) -> dict[str, Any]:
                 "set it beside the choice, or exclude this combination"
             )
         owners[name][option] = value
-    return {**plain, "aux": [{name: options} for name, options in aux.items()], "weights": weights}
+    tasks = [{one.name: aux[name]} for name, one in zip(names, chosen.aux, strict=True)]
+    return {**plain, "aux": tasks, "weights": weights}
 
 
 def label(value: Any) -> str:

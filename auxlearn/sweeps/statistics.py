@@ -1,9 +1,19 @@
 """Whether a difference between methods is more than chance: pure functions of numbers.
 
-Two things vary: the seed, and which rows happen to be in the evaluation set. A difference counts
-only if neither explains it: a paired permutation test over seeds and a paired bootstrap over rows
-both have to reject, so the larger of the two p-values stands for the pair (an intersection-union
-test, whose level is that of its parts).
+Two things vary: the seed, and which examples happen to be in the evaluation set. A difference
+counts only if neither explains it, nor both together. So three tests have to reject, and the
+largest of their p-values stands for the pair:
+
+- over seeds, a paired permutation test (Good, 2005); with too few seeds for it to reject at all,
+  the paired t-test, which assumes normal differences;
+- over examples, a paired bootstrap (Efron and Tibshirani, 1993);
+- over both, a t-test whose standard error has the variance of seeds and that of examples, less
+  their interaction, which is in both (Cameron, Gelbach and Miller, 2011, equation 2.9), with the
+  degrees of freedom of Satterthwaite (1946).
+
+The first two alone are not enough. Each asks whether one source of chance suffices when the other
+is held: where both are of a size, the difference varies more than either knows of (Clark, 1973).
+``python -m benchmarks.significance`` measures how often each rejects wrongly.
 """
 
 from __future__ import annotations
@@ -11,37 +21,43 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Literal
 
 import numpy as np
 
-from auxlearn.config import Metric
 from auxlearn.streams import derive_seed
+from auxlearn.sweeps.bootstrap import Resampled
 
 #: Level of all tests.
 ALPHA = 0.05
 #: Sign patterns up to which the permutation test takes all; beyond, it draws this many.
 PATTERNS = 2**13
-#: Resamples of the rows.
-RESAMPLES = 2000
-#: Share of true differences of the minimum detectable size that are found.
-POWER = 0.8
+#: Seeds below which nothing is told apart: the spread of two says next to nothing.
+MINIMUM_SEEDS = 3
+
+SeedTest = Literal["permutation", "t"]
 
 
 @dataclass(frozen=True)
-class Predictions:
-    """Predicted classes of one method on one evaluation set.
+class Noise:
+    """Variances of the mean difference of two methods.
 
     Attributes:
-        truth: True classes, ``(rows,)``.
-        predicted: Predicted classes by seed, ``(seeds, rows)``.
-        classes: How many classes there are.
+        seeds: What the draw of the seeds adds, ``s**2 / n``; 0 with fewer than two seeds.
+        examples: What the draw of the examples adds: the bootstrap's variance.
+        interaction: The part that is in both, because a seed errs on examples of its own.
     """
 
-    truth: np.ndarray
-    predicted: np.ndarray
-    classes: int
+    seeds: float
+    examples: float = 0.0
+    interaction: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """The variance from both sources, never less than that of one of them."""
+        return max(self.seeds, self.examples, self.seeds + self.examples - self.interaction)
 
 
 @dataclass(frozen=True)
@@ -52,9 +68,12 @@ class Pair:
         first: The method with the higher mean.
         second: The other.
         difference: Mean over seeds of first minus second.
-        p_seeds: Permutation test over seeds.
-        p_rows: Bootstrap over rows; ``None`` if there are no predictions.
-        p: The larger of the two, corrected by Holm for all pairs of the column.
+        p_seeds: Test over seeds.
+        p_rows: Bootstrap over examples; ``None`` if there are no predictions.
+        p_both: t-test with the variance of seeds and examples; ``None`` without predictions.
+        p: The largest of them, corrected by Holm for all pairs of the column.
+        seed_test: Which test ``p_seeds`` is of.
+        noise: How much the difference varies.
     """
 
     first: str
@@ -62,7 +81,10 @@ class Pair:
     difference: float
     p_seeds: float
     p_rows: float | None
+    p_both: float | None
     p: float
+    seed_test: SeedTest
+    noise: Noise
 
 
 def permutation_test(differences: Sequence[float]) -> float:
@@ -81,16 +103,18 @@ def permutation_test(differences: Sequence[float]) -> float:
     values = np.asarray(differences, dtype=float)
     if len(values) < 2 or not values.any():
         return 1.0
-    means = np.abs(_sign_patterns(len(values)) @ values)
-    # Sums of the same numbers in another order differ in the last digits.
-    extreme = int((means >= abs(values.sum()) * (1 - 1e-10)).sum())
+    means = np.abs(sign_patterns(len(values)) @ values)
+    # Sums of the same numbers in another order differ in the last digits of their terms; the sum
+    # itself may be 0.
+    tolerance = 1e-10 * np.abs(values).sum()
+    extreme = int((means >= abs(values.sum()) - tolerance).sum())
     if len(means) == 2 ** len(values):
         return extreme / len(means)
     return (extreme + 1) / (len(means) + 1)
 
 
 @lru_cache(maxsize=32)
-def _sign_patterns(count: int) -> np.ndarray:
+def sign_patterns(count: int) -> np.ndarray:
     """Return all patterns of so many signs, or :data:`PATTERNS` drawn ones, one in each row."""
     if 2**count <= PATTERNS:
         bits = np.arange(2**count)[:, None] >> np.arange(count) & 1
@@ -100,36 +124,46 @@ def _sign_patterns(count: int) -> np.ndarray:
     return 1.0 - 2.0 * bits
 
 
-def bootstrap_scores(predictions: Predictions, metric: Metric, weights: np.ndarray) -> np.ndarray:
-    """Return the metric on resampled rows, mean over seeds, ``(resamples,)``.
+def permutation_test_can_reject(seeds: int, pairs: int, alpha: float = ALPHA) -> bool:
+    """Return whether the smallest p-value that so many seeds allow passes Holm's first step."""
+    smallest = 2.0 ** (1 - seeds) if 2**seeds <= PATTERNS else 1 / (PATTERNS + 1)
+    return smallest * max(1, pairs) <= alpha
+
+
+def seeds_for_permutation_test(pairs: int, alpha: float = ALPHA) -> int | None:
+    """Return how many seeds the permutation test needs before it can reject at all.
 
     Args:
-        predictions: Of one method.
-        metric: Which one; macro-F1 is the mean over classes that occur in labels or predictions.
-        weights: How often each row is drawn, ``(resamples, rows)``.
+        pairs: How many pairs Holm's method corrects for.
+        alpha: Level.
+
+    Returns:
+        ``None`` if no number of seeds is enough, because beyond some only a part of the sign
+        patterns is drawn.
     """
-    truth, scores = predictions.truth, []
-    for predicted in predictions.predicted:
-        if metric == "accuracy":
-            scores.append(weights @ (predicted == truth) / weights.sum(1))
-            continue
-        classes = np.arange(predictions.classes)
-        is_true = truth[:, None] == classes
-        is_predicted = predicted[:, None] == classes
-        hits = weights @ (is_true & is_predicted)
-        found = weights @ is_true.astype(float) + weights @ is_predicted.astype(float)
-        f1 = np.divide(2 * hits, found, out=np.zeros_like(found), where=found > 0)
-        scores.append(f1.sum(1) / (found > 0).sum(1))
-    return np.asarray(np.mean(scores, axis=0))
+    most = PATTERNS.bit_length()
+    counts = range(2, most + 1)
+    return next((n for n in counts if permutation_test_can_reject(n, pairs, alpha)), None)
 
 
-def resample_weights(rows: int, resamples: int = RESAMPLES) -> np.ndarray:
-    """Return how often each row is drawn in each resample, ``(resamples, rows)``.
+def t_test(difference: float, variance: float, freedom: float) -> float:
+    """Return the two-sided p-value of Student's test of a mean.
 
-    The draws depend on the number of rows alone: methods are compared on the same resamples.
+    Args:
+        difference: The mean.
+        variance: Of the mean, estimated.
+        freedom: Degrees of freedom of the estimate, not necessarily whole; infinite for normal.
+
+    Returns:
+        1 for a difference of 0; 0 for any other if there is no variance.
     """
-    draws = np.random.default_rng(derive_seed(0, "bootstrap", rows))
-    return draws.multinomial(rows, np.full(rows, 1 / rows), size=resamples).astype(float)
+    from scipy.special import stdtr
+
+    if difference == 0:
+        return 1.0
+    if variance == 0:
+        return 0.0
+    return float(2 * stdtr(freedom, -abs(difference) / math.sqrt(variance)))
 
 
 def bootstrap_test(differences: np.ndarray) -> float:
@@ -153,9 +187,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def compare_methods(
-    scores: Mapping[str, Mapping[int, float]],
-    predictions: Mapping[str, Mapping[int, Predictions]] | None = None,
-    metric: Metric = "accuracy",
+    scores: Mapping[str, Mapping[int, float]], resampled: Resampled | None = None
 ) -> list[Pair]:
     """Compare every two methods on the seeds that both have.
 
@@ -163,42 +195,65 @@ def compare_methods(
     seen in the same figures, and a test of the best against the others alone would forget that.
 
     Args:
-        scores: Figure of each method by seed.
-        predictions: Of each method by seed; a pair without is tested over seeds alone.
-        metric: What the figures are.
+        scores: Metric of each method by seed.
+        resampled: The same on resampled examples; without, the pairs are tested over seeds alone.
     """
-    raw = []
-    for a, b in itertools.combinations(scores, 2):
-        seeds = sorted(set(scores[a]) & set(scores[b]))
-        differences = [scores[a][seed] - scores[b][seed] for seed in seeds]
+    chosen = list(itertools.combinations(scores, 2))
+    raw = [_compare_two(a, b, len(chosen), scores, resampled) for a, b in chosen]
+    largest = [max(pair.p_seeds, pair.p_rows or 0.0, pair.p_both or 0.0) for pair in raw]
+    return [replace(pair, p=p) for pair, p in zip(raw, holm(largest), strict=True)]
+
+
+def _compare_two(
+    a: str,
+    b: str,
+    pairs: int,
+    scores: Mapping[str, Mapping[int, float]],
+    resampled: Resampled | None,
+) -> Pair:
+    seeds = sorted(set(scores[a]) & set(scores[b]))
+    count = len(seeds)
+    differences = [scores[a][seed] - scores[b][seed] for seed in seeds]
+    mean = float(np.mean(differences)) if seeds else 0.0
+    noise = Noise(float(np.var(differences, ddof=1)) / count if count > 1 else 0.0)
+    seed_test: SeedTest = "permutation" if permutation_test_can_reject(count, pairs) else "t"
+    if count < MINIMUM_SEEDS:
+        p_seeds = 1.0
+    elif seed_test == "permutation":
         p_seeds = permutation_test(differences)
-        p_rows = None
-        if predictions is not None and seeds:
-            p_rows = _row_test(predictions[a], predictions[b], seeds, metric)
-        mean = float(np.mean(differences)) if seeds else 0.0
-        names = (a, b) if mean >= 0 else (b, a)
-        raw.append((*names, abs(mean), p_seeds, p_rows))
-    corrected = holm([max(p_seeds, p_rows or 0.0) for *_, p_seeds, p_rows in raw])
-    return [Pair(*values, p) for values, p in zip(raw, corrected, strict=True)]
+    else:
+        p_seeds = t_test(mean, noise.seeds, count - 1)
+    p_rows = p_both = None
+    if resampled is not None and seeds:
+        values = (resampled.values[name] for name in (a, b))
+        one, other = (np.stack([found[seed] for seed in seeds]) for found in values)
+        noise = _noise(noise.seeds, one - other)
+        p_rows = bootstrap_test(one.mean(0) - other.mean(0))
+        if 2 / (one.shape[1] + 1) * pairs > ALPHA:  # the smallest p-value would be too large
+            p_rows = t_test(mean, noise.examples, math.inf)
+        p_both = t_test(mean, noise.total, _freedom(noise, count, resampled.examples))
+    names = (a, b) if mean >= 0 else (b, a)
+    return Pair(*names, abs(mean), p_seeds, p_rows, p_both, 1.0, seed_test, noise)
 
 
-def _row_test(
-    first: Mapping[int, Predictions],
-    second: Mapping[int, Predictions],
-    seeds: Sequence[int],
-    metric: Metric,
-) -> float:
-    one, other = _stack(first, seeds), _stack(second, seeds)
-    weights = resample_weights(len(one.truth))
-    return bootstrap_test(
-        bootstrap_scores(one, metric, weights) - bootstrap_scores(other, metric, weights)
-    )
+def _noise(seeds: float, differences: np.ndarray) -> Noise:
+    """Add what the examples contribute, from resampled differences ``(seeds, resamples)``.
+
+    The variance of one seed's difference is that of the examples plus the interaction; averaging
+    over n seeds leaves an nth of the latter. The two together give it.
+    """
+    count = len(differences)
+    examples = float(differences.mean(0).var(ddof=1))
+    if count < 2:
+        return Noise(seeds, examples)
+    single = float(differences.var(1, ddof=1).mean())
+    return Noise(seeds, examples, max(0.0, (single - examples) / (count - 1)))
 
 
-def _stack(by_seed: Mapping[int, Predictions], seeds: Sequence[int]) -> Predictions:
-    members = [by_seed[seed] for seed in seeds]
-    predicted = np.concatenate([member.predicted for member in members])
-    return Predictions(members[0].truth, predicted, members[0].classes)
+def _freedom(noise: Noise, seeds: int, examples: int) -> float:
+    """Return Satterthwaite's degrees of freedom of the sum of two estimated variances."""
+    parts = noise.seeds**2 / max(1, seeds - 1) + noise.examples**2 / max(1, examples - 1)
+    return noise.total**2 / parts if parts else math.inf
 
 
 def indistinguishable(best: str, pairs: Sequence[Pair], alpha: float = ALPHA) -> set[str]:
@@ -208,56 +263,6 @@ def indistinguishable(best: str, pairs: Sequence[Pair], alpha: float = ALPHA) ->
         if best in (pair.first, pair.second) and pair.p > alpha:
             found.add(pair.second if pair.first == best else pair.first)
     return found
-
-
-def fewest_seeds(pairs: int, alpha: float = ALPHA) -> int:
-    """Return how many seeds the permutation test needs before it can reject at all.
-
-    Args:
-        pairs: How many pairs Holm's method corrects for.
-        alpha: Level.
-    """
-    return math.ceil(1 + math.log2(max(1, pairs) / alpha))
-
-
-def minimum_detectable_difference(
-    spreads: Sequence[float], seeds: int, alpha: float = ALPHA, power: float = POWER
-) -> float:
-    """Return the true difference that this many seeds find with the given power.
-
-    By the paired t-test's power at Holm's first step, level alpha over the number of pairs; the
-    permutation test is close to it where it can reject at all.
-
-    Args:
-        spreads: Standard deviation over seeds of the paired difference, one for each pair.
-        seeds: How many there are.
-        alpha: Level before the correction.
-        power: Share of such differences that are found.
-
-    Returns:
-        The difference in the unit of the spreads; infinite with fewer than :func:`fewest_seeds`.
-    """
-    from scipy.optimize import brentq
-    from scipy.stats import nct, t
-
-    if not spreads or seeds < fewest_seeds(len(spreads), alpha):
-        return math.inf
-    spread = math.sqrt(float(np.mean(np.square(spreads))))
-    if spread == 0:
-        return 0.0
-    free = seeds - 1
-    critical = t.ppf(1 - alpha / len(spreads) / 2, free)
-
-    def missing(shift: float) -> float:
-        # The far tail is so small that SciPy gives NaN for it.
-        far = np.nan_to_num(nct.cdf(-critical, free, shift))
-        return float(1 - nct.cdf(critical, free, shift) + far) - power
-
-    highest = critical
-    while missing(highest) < 0:
-        highest *= 1.5
-    shift = brentq(missing, 0.0, highest)
-    return float(shift) * spread / math.sqrt(seeds)
 
 
 def mean_interval(values: Sequence[float], level: float = 0.95) -> float:

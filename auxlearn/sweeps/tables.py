@@ -12,7 +12,8 @@ import numpy as np
 
 from auxlearn.analysis.tables import console_table, markdown_table
 from auxlearn.sweeps.compare import Block, Column, Comparison, Row
-from auxlearn.sweeps.statistics import ALPHA, POWER
+from auxlearn.sweeps.power import POWER
+from auxlearn.sweeps.statistics import ALPHA, MINIMUM_SEEDS, seeds_for_permutation_test
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -31,9 +32,11 @@ def legend(comparison: Comparison) -> list[str]:
     """Say how the tables are to be read."""
     lines = [
         "Figures are percentages, mean ± standard deviation over seeds; the best is bold.",
-        f"{MARK}: the difference to the best may be chance (permutation test over seeds and "
-        f"bootstrap over rows, Holm's correction over all pairs of a column, level {ALPHA:g}).",
-        f"Detectable: the true difference that so many seeds find {POWER:.0%} of the time.",
+        f"{MARK}: the difference to the best may be chance ({_seed_tests(comparison)} over seeds, "
+        "bootstrap over examples, t-test over both, Holm's correction over all pairs of a column, "
+        f"level {ALPHA:g}).",
+        "Detectable: if one method is truly better than all others by this much, these tests tell "
+        f"it from another {POWER:.0%} of the time.",
     ]
     if comparison.chosen:
         lines.append(
@@ -61,13 +64,28 @@ def block_notes(block: Block) -> list[str]:
             )
     finished = [row for row in block.rows if row.runs]
     seeds = min(len(row.runs) for row in finished)
-    needed = max(column.needed for column in block.columns)
-    if len(finished) > 1 and seeds < needed:
+    if len(finished) == 1:
+        return notes
+    if seeds < MINIMUM_SEEDS:
         notes.append(
-            f"{seeds} {'seed' if seeds == 1 else 'seeds'} can tell nothing apart here, however "
-            f"large the difference: the permutation test needs {needed}"
+            f"{seeds} {'seed' if seeds == 1 else 'seeds'} can tell nothing apart, however large "
+            f"the difference: at least {MINIMUM_SEEDS} are needed"
+        )
+    elif any("t" in column.seed_tests for column in block.columns):
+        needed = seeds_for_permutation_test(max(len(column.pairs) for column in block.columns))
+        why = f" with fewer than {needed} seeds" if needed else ", however many seeds"
+        notes.append(
+            "test over seeds: paired t-test, which assumes that differences between seeds are "
+            f"normal; the permutation test cannot reject here{why}"
         )
     return notes
+
+
+def _seed_tests(comparison: Comparison) -> str:
+    """Name the tests over seeds that the columns have."""
+    found = {test for block in comparison.blocks for c in block.columns for test in c.seed_tests}
+    names = {"permutation": "paired permutation test", "t": "paired t-test"}
+    return " or ".join(names[test] for test in sorted(found)) or names["permutation"]
 
 
 def block_grid(block: Block, style: Style) -> tuple[list[str], list[list[str]]]:
@@ -166,7 +184,7 @@ def figures_csv(comparison: Comparison) -> str:
     """Return one line for each method, set and metric, with shares (0 to 1) in full precision."""
     axes = list(dict.fromkeys(a for block in comparison.blocks for a in block.setting))
     heads = [*axes, "method", *comparison.chosen, "set", "figure", "seeds", "mean", "sd"]
-    heads += ["best", "may_equal_best", "detectable", "epochs_to_best", "minutes"]
+    heads += ["best", "may_equal_best", "seed_test", "detectable", "epochs_to_best", "minutes"]
     lines: list[list[Any]] = []
     for block in comparison.blocks:
         for row in block.rows:
@@ -185,6 +203,7 @@ def figures_csv(comparison: Comparison) -> str:
                         _sd(values),
                         _is_best(row, column),
                         row.name in column.ties,
+                        "+".join(column.seed_tests),
                         column.detectable,
                         float(np.mean(list(row.epochs.values()))),
                         float(np.mean(_minutes(row))),
@@ -194,16 +213,22 @@ def figures_csv(comparison: Comparison) -> str:
 
 
 def pairs_csv(comparison: Comparison) -> str:
-    """Return one line for every two methods of each column, with their p-values."""
+    """Return one line for every two methods of each column, with their p-values.
+
+    ``seed_test`` is "permutation", or "t" where there are too few seeds for it to reject: the
+    t-test assumes that differences between seeds are normal.
+    """
     axes = list(dict.fromkeys(a for block in comparison.blocks for a in block.setting))
-    heads = [*axes, "set", "figure", "first", "second", "difference", "p_seeds", "p_rows", "p_holm"]
+    heads = [*axes, "set", "figure", "first", "second", "difference"]
+    heads += ["seed_test", "p_seeds", "p_rows", "p_both", "p_holm"]
     lines: list[list[Any]] = []
     for block in comparison.blocks:
         for column in block.columns:
             for pair in column.pairs:
-                values = [pair.first, pair.second, pair.difference, pair.p_seeds, pair.p_rows]
+                values = [pair.first, pair.second, pair.difference, pair.seed_test]
+                values += [pair.p_seeds, pair.p_rows, pair.p_both, pair.p]
                 setting = [block.setting.get(axis, "") for axis in axes]
-                lines.append([*setting, *column.key, *values, pair.p])
+                lines.append([*setting, *column.key, *values])
     return _csv(heads, lines)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import yaml
 from click.testing import CliRunner
+from scipy import stats
 
 from auxlearn.cli import cli
 from auxlearn.errors import ConfigError, SweepError
@@ -32,13 +33,12 @@ from auxlearn.sweeps.tables import (
 )
 
 LABELS = ["no", "yes"]
-TRUTH = [0, 1] * 20
 
 
-def scores(right: int) -> dict:
-    share = right / len(TRUTH)
+def scores(right: int, examples: int) -> dict:
+    share = right / examples
     return {
-        "rows": len(TRUTH),
+        "rows": examples,
         "accuracy": share,
         "macro_f1": share - 0.01,
         "per_class": {},
@@ -46,15 +46,15 @@ def scores(right: int) -> dict:
     }
 
 
-def write_run(folder: Path, trial, right: dict[str, int], seconds: float) -> None:
+def write_run(folder: Path, trial, right: dict[str, int], seconds: float, examples: int) -> None:
     """A run folder as training leaves it; of each set the given number of rows is right."""
     folder.mkdir(parents=True)
     evaluations = {
         name: {
-            "all": scores(count),
+            "all": scores(count, examples),
             "unseen": None,
             "seen_rows": 0,
-            "majority": scores(20),
+            "majority": scores(examples // 2, examples),
             "loss": 0.5,
         }
         for name, count in right.items()
@@ -63,7 +63,7 @@ def write_run(folder: Path, trial, right: dict[str, int], seconds: float) -> Non
         "config": trial.config.model_dump(mode="json"),
         "digest": trial.digest,
         "dataset": {"name": "made", "label_names": LABELS},
-        "best": {"step": 40, "epoch": 4.0 + trial.seed, "accuracy": right["dev"] / 40},
+        "best": {"step": 40, "epoch": 4.0 + trial.seed, "accuracy": right["dev"] / examples},
         "evaluations": evaluations,
         "weights": {"primary": 0.6, "random_mlm": 0.4},
         "steps": 50,
@@ -78,7 +78,7 @@ def write_run(folder: Path, trial, right: dict[str, int], seconds: float) -> Non
     for name, count in right.items():
         lines = [
             {"label": LABELS[t], "predicted": LABELS[t if row < count else 1 - t]}
-            for row, t in enumerate(TRUTH)
+            for row, t in enumerate([0, 1] * (examples // 2))
         ]
         text = "".join(json.dumps(line) + "\n" for line in lines)
         (folder / "predictions" / f"{name}.jsonl").write_text(text)
@@ -88,16 +88,17 @@ def write_run(folder: Path, trial, right: dict[str, int], seconds: float) -> Non
 def made(tmp_path):
     """Write a finished sweep; ``right`` gives the right rows by set for each trial."""
 
-    def write(right, name="made", **content) -> SweepFolder:
-        path = tmp_path / f"{name}.yaml"
-        path.write_text(yaml.safe_dump({"name": name} | content, sort_keys=False))
-        sweep, folder = read_sweep(path), SweepFolder(tmp_path / name)
+    def write(right, place="made", examples=40, **content) -> SweepFolder:
+        path = tmp_path / f"{place}.yaml"
+        path.write_text(yaml.safe_dump({"name": place} | content, sort_keys=False))
+        sweep, folder = read_sweep(path), SweepFolder(tmp_path / place)
         folder.save_sweep(sweep)
         trials = plan_trials(sweep, cells_of(sweep))
         for trial in trials:
             found = right(trial)
             if found:
-                write_run(folder.run(trial.digest).path, trial, found, 59.0 + 60 * trial.seed)
+                path = folder.run(trial.digest).path
+                write_run(path, trial, found, 59.0 + 60 * trial.seed, examples)
         dev = {t.digest: folder.dev_figures(t.digest) for t in trials if right(t)}
         chosen = chosen_trials(sweep, trials, dev.get)
         folder.save_results(sweep, [folder.record(t, t.digest in chosen) for t in trials])
@@ -185,10 +186,45 @@ def test_a_method_with_an_encoder_of_its_own_competes_where_encoder_is_an_axis(m
 def test_too_few_seeds_are_said_to_be_too_few(made):
     comparison = compare_sweeps([made(by_method, grid=METHODS, seeds=2)])
     text = markdown(comparison)
-    assert "2 seeds can tell nothing apart here" in text
-    assert "the permutation test needs 6" in text
+    assert "2 seeds can tell nothing apart, however large the difference" in text
+    assert "at least 3 are needed" in text
     assert "51.25 ± 1.77 ≈" in text
     assert "| detectable |  | none |" in text
+
+
+def test_five_seeds_tell_a_large_difference_apart(made):
+    """31 against 58 percent, with seeds that differ as in real runs."""
+    right = {"STL": (52, 47, 44, 56, 51), "RTM": (92, 96, 89, 91, 95)}  # of 160
+
+    def by_seed(trial):
+        return {"dev": 80, "test": right[trial.cell["method"]][trial.seed]}
+
+    comparison = compare_sweeps([made(by_seed, grid=METHODS, seeds=5, examples=160)])
+    (column,) = [c for c in comparison.blocks[0].columns if c.key == ("test", "accuracy")]
+    assert column.ties == frozenset()
+    assert column.seed_tests == ("t",)
+    text = markdown(comparison)
+    assert f"| STL | 5 | 31.25 ± {statistics.stdev(right['STL']) / 1.6:.2f} |" in text
+    note = "paired t-test, which assumes that differences between seeds are normal"
+    assert note in text
+    assert note in latex(comparison)
+    assert any(note in item for item in console_tables(comparison) if isinstance(item, str))
+    assert "with fewer than 6 seeds" in text
+    (pair,) = [
+        line
+        for line in csv.DictReader(io.StringIO(pairs_csv(comparison)))
+        if (line["set"], line["figure"]) == ("test", "accuracy")
+    ]
+    assert pair["seed_test"] == "t"
+    differences = [(b - a) / 160 for a, b in zip(right["STL"], right["RTM"], strict=True)]
+    expected = stats.ttest_1samp(differences, 0).pvalue
+    assert float(pair["p_seeds"]) == pytest.approx(expected, rel=1e-9)
+    assert {line["seed_test"] for line in csv.DictReader(io.StringIO(figures_csv(comparison)))} == {
+        "t"
+    }
+    enough = markdown(compare_sweeps([made(by_method, "enough", grid=METHODS, seeds=6)]))
+    assert "t-test, which assumes" not in enough
+    assert "paired permutation test over seeds" in enough
 
 
 def test_the_choice_is_made_on_dev_and_said(made):
@@ -259,6 +295,37 @@ def test_blocks_are_apart_and_sweeps_are_joined(made):
     joined = compare_sweeps([first, second])
     assert [row.name for row in joined.blocks[0].rows] == ["STL", "RTM", "STL (two)", "RTM (two)"]
     assert len(joined.blocks[1].rows) == 2
+
+
+def test_sweeps_of_one_name_are_told_apart_by_their_folders(made):
+    def worse(trial):
+        return {"dev": 20, "test": 12, "away": 20}
+
+    first = made(by_method, "one", grid=METHODS, seeds=3)
+    second = made(worse, "two", name="one", base={"epochs": 3}, grid=METHODS, seeds=2)
+    comparison = compare_sweeps([first, second])
+    (block,) = comparison.blocks
+    assert [row.name for row in block.rows] == [
+        "STL",
+        "RTM",
+        f"STL (one: {second.path})",
+        f"RTM (one: {second.path})",
+    ]
+    assert [len(row.runs) for row in block.rows] == [3, 3, 2, 2]
+    assert [row.mean(("test", "accuracy")) for row in block.rows[2:]] == [0.3, 0.3]
+    assert block.rows[0].mean(("test", "accuracy")) == pytest.approx(61 / 120)
+    assert comparison.names == [f"one: {first.path}", f"one: {second.path}"]
+    done = CliRunner().invoke(cli, ["compare", str(first.path), f"{first.path}/../one"])
+    assert done.exit_code == 2
+    assert "is given twice" in done.output
+
+
+def test_predictions_that_are_gone_are_missed(made):
+    folder = made(by_method, grid=METHODS, seeds=2)
+    for path in folder.path.glob("trials/*/predictions/test.jsonl"):
+        path.unlink()
+    with pytest.raises(SweepError, match="holds no predictions for 'test'"):
+        compare_sweeps([folder])
 
 
 def test_other_rows_are_refused(made):

@@ -9,10 +9,13 @@ import pytest
 from click.testing import CliRunner
 
 from auxlearn.cli import cli
+from auxlearn.errors import SweepError
+from auxlearn.sweeps import executors
 from auxlearn.sweeps.execute import run_sweep
 from auxlearn.sweeps.executors import LocalExecutor, RayExecutor, SlurmExecutor
 from auxlearn.sweeps.folder import SweepFolder
 from auxlearn.sweeps.plan import read_sweep
+from auxlearn.sweeps.worker import Job
 from tests.sweeps.conftest import InlineExecutor
 
 KINDS = str(Path(__file__).parent / "trial_kinds.py")
@@ -70,3 +73,59 @@ def test_every_engine_gives_the_same_numbers(sweep_file, tmp_path):
         assert [record.state for record in records] == ["finished"] * 2
         found[name] = (folder.path / "results.json").read_bytes()
     assert len(set(found.values())) == 1
+
+
+@pytest.fixture
+def two_gpus():
+    """Address of a Ray cluster that believes to have two GPUs and four CPUs."""
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(True, head_node_args={"num_cpus": 4, "num_gpus": 2})
+    yield cluster.address
+    cluster.shutdown()
+
+
+def outcomes(executor, count: int) -> list[tuple[str, str]]:
+    """Run so many jobs and return what each said, in two parts."""
+    found = []
+    for number in range(count):
+        while len(executor._running) == executor.slots:
+            found += executor.wait(1.0)
+        executor.submit(Job(str(number), {}, "", 1))
+    while len(found) < count:
+        found += executor.wait(1.0)
+    return [tuple(outcome.error.split()) for outcome in found]
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning")
+def test_trials_of_ray_share_out_the_gpus(two_gpus, monkeypatch):
+    """Each job says which GPUs it sees and in which process it runs, and then crashes."""
+
+    def crash(job):
+        import os
+        import time
+
+        from auxlearn.sweeps.worker import Outcome
+
+        time.sleep(0.5)
+        seen = os.environ.get("CUDA_VISIBLE_DEVICES", "all") or "none"
+        return Outcome(job.digest, "crash", f"{seen} {os.getpid()}")
+
+    monkeypatch.setattr(executors, "run_job", crash)
+    with RayExecutor(address=two_gpus) as executor:
+        assert executor.slots == 2
+        found = outcomes(executor, 4)
+        assert [sorted(gpu for gpu, _ in found[:2])] == [["0", "1"]]
+        # What a crash on a GPU left in its process meets no other trial.
+        assert len({process for _, process in found}) == 4
+    with RayExecutor(jobs=4, address=two_gpus) as executor:
+        assert executor.slots == 4
+        assert sorted(gpu for gpu, _ in outcomes(executor, 4)) == ["0", "0", "1", "1"]
+    with RayExecutor(gpus=0, address=two_gpus) as executor:
+        assert executor.slots == 4
+        assert {gpu for gpu, _ in outcomes(executor, 2)} == {"none"}
+
+
+def test_slurm_has_no_parts_of_gpus(tmp_path):
+    with pytest.raises(SweepError, match=r"whole GPUs only: --gpus 0\.5"):
+        SlurmExecutor(tmp_path, gpus=0.5, cluster="local")

@@ -93,6 +93,26 @@ def test_options_of_plugins_can_be_axes_and_later_settings_win(tmp_path):
     assert first.weights.options["alpha"] == 0.2
 
 
+def test_a_task_that_is_chosen_twice_stays_two_tasks(tmp_path):
+    """Options reach the one they name: the second has the number that the results give it."""
+    aux = [{"random_mlm": {"corpus": "texts"}}, "l3mask", "random_mlm"]
+    sweep = sweep_of(
+        tmp_path,
+        base={"aux": aux, "aux.l3mask.score": "surprisal"},
+        grid={"aux.random_mlm.probability": [0.1], "aux.random_mlm_2.probability": [0.2, 0.3]},
+        seeds=1,
+    )
+    for trial, second in zip(trials_of(sweep), (0.2, 0.3), strict=True):
+        found = [(choice.name, choice.options) for choice in trial.config.aux]
+        assert [name for name, _ in found] == ["random_mlm", "l3mask", "random_mlm"]
+        assert [options["probability"] for _, options in found] == [0.1, 0.15, second]
+        assert [options.get("corpus") for _, options in found] == ["texts", None, None]
+        assert found[1][1]["score"] == "surprisal"
+    sweep = sweep_of(tmp_path, base={"aux": aux, "aux.random_mlm_3.probability": 0.1})
+    with pytest.raises(ConfigError, match=r"not chosen here \(random_mlm, l3mask, random_mlm_2\)"):
+        trials_of(sweep)
+
+
 def test_labels_fill_in_for_axes_in_braces(tmp_path):
     sweep = sweep_of(
         tmp_path,

@@ -1,0 +1,30 @@
+"""How long a sweep will take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from auxlearn.cli import cli
+from auxlearn.sweeps.estimate import estimate_trials
+from auxlearn.sweeps.folder import SweepFolder
+from auxlearn.sweeps.plan import cells_of, plan_trials, read_sweep
+
+KINDS = str(Path(__file__).parent / "trial_kinds.py")
+
+
+def test_a_kind_that_crashes_leaves_the_others_their_estimates(sweep_file, tmp_path):
+    path = sweep_file(base={"plugins": [KINDS]}, grid={"aux": ["crashing", "random_mlm"]}, seeds=1)
+    sweep = read_sweep(path)
+    trials = plan_trials(sweep, cells_of(sweep))
+    found = estimate_trials(trials, SweepFolder(tmp_path / "out"), None)
+    crashing, fine = (found[trial.digest] for trial in trials)
+    assert crashing.seconds is None
+    assert crashing.source == "ValueError: no such column: 'txet'"
+    assert fine.source == "measured"
+    assert fine.seconds > 0
+    command = ["sweep", str(path), "--dry-run", "--output", str(tmp_path / "out")]
+    done = CliRunner().invoke(cli, command)
+    assert done.exit_code == 0, done.output
+    assert "no estimate for 'crashing': ValueError: no such column: 'txet'" in done.output
