@@ -50,7 +50,7 @@ class GramWeighting(Weighting):
     def step(self, problem: Problem) -> None:
         """Make one optimizer step with the gradients combined."""
         gradients = problem.gradients()
-        gram = inner_products([shared(gradient, problem.parts) for gradient in gradients])
+        (gram,) = inner_products([shared(gradient, problem.parts) for gradient in gradients])
         norms = gram.diagonal().sqrt().tolist()
         self._record = {
             f"norm/{name}": norm for name, norm in zip(problem.names, norms, strict=True)
@@ -77,6 +77,11 @@ def shared(gradient: Gradient, parts: Sequence[Part]) -> Gradient:
     return [part if place == "body" else None for part, place in zip(gradient, parts, strict=True)]
 
 
+def unshared(gradient: Gradient, parts: Sequence[Part]) -> Gradient:
+    """Return a gradient over the heads, ``None`` in place of the shared parameters."""
+    return [None if place == "body" else part for part, place in zip(gradient, parts, strict=True)]
+
+
 def mix_shared(gradients: Sequence[Gradient], weights: Tensor, parts: Sequence[Part]) -> Gradient:
     """Return the weighted sum over the shared parameters, and over the heads the plain sum.
 
@@ -86,13 +91,7 @@ def mix_shared(gradients: Sequence[Gradient], weights: Tensor, parts: Sequence[P
         parts: Where each parameter belongs.
     """
     weighted = mix([shared(gradient, parts) for gradient in gradients], weights)
-    heads = mix(
-        [
-            [None if place == "body" else part for part, place in zip(gradient, parts, strict=True)]
-            for gradient in gradients
-        ],
-        torch.ones(len(gradients)),
-    )
+    heads = mix([unshared(gradient, parts) for gradient in gradients], torch.ones(len(gradients)))
     return [
         inside if place == "body" else outside
         for inside, outside, place in zip(weighted, heads, parts, strict=True)

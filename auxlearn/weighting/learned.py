@@ -12,7 +12,13 @@ from torch import Tensor
 
 from auxlearn.config import Settings
 from auxlearn.errors import ConfigError
-from auxlearn.weighting.base import Problem, Weighting
+from auxlearn.weighting.base import Gradient, Problem, Weighting, apply, mix
+from auxlearn.weighting.gram import shared
+from auxlearn.weighting.metabalance import metabalance_factors
+from auxlearn.weighting.update import inner_products
+
+#: Decay of the moving averages of gradient norms, as MetaBalance has it.
+AVERAGING = 0.9
 
 
 class LearnedOptions(Settings):
@@ -107,6 +113,11 @@ class LogitOptions(LearnedOptions):
     optimizer: Literal["adam", "momentum", "sgd"] = Field(
         "adam", description="What moves the logits; momentum is SGD with momentum 0.9."
     )
+    scale: Literal["none", "primary"] = Field(
+        "none",
+        description="Scale each gradient to the norm of the primary task's over the shared "
+        "parameters before it is weighted (primary), or weight it as it is (none).",
+    )
 
 
 class LogitWeighting(Learned):
@@ -114,6 +125,12 @@ class LogitWeighting(Learned):
 
     The floor is kept by putting the primary's logit back to where its share is the floor, so that
     the logits keep their gradient there and the primary may rise again.
+
+    With ``scale: primary`` weights act on gradients of equal norm. Gradients of masked language
+    modelling have several times the norm of the classification's at first, and under Adam, which
+    only knows ratios, equal weights would leave nearly all of an optimizer step to them. The norms
+    are moving averages over the shared parameters (MetaBalance, He et al. 2022, with relaxation 1
+    and one norm per objective in place of one per tensor).
 
     Attributes:
         logits: ``(objectives,)``, float64.
@@ -133,6 +150,38 @@ class LogitWeighting(Learned):
             "sgd": lambda: torch.optim.SGD([self.logits], lr=options.learning_rate),
         }
         self.optimizer: torch.optim.Optimizer = kinds[options.optimizer]()
+        self._averages = torch.zeros(len(self.objectives), 1, dtype=torch.float64)
+
+    def step(self, problem: Problem) -> None:
+        """Make an optimizer step, and one of the logits if their schedule says so."""
+        if self.options.scale == "none" or self.moves(problem.step):
+            super().step(problem)
+            return
+        gradients = problem.gradients()
+        factors = self.factors_of(gradients, problem)
+        self._record = scales(problem.names, factors)
+        apply(problem, mix(gradients, self.weights * factors))
+
+    def factors_of(self, gradients: Sequence[Gradient], problem: Problem) -> Tensor:
+        """Return :meth:`factors` for the gradients of a step; measures norms only if need be."""
+        if self.options.scale == "none":
+            return torch.ones(len(self.objectives), dtype=torch.float64)
+        (gram,) = inner_products([shared(gradient, problem.parts) for gradient in gradients])
+        return self.factors(gram.diagonal().sqrt())
+
+    def factors(self, norms: Tensor) -> Tensor:
+        """Return what the gradients of a step are multiplied by, apart from their weights.
+
+        Args:
+            norms: Norm of each gradient over the shared parameters, ``(objectives,)``, float64.
+
+        Returns:
+            ``(objectives,)``, float64; 1 for the primary task, and for all with ``scale: none``.
+        """
+        if self.options.scale == "none":
+            return torch.ones_like(norms)
+        found, self._averages = metabalance_factors(norms[:, None], self._averages, 1.0, AVERAGING)
+        return found[:, 0]
 
     @property
     def weights(self) -> Tensor:
@@ -164,6 +213,7 @@ class LogitWeighting(Learned):
         state = self.optimizer.state[self.logits]
         return {
             "logits": self.logits.detach(),
+            "averages": self._averages,
             **{key: value for key, value in state.items() if value is not None},
         }
 
@@ -171,9 +221,15 @@ class LogitWeighting(Learned):
         """Take back logits and optimizer state."""
         with torch.no_grad():
             self.logits.copy_(state["logits"])
-        moments = {key: value for key, value in state.items() if key != "logits"}
+        self._averages = state["averages"].clone()
+        moments = {k: value for k, value in state.items() if k not in ("logits", "averages")}
         if moments:
             self.optimizer.state[self.logits] = {k: v.clone() for k, v in moments.items()}
+
+
+def scales(names: Sequence[str], factors: Tensor) -> dict[str, float]:
+    """Return ``scale/NAME``, what each gradient was multiplied by apart from its weight."""
+    return {f"scale/{name}": value for name, value in zip(names, factors.tolist(), strict=True)}
 
 
 def alignment(names: Sequence[str], gram: Tensor, with_validation: Tensor) -> dict[str, float]:

@@ -21,9 +21,10 @@ from typing import Literal
 from pydantic import Field
 
 from auxlearn.registry import register_weighting
-from auxlearn.weighting.base import DevHead, Problem, ValidationOptions, apply
-from auxlearn.weighting.learned import LogitOptions, LogitWeighting, alignment
-from auxlearn.weighting.update import UpdateDerivative, combine
+from auxlearn.weighting.base import DevHead, Problem, ValidationOptions, apply, mix
+from auxlearn.weighting.gram import shared, unshared
+from auxlearn.weighting.learned import LogitOptions, LogitWeighting, alignment, scales
+from auxlearn.weighting.update import UpdateDerivative, inner_products
 
 
 class MetaOptions(LogitOptions, ValidationOptions):
@@ -83,28 +84,37 @@ class Meta(LogitWeighting):
             self._one_step(problem)
 
     def _one_step(self, problem: Problem) -> None:
-        weights = self.weights
         gradients = problem.gradients()
-        mixed, gram = combine(gradients, weights)
+        parts = problem.parts
+        inside, outside = inner_products(
+            [shared(gradient, parts) for gradient in gradients],
+            [unshared(gradient, parts) for gradient in gradients],
+        )
+        gram = inside + outside
+        factors = self.factors(inside.diagonal().sqrt())
+        weights = self.weights * factors
         derivative = UpdateDerivative(problem.optimizer, problem.parameters, problem.clip_norm)
-        apply(problem, mixed)
-        del mixed  # the validation pass is to have its memory
+        apply(problem, mix(gradients, weights))
         by_weight, aligned = derivative.by_weights(
             gradients, weights, gram, problem.validation_gradient()
         )
-        self._record = alignment(problem.names, gram, aligned)
-        self.descend(by_weight)
+        self._record = alignment(problem.names, gram, aligned) | scales(problem.names, factors)
+        self.descend(factors * by_weight)
 
     def _unrolled(self, problem: Problem) -> None:
         from auxlearn.weighting.differentiable import unrolled_gradient
 
         heads_only = self.options.unroll_over == "heads"
-        weights = self.weights
+        # An unroll gives the gradient of the weighted sum alone: norms take a pass of their own.
+        # The factors of the first step hold for all of them.
+        scaled = self.options.scale != "none"
+        factors = self.factors_of(problem.gradients() if scaled else [], problem)
+        weights = self.weights * factors
         by_weight, first = unrolled_gradient(problem, weights, self.options.unroll, heads_only)
-        self._record = {}
+        self._record = scales(problem.names, factors)
         if heads_only:
             problem.backward(weights)
             problem.update()
         else:
             apply(problem, first)
-        self.descend(by_weight)
+        self.descend(factors * by_weight.to(factors))

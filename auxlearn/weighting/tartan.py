@@ -26,7 +26,7 @@ from auxlearn.weighting.base import (
     mix,
     read,
 )
-from auxlearn.weighting.learned import LogitOptions, LogitWeighting
+from auxlearn.weighting.learned import LogitOptions, LogitWeighting, scales
 
 
 class TartanOptions(LogitOptions, ValidationOptions):
@@ -71,7 +71,9 @@ class Tartan(LogitWeighting):
             totals = gradients
         weights = self.weights
         self.descend_logits(-torch.stack(cosines).mean(0))
-        apply(problem, mix(totals, weights if self.late else self.weights))
+        factors = self.factors_of(totals, problem)
+        self._record |= scales(problem.names, factors)
+        apply(problem, mix(totals, factors * (weights if self.late else self.weights)))
 
     def _cosines(self, gradients: list[Gradient], validation: Gradient, problem: Problem) -> Tensor:
         compared = [self._restrict(gradient, problem) for gradient in gradients]

@@ -24,48 +24,27 @@ PIECE = 1 << 15
 Diagonal = Callable[[Tensor, slice, Tensor], None]
 
 
-def combine(gradients: Sequence[Gradient], weights: Tensor) -> tuple[Gradient, Tensor]:
-    """Return the weighted sum of gradients, and their inner products, in one pass.
+def inner_products(*groups: Sequence[Gradient]) -> list[Tensor]:
+    """Return the Gram matrix of each group of gradients; a GPU is waited for once for all.
 
     Args:
-        gradients: One per objective, each with the same number of parameters.
-        weights: One per objective.
+        groups: Gradients, one per objective, each with the same number of parameters.
 
     Returns:
-        New tensors, ``None`` for a parameter that no objective reaches; and the Gram matrix
-        ``(objectives, objectives)``, float64, on the CPU.
+        One ``(objectives, objectives)`` per group, float64, on the CPU.
     """
-    values = weights.tolist()
-    products = _Products(len(gradients))
-    mixed: Gradient = []
-    for parts in zip(*gradients, strict=True):
-        given = [(i, part) for i, part in enumerate(parts) if part is not None]
-        if not given:
-            mixed.append(None)
-            continue
-        total = torch.empty_like(given[0][1], memory_format=torch.contiguous_format)
-        flat, sources = total.view(-1), [(i, part.reshape(-1)) for i, part in given]
-        for piece in _pieces(flat):
-            (first, source), *others = sources
-            torch.mul(source[piece], values[first], out=flat[piece])
-            for index, other in others:
-                flat[piece].add_(other[piece], alpha=values[index])
-            for (i, one), (j, other) in combinations_with_replacement(sources, 2):
-                products.add(i, j, one[piece], other[piece])
-        mixed.append(total)
-    (gram,) = _totals([products])
-    return mixed, gram + gram.triu(1).T
-
-
-def inner_products(gradients: Sequence[Gradient]) -> Tensor:
-    """Return the Gram matrix of gradients, ``(objectives, objectives)``, float64, on the CPU."""
-    products = _Products(len(gradients))
-    for parts in zip(*gradients, strict=True):
-        sources = [(i, part.reshape(-1)) for i, part in enumerate(parts) if part is not None]
-        for (i, one), (j, other) in combinations_with_replacement(sources, 2):
-            products.add(i, j, one, other)
-    (gram,) = _totals([products])
-    return gram + gram.triu(1).T
+    found = []
+    for gradients in groups:
+        products = _Products(len(gradients))
+        for parts in zip(*gradients, strict=True):
+            sources = [(i, part.reshape(-1)) for i, part in enumerate(parts) if part is not None]
+            if not sources:
+                continue
+            for piece in _pieces(sources[0][1]):
+                for (i, one), (j, other) in combinations_with_replacement(sources, 2):
+                    products.add(i, j, one[piece], other[piece])
+        found.append(products)
+    return [gram + gram.triu(1).T for gram in _totals(found)]
 
 
 class UpdateDerivative:
@@ -111,7 +90,7 @@ class UpdateDerivative:
         Args:
             gradients: One per objective; the step was made with their weighted sum.
             weights: One per objective, float64.
-            gram: Inner products of the gradients, as :func:`combine` gives them.
+            gram: Inner products of the gradients, as :func:`inner_products` gives them.
             direction: ``v``, the derivative of that something at the updated parameters.
 
         Returns:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from auxlearn.weighting.base import mix
 from auxlearn.weighting.differentiable import DifferentiableAdamW, clip
-from auxlearn.weighting.update import UpdateDerivative, combine
+from auxlearn.weighting.update import UpdateDerivative, inner_products
 
 SHAPES = [(3, 4), (5,), (2, 2), (4,)]
 UNUSED = 2  # this parameter never gets a gradient
@@ -137,7 +138,7 @@ def test_derivatives_by_the_weights_equal_central_differences(monkeypatch, kind,
     params, real = ready()
     derivative = UpdateDerivative(real, params, clip_norm)
     make_step(weights, params, real)
-    mixed, gram = combine(gradients, weights)
+    mixed, (gram,) = mix(gradients, weights), inner_products(gradients)
     found, aligned = derivative.by_weights(gradients, weights, gram, direction)
 
     numeric = torch.zeros(3, dtype=torch.float64)
@@ -170,7 +171,7 @@ def test_a_gradient_of_zero_on_a_fresh_state_gives_numbers():
     derivative = UpdateDerivative(real, [parameter])
     real_step(real, [parameter], grads[0])
     ones = torch.ones(3, dtype=torch.float64)
-    found, _ = derivative.by_weights(grads, one, combine(grads, one)[1], [ones])
+    found, _ = derivative.by_weights(grads, one, inner_products(grads)[0], [ones])
     assert found.isfinite().all()
 
 

@@ -13,7 +13,7 @@ RATE = 0.05
 
 
 def options(**given):
-    return MetaOptions(**{"warmup": 0, **given})
+    return MetaOptions(**{"warmup": 0, "scale": "none", **given})
 
 
 class Network:
@@ -49,6 +49,8 @@ class Network:
 
 class NetworkProblem:
     """The network as a weighting sees it."""
+
+    parts = ("body", "body", "primary", "other")
 
     def __init__(self, network, optimizer, clip_norm):
         self.network = network
@@ -92,17 +94,26 @@ def adamw(params):
     return torch.optim.AdamW(params, lr=RATE, weight_decay=0.01)
 
 
-def unrolled(network, kind, clip_norm, logits, warm_up):
+def unrolled(network, kind, clip_norm, logits, warm_up, scale="none"):
     """Validation loss after a step in which the logits take part, all of it on one tape.
 
     The steps before it have equal weights. Written out in torch; no optimizer of any library.
+    With ``scale="primary"`` each loss is multiplied by a constant: the ratio of the moving averages
+    of gradient norms over the first two parameters, which all losses share.
     """
     params = [p.clone().requires_grad_() for p in network.start]
     moments = [[torch.zeros_like(p), torch.zeros_like(p)] for p in params]
+    averages = torch.zeros(3, dtype=torch.float64)
     for step in range(warm_up + 1):
         last = step == warm_up
         weights = (logits if last else torch.zeros_like(logits)).softmax(0)
         losses = network.losses(params, step)
+        if scale == "primary":
+            for index, loss in enumerate(losses):
+                shared = torch.autograd.grad(loss, params[:2], retain_graph=True)
+                norm = sum(float((g**2).sum()) for g in shared) ** 0.5
+                averages[index] = 0.9 * averages[index] + 0.1 * norm
+            weights = weights * (averages[0] / averages)
         total = sum(w * loss for w, loss in zip(weights, losses, strict=True))
         grads = torch.autograd.grad(total, params, create_graph=last)
         if clip_norm:
@@ -129,21 +140,21 @@ def unrolled(network, kind, clip_norm, logits, warm_up):
 @pytest.mark.parametrize("clip_norm", [0.0, 0.05])
 @pytest.mark.parametrize("warm_up", [0, 6])
 @pytest.mark.parametrize("kind", [sgd, adamw])
-def test_the_meta_gradient_is_that_of_an_unrolled_step(kind, warm_up, clip_norm):
+@pytest.mark.parametrize("scale", ["none", "primary"])
+def test_the_meta_gradient_is_that_of_an_unrolled_step(scale, kind, warm_up, clip_norm):
     network = Network()
     problem = NetworkProblem(network, kind, clip_norm)
-    rule = Meta(options(warmup=warm_up), NAMES)
+    rule = Meta(options(warmup=warm_up, scale=scale), NAMES)
+    for step in range(warm_up):
+        problem.step = step
+        rule.step(problem)
     with torch.no_grad():
         rule.logits.copy_(torch.tensor([0.3, -0.5, 0.1]))
     chosen = rule.logits.detach().clone().requires_grad_()
-    for step in range(warm_up):
-        problem.step = step
-        problem.backward(torch.full((3,), 1 / 3, dtype=torch.float64))
-        problem.update()
     problem.step = warm_up
     rule.step(problem)
 
-    loss = unrolled(network, kind, clip_norm, chosen, warm_up)
+    loss = unrolled(network, kind, clip_norm, chosen, warm_up, scale)
     (expected,) = torch.autograd.grad(loss, chosen)
     assert expected.abs().min() > 1e-8  # on a fresh Adam state, whose step is nearly a sign
     torch.testing.assert_close(rule.logits.grad, expected, rtol=1e-8, atol=0)
@@ -156,7 +167,8 @@ def test_the_meta_gradient_is_that_of_an_unrolled_step(kind, warm_up, clip_norm)
         for sign in (1, -1):
             moved = chosen.detach().clone()
             moved[index] += sign * size
-            ends.append(float(unrolled(network, kind, clip_norm, moved, warm_up).detach()))
+            end = unrolled(network, kind, clip_norm, moved, warm_up, scale)
+            ends.append(float(end.detach()))
         numeric[index] = (ends[0] - ends[1]) / (2 * size)
     torch.testing.assert_close(rule.logits.grad, numeric, rtol=1e-5, atol=1e-10)
 
@@ -175,6 +187,19 @@ def test_the_update_is_that_of_the_weighted_losses():
         for p, q in zip(one.parameters, other.parameters, strict=True):
             torch.testing.assert_close(p, q, rtol=1e-10, atol=1e-13)
     assert rule.weights.std() > 0.01
+
+
+def test_scaled_gradients_have_the_norm_of_the_primary_one():
+    problem = NetworkProblem(Network(), sgd, 0.0)
+    rule = Meta(options(scale="primary", warmup=9), NAMES)
+    gradients = problem.gradients()
+    norms = [torch.stack([g.square().sum() for g in one[:2]]).sum().sqrt() for one in gradients]
+    expected = {
+        f"scale/{name}": float(norms[0] / norm) for name, norm in zip(NAMES, norms, strict=True)
+    }
+    rule.step(problem)
+    assert rule.record() == pytest.approx(expected, rel=1e-12)
+    assert max(expected.values()) / min(expected.values()) > 2  # or there would be nothing to do
 
 
 def test_weights_sum_to_one_and_the_helpful_objective_gains():
@@ -226,13 +251,15 @@ def test_a_single_objective_keeps_its_weight():
 
 
 def test_a_resumed_rule_goes_on_as_before():
+    given = options(scale="primary", warmup=2, every=2)
+
     def run(steps, interrupt):
         problem = NetworkProblem(Network(), adamw, 0.0)
-        rule = Meta(options(), NAMES)
+        rule = Meta(given, NAMES)
         for step in range(steps):
             if step == interrupt:
                 state = {name: tensor.clone() for name, tensor in rule.state_dict().items()}
-                rule = Meta(options(), NAMES)
+                rule = Meta(given, NAMES)
                 rule.load_state_dict(state)
             problem.step = step
             rule.step(problem)
