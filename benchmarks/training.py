@@ -18,6 +18,7 @@ from transformers import Trainer, TrainingArguments
 
 from auxlearn.data.batches import Batch, BatchStream
 from auxlearn.data.tokens import TokenizedTexts
+from auxlearn.devices import upload
 from auxlearn.encoders.compiled import compile_body
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.masking.corruption import choose, corrupt
@@ -293,12 +294,12 @@ def language_model_step(
         given = replace(batch, input_ids=ids)
         if whole:
             labels = batch.input_ids.masked_fill(~chosen, -100)
-            inputs = inputs_of(given.to(encoder.device))
-            inputs["labels"] = labels.to(encoder.device, non_blocking=True)
+            given = {**inputs_of(given), "labels": labels}
+            inputs = {name: upload(tensor, encoder.device) for name, tensor in given.items()}
             loss = encoder.language_model(**inputs).loss
         else:
             logits = encoder.predict_tokens(given, chosen)
-            targets = batch.input_ids[chosen].to(logits.device, non_blocking=True)
+            targets = upload(batch.input_ids[chosen], logits.device)
             loss = nn.functional.cross_entropy(logits, targets)
         loss.backward()
         optimizer.step()

@@ -333,8 +333,10 @@ def _ood_source(config: RunConfig, name: str) -> OODSource:
 def _file_digest(path: Path) -> str:
     try:
         return content_digest(path)
+    except FileNotFoundError:
+        raise DataError(f"there is no file {path}: check the path") from None
     except OSError as error:
-        raise DataError(f"{path}: {error.strerror}") from None
+        raise DataError(f"cannot read {path}: {error.strerror}") from None
 
 
 def _differing(before: Content, now: Content) -> list[str]:

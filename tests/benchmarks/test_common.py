@@ -19,8 +19,11 @@ from benchmarks.common import Stopwatch, check_device, command, contest, gpu, pe
 NEEDED = {
     "mask_tuning": [f"--{name}=x" for name in ("sst2", "contrast", "cad", "encoder", "output")],
 }
-#: Modules that measure nothing, the one that measures a GPU alone, and a package.
-NO_DEVICE_OPTION = {"common", "work", "tables", "report", "report_gpu", "gpu", "regret"}
+#: Modules that measure nothing, those of statistics, the one that measures a GPU alone, a package.
+NO_DEVICE_OPTION = {"common", "work", "tables", "report", "report_gpu", "gpu", "regret"} | {
+    "compare",
+    "significance",
+}
 MODULES = sorted(
     {module.name for module in pkgutil.iter_modules(benchmarks.__path__)} - NO_DEVICE_OPTION
 )

@@ -91,7 +91,7 @@ def outcomes(executor, count: int) -> list[tuple[str, str]]:
     for number in range(count):
         while len(executor._running) == executor.slots:
             found += executor.wait(1.0)
-        executor.submit(Job(str(number), {}, "", 1))
+        executor.submit(Job(str(number), {}, "", str(Path.cwd()), 1))
     while len(found) < count:
         found += executor.wait(1.0)
     return [tuple(outcome.error.split()) for outcome in found]
