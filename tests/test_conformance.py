@@ -31,7 +31,7 @@ TASK_ROWS: dict[str, dict] = {
 WEIGHTING_ROWS: dict[str, dict] = {
     "fixed": {},
     "equal": {},
-    "meta": {"warmup": 1},
+    "meta": {"warmup": 1, "learn_share": 1},
     "tartan": {},
     "tartan-released": {},
     "uncertainty": {},
@@ -67,15 +67,16 @@ AUXILIARIES: dict[str, list[dict]] = {
 }
 
 #: A closed-form head is sure of the few rows of dev that it is made of; more rows teach something.
-CLOSED = {"warmup": 1, "dev_head": "closed", "split": "steer.jsonl"}
+CLOSED = {"warmup": 1, "learn_share": 1, "dev_head": "closed", "split": "steer.jsonl"}
+FITTED = {"warmup": 1, "learn_share": 1, "dev_head": "fitted"}
 
 #: Weighting, options, auxiliary tasks, accumulation, precision, metric.
 PAIR_ROWS: list[tuple[str, dict, str, int, str, str]] = [
     ("fixed", {}, "l3mask", 2, "fp32", "accuracy"),
     ("equal", {}, "twice", 2, "bf16", "macro_f1"),
-    ("meta", {"warmup": 1}, "random_mlm", 2, "bf16", "accuracy"),
+    ("meta", {"warmup": 1, "learn_share": 1}, "random_mlm", 2, "bf16", "accuracy"),
     ("meta", CLOSED, "mask_tuning", 2, "bf16", "macro_f1"),
-    ("meta", {"warmup": 1, "dev_head": "fitted"}, "l3mask", 1, "bf16", "macro_f1"),
+    ("meta", FITTED, "l3mask", 1, "bf16", "macro_f1"),
     ("meta", CLOSED, "corpus", 1, "fp32", "accuracy"),
     ("tartan", {}, "random_mlm", 2, "bf16", "macro_f1"),
     ("tartan-released", {}, "l3mask", 2, "bf16", "macro_f1"),

@@ -100,6 +100,7 @@ class Objectives:
         self._checked: set[str] = set()
         self.losses: dict[str, Tensor] = {}
         self.step = 0
+        self.total_steps = schedule.total
 
     def train_primary_alone(
         self, optimizer: torch.optim.Optimizer, schedule: LinearSchedule
@@ -127,9 +128,7 @@ class Objectives:
         totals: list[Gradient] = [[None] * len(self.parameters) for _ in self.names]
         for gradients in self.micro_gradients():
             for total, gradient in zip(totals, gradients, strict=True):
-                for place, new in enumerate(gradient):
-                    old = total[place]
-                    total[place] = new if old is None else (old if new is None else old.add_(new))
+                _add(total, gradient)
         return totals
 
     def micro_gradients(self) -> Iterator[list[Gradient]]:
@@ -154,13 +153,18 @@ class Objectives:
         finally:
             self.losses, self.log = recorded, log
 
-    def validation_gradient(self, draw: int = 0) -> Gradient:
-        """Return the gradient of the validation objective, dropout off."""
+    def validation_gradient(self, draw: int = 0, batches: int = 1) -> Gradient:
+        """Return the mean gradient of the validation objective over batches, dropout off."""
         validation = self._validation()
-        with self.encoder.evaluating(), self.autocast():
-            loss = validation.loss(self.encoder, self.step, draw)
-        self.losses["validation"] = loss.detach()
-        return list(torch.autograd.grad(loss, self.parameters, allow_unused=True))
+        total: Gradient = [None] * len(self.parameters)
+        losses = []
+        for number in range(draw, draw + batches):
+            with self.encoder.evaluating(), self.autocast():
+                loss = validation.loss(self.encoder, self.step, number) / batches
+            _add(total, torch.autograd.grad(loss, self.parameters, allow_unused=True))
+            losses.append(loss.detach())
+        self.losses["validation"] = torch.stack(losses).sum()
+        return total
 
     def functional_losses(self, model: nn.Module, ahead: int) -> Tensor:
         """Return each objective's loss on the batches of a step to come, by a copy of the model."""
@@ -169,14 +173,19 @@ class Objectives:
             totals[index] = totals[index] + loss
         return torch.stack([torch.as_tensor(total) for total in totals])
 
-    def functional_validation_loss(self, model: nn.Module) -> Tensor:
-        """Return the validation objective computed by a copy of the model."""
+    def functional_validation_loss(self, model: nn.Module, batches: int = 1) -> Tensor:
+        """Return the mean of the validation objective over batches, computed by a model's copy."""
         validation = self._validation()
         assert isinstance(model, SharedEncoder)
-        with model.evaluating(), self.autocast():
-            loss = model(lambda encoder: validation.loss(encoder, self.step))
-        self.losses["validation"] = loss.detach()
-        return loss
+        losses = []
+        for number in range(batches):
+            with model.evaluating(), self.autocast():
+                losses.append(
+                    model(lambda encoder, n=number: validation.loss(encoder, self.step, n))
+                )
+        mean = torch.stack(losses).mean()
+        self.losses["validation"] = mean.detach()
+        return mean
 
     def learning_rates(self, ahead: int) -> list[float]:
         """Return the rate of each group of the optimizer at a step to come."""
@@ -302,6 +311,13 @@ class Objectives:
         known = self.losses.get(name)
         self.losses[name] = loss.detach() if known is None else known + loss.detach()
         return loss
+
+
+def _add(total: Gradient, gradient: Sequence[Tensor | None]) -> None:
+    """Add a gradient to a total in place."""
+    for place, new in enumerate(gradient):
+        old = total[place]
+        total[place] = new if old is None else (old if new is None else old.add_(new))
 
 
 def parts_of(encoder: SharedEncoder, parameters: Sequence[nn.Parameter]) -> tuple[Part, ...]:

@@ -137,7 +137,7 @@ class LinearSchedule:
     ) -> None:
         self._optimizer = optimizer
         self._peaks = [group["lr"] for group in optimizer.param_groups]
-        self._total = total
+        self.total = total
         self._start = start
         self._rising = round(total * warmup)
 
@@ -146,7 +146,7 @@ class LinearSchedule:
         step -= self._start
         if step < self._rising:
             return (step + 1) / (self._rising + 1)
-        return max(0.0, (self._total - step) / max(1, self._total - self._rising))
+        return max(0.0, (self.total - step) / max(1, self.total - self._rising))
 
     def rates(self, step: int) -> list[float]:
         """Return the rate of each group of the optimizer at an update."""

@@ -321,7 +321,7 @@ class _Run:
             self._surrogate,
             self.config.seed,
             head=self.weighting.dev_head,
-            draws=self.config.accumulation,
+            draws=max(self.config.accumulation, self.weighting.validation_batches),
             attends_to_padding=self.weighting.attends_to_padding,
         )
 

@@ -39,6 +39,7 @@ class Problem(Protocol):
         names: Objectives, the primary task first.
         step: Number of the update, from 0.
         seed: The run's seed, for rules that draw.
+        total_steps: Optimizer steps of the run if nothing stops it early.
         parameters: What is trained, in a fixed order; gradients are in the same order.
         parts: Where each of them belongs.
         model: The module that holds them.
@@ -50,6 +51,7 @@ class Problem(Protocol):
     names: tuple[str, ...]
     step: int
     seed: int
+    total_steps: int
     parameters: list[nn.Parameter]
     parts: tuple[Part, ...]
     model: nn.Module
@@ -75,13 +77,16 @@ class Problem(Protocol):
         Dropout masks and draws are those of the step; nothing is recorded, and there is no graph.
         """
 
-    def validation_gradient(self, draw: int = 0) -> Gradient:
+    def validation_gradient(self, draw: int = 0, batches: int = 1) -> Gradient:
         """Return the gradient of the validation objective at the current parameters.
 
         Dropout is off. The validation loss is recorded under ``losses["validation"]``.
 
         Args:
-            draw: Which of the validation batches of this step; there are ``accumulation``.
+            draw: Which of the validation batches of this step; there are as many as gradient
+                accumulation has micro-batches, or :attr:`Weighting.validation_batches` if those
+                are more.
+            batches: How many of them the mean is taken over, one after another.
         """
 
     def update(self) -> None:
@@ -95,8 +100,13 @@ class Problem(Protocol):
             ahead: Updates from this one to the one whose batches are used.
         """
 
-    def functional_validation_loss(self, model: nn.Module) -> Tensor:
-        """Return the validation objective computed by a copy of ``model``; dropout is off."""
+    def functional_validation_loss(self, model: nn.Module, batches: int = 1) -> Tensor:
+        """Return the mean of the validation objective over batches; dropout is off.
+
+        Args:
+            model: A functional copy, as ``higher`` makes them.
+            batches: How many validation batches of this step.
+        """
 
     def learning_rates(self, ahead: int) -> list[float]:
         """Return the rate of each group of the optimizer, so many updates from now."""
@@ -152,6 +162,11 @@ class Weighting(ABC):
     def dev_head(self) -> DevHead:
         """Which head the validation gradient is read through."""
         return "own"
+
+    @property
+    def validation_batches(self) -> int:
+        """How many validation batches the rule takes in a step."""
+        return 1
 
     @property
     def differentiates_twice(self) -> bool:

@@ -56,7 +56,7 @@ higher.register_optim(torch.optim.AdamW, DifferentiableAdamW)
 
 
 def unrolled_gradient(
-    problem: Problem, weights: Tensor, steps: int, heads_only: bool = False
+    problem: Problem, weights: Tensor, steps: int, heads_only: bool = False, batches: int = 1
 ) -> tuple[Tensor, Gradient]:
     """Differentiate the validation loss through several updates that keep their graphs.
 
@@ -68,6 +68,7 @@ def unrolled_gradient(
         weights: Weight of each objective in all of the updates, ``(objectives,)``.
         steps: How many updates.
         heads_only: Leave the body as it is and move the heads alone.
+        batches: Validation batches that the loss is the mean over.
 
     Returns:
         The derivative by the weights, in the dtype of the losses; and the weighted gradient of the
@@ -95,7 +96,7 @@ def unrolled_gradient(
                     override={"lr": problem.learning_rates(ahead)},
                     grad_callback=given,
                 )
-            loss = problem.functional_validation_loss(model)
+            loss = problem.functional_validation_loss(model, batches)
             (by_weight,) = torch.autograd.grad(loss, weights)
         finally:
             _release(model, optimizer)

@@ -110,7 +110,7 @@ class FAMO(Learned):
         self._weights = self.floored(famo_weights(self.logits, losses))
         apply(problem, mix(gradients, self._weights))
         self._before = self._after = None
-        if self.moves(problem.step):
+        if self.moves(problem):
             self._before, self._after = losses, problem.current_losses()
 
     def _descend(self, gradient: Tensor) -> None:

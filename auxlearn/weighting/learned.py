@@ -28,8 +28,12 @@ class LearnedOptions(Settings):
         None, description="Weight of each objective at the start, primary first; by default equal."
     )
     warmup: int = Field(0, ge=0, description="Updates before the weights move.")
-    freeze_after: int | None = Field(
-        None, ge=1, description="Updates after which the weights stay as they are."
+    learn_share: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="Share of the optimizer steps, from the first on, in which the weights are "
+        "learned; afterwards they are held fixed.",
     )
     floor: float = Field(
         0.0, ge=0, lt=1, description="Least share that the primary task has of all weights."
@@ -54,18 +58,15 @@ class Learned(Weighting):
     def learn(self, problem: Problem) -> None:
         """Make one update and move the weights."""
 
-    def moves(self, step: int) -> bool:
-        """Whether the weights move at an update, counted from 0."""
-        options = self.options
-        return (
-            len(self.objectives) > 1
-            and step >= options.warmup
-            and (options.freeze_after is None or step < options.freeze_after)
+    def moves(self, problem: Problem) -> bool:
+        """Whether the weights are learned in a step."""
+        return len(self.objectives) > 1 and (
+            self.options.warmup <= problem.step < self.options.learn_share * problem.total_steps
         )
 
     def step(self, problem: Problem) -> None:
         """Update the parameters, and the weights if their schedule says so."""
-        if self.moves(problem.step):
+        if self.moves(problem):
             self.learn(problem)
         else:
             self._record = {}
@@ -109,7 +110,7 @@ class LogitOptions(LearnedOptions):
     """Settings of rules whose weights are the softmax of logits."""
 
     every: int = Field(1, ge=1, description="Updates from one change of the weights to the next.")
-    learning_rate: float = Field(0.02, gt=0, description="Learning rate of the logits.")
+    learning_rate: float | None = Field(0.02, gt=0, description="Learning rate of the logits.")
     optimizer: Literal["adam", "momentum", "sgd"] = Field(
         "adam", description="What moves the logits; momentum is SGD with momentum 0.9."
     )
@@ -142,19 +143,18 @@ class LogitWeighting(Learned):
         super().__init__(options, objectives)
         start = self.initial_weights().log()
         self.logits = (start - start.mean()).requires_grad_()
+        rate = options.learning_rate or 0.0  # a rule with a schedule sets the rate of each step
         kinds = {
-            "adam": lambda: torch.optim.Adam([self.logits], lr=options.learning_rate),
-            "momentum": lambda: torch.optim.SGD(
-                [self.logits], lr=options.learning_rate, momentum=0.9
-            ),
-            "sgd": lambda: torch.optim.SGD([self.logits], lr=options.learning_rate),
+            "adam": lambda: torch.optim.Adam([self.logits], lr=rate),
+            "momentum": lambda: torch.optim.SGD([self.logits], lr=rate, momentum=0.9),
+            "sgd": lambda: torch.optim.SGD([self.logits], lr=rate),
         }
         self.optimizer: torch.optim.Optimizer = kinds[options.optimizer]()
         self._averages = torch.zeros(len(self.objectives), 1, dtype=torch.float64)
 
     def step(self, problem: Problem) -> None:
         """Make an optimizer step, and one of the logits if their schedule says so."""
-        if self.options.scale == "none" or self.moves(problem.step):
+        if self.options.scale == "none" or self.moves(problem):
             super().step(problem)
             return
         gradients = problem.gradients()
@@ -188,9 +188,9 @@ class LogitWeighting(Learned):
         """Softmax of the logits."""
         return self.logits.detach().softmax(0)
 
-    def moves(self, step: int) -> bool:
-        """Whether the weights move at an update, counted from 0."""
-        return super().moves(step) and step % self.options.every == 0
+    def moves(self, problem: Problem) -> bool:
+        """Whether the weights are learned in a step."""
+        return super().moves(problem) and problem.step % self.options.every == 0
 
     def descend(self, by_weight: Tensor) -> None:
         """Step the logits, given a derivative by the weights: it is passed on through softmax."""

@@ -107,7 +107,7 @@ class OLAux(Learned):
         least = self.options.least
         apply(problem, mix(gradients, log_coefficients(self._weights, losses, least)))
         self._record = {}
-        if self.moves(problem.step):
+        if self.moves(problem):
             slopes = log_slopes(products, losses, least)
             names = problem.names[1:]
             self._record = {

@@ -239,6 +239,22 @@ def load_twin(encoder, twin):
     return twin
 
 
+def test_the_validation_gradient_is_the_mean_over_batches(fresh):
+    objectives = Harness(fresh()).objectives
+    objectives.begin(2)
+    mean, loss = objectives.validation_gradient(batches=3), objectives.losses["validation"]
+    single, losses = [], []
+    for draw in range(3):
+        single.append(objectives.validation_gradient(draw))
+        losses.append(float(objectives.losses["validation"]))
+    assert len(set(losses)) == 3
+    assert float(loss) == pytest.approx(sum(losses) / 3, rel=1e-6)
+    for found, *parts in zip(mean, *single, strict=True):
+        assert (found is None) == (parts[0] is None)
+        if found is not None:
+            torch.testing.assert_close(found, sum(parts) / 3, rtol=1e-4, atol=1e-7)
+
+
 def test_the_validation_gradient_has_no_dropout_and_leaves_the_mode(fresh):
     harness = Harness(fresh())
     objectives = harness.objectives
@@ -544,7 +560,8 @@ def test_the_meta_gradient_of_a_real_encoder(fresh, kind, clip_norm):
     else:
         objectives.optimizer = torch.optim.SGD(encoder.parameters(), lr=0.01, momentum=0.9)
     objectives.schedule = LinearSchedule(objectives.optimizer, 10, 0.2)
-    rule = Meta(MetaOptions(warmup=warm_up), objectives.names)
+    given = MetaOptions(warmup=warm_up, learn_share=1, batches=1, scale="none")
+    rule = Meta(given, objectives.names)
     with torch.no_grad():
         rule.logits.copy_(torch.tensor([0.2, -0.4, 0.5]))
     for step in range(warm_up):

@@ -19,6 +19,7 @@ class Given:
     parts = ("body", "body", "primary", "other")
     names = NAMES
     seed = 0
+    total_steps = 12
     clip_norm = 0.0
 
     def __init__(self, gradients, losses=None, after=None):

@@ -65,7 +65,7 @@ def test_what_falls_fast_loses_weight():
 
 def test_losses_after_the_step_are_computed_once_and_only_while_weights_move():
     problem = Given(drawn(5), BEFORE, AFTER)
-    rule = make(learning_rate=0.5, warmup=1, freeze_after=3)
+    rule = make(learning_rate=0.5, warmup=1, learn_share=0.25)
     run(rule, problem)
     assert problem.forward_passes == 2
     logits = rule.logits.clone()

@@ -24,6 +24,7 @@ class Given:
     """A problem whose losses are given, and whose updates do nothing."""
 
     names = NAMES
+    total_steps = 1000
 
     def __init__(self, losses):
         self.given, self.step = losses, 0
@@ -68,7 +69,7 @@ def test_initial_weights_that_do_not_fit(name):
 
 def test_weights_rest_before_the_warm_up_and_after_the_freeze():
     problem = NetworkProblem(Network(), adamw, 0.0)
-    rule = make("meta", warmup=3, freeze_after=6)
+    rule = make("meta", warmup=3, learn_share=0.5)
     moved = []
     for step in range(9):
         before, problem.step = rule.weights, step
@@ -194,6 +195,7 @@ class Fixed(NetworkProblem):
 
     def __init__(self, shared):
         self.names, self.step, self.seed, self.clip_norm = ("primary", "first"), 0, 0, 0.0
+        self.total_steps = 12
         self.parameters = [torch.zeros(2, requires_grad=True) for _ in range(3)]
         self.optimizer = torch.optim.SGD(self.parameters, lr=1.0)
         self.shared = [torch.tensor(g) for g in shared]

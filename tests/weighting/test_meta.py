@@ -13,7 +13,9 @@ RATE = 0.05
 
 
 def options(**given):
-    return MetaOptions(**{"warmup": 0, "scale": "none", **given})
+    return MetaOptions(
+        **{"warmup": 0, "scale": "none", "learn_share": 1, "learning_rate": 0.02, **given}
+    )
 
 
 class Network:
@@ -55,7 +57,7 @@ class NetworkProblem:
     def __init__(self, network, optimizer, clip_norm):
         self.network = network
         self.names = NAMES
-        self.step, self.seed = 0, 0
+        self.step, self.seed, self.total_steps = 0, 0, 12
         self.parameters = [p.clone().requires_grad_() for p in network.start]
         self.optimizer = optimizer(self.parameters)
         self.clip_norm = clip_norm
@@ -74,7 +76,7 @@ class NetworkProblem:
     def loss(self, index):
         return self.network.losses(self.parameters, self.step)[index]
 
-    def validation_gradient(self):
+    def validation_gradient(self, batches=1):
         loss = self.network.validation_loss(self.parameters)
         self.losses["validation"] = loss.detach()
         return list(torch.autograd.grad(loss, self.parameters, allow_unused=True))
@@ -242,7 +244,7 @@ def test_a_single_objective_keeps_its_weight():
         def backward(self, weights):
             (float(weights[0]) * self.loss(0)).backward()
 
-        def validation_gradient(self):
+        def validation_gradient(self, batches=1):
             raise AssertionError("nothing to learn")
 
     rule = Meta(options(), NAMES[:1])

@@ -33,10 +33,10 @@ def text(number, line):
 TEXTS = [text(number, line.split()[:3]) for number, line in enumerate(LINES * 2)]
 HELD_OUT = [text(number, line.split()[3:6]) for number, line in enumerate(LINES)]
 RULES = {
-    "meta": {"learning_rate": 0.05},
-    "meta, two steps": {"learning_rate": 0.05, "unroll": 2},
-    "meta, closed head": {"learning_rate": 0.05, "dev_head": "closed"},
-    "meta, every second": {"learning_rate": 0.1, "every": 2},
+    "meta": {"learning_rate": 0.1, "learn_share": 1},
+    "meta, two steps": {"learning_rate": 0.1, "learn_share": 1, "unroll": 2},
+    "meta, closed head": {"learning_rate": 0.1, "learn_share": 1, "dev_head": "closed"},
+    "meta, every second": {"learning_rate": 0.2, "learn_share": 1, "every": 2},
     "tartan": {"learning_rate": 0.05},
     "tartan-released": {"learning_rate": 0.05},
 }
@@ -64,6 +64,7 @@ def final_weights(folder, name, steps=STEPS):
     harness = Harness(load_encoder(str(folder), LABELS), tasks)
     objectives = harness.objectives
     objectives.schedule = LinearSchedule(objectives.optimizer, 10**9, 0.0)
+    objectives.total_steps = steps
     texts = tokenized(harness.encoder, TEXTS, CLASSES)
     objectives.primary = BatchStream(texts, 16, 0, "primary")
     objectives.auxiliaries = tuple(
@@ -77,6 +78,7 @@ def final_weights(folder, name, steps=STEPS):
         "accuracy",
         0,
         head=rule.dev_head,
+        draws=rule.validation_batches,
     )
     for step in range(steps):
         objectives.begin(step)

@@ -30,6 +30,7 @@ def ready(folder, rule, accumulation):
     harness = Harness(encoder, [("every3", MaskedWords(3))], accumulation=accumulation)
     objectives = harness.objectives
     objectives.schedule = LinearSchedule(objectives.optimizer, 10**9, 0.0)
+    objectives.total_steps = 10**9
     objectives.attends_to_padding = rule.attends_to_padding
     objectives.validation = ValidationObjective(
         harness.texts,

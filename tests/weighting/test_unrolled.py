@@ -50,7 +50,7 @@ class FunctionalProblem(NetworkProblem):
     def functional_losses(self, model, ahead):
         return torch.stack(model(lambda params: self.network.losses(params, self.step + ahead)))
 
-    def functional_validation_loss(self, model):
+    def functional_validation_loss(self, model, batches=1):
         loss = model(self.network.validation_loss)
         self.losses["validation"] = loss.detach()
         return loss
@@ -193,7 +193,7 @@ def test_one_step_of_an_encoder_by_both_ways(harness, family):
     assert one.encoder.config._attn_implementation == "sdpa"
     for made in (one, other):
         advance(made, 3)
-    by_weight, _ = unrolled_gradient(one.objectives, weights, 1)
+    by_weight, _ = unrolled_gradient(one.objectives, weights, 1, batches=3)
     rule = Meta(options(initial=(0.6, 0.4)), other.objectives.names)
     rule.step(other.objectives)
     expected = weights * (by_weight - (weights * by_weight).sum())
@@ -261,7 +261,7 @@ def test_nothing_of_the_model_is_left_changed(harness, monkeypatch, fails):
     before = state_of(made)
     if fails:
 
-        def fail(model):
+        def fail(model, batches=1):
             raise MemoryError("in the middle of an unroll")
 
         monkeypatch.setattr(made.objectives, "functional_validation_loss", fail)
