@@ -59,7 +59,7 @@ SINGLE = "single task"
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "meta every 5": ("meta", {"every": 5}),
     "meta, closed dev head": ("meta", {"dev_head": "closed"}),
-    **{f"meta, unroll {k}": ("meta", {"unroll": k}) for k in (1, 2, 3, 4)},
+    **{f"meta, unroll {k}": ("meta", {"unroll": k, "mix": "gradients"}) for k in (1, 2, 3, 4)},
 }
 #: One step through `higher`, which the rule computes in closed form when it is asked for one.
 THROUGH_HIGHER = "meta, unroll 1"

@@ -29,7 +29,7 @@ from auxlearn.registry import WEIGHTINGS, register_task
 from auxlearn.tasks.base import AuxiliaryTask, TaskContext
 
 RULES: dict[str, dict[str, object]] = {
-    "meta": {"learning_rate": 0.05, "split": "train:0.2"},
+    "meta": {"learn_share": 1, "split": "train:0.2"},
     "tartan": {"learning_rate": 0.05, "split": "train:0.2"},
     "tartan-released": {"learning_rate": 0.05, "split": "train:0.2"},
 }

@@ -86,7 +86,7 @@ class Learned(Weighting):
         """
         given, count = self.options.initial, len(self.objectives)
         if given is None:
-            return self.floored(torch.full((count,), 1 / count, dtype=torch.float64))
+            return self.floored(self.default_weights())
         if len(given) != count:
             raise ConfigError(
                 f"{self.name}: initial has {len(given)} weights for the {count} objectives "
@@ -96,6 +96,11 @@ class Learned(Weighting):
             raise ConfigError(f"{self.name}: initial weights are above zero, got {given}")
         weights = torch.tensor(given, dtype=torch.float64)
         return self.floored(weights / weights.sum())
+
+    def default_weights(self) -> Tensor:
+        """Return the weights of the start that hold if none are given: equal ones."""
+        count = len(self.objectives)
+        return torch.full((count,), 1 / count, dtype=torch.float64)
 
     def floored(self, weights: Tensor) -> Tensor:
         """Return weights of the same sum in which the primary's share is the floor at least."""

@@ -1,34 +1,56 @@
-r"""Weights learned from validation data, by the exact derivative of one or several updates.
+r"""Weights learned from validation data, by the exact derivative of one or several steps.
 
-Weights are :math:`w = \mathrm{softmax}(z)`. A step computes the gradient :math:`g_i` of every
-objective at the current parameters, updates :math:`\theta' = U(\theta, \sum_i w_i g_i)` with the
-real optimizer, and takes the validation gradient :math:`v` at :math:`\theta'`. Then
+Weights are :math:`w = \mathrm{softmax}(z)`. By default each objective makes an optimizer step of
+its own, :math:`u_i`, and :math:`\theta' = \theta + u_0 + \sum_i (w_i / w_0) u_i`
+(:mod:`auxlearn.weighting.separate`). With the validation gradient :math:`v` at :math:`\theta'`,
 
-.. math:: \partial L_{val} / \partial w_i = v^\top (\partial U / \partial g) \, g_i
+.. math:: \partial L_{val} / \partial z_i = (w_i / w_0) \, v^\top u_i
 
-is the exact meta-gradient of one step: only the optimizer update is differentiated, never the
-encoder twice. It keeps to the aim of META-TARTAN (Dery et al. 2022, "Should We Be Pre-training?"),
-whose own rule leaves out the optimizer and the derivative of the softmax.
+is the exact meta-gradient of one step: the encoder is never differentiated twice.
 
-With ``unroll: K`` the validation loss is differentiated through the K updates to come, were the
+With ``mix: gradients``, :math:`\theta' = U(\theta, \sum_i w_i g_i)` is one step of the optimizer
+with the gradient :math:`g_i` of every objective at the current parameters, and
+:math:`\partial L_{val} / \partial w_i = v^\top (\partial U / \partial g) \, g_i`, exact as well:
+only the optimizer step is differentiated. Both keep to the aim of META-TARTAN (Dery et al. 2022,
+"Should We Be Pre-training?"), whose own rule leaves out the optimizer and the derivative of the
+softmax.
+
+With ``unroll: K`` the validation loss is differentiated through the K steps to come, were the
 weights to stay as they are (as Franceschi et al. 2018 and MAML do); the first of them is made.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
+import torch
 from pydantic import Field
+from torch import Tensor
 
+from auxlearn.errors import ConfigError
 from auxlearn.registry import register_weighting
-from auxlearn.weighting.base import DevHead, Problem, ValidationOptions, apply, mix
+from auxlearn.weighting.base import (
+    DevHead,
+    Gradient,
+    Problem,
+    ValidationOptions,
+    apply,
+    dot,
+    mix,
+    read,
+)
 from auxlearn.weighting.gram import shared, unshared
 from auxlearn.weighting.learned import LogitOptions, LogitWeighting, alignment, scales
+from auxlearn.weighting.separate import SeparateSteps
 from auxlearn.weighting.update import UpdateDerivative, inner_products
 
-#: How far a logit can move while the weights are learned. Of two objectives both logits move, so
-#: that the primary's share can rise from 0.5 to 0.99 or fall to 0.01.
-REACH = 2.5
+#: Share of the primary task at the start, and the least that it can have.
+PRIMARY, FLOOR = 2 / 3, 0.4
+
+#: How far a logit can move while the weights are learned. The ratio of two weights can so change by
+#: a factor of exp(2.5), about 12.
+REACH = 1.25
 
 
 def logit_rate(step: int, steps: float, every: int, first: float | None) -> float:
@@ -53,6 +75,14 @@ def logit_rate(step: int, steps: float, every: int, first: float | None) -> floa
 class MetaOptions(LogitOptions, ValidationOptions):
     """Settings of meta-learned weights."""
 
+    mix: Literal["steps", "gradients"] = Field(
+        "steps",
+        description="What is weighted: an optimizer step of each objective, made with moments of "
+        "its own, or gradients that share one optimizer state.",
+    )
+    floor: float = Field(
+        FLOOR, ge=0, lt=1, description="Least share that the primary task has of all weights."
+    )
     warmup: int = Field(
         5,
         ge=0,
@@ -76,7 +106,8 @@ class MetaOptions(LogitOptions, ValidationOptions):
     scale: Literal["none", "primary"] = Field(
         "primary",
         description="Scale each gradient to the norm of the primary task's over the shared "
-        "parameters before it is weighted (primary), or weight it as it is (none).",
+        "parameters before it is weighted (primary), or weight it as it is (none). Steps of "
+        "separate moments have one size anyway.",
     )
     batches: int = Field(
         3, ge=1, description="Validation batches that the meta-gradient of a step is averaged over."
@@ -116,6 +147,68 @@ class Meta(LogitWeighting):
         """The head that the option names."""
         return self.options.dev_head
 
+    def __init__(self, options: MetaOptions, objectives: Sequence[str]) -> None:
+        super().__init__(options, objectives)
+        if options.unroll > 1 and options.mix == "steps":
+            raise ConfigError(
+                f"{self.name}: unroll {options.unroll} differentiates through steps of one shared "
+                "optimizer state: add mix gradients"
+            )
+        self._separate = SeparateSteps(len(self.objectives))
+
+    def default_weights(self) -> Tensor:
+        """Two thirds for the primary task, the rest in equal parts for the others."""
+        others = max(1, len(self.objectives) - 1)
+        weights = torch.full((len(self.objectives),), (1 - PRIMARY) / others, dtype=torch.float64)
+        weights[0] = PRIMARY
+        return weights / weights.sum()
+
+    def step(self, problem: Problem) -> None:
+        """Make an optimizer step, and one of the logits if their schedule says so."""
+        if self.options.mix == "gradients" or len(self.objectives) == 1:
+            super().step(problem)
+            return
+        gradients = problem.gradients()
+        weights = self.weights
+        steps = self._separate.step(problem, gradients, weights)
+        self._record = {}
+        if self.moves(problem):
+            self._set_rate(problem)
+            self._learn_from(problem, gradients, weights, steps)
+
+    def _learn_from(
+        self,
+        problem: Problem,
+        gradients: Sequence[Gradient],
+        weights: Tensor,
+        steps: Sequence[Gradient],
+    ) -> None:
+        r"""Step the logits by the derivative of the validation loss after separate steps.
+
+        With :math:`r_i = w_i / w_0 = e^{z_i - z_0}`, :math:`\theta' = \theta + u_0 + \sum r_i u_i`
+        wherever the primary task has a gradient, and nowhere else has the validation loss one. So
+        :math:`\partial L_{val} / \partial z_i = r_i \, v^\top u_i`, and for :math:`z_0` it is minus
+        the sum of these.
+        """
+        validation = problem.validation_gradient(batches=self.options.batches)
+        found = read(
+            [
+                dot(validation, validation),
+                *(dot(step, step) for step in steps),
+                *(dot(step, validation) for step in steps),
+                *(dot(gradient, gradient) for gradient in gradients),
+            ]
+        )
+        size, sizes, pulls, norms = found.split([1, len(steps), len(steps), len(steps)])
+        by_logit = weights / weights[0] * pulls
+        by_logit[0] = -by_logit[1:].sum()
+        self.descend_logits(by_logit)
+        cosines = -pulls / (size * sizes).sqrt().clamp(min=1e-30)
+        self._record = {"norm/validation": float(size.sqrt())}
+        for name, norm, cosine in zip(problem.names, norms.sqrt(), cosines, strict=True):
+            self._record[f"norm/{name}"] = float(norm)
+            self._record[f"cosine/{name}"] = float(cosine)
+
     @property
     def validation_batches(self) -> int:
         """As many as the option says."""
@@ -128,14 +221,17 @@ class Meta(LogitWeighting):
 
     def learn(self, problem: Problem) -> None:
         """Update the parameters, and the weights by what the update did."""
-        options = self.options
-        steps = options.learn_share * problem.total_steps
-        for group in self.optimizer.param_groups:
-            group["lr"] = logit_rate(problem.step, steps, options.every, options.learning_rate)
+        self._set_rate(problem)
         if self.options.unroll > 1:
             self._unrolled(problem)
         else:
             self._one_step(problem)
+
+    def _set_rate(self, problem: Problem) -> None:
+        options = self.options
+        steps = options.learn_share * problem.total_steps
+        for group in self.optimizer.param_groups:
+            group["lr"] = logit_rate(problem.step, steps, options.every, options.learning_rate)
 
     def _one_step(self, problem: Problem) -> None:
         gradients = problem.gradients()
@@ -174,3 +270,14 @@ class Meta(LogitWeighting):
         else:
             apply(problem, first)
         self.descend(factors * by_weight.to(factors))
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Logits, the state of their optimizer, and the moments of the auxiliary objectives."""
+        moments = self._separate.state_dict()
+        return super().state_dict() | {f"steps/{key}": value for key, value in moments.items()}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Take back what :meth:`state_dict` gave."""
+        moments = {k.removeprefix("steps/"): v for k, v in state.items() if k.startswith("steps/")}
+        super().load_state_dict({k: v for k, v in state.items() if not k.startswith("steps/")})
+        self._separate.load_state_dict(moments)

@@ -166,7 +166,7 @@ def test_no_compiler_is_one_line(config, monkeypatch, tmp_path):
 
 def test_unrolling_through_a_compiled_encoder_is_refused(config, tmp_path, one_layer):
     with pytest.raises(ConfigError, match=r"compile: updates cannot be unrolled .* as meta is"):
-        train(config("never", weights={"meta": {"unroll": 2}}))
+        train(config("never", weights={"meta": {"unroll": 2, "mix": "gradients"}}))
     assert not (tmp_path / "never").exists()
     encoder = load_encoder(str(one_layer), LABELS)
     encoder.body.compile()

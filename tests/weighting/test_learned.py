@@ -15,9 +15,13 @@ from tests.weighting.test_meta import NAMES, Network, NetworkProblem, adamw, opt
 PARTS = ("body", "body", "primary", "other")
 
 
+#: Options that take a rule back to what all of them have in common.
+PLAIN = {"meta": {"mix": "gradients", "initial": (1, 1, 1), "floor": 0, "scale": "none"}}
+
+
 def make(name, **given):
     cls = WEIGHTINGS.get(name)
-    return cls(cls.Options(**given), NAMES)
+    return cls(cls.Options(**PLAIN.get(name, {}) | given), NAMES)
 
 
 class Given:

@@ -14,7 +14,16 @@ RATE = 0.05
 
 def options(**given):
     return MetaOptions(
-        **{"warmup": 0, "scale": "none", "learn_share": 1, "learning_rate": 0.02, **given}
+        **{
+            "warmup": 0,
+            "mix": "gradients",
+            "floor": 0.0,
+            "scale": "none",
+            "learn_share": 1,
+            "learning_rate": 0.02,
+            "initial": (1.0, 1.0, 1.0),
+            **given,
+        }
     )
 
 
@@ -247,7 +256,7 @@ def test_a_single_objective_keeps_its_weight():
         def validation_gradient(self, batches=1):
             raise AssertionError("nothing to learn")
 
-    rule = Meta(options(), NAMES[:1])
+    rule = Meta(options(initial=None), NAMES[:1])
     rule.step(Alone(Network(), sgd, 0.0))
     assert rule.weights.tolist() == [1.0]
 

@@ -34,7 +34,12 @@ TEXTS = [text(number, line.split()[:3]) for number, line in enumerate(LINES * 2)
 HELD_OUT = [text(number, line.split()[3:6]) for number, line in enumerate(LINES)]
 RULES = {
     "meta": {"learning_rate": 0.1, "learn_share": 1},
-    "meta, two steps": {"learning_rate": 0.1, "learn_share": 1, "unroll": 2},
+    "meta, two steps": {
+        "learning_rate": 0.1,
+        "learn_share": 1,
+        "mix": "gradients",
+        "unroll": 2,
+    },
     "meta, closed head": {"learning_rate": 0.1, "learn_share": 1, "dev_head": "closed"},
     "meta, every second": {"learning_rate": 0.2, "learn_share": 1, "every": 2},
     "tartan": {"learning_rate": 0.05},

@@ -234,7 +234,9 @@ def test_an_unroll_records_each_loss_once(harness, over):
     advance(made, 1)
     advance(plain, 1)
     plain.objectives.backward((0.5, 0.5))
-    Meta(options(unroll=2, unroll_over=over), made.objectives.names).step(made.objectives)
+    Meta(options(unroll=2, unroll_over=over, initial=None, floor=0), made.objectives.names).step(
+        made.objectives
+    )
     for name, loss in plain.objectives.losses.items():
         torch.testing.assert_close(made.objectives.losses[name], loss, rtol=1e-9, atol=0)
 
@@ -284,7 +286,7 @@ def live_tensors():
 @pytest.mark.parametrize("unroll", [1, 2])
 def test_memory_does_not_grow_over_fifty_meta_steps(harness, unroll):
     made = harness()
-    rule = Meta(options(unroll=unroll), made.objectives.names)
+    rule = Meta(options(unroll=unroll, initial=None), made.objectives.names)
     gc.collect()
     gc.disable()  # what is freed only by the collector would show
     try:
