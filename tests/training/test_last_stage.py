@@ -58,9 +58,7 @@ def test_it_is_kept_only_if_dev_improves(config, monkeypatch, tmp_path):  # noqa
     assert results.stopped == "patience"
 
 
-@pytest.mark.parametrize(
-    ("last", "step"), [((0.6, 0.6, 0.6, 0.6), 6), ((0.7, 0.7, 0.6, 0.5), 12)]
-)
+@pytest.mark.parametrize(("last", "step"), [((0.6, 0.6, 0.6, 0.6), 6), ((0.7, 0.7, 0.6, 0.5), 12)])
 def test_later_ties_do_not_keep_it_without_an_improvement(config, monkeypatch, last, step):  # noqa: F811
     figures = iter([0.2, 0.6, *last])
     monkeypatch.setattr(
