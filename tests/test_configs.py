@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from auxlearn import load_config
 from auxlearn.sweeps.plan import cells_of, plan_trials, read_sweep
@@ -27,6 +29,27 @@ SHORT = {
     "ClinicalBERT": "clinicalbert",
     "BART-base": "bart",
 }
+
+
+#: Settings that L3Masking's paper leaves open and META-TARTAN's released code has.
+OF_THE_RELEASED_CODE = (
+    "head_learning_rate",
+    "weight_decay",
+    "head_weight_decay",
+    "adam_beta1",
+    "adam_beta2",
+    "adam_epsilon",
+    "warmup",
+    "clip_norm",
+    "ties",
+)
+
+
+def released_settings() -> dict:
+    """The settings that the documentation gives for META-TARTAN's released code."""
+    text = (CONFIGS.parent / "docs" / "weighting.md").read_text(encoding="utf-8")
+    (block,) = (b for b in re.findall(r"```yaml\n(.*?)```", text, re.S) if "tartan-released" in b)
+    return yaml.safe_load(block)
 
 
 def published_cells(name: str, method: str) -> list[tuple[str, str]]:
@@ -100,5 +123,8 @@ def test_table_2_of_l3masking(path):
     assert values == (1e-4, 128, 64)
     assert (config.epochs, config.patience) == (150, 3)
     assert config.aux[0].options["probability"] == 0.15
-    assert (config.weight_decay, config.head_weight_decay) == (0.01, 0.1)
+    assert config.final_epochs == 0
+    released = load_config(**released_settings())
+    for name in OF_THE_RELEASED_CODE:
+        assert getattr(config, name) == getattr(released, name), name
     assert "Table 2" in path.read_text()

@@ -37,6 +37,15 @@ def test_the_task_of_the_readme_is_the_example():
     assert [ast.dump(ast.parse(block)) for block in shown] == [ast.dump(example)]
 
 
+def test_files_that_the_documentation_names_are_there():
+    pattern = re.compile(r"`((?:auxlearn|tests|benchmarks|configs|examples)/[\w./-]+)`")
+    named = [(path, name) for path in DOCUMENTS for name in pattern.findall(path.read_text())]
+    assert len(named) > 10
+    for path, name in named:
+        if not re.search("[A-Z]{4}", name):  # NAME stands for several
+            assert (ROOT / name).exists(), f"{path.name}: {name}"
+
+
 def test_there_are_commands_to_check():
     assert len(commands()) >= 5
 

@@ -226,7 +226,7 @@ class TrainingLoop:
             figures = self.evaluate()
         progress, value = self.progress, figures[self.config.metric]
         improved = value > progress.best_value
-        if improved or (value == progress.best_value and self.config.ties == "later"):
+        if improved or (value == progress.best_value and self._ties_replace):
             progress.best_step, progress.best_value = progress.step, value
             write_tensors(self.checkpoints.best_path(progress.step), encoder.tensors())
         if improved:
@@ -234,6 +234,15 @@ class TrainingLoop:
         elif self._patience_counts:
             progress.stale += 1
         self._write(self._row("eval") | {f"dev/{name}": value for name, value in figures.items()})
+
+    @property
+    def _ties_replace(self) -> bool:
+        """Whether an equal dev metric replaces the best checkpoint.
+
+        Never the checkpoint that the last stage began from: the stage is kept only if dev improves.
+        """
+        ours = not self.in_final_stage or self.progress.best_step > self.progress.final_from
+        return ours and self.config.ties == "later"
 
     @property
     def _patience_counts(self) -> bool:

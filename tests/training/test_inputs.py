@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 
 import auxlearn
 from auxlearn import RunConfig, train
+from auxlearn.config import PluginChoice
 from auxlearn.encoders.content import encoder_content
 from auxlearn.errors import EncoderError, RunError
+from auxlearn.registry import TASKS
 from auxlearn.training.inputs import RunInputs
 from auxlearn.training.loop import TrainingLoop
 from auxlearn.training.reporting import Reporter
@@ -316,6 +320,47 @@ def test_a_checkpoint_without_a_record_is_not_resumed(killed, tmp_path):
     (tmp_path / "run" / "inputs.json").unlink()
     with pytest.raises(RunError, match=r"holds a checkpoint but no inputs.json"):
         train(config)
+
+
+def test_a_run_of_an_installed_plug_in_is_refused_when_its_code_or_version_has_changed(
+    tmp_path, encoder_folder, monkeypatch
+):
+    package, about = tmp_path / "someones", tmp_path / "someones-1.0.dist-info"
+    package.mkdir()
+    about.mkdir()
+    source = (
+        "from auxlearn.tasks.random_mlm import RandomMLM\n\nclass Theirs(RandomMLM):\n    pass\n"
+    )
+    (package / "__init__.py").write_text("")
+    (about / "entry_points.txt").write_text("[auxlearn.tasks]\ntheirs = someones.code:Theirs\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+    def ask(content: str, version: str):
+        """As a new process would: nothing of the package is imported yet."""
+        (package / "code.py").write_text(content)
+        (about / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: someones\nVersion: {version}\n"
+        )
+        for name in [name for name in sys.modules if name.partition(".")[0] == "someones"]:
+            del sys.modules[name]
+        importlib.invalidate_caches()
+        for known in ("_registered", "_code"):
+            others = {
+                name: kept for name, kept in getattr(TASKS, known).items() if name != "theirs"
+            }
+            monkeypatch.setattr(TASKS, known, others)
+        return train(config)
+
+    config = write_world(tmp_path, encoder_folder("bert")).model_copy(
+        update={"plugins": (), "aux": (PluginChoice(name="theirs"),), "ood": (), "epochs": 1}
+    )
+    results = ask(source, "1.0")
+    assert ask(source, "1.0") == results
+    with pytest.raises(RunError, match=r"but the task theirs \(module someones.code\) has changed"):
+        ask(source + "    more = 1\n", "1.0")
+    with pytest.raises(RunError, match=r"task theirs \(distribution someones\) has changed"):
+        ask(source, "1.1")
 
 
 def test_another_process_may_finish_the_run_while_this_one_reads(finished, monkeypatch):

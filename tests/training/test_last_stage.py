@@ -58,6 +58,17 @@ def test_it_is_kept_only_if_dev_improves(config, monkeypatch, tmp_path):  # noqa
     assert results.stopped == "patience"
 
 
+@pytest.mark.parametrize(("last", "step"), [((0.6, 0.6, 0.6, 0.6), 6), ((0.7, 0.7, 0.6, 0.5), 12)])
+def test_later_ties_do_not_keep_it_without_an_improvement(config, monkeypatch, last, step):  # noqa: F811
+    figures = iter([0.2, 0.6, *last])
+    monkeypatch.setattr(
+        "auxlearn.training.judge.Judge.dev_figures",
+        lambda self, surrogate: {"accuracy": next(figures), "macro_f1": 0.0, "loss": 0.0},
+    )
+    results = train(config(**FINAL, ties="later", weights="fixed"))
+    assert results.best["step"] == step
+
+
 @pytest.mark.parametrize("steps", [5, 6, 7, 11, 15])
 def test_a_kill_in_any_stage_costs_nothing(config, monkeypatch, tmp_path, steps):  # noqa: F811
     undisturbed = train(config(**FINAL, output=str(tmp_path / "undisturbed")))
