@@ -86,7 +86,9 @@ def check_device(parser: argparse.ArgumentParser, options: argparse.Namespace) -
     if options.device == "cuda":
         os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")
         if not torch.cuda.is_available():
-            parser.error("--device cuda: this machine offers no CUDA: use --device cpu")
+            parser.error(
+                "--device cuda: this machine offers no CUDA: `make bench` measures its CPU"
+            )
         if getattr(options, "clock", "wall") == "cpu":
             parser.error("--clock cpu does not see what a GPU does: use --clock wall")
 
