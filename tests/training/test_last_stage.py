@@ -34,7 +34,7 @@ def rows_of(folder):
 
 
 def test_the_last_stage_trains_the_primary_task_alone(config, tmp_path):  # noqa: F811
-    results = train(config(**FINAL, weights={"meta": {"warmup": 2}}))
+    results = train(config(**FINAL, final_patience=0, weights={"meta": {"warmup": 2}}))
     rows = rows_of(tmp_path / "run")
     assert results.steps == 18  # one epoch of 6 steps, two more
     last = [row for row in rows if row["kind"] == "train" and row["step"] > 6]

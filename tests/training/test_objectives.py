@@ -560,7 +560,15 @@ def test_the_meta_gradient_of_a_real_encoder(fresh, kind, clip_norm):
     else:
         objectives.optimizer = torch.optim.SGD(encoder.parameters(), lr=0.01, momentum=0.9)
     objectives.schedule = LinearSchedule(objectives.optimizer, 10, 0.2)
-    given = MetaOptions(warmup=warm_up, learn_share=1, batches=1, scale="none")
+    given = MetaOptions(
+        warmup=warm_up,
+        learn_share=1,
+        batches=1,
+        mix="gradients",
+        scale="none",
+        initial=(1, 1, 1),
+        floor=0,
+    )
     rule = Meta(given, objectives.names)
     with torch.no_grad():
         rule.logits.copy_(torch.tensor([0.2, -0.4, 0.5]))
