@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -25,15 +26,9 @@ def describe_environment() -> dict[str, Any]:
     """Return versions of what computes, the git revision of the source, and the hardware."""
     import torch
 
-    versions = {"python": platform.python_version()}
-    for package in _PACKAGES:
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            versions[package] = "not installed"
     cuda = torch.cuda.is_available()
     return {
-        "versions": versions,
+        "versions": dict(_versions()),
         "git_revision": _git_revision(Path(__file__).parent),
         "platform": platform.platform(),
         "cpu": _cpu_name(),
@@ -45,6 +40,21 @@ def describe_environment() -> dict[str, Any]:
     }
 
 
+# What a process has imported stays as it is, so these are looked up once, for all of its runs.
+
+
+@cache
+def _versions() -> dict[str, str]:
+    versions = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            versions[package] = "not installed"
+    return versions
+
+
+@cache
 def _git_revision(folder: Path) -> str | None:
     try:
         found = subprocess.run(
@@ -58,6 +68,7 @@ def _git_revision(folder: Path) -> str | None:
     return found.stdout.strip() or None
 
 
+@cache
 def _cpu_name() -> str:
     try:
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
