@@ -8,6 +8,7 @@ metric, the dev head, several tasks) is tried in pairs, by rows of its own.
 from __future__ import annotations
 
 import json
+import shutil
 from itertools import combinations, product
 from pathlib import Path
 
@@ -133,23 +134,21 @@ def check(dataset, encoder_folder, tmp_path, monkeypatch):
     monkeypatch.setattr("auxlearn.analysis.plots.plot_run", lambda *given: [])
 
     def run(aux, weighting, options, **settings):
-        def config(name):
-            return RunConfig.model_validate(
-                {
-                    "dataset": str(dataset),
-                    "encoder": str(encoder_folder("bert")),
-                    "aux": aux,
-                    "weights": {weighting: options},
-                    "epochs": 1,
-                    "batch_size": 4,
-                    "eval_every": 2,
-                    "learning_rate": 1e-3,
-                    "device": "cpu",
-                    "output": str(tmp_path / name),
-                    **settings,
-                }
-            )
-
+        config = RunConfig.model_validate(
+            {
+                "dataset": str(dataset),
+                "encoder": str(encoder_folder("bert")),
+                "aux": aux,
+                "weights": {weighting: options},
+                "epochs": 1,
+                "batch_size": 4,
+                "eval_every": 2,
+                "learning_rate": 1e-3,
+                "device": "cpu",
+                "output": str(tmp_path / "run"),
+                **settings,
+            }
+        )
         check_run(config, tmp_path, monkeypatch)
 
     return run
@@ -171,36 +170,35 @@ def test_a_pair_of_settings(row, check, dataset, monkeypatch):
     check(AUXILIARIES[tasks], weighting, options, **settings)
 
 
-def check_run(config, tmp_path, monkeypatch):
-    weighting = config("whole").weights.name
-    whole = train(config("whole"))
+def check_run(config, folder, monkeypatch):
+    """A kill leaves what is in the folder, so a copy made before the last step is resumed."""
+    run, whole_run, killed_run = (folder / name for name in ("run", "whole", "killed"))
+    real = TrainingLoop._step
+    steps = []
+
+    def step(self):
+        if self.progress.step == STEPS - 1 and not killed_run.exists():
+            shutil.copytree(run, killed_run)
+        steps.append(self.progress.step)
+        real(self)
+
+    monkeypatch.setattr(TrainingLoop, "_step", step)
+    whole = train(config)
     assert whole.steps == STEPS
     assert sum(whole.weights.values()) > 0
 
-    real = TrainingLoop._step
+    run.rename(whole_run)
+    killed_run.rename(run)
+    resumed = train(config)
+    assert steps == [*range(STEPS), STEPS - 1]
+    assert resumed.figures() == whole.figures()
+    for file in ("metrics.jsonl", "model/model.safetensors"):
+        assert (run / file).read_bytes() == (whole_run / file).read_bytes(), file
 
-    def step(self):
-        if self.progress.step == STEPS - 1:
-            raise SystemExit
-        real(self)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(TrainingLoop, "_step", step)
-        with pytest.raises(SystemExit):
-            train(config("resumed"))
-    resumed = train(config("resumed"))
-    expected, found = whole.figures(), resumed.figures()
-    expected["config"].pop("output"), found["config"].pop("output")
-    assert found == expected
-    metrics = [(tmp_path / name / "metrics.jsonl").read_bytes() for name in ("whole", "resumed")]
-    assert metrics[0] == metrics[1]
-
-    weights = [tmp_path / name / "model" / "model.safetensors" for name in ("whole", "resumed")]
-    assert weights[0].read_bytes() == weights[1].read_bytes()
-    classifier, tokenizer = load_classifier(tmp_path / "whole" / "model")
+    classifier, tokenizer = load_classifier(whole_run / "model")
     logits = classifier(**tokenizer("The tagger is faster.", return_tensors="pt")).logits
     assert logits.shape == (1, 3)
     assert logits.isfinite().all()
-    if issubclass(WEIGHTINGS.get(weighting), Learned):
+    if issubclass(WEIGHTINGS.get(config.weights.name), Learned):
         values = list(whole.weights.values())
         assert max(values) - min(values) > 1e-9, "the weights never moved"
