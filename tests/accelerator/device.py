@@ -27,6 +27,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -179,16 +180,38 @@ WAITING = (
 )
 
 
+class _Traits(NamedTuple):
+    """What is known of an operation by its name."""
+
+    name: str
+    takes_scalars: bool
+    waits: bool
+    draws: bool
+
+
+@cache
+def _traits(func: Any) -> _Traits:
+    name = func.name()
+    return _Traits(
+        name=name,
+        takes_scalars=torch.Tag.pointwise in func.tags or name.startswith(TAKE_SCALARS),
+        waits=name.startswith(WAITING),
+        draws=torch.Tag.nondeterministic_seeded in func.tags,
+    )
+
+
 def _run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """Compute an operation on the numbers, if the device is to do it, and wrap what comes out."""
-    tensors = _tensors((args, kwargs))
-    ours = [tensor for tensor in tensors if isinstance(tensor, PretendTensor)]
+    ours: list[PretendTensor] = []
+    foreign: list[Tensor] = []
+    _sort(args, ours, foreign)
+    if kwargs:
+        _sort(tuple(kwargs.values()), ours, foreign)
     named = kwargs.get("device")
     wanted = None if named is None else torch.device(named).type == NAME
     if not ours and not wanted:
         return func(*args, **kwargs)
-    foreign = [tensor for tensor in tensors if not isinstance(tensor, PretendTensor)]
-    if ours and func not in COPIES:
+    if foreign and ours and func not in COPIES:
         _refuse(func, args, foreign)
     if _waits(func, args, kwargs, bool(ours), foreign):
         _wait(func.name())
@@ -198,32 +221,38 @@ def _run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     on_device = bool(ours) if wanted is None else wanted
     if func is aten.copy_.default:
         on_device = isinstance(args[0], PretendTensor)
-    with _generator_of_device(func, on_device):
-        found = func(*_replaced(_bare, args), **_replaced(_bare, kwargs))
+    bare, bare_named = _replaced(_bare, args), _replaced(_bare, kwargs)
+    if on_device and _traits(func).draws:
+        with _generator_of_device():
+            found = func(*bare, **bare_named)
+    else:
+        found = func(*bare, **bare_named)
+    if not on_device:
+        return found
     wrapped = {id(tensor.inner): tensor for tensor in ours}
 
     def wrap(value: Any) -> Any:
-        if not isinstance(value, Tensor) or not on_device:
+        if not isinstance(value, Tensor):
             return value
         return wrapped.get(id(value)) if id(value) in wrapped else PretendTensor(value)
 
     return _replaced(wrap, found)
 
 
-def _tensors(value: Any) -> list[Tensor]:
-    """Return all tensors within the arguments of an operation."""
-    if isinstance(value, Tensor):
-        return [value]
-    if isinstance(value, dict):
-        value = value.values()
-    elif not isinstance(value, tuple | list):
-        return []
-    return [tensor for part in value for tensor in _tensors(part)]
+def _sort(values: Any, ours: list[PretendTensor], foreign: list[Tensor]) -> None:
+    """Sort the tensors within the arguments of an operation by whose they are."""
+    for value in values:
+        if isinstance(value, PretendTensor):
+            ours.append(value)
+        elif isinstance(value, Tensor):
+            foreign.append(value)
+        elif isinstance(value, (tuple, list)):
+            _sort(value, ours, foreign)
 
 
 def _replaced(replace: Callable[[Any], Any], value: Any) -> Any:
     """Return arguments or results with each value in them replaced; torch's own is slower."""
-    if isinstance(value, tuple | list):
+    if isinstance(value, (tuple, list)):
         return type(value)([_replaced(replace, part) for part in value])
     if isinstance(value, dict):
         return {key: _replaced(replace, part) for key, part in value.items()}
@@ -240,14 +269,13 @@ def _refuse(func: Any, args: Any, foreign: list[Tensor]) -> None:
     Tensors without dimensions may come from the CPU where an operation goes element by element.
     Indices may come from the CPU, but what is indexed by the device's must be there as well.
     """
-    name = func.name()
+    traits = _traits(func)
     if func in INDEXING and isinstance(args[0], PretendTensor):
         foreign = [tensor for tensor in foreign if any(tensor is value for value in args[2:])]
-    scalars = torch.Tag.pointwise in func.tags or name.startswith(TAKE_SCALARS)
-    wrong = [tuple(tensor.shape) for tensor in foreign if tensor.dim() or not scalars]
+    wrong = [tuple(tensor.shape) for tensor in foreign if tensor.dim() or not traits.takes_scalars]
     if wrong:
         raise RuntimeError(
-            f"Expected all tensors to be on the same device, but {name} got tensors of "
+            f"Expected all tensors to be on the same device, but {traits.name} got tensors of "
             f"{NAME}:0 and of the CPU, the latter of shapes {wrong}, at {place()}"
         )
 
@@ -277,7 +305,7 @@ def _waits(
             # the number on the CPU, for this kind of device it does not, so it is not looked at.
             return masks[0].device.type == "cpu"
         return bool(masks or foreign)
-    return func.name().startswith(WAITING)
+    return _traits(func).waits
 
 
 class _Module:
@@ -323,11 +351,8 @@ _module: _Module | None = None
 
 
 @contextmanager
-def _generator_of_device(func: Any, on_device: bool) -> Iterator[None]:
+def _generator_of_device() -> Iterator[None]:
     """Let an operation that draws on the device draw from the device's generator."""
-    if not on_device or torch.Tag.nondeterministic_seeded not in func.tags:
-        yield
-        return
     assert _module is not None
     (own,) = _module.default_generators
     host = torch.default_generator.get_state()

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from transformers import AutoModelForSequenceClassification
+from transformers import AutoModelForSequenceClassification, BertConfig, BertForMaskedLM
 
 from auxlearn import RunConfig, train
 from auxlearn.registry import TASKS, WEIGHTINGS, Registry
@@ -75,11 +75,22 @@ def test_every_task(task, weighting, config, on_accelerator):
     check(report, OF_TASK.get(task, 0) + OF_WEIGHTING[weighting])
 
 
+@pytest.fixture(scope="module")
+def smallest(tmp_path_factory) -> dict[str, str]:
+    """An encoder of one layer, and one cache: rules neither read layers nor score tokens."""
+    tokenizer = helpers.wordpiece()
+    size = {**helpers.SIZE, "num_hidden_layers": 1}
+    model = BertForMaskedLM(BertConfig(vocab_size=len(tokenizer), **size))
+    folder = helpers.write(tmp_path_factory.mktemp("smallest"), model, tokenizer)
+    return {"encoder": str(folder), "cache_dir": str(tmp_path_factory.mktemp("cache"))}
+
+
 @pytest.mark.parametrize("weighting", builtin(WEIGHTINGS))
-def test_every_weighting_with_two_tasks(weighting, config, on_accelerator):
+def test_every_weighting_with_two_tasks(weighting, config, smallest, on_accelerator):
     report = on_accelerator(
         runs.train,
         config(
+            **smallest,
             aux=["random_mlm", "l3mask"],
             weights={weighting: WEIGHTING_ROWS.get(weighting, {})},
             metric="macro_f1",
