@@ -1,4 +1,8 @@
-"""Fixtures that the whole suite shares: tiny encoders as folders on disk."""
+"""Fixtures that the whole suite shares: tiny encoders as folders on disk.
+
+What is heavy is imported inside them: with several workers, pytest-xdist loads this file in one
+process more, which collects and runs nothing and which all workers wait for.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 # Before anything imports torch or transformers: one thread (these models are
 # too small for two, which would wait for each other), no network, a cache of our own.
@@ -18,18 +23,24 @@ os.environ["AUXLEARN_CACHE"] = tempfile.mkdtemp(prefix="auxlearn-tests-")
 atexit.register(shutil.rmtree, os.environ["AUXLEARN_CACHE"], ignore_errors=True)
 
 import pytest  # noqa: E402
-import torch  # noqa: E402
 
-torch.set_num_threads(1)
+if TYPE_CHECKING:
+    from auxlearn.encoders.shared import SharedEncoder
 
-from auxlearn.encoders.load import load_encoder  # noqa: E402
-from auxlearn.encoders.shared import SharedEncoder  # noqa: E402
-from tests import helpers  # noqa: E402
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    """Say it to torch as well, which something may have imported before the variable was set."""
+    import torch
+
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")
 def encoder_folder(tmp_path_factory) -> Callable[[str], Path]:
     """Give the folder of a tiny untrained encoder of a family."""
+    from tests import helpers
+
     made: dict[str, Path] = {}
 
     def folder(family: str) -> Path:
@@ -44,6 +55,8 @@ def encoder_folder(tmp_path_factory) -> Callable[[str], Path]:
 @pytest.fixture(scope="session")
 def trained_folder(tmp_path_factory) -> Callable[[str], Path]:
     """Give the folder of a tiny encoder, BERT or RoBERTa, trained for a moment."""
+    from tests import helpers
+
     made: dict[str, Path] = {}
 
     def folder(family: str) -> Path:
@@ -59,10 +72,16 @@ def trained_folder(tmp_path_factory) -> Callable[[str], Path]:
 @pytest.fixture
 def tiny_bert(encoder_folder) -> SharedEncoder:
     """A tiny untrained BERT with three classes, fresh for each test."""
+    from auxlearn.encoders.load import load_encoder
+    from tests import helpers
+
     return load_encoder(str(encoder_folder("bert")), helpers.LABELS)
 
 
 @pytest.fixture
 def trained_bert(trained_folder) -> SharedEncoder:
     """A tiny BERT trained for a moment, fresh for each test."""
+    from auxlearn.encoders.load import load_encoder
+    from tests import helpers
+
     return load_encoder(str(trained_folder("bert")), helpers.LABELS)
