@@ -14,8 +14,9 @@ BIN := .venv/bin
 demo: .venv/.installed
 	$(BIN)/auxlearn train --aux l3mask --weights meta
 
+# The tests of a file go to one worker: what they share is then made once.
 test: .venv/.installed
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 lint: .venv/.installed
 	$(BIN)/ruff check .

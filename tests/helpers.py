@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -332,6 +333,36 @@ def context(encoder: SharedEncoder, texts: TokenizedTexts, folder: Path, seed: i
         progress=Reporter().progress,
         seed=seed,
     )
+
+
+def copy_before_step(patch: Any, number: int, copy: Path) -> list[int]:
+    """Copy the run folder just before a step: what a kill at that moment leaves.
+
+    So one training serves as the run that was not disturbed and as the one that was killed.
+
+    Args:
+        patch: Takes the change back; a ``pytest.MonkeyPatch``.
+        number: Optimizer steps made before.
+        copy: Where to, once.
+
+    Returns:
+        The numbers of the steps that are made from now on, in all runs.
+    """
+    from auxlearn.training.loop import TrainingLoop
+
+    real = TrainingLoop._step
+    made: list[int] = []
+    copies = iter([copy])
+
+    def step(loop: TrainingLoop) -> None:
+        if loop.progress.step == number:
+            for place in copies:
+                shutil.copytree(loop.folder.path, place)
+        made.append(loop.progress.step)
+        real(loop)
+
+    patch.setattr(TrainingLoop, "_step", step)
+    return made
 
 
 def snapshot(encoder: SharedEncoder) -> dict[str, Tensor]:

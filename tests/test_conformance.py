@@ -8,7 +8,6 @@ metric, the dev head, several tasks) is tried in pairs, by rows of its own.
 from __future__ import annotations
 
 import json
-import shutil
 from itertools import combinations, product
 from pathlib import Path
 
@@ -17,7 +16,6 @@ import pytest
 from auxlearn import RunConfig, train
 from auxlearn.encoders.load import load_classifier
 from auxlearn.registry import TASKS, WEIGHTINGS
-from auxlearn.training.loop import TrainingLoop
 from auxlearn.weighting.learned import Learned
 from tests import helpers
 
@@ -173,16 +171,7 @@ def test_a_pair_of_settings(row, check, dataset, monkeypatch):
 def check_run(config, folder, monkeypatch):
     """A kill leaves what is in the folder, so a copy made before the last step is resumed."""
     run, whole_run, killed_run = (folder / name for name in ("run", "whole", "killed"))
-    real = TrainingLoop._step
-    steps = []
-
-    def step(self):
-        if self.progress.step == STEPS - 1 and not killed_run.exists():
-            shutil.copytree(run, killed_run)
-        steps.append(self.progress.step)
-        real(self)
-
-    monkeypatch.setattr(TrainingLoop, "_step", step)
+    steps = helpers.copy_before_step(monkeypatch, STEPS - 1, killed_run)
     whole = train(config)
     assert whole.steps == STEPS
     assert sum(whole.weights.values()) > 0

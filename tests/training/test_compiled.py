@@ -78,28 +78,25 @@ def test_a_killed_compiled_run_ends_as_an_undisturbed_one(config, monkeypatch, t
     monkeypatch.setattr("auxlearn.encoders.compiled.check_compiler", lambda device: None)
     captured = partialmethod(nn.Module.compile, backend="aot_eager")
     monkeypatch.setattr(nn.Module, "compile", captured)
-    undisturbed = train(config("whole"))
-    real, made = TrainingLoop._step, []
+    real = TrainingLoop._step
 
     def step(self):
         assert self.objectives.encoder.compiled
-        if len(made) == 3:
-            raise SystemExit
-        made.append(None)
         real(self)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(TrainingLoop, "_step", step)
-        with pytest.raises(SystemExit):
-            train(config("killed"))
-    resumed = train(config("killed"))
-    expected, found = undisturbed.figures(), resumed.figures()
-    expected["config"].pop("output"), found["config"].pop("output")
-    assert found == expected
-    rows = [(tmp_path / name / "metrics.jsonl").read_bytes() for name in ("whole", "killed")]
-    assert rows[0] == rows[1]
-    exported = AutoModelForSequenceClassification.from_pretrained(tmp_path / "whole" / "model")
-    plain = load_encoder(config("whole").encoder, LABELS).classifier
+    monkeypatch.setattr(TrainingLoop, "_step", step)
+    run, whole_run, killed_run = (tmp_path / name for name in ("run", "whole", "killed"))
+    made = helpers.copy_before_step(monkeypatch, 3, killed_run)  # a checkpoint is made after two
+    whole = train(config("run"))
+    run.rename(whole_run)
+    killed_run.rename(run)
+    resumed = train(config("run"))
+    assert made == [*range(whole.steps), *range(2, whole.steps)]
+    assert resumed.figures() == whole.figures()
+    for file in ("metrics.jsonl", "model/model.safetensors"):
+        assert (run / file).read_bytes() == (whole_run / file).read_bytes(), file
+    exported = AutoModelForSequenceClassification.from_pretrained(run / "model")
+    plain = load_encoder(config("run").encoder, LABELS).classifier
     assert exported.state_dict().keys() == plain.state_dict().keys()
 
 

@@ -84,6 +84,13 @@ def stop_after(monkeypatch, steps: int, error: BaseException) -> None:
     monkeypatch.setattr(TrainingLoop, "_step", step)
 
 
+@pytest.fixture(autouse=True)
+def without_plots(request, monkeypatch):
+    """They take longer than these trainings, and one test looks at them."""
+    if request.function is not test_a_run_leaves_a_whole_folder:
+        monkeypatch.setattr("auxlearn.analysis.plots.plot_run", lambda *_: [])
+
+
 def test_a_run_leaves_a_whole_folder(config, tmp_path):
     results = train(config())
     folder = tmp_path / "run"
