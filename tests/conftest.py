@@ -53,6 +53,17 @@ def encoder_folder(tmp_path_factory) -> Callable[[str], Path]:
 
 
 @pytest.fixture(scope="session")
+def one_layer(tmp_path_factory) -> Path:
+    """Folder of the tiny untrained BERT with its first layer alone: half as much to compute."""
+    from tests import helpers
+
+    model, tokenizer = helpers.build("bert")
+    model.bert.encoder.layer = model.bert.encoder.layer[:1]
+    model.config.num_hidden_layers = 1
+    return helpers.write(tmp_path_factory.mktemp("one-layer"), model, tokenizer)
+
+
+@pytest.fixture(scope="session")
 def trained_folder(tmp_path_factory) -> Callable[[str], Path]:
     """Give the folder of a tiny encoder, BERT or RoBERTa, trained for a moment."""
     from tests import helpers

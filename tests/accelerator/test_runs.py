@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from transformers import AutoModelForSequenceClassification, BertConfig, BertForMaskedLM
+from transformers import AutoModelForSequenceClassification
 
 from auxlearn import RunConfig, train
 from auxlearn.registry import TASKS, WEIGHTINGS, Registry
@@ -76,13 +76,9 @@ def test_every_task(task, weighting, config, on_accelerator):
 
 
 @pytest.fixture(scope="module")
-def smallest(tmp_path_factory) -> dict[str, str]:
+def smallest(one_layer, tmp_path_factory) -> dict[str, str]:
     """An encoder of one layer, and one cache: rules neither read layers nor score tokens."""
-    tokenizer = helpers.wordpiece()
-    size = {**helpers.SIZE, "num_hidden_layers": 1}
-    model = BertForMaskedLM(BertConfig(vocab_size=len(tokenizer), **size))
-    folder = helpers.write(tmp_path_factory.mktemp("smallest"), model, tokenizer)
-    return {"encoder": str(folder), "cache_dir": str(tmp_path_factory.mktemp("cache"))}
+    return {"encoder": str(one_layer), "cache_dir": str(tmp_path_factory.mktemp("cache"))}
 
 
 @pytest.mark.parametrize("weighting", builtin(WEIGHTINGS))

@@ -33,15 +33,6 @@ def compiler():
         pytest.skip(str(error))
 
 
-@pytest.fixture(scope="module")
-def one_layer(tmp_path_factory):
-    """Folder of an encoder with one layer, which takes half as long to compile as two."""
-    model, tokenizer = helpers.build("bert")
-    model.bert.encoder.layer = model.bert.encoder.layer[:1]
-    model.config.num_hidden_layers = 1
-    return helpers.write(tmp_path_factory.mktemp("one-layer"), model, tokenizer)
-
-
 @pytest.fixture
 def config(one_layer, tmp_path):
     rows = [

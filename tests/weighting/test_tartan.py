@@ -142,10 +142,10 @@ def second_implementation(harness, accumulation, masked, compared, late):
 
 
 @pytest.mark.parametrize(("kind", "accumulation"), [(TartanReleased, 1), (TartanReleased, 2), (Tartan, 1)])  # noqa: E501 # fmt: skip
-def test_the_logits_after_twenty_updates(encoder_folder, kind, accumulation):
+def test_the_logits_after_twenty_updates(one_layer, kind, accumulation):
     released = kind is TartanReleased
     rule = kind(TartanOptions(), ("primary", "every3"))
-    harness = ready(encoder_folder("bert"), rule, accumulation)
+    harness = ready(one_layer, rule, accumulation)
     for update in range(UPDATES):
         harness.objectives.begin(update)
         rule.step(harness.objectives)
@@ -154,7 +154,7 @@ def test_the_logits_after_twenty_updates(encoder_folder, kind, accumulation):
         heads = ["classifier.classifier.", "classifier.bert.pooler."]
         return not name.startswith(tuple(heads if released else [*heads, "language_"]))
 
-    again = ready(encoder_folder("bert"), rule, accumulation)
+    again = ready(one_layer, rule, accumulation)
     expected = second_implementation(again, accumulation, not released, compared, late=released)
     assert expected.abs().min() > 1e-5  # far above the tolerance
     torch.testing.assert_close(rule.logits.detach(), expected, rtol=0, atol=1e-8)
