@@ -46,7 +46,6 @@ _OTHER_HEADINGS = frozenset(
         "todo", "outputs",
     }
 )  # fmt: skip
-_HEADINGS = NOTES | ENTRIES | _OTHER_HEADINGS
 _UNREADABLE = frozenset({"reference", "references", "see also"})
 _SKIPPED_FOLDERS = frozenset(
     {"__pycache__", "externals", "_vendor", "site-packages", "test", "testing", "tests", "vendor"}
@@ -200,7 +199,7 @@ def sections(text: str) -> list[tuple[str, str]]:
             indented_only = False
             index += 2
             continue
-        if line.rstrip().endswith(":") and heading in _HEADINGS:
+        if line.rstrip().endswith(":") and heading in NOTES | ENTRIES | _OTHER_HEADINGS:
             found.append((heading, []))
             indented_only = True
         elif note:
@@ -296,10 +295,6 @@ _PLAIN = [
     (re.compile(r"[\u201c\u201d]"), '"'),
     (re.compile(r"[\u2018\u2019]"), "'"),
     (re.compile(r"::"), ":"),
-]
-#: Each pattern above needs one of these; most paragraphs have none.
-_MARKUP = re.compile(r"[<\[`*\\_\u201c\u201d\u2018\u2019]|::|https?://|www\.")
-_SPACING = [
     (re.compile(r"\s+"), " "),
     (re.compile(r" (?=[.,;:)](?:\s|$))"), ""),
 ]
@@ -311,8 +306,7 @@ def plain(text: str) -> str:
     Roles, links, literals and emphasis keep their words; formulas with LaTeX in them become the
     word "formula"; addresses, citations and tags go.
     """
-    patterns = [*_PLAIN, *_SPACING] if _MARKUP.search(text) else _SPACING
-    for pattern, replacement in patterns:
+    for pattern, replacement in _PLAIN:
         text = pattern.sub(replacement, text)
     return text.strip()
 
@@ -323,7 +317,7 @@ def is_prose(text: str) -> bool:
         return False
     if re.search(r"[{}]|%\(|>>>|\w = \w|__\w", text):
         return False
-    letters = sum(map(str.isalpha, text)) + sum(map(str.isspace, text))
+    letters = sum(character.isalpha() or character.isspace() for character in text)
     return letters >= 0.85 * len(text)
 
 
@@ -338,7 +332,7 @@ def readable(docstring: str) -> list[str]:
 
 def normalised(text: str) -> str:
     """Return a text's letters and digits, case-folded: what two copies have in common."""
-    return re.sub(r"[\W_]+", "", text.casefold())
+    return "".join(character for character in text.casefold() if character.isalnum())
 
 
 def without_near_copies(texts: Sequence[str], threshold: float = 0.75) -> list[int]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from sklearn import metrics
 
 from auxlearn.data.batches import collate
 from auxlearn.data.dataset import Split
@@ -46,31 +45,6 @@ def test_one_class_only():
     assert (scores.accuracy, scores.macro_f1) == (1.0, 1.0)
     scores = score_predictions([0, 0], np.array([1, 1]), NAMES)
     assert (scores.accuracy, scores.macro_f1) == (0.0, 0.0)
-
-
-@pytest.mark.parametrize(("examples", "classes"), [(1, 2), (3, 2), (7, 3), (40, 12), (500, 40)])
-def test_metrics_are_those_of_scikit_learn_to_the_last_digit(examples, classes):
-    draws = np.random.default_rng(examples)
-    names, numbers = [f"class {number}" for number in range(classes)], list(range(classes))
-    for trial in range(10):
-        truth = draws.integers(0, draws.integers(1, classes + 1), examples)
-        luck = draws.integers(0, draws.integers(1, classes + 1), examples)
-        predicted = np.where(draws.random(examples) < trial / 10, truth, luck)
-        found = score_predictions(truth if trial % 2 else truth.tolist(), predicted, names)
-        each = metrics.precision_recall_fscore_support(
-            truth, predicted, labels=numbers, zero_division=0
-        )
-        expected = [
-            dict(zip(("precision", "recall", "f1", "support"), one, strict=True))
-            for one in zip(*each, strict=True)
-        ]
-        macro_f1 = metrics.f1_score(truth, predicted, average="macro", zero_division=0)
-        assert found.rows == examples
-        assert found.accuracy == metrics.accuracy_score(truth, predicted)
-        assert found.macro_f1 == macro_f1
-        assert found.per_class == dict(zip(names, expected, strict=True))
-        confusion = metrics.confusion_matrix(truth, predicted, labels=numbers)
-        assert found.confusion == confusion.tolist()
 
 
 def test_all_rows_unseen_rows_and_the_majority_class():
