@@ -14,9 +14,11 @@ BIN := .venv/bin
 demo: .venv/.installed
 	$(BIN)/auxlearn train --aux l3mask --weights meta
 
-# The tests of a file go to one worker: what they share is then made once.
+# The tests of a file go to one worker: what they share is then made once. Some tests wait for
+# processes, so there is one worker more than there are cores.
+test: WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 test: .venv/.installed
-	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 lint: .venv/.installed
 	$(BIN)/ruff check .
