@@ -227,7 +227,7 @@ def _code_of(cls: type) -> dict[str, str]:
     """Return a digest of each module that a class and its bases come from.
 
     What is defined in a script is known by the source of the class alone: a script is edited for
-    reasons that have nothing to do with its classes. What was typed into a session has no source.
+    reasons that have nothing to do with its classes. What was typed at a prompt has no source.
     """
     code = {}
     for base in cls.__mro__:
