@@ -23,7 +23,7 @@ from pydantic import (
 )
 
 from auxlearn.errors import ConfigError, did_you_mean
-from auxlearn.registry import TASKS, WEIGHTINGS, Registry, load_plugin, plugin_digest
+from auxlearn.registry import TASKS, WEIGHTINGS, Registry, canonical, load_plugin, plugin_digest
 
 Metric = Literal["accuracy", "macro_f1"]
 
@@ -53,6 +53,11 @@ class PluginChoice(Settings):
                 raise ValueError(f"the options of '{name}' are a mapping of option to value")
             return {"name": name, "options": options or {}}
         return value
+
+    @field_validator("name")
+    @classmethod
+    def _canonical(cls, name: str) -> str:
+        return canonical(name)
 
     @model_serializer
     def _short_form(self) -> dict[str, dict[str, Any]]:
@@ -285,7 +290,7 @@ class RunConfig(Settings):
             "weights": fill(WEIGHTINGS, self.weights),
         }
         if self.learning_rate is None:
-            from auxlearn.encoders.names import recommended_learning_rate
+            from auxlearn.encoder_names import recommended_learning_rate
 
             updates["learning_rate"] = recommended_learning_rate(self.encoder)
         if problems:

@@ -22,7 +22,7 @@ from auxlearn.errors import ConfigError, did_you_mean
 from auxlearn.files import content_digest
 
 _PLUGIN_MODULE = "auxlearn_plugin_"
-_NAME = re.compile(r"[a-z][a-z0-9_-]*")
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
 class Registry:
@@ -49,7 +49,7 @@ class Registry:
         """
         if not _NAME.fullmatch(name):
             raise ConfigError(
-                f"{self.kind} name '{name}' is not valid: use lower-case letters, digits, '_', '-'"
+                f"{self.kind} name '{name}' is not valid: use lower-case letters, digits and '_'"
             )
 
         def decorate(cls: type) -> type:
@@ -79,6 +79,7 @@ class Registry:
         Raises:
             ConfigError: There is no such name, or its package cannot be imported.
         """
+        name = canonical(name)
         if name not in self._registered:
             entries = self._entry_points()
             if name in self._builtin:
@@ -116,10 +117,15 @@ class Registry:
             ConfigError: As for :meth:`get`.
         """
         self.get(name)
-        return self._code[name]
+        return self._code[canonical(name)]
 
     def _entry_points(self) -> dict[str, Any]:
-        return {entry.name: entry for entry in entry_points(group=self.group)}
+        return {canonical(entry.name): entry for entry in entry_points(group=self.group)}
+
+
+def canonical(name: str) -> str:
+    """Return a plug-in's name with underscores: ``nash-mtl`` is an alias of ``nash_mtl``."""
+    return name.replace("-", "_")
 
 
 TASKS = Registry(
@@ -138,7 +144,7 @@ WEIGHTINGS = Registry(
         "equal": "auxlearn.weighting.fixed",
         "meta": "auxlearn.weighting.meta",
         "tartan": "auxlearn.weighting.tartan",
-        "tartan-released": "auxlearn.weighting.tartan",
+        "tartan_released": "auxlearn.weighting.tartan",
         "uncertainty": "auxlearn.weighting.uncertainty",
         "gradnorm": "auxlearn.weighting.gradnorm",
         "dwa": "auxlearn.weighting.dwa",
@@ -146,20 +152,20 @@ WEIGHTINGS = Registry(
         "pcgrad": "auxlearn.weighting.aggregation",
         "mgda": "auxlearn.weighting.aggregation",
         "cagrad": "auxlearn.weighting.aggregation",
-        "imtl-g": "auxlearn.weighting.aggregation",
-        "aligned-mtl": "auxlearn.weighting.aggregation",
+        "imtl_g": "auxlearn.weighting.aggregation",
+        "aligned_mtl": "auxlearn.weighting.aggregation",
         "dualproj": "auxlearn.weighting.aggregation",
         "fairgrad": "auxlearn.weighting.aggregation",
         "gradvac": "auxlearn.weighting.aggregation",
         "pcd": "auxlearn.weighting.aggregation",
-        "geometric-mean": "auxlearn.weighting.scalarization",
-        "imtl-l": "auxlearn.weighting.scalarization",
+        "geometric_mean": "auxlearn.weighting.scalarization",
+        "imtl_l": "auxlearn.weighting.scalarization",
         "metabalance": "auxlearn.weighting.metabalance",
         "gcs": "auxlearn.weighting.gcs",
-        "ol-aux": "auxlearn.weighting.ol_aux",
+        "ol_aux": "auxlearn.weighting.ol_aux",
         "famo": "auxlearn.weighting.famo",
         "stch": "auxlearn.weighting.stch",
-        "nash-mtl": "auxlearn.weighting.nash",
+        "nash_mtl": "auxlearn.weighting.nash",
         "random": "auxlearn.weighting.random",
     },
     "auxlearn.weightings",

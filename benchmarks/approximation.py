@@ -20,9 +20,9 @@ from torch import Tensor
 from auxlearn.data.batches import flatten_rows, pad_rows
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.masking import pseudo_likelihood
 from auxlearn.masking.probabilities import rescale_to_mean
-from auxlearn.masking.pseudo_likelihood import score
+from auxlearn.scoring import pseudo_likelihood
+from auxlearn.scoring.pseudo_likelihood import score
 from benchmarks.common import arguments, encoder_of_size, save, texts_of
 
 PASSES = (4, 8, 16, 32)

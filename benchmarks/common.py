@@ -24,9 +24,9 @@ from auxlearn.cache import TensorCache
 from auxlearn.data.dataset import Split
 from auxlearn.data.load import load_dataset
 from auxlearn.data.tokens import TokenizedTexts, tokenize_split
+from auxlearn.encoder_names import encoder_source
 from auxlearn.encoders.attention import attend_in_single_precision
 from auxlearn.encoders.load import load_encoder
-from auxlearn.encoders.names import encoder_source
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.files import write_json
 

@@ -23,9 +23,9 @@ def column(methods: int, seeds: int, examples: int, classes: int) -> dict[str, f
     """
     from scipy import sparse, special  # noqa: F401
 
-    from auxlearn.sweeps.bootstrap import Resampled, bootstrap_metrics
-    from auxlearn.sweeps.power import minimum_detectable_difference
-    from auxlearn.sweeps.statistics import compare_methods
+    from auxlearn.comparison.bootstrap import Resampled, bootstrap_metrics
+    from auxlearn.comparison.power import minimum_detectable_difference
+    from auxlearn.comparison.statistics import compare_methods
 
     draws = np.random.default_rng(0)
     truth = draws.integers(0, classes, examples).astype(np.int32)

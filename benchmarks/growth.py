@@ -24,7 +24,7 @@ import torch
 from auxlearn.data.batches import collate
 from auxlearn.data.tokens import TokenizedTexts, tokenize
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.masking.pseudo_likelihood import score
+from auxlearn.scoring.pseudo_likelihood import score
 from auxlearn.tasks.l3mask import SHARD
 from benchmarks.common import Stopwatch, arguments, encoder_of_size, save
 from benchmarks.work import batch_operations, scoring_operations

@@ -12,11 +12,12 @@ from scipy.stats import spearmanr
 from torch import Tensor
 
 from auxlearn.data.tokens import TokenizedTexts
-from auxlearn.encoders import packed, scoring
-from auxlearn.encoders.packed import inference_linear, packing_works
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.masking import pseudo_likelihood
-from auxlearn.masking.pseudo_likelihood import score
+from auxlearn.scoring import forward as scoring
+from auxlearn.scoring import packed_linear as packed
+from auxlearn.scoring import pseudo_likelihood
+from auxlearn.scoring.packed_linear import inference_linear, packing_works
+from auxlearn.scoring.pseudo_likelihood import score
 from benchmarks.common import (
     Stopwatch,
     arguments,

@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 from scipy.special import ndtr, stdtr
 
-from auxlearn.sweeps.bootstrap import RESAMPLES, Resampled, resample_counts
-from auxlearn.sweeps.power import minimum_detectable_difference
-from auxlearn.sweeps.statistics import (
+from auxlearn.comparison.bootstrap import RESAMPLES, Resampled, resample_counts
+from auxlearn.comparison.power import minimum_detectable_difference
+from auxlearn.comparison.statistics import (
     ALPHA,
     Noise,
     Pair,

@@ -23,10 +23,10 @@ from auxlearn.encoders.compiled import compile_body
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.masking.corruption import choose, corrupt
 from auxlearn.registry import TASKS, WEIGHTINGS
+from auxlearn.reporting.reporter import Reporter
 from auxlearn.tasks.base import TaskContext
-from auxlearn.training.objectives import Auxiliary, Objectives
 from auxlearn.training.optimization import LinearSchedule, build_optimizer
-from auxlearn.training.reporting import Reporter
+from auxlearn.training.step import Auxiliary, RunStep
 from benchmarks.common import (
     Stopwatch,
     arguments,
@@ -203,7 +203,7 @@ class Training:
             task.prepare(context)
             auxiliaries.append(Auxiliary(name, task, BatchStream(texts, BATCH, 0, name)))
         optimizer = build_optimizer(encoder.parameters(), RATE, 0.01)
-        self.objectives = Objectives(
+        self.objectives = RunStep(
             encoder=encoder,
             auxiliaries=auxiliaries,
             primary=BatchStream(texts, BATCH, 0, "primary"),

@@ -30,8 +30,8 @@ from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.errors import UserError
 from auxlearn.registry import TASKS, WEIGHTINGS
-from auxlearn.training.objectives import Auxiliary, Objectives
 from auxlearn.training.optimization import LinearSchedule, build_optimizer
+from auxlearn.training.step import Auxiliary, RunStep
 from auxlearn.training.validation import ValidationObjective
 from benchmarks.common import (
     SIZES,
@@ -63,7 +63,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 #: One step through `higher`, which the rule computes in closed form when it is asked for one.
 THROUGH_HIGHER = "meta, unroll 1"
-QUICK = ("fixed", SINGLE, "meta", "meta every 5", "tartan", "tartan-released", "upgrad")
+QUICK = ("fixed", SINGLE, "meta", "meta every 5", "tartan", "tartan_released", "upgrad")
 #: Contestants on the larger encoder of a CPU, whose updates take long.
 LARGE = ("fixed", SINGLE, "meta", "meta every 5", "tartan", "upgrad", THROUGH_HIGHER)
 
@@ -151,7 +151,7 @@ class Contestant:
             self.rule.learn = self.rule._unrolled
         self.period = getattr(self.rule.options, "every", 1)
         optimizer = build_optimizer(encoder.parameters(), 1e-6, 0.01)
-        self.objectives = Objectives(
+        self.objectives = RunStep(
             encoder=encoder,
             auxiliaries=auxiliaries if choice else [],
             primary=BatchStream(rows, batch, 0, "primary"),

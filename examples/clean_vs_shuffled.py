@@ -22,7 +22,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from auxlearn import RunConfig, streams, train
+from auxlearn import RunConfig, rng, train
 from auxlearn.errors import UserError
 from auxlearn.files import write_json
 from auxlearn.registry import WEIGHTINGS, register_task
@@ -31,7 +31,7 @@ from auxlearn.tasks.base import AuxiliaryTask, TaskContext
 RULES: dict[str, dict[str, object]] = {
     "meta": {"learn_share": 1, "split": "train:0.2"},
     "tartan": {"learning_rate": 0.05, "split": "train:0.2"},
-    "tartan-released": {"learning_rate": 0.05, "split": "train:0.2"},
+    "tartan_released": {"learning_rate": 0.05, "split": "train:0.2"},
 }
 
 #: Rules whose weights never change: nothing to find out, and no need to train.
@@ -71,7 +71,7 @@ class ShuffledLabels(CleanLabels):
 
     def relabelled(self, labels: Tensor, seed: int) -> Tensor:
         """Return the labels in another order."""
-        order = torch.randperm(len(labels), generator=streams.generator(seed, self.name))
+        order = torch.randperm(len(labels), generator=rng.generator(seed, self.name))
         return labels[order]
 
 

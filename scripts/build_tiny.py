@@ -39,7 +39,8 @@ from transformers import (
     get_linear_schedule_with_warmup,
 )
 
-from auxlearn.data.docstrings import (
+from auxlearn.data.pydocs.build import load_pydocs
+from auxlearn.data.pydocs.docstrings import (
     normalised,
     package_folder,
     read_docstrings,
@@ -47,8 +48,7 @@ from auxlearn.data.docstrings import (
     source_files,
     without_near_copies,
 )
-from auxlearn.data.pydocs import load_pydocs
-from auxlearn.streams import generator, seeded
+from auxlearn.rng import generator, seeded
 
 SEED = 0
 PACKAGES = {  # import name -> name of the distribution; in the order in which they are read

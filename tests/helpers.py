@@ -26,7 +26,7 @@ from auxlearn.cache import TensorCache
 from auxlearn.data.batches import Batch, collate
 from auxlearn.data.tokens import TokenizedTexts, tokenize
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.training.reporting import Reporter
+from auxlearn.reporting.reporter import Reporter
 
 LINES = (
     "The parser of Smith et al. is faster than the parser of Jones et al. on long sentences.",

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from auxlearn.config import PluginChoice, RunConfig, Settings, load_config, validate
-from auxlearn.encoders.names import ENCODERS
+from auxlearn.encoder_names import ENCODERS
 from auxlearn.errors import ConfigError
 
 PLUGIN = """

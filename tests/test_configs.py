@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from auxlearn import load_config
+from auxlearn.comparison.published import read_published
 from auxlearn.sweeps.plan import cells_of, plan_trials, read_sweep
-from auxlearn.sweeps.published import read_published
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 FILES = sorted(path for path in CONFIGS.rglob("*.yaml") if path.parent.name != "sweeps")
@@ -48,7 +48,7 @@ OF_THE_RELEASED_CODE = (
 def released_settings() -> dict:
     """The settings that the documentation gives for META-TARTAN's released code."""
     text = (CONFIGS.parent / "docs" / "weighting.md").read_text(encoding="utf-8")
-    (block,) = (b for b in re.findall(r"```yaml\n(.*?)```", text, re.S) if "tartan-released" in b)
+    (block,) = (b for b in re.findall(r"```yaml\n(.*?)```", text, re.S) if "tartan_released" in b)
     return yaml.safe_load(block)
 
 

@@ -32,7 +32,7 @@ WEIGHTING_ROWS: dict[str, dict] = {
     "equal": {},
     "meta": {"warmup": 1, "learn_share": 1},
     "tartan": {},
-    "tartan-released": {},
+    "tartan_released": {},
     "uncertainty": {},
     "gradnorm": {},
     "dwa": {"window": 1},
@@ -40,20 +40,20 @@ WEIGHTING_ROWS: dict[str, dict] = {
     "pcgrad": {},
     "mgda": {},
     "cagrad": {},
-    "imtl-g": {},
-    "aligned-mtl": {},
+    "imtl_g": {},
+    "aligned_mtl": {},
     "dualproj": {},
     "fairgrad": {},
     "gradvac": {},
     "pcd": {},
-    "geometric-mean": {},
-    "imtl-l": {},
+    "geometric_mean": {},
+    "imtl_l": {},
     "metabalance": {},
     "gcs": {},
-    "ol-aux": {"every": 2},
+    "ol_aux": {"every": 2},
     "famo": {},
     "stch": {"warmup": 0, "window": 1},
-    "nash-mtl": {},
+    "nash_mtl": {},
     "random": {},
 }
 STEPS = 3
@@ -78,7 +78,7 @@ PAIR_ROWS: list[tuple[str, dict, str, int, str, str]] = [
     ("meta", FITTED, "l3mask", 1, "bf16", "macro_f1"),
     ("meta", CLOSED, "corpus", 1, "fp32", "accuracy"),
     ("tartan", {}, "random_mlm", 2, "bf16", "macro_f1"),
-    ("tartan-released", {}, "l3mask", 2, "bf16", "macro_f1"),
+    ("tartan_released", {}, "l3mask", 2, "bf16", "macro_f1"),
     ("uncertainty", {}, "corpus", 2, "bf16", "accuracy"),
     ("gradnorm", {}, "twice", 1, "fp32", "accuracy"),
     ("dwa", {"window": 1}, "mask_tuning", 1, "fp32", "accuracy"),
@@ -86,8 +86,8 @@ PAIR_ROWS: list[tuple[str, dict, str, int, str, str]] = [
     ("pcgrad", {}, "mask_tuning", 2, "fp32", "accuracy"),
     ("mgda", {}, "l3mask", 3, "fp32", "macro_f1"),
     ("cagrad", {}, "random_mlm", 1, "fp32", "macro_f1"),
-    ("imtl-g", {}, "twice", 2, "fp32", "accuracy"),
-    ("aligned-mtl", {}, "corpus", 2, "bf16", "macro_f1"),
+    ("imtl_g", {}, "twice", 2, "fp32", "accuracy"),
+    ("aligned_mtl", {}, "corpus", 2, "bf16", "macro_f1"),
 ]
 
 
@@ -129,7 +129,7 @@ def test_every_pair_is_tried():
 @pytest.fixture
 def check(dataset, encoder_folder, tmp_path, monkeypatch):
     """Train, kill and resume a run with some auxiliary tasks, a weighting and further settings."""
-    monkeypatch.setattr("auxlearn.analysis.plots.plot_run", lambda *given: [])
+    monkeypatch.setattr("auxlearn.reporting.plots.plot_run", lambda *given: [])
 
     def run(aux, weighting, options, **settings):
         config = RunConfig.model_validate(

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from auxlearn import registry
+from auxlearn.config import PluginChoice
 from auxlearn.errors import ConfigError
 from auxlearn.registry import TASKS, WEIGHTINGS, Registry, load_plugin, plugin_digest
 
@@ -74,11 +75,16 @@ def test_malformed_names(tasks, name):
 
 def test_an_unknown_name_gets_the_nearest():
     with pytest.raises(ConfigError) as caught:
-        TASKS.get("random-mlm")
-    assert str(caught.value) == ("unknown auxiliary task 'random-mlm': did you mean 'random_mlm'?")
+        TASKS.get("random-mln")
+    assert str(caught.value) == ("unknown auxiliary task 'random_mln': did you mean 'random_mlm'?")
     known = r"unknown weighting 'xyzzy': known: .*equal, .*fixed, .*meta"
     with pytest.raises(ConfigError, match=known):
         WEIGHTINGS.get("xyzzy")
+
+
+def test_a_hyphen_in_a_name_stands_for_an_underscore():
+    assert TASKS.get("random-mlm") is TASKS.get("random_mlm")
+    assert PluginChoice.model_validate({"nash-mtl": {}}).name == "nash_mtl"
 
 
 @pytest.mark.parametrize("plugins", [TASKS, WEIGHTINGS])

@@ -22,10 +22,10 @@ def command(sweeps: tuple[Path, ...], output: str | None, published: str | None)
     compete.
     """
     from auxlearn.commands import console
+    from auxlearn.comparison.collect import compare_sweeps
+    from auxlearn.comparison.tables import console_tables, figures_csv, latex, markdown, pairs_csv
     from auxlearn.files import write_text
-    from auxlearn.sweeps.compare import compare_sweeps
     from auxlearn.sweeps.folder import SweepFolder
-    from auxlearn.sweeps.tables import console_tables, figures_csv, latex, markdown, pairs_csv
 
     comparison = compare_sweeps([SweepFolder(path) for path in sweeps], published)
     out = console.output()
@@ -37,7 +37,7 @@ def command(sweeps: tuple[Path, ...], output: str | None, published: str | None)
     if output is None:
         return
 
-    from auxlearn.sweeps.pictures import plot_comparison
+    from auxlearn.comparison.plots import plot_comparison
 
     folder = Path(output)
     for name, content in {

@@ -25,7 +25,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from auxlearn.training.reporting import Reporter
+from auxlearn.reporting.reporter import Reporter
 
 #: Columns of a line that goes to a file or a pipe, where there is no window to fit into.
 PIPE_WIDTH = 160

@@ -33,11 +33,11 @@ def check(
 
     DATASET is a folder, the name of a data-set card, or a hub id.
     """
-    from auxlearn.analysis.tables import console_table
     from auxlearn.commands.console import print_results
     from auxlearn.data.audit import audit
     from auxlearn.data.load import load_dataset
     from auxlearn.data.rows import Columns
+    from auxlearn.reporting.tables import console_table
 
     names = {"text": text_column, "text_pair": text_pair_column, "label": label_column}
     given = {role: name for role, name in names.items() if name is not None}

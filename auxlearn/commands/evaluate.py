@@ -38,15 +38,15 @@ def command(
     rows whose text is not in it as well. Labels are matched by name, or as the data-set card of
     what the run was trained on says: three classes of MultiNLI are the two of HANS.
     """
-    from auxlearn.analysis.tables import figures_table, seen_sentences
     from auxlearn.commands.console import print_results
     from auxlearn.config import OODSource
     from auxlearn.data.audit import seen_in_train
     from auxlearn.data.ood import OODSet, card_subsets, map_labels, with_cards
+    from auxlearn.evaluation.classifier import Classifier, check_finished
+    from auxlearn.evaluation.ood import evaluate_ood, map_predictions
+    from auxlearn.reporting.tables import figures_table, seen_sentences
     from auxlearn.results.folder import RunFolder
     from auxlearn.results.record import RunResults
-    from auxlearn.training.inference import Classifier, check_finished
-    from auxlearn.training.ood import evaluate_ood, map_predictions
 
     check_finished(run)
     config = RunFolder(run).read_config()
@@ -85,7 +85,7 @@ def _read(dataset: str, split: str, config: RunConfig) -> tuple[Split, Split | N
     """Return the split to evaluate on, and the train split beside it if there is one."""
     from auxlearn.data.load import load_dataset
     from auxlearn.data.readers import data_files, read_evaluation_split, split_name
-    from auxlearn.training.data import columns_of
+    from auxlearn.data.run_data import columns_of
 
     columns = columns_of(config)
     folder = Path(dataset).expanduser()

@@ -34,7 +34,7 @@ def command(what: str, plugins: tuple[str, ...]) -> None:
     if what in ("tasks", "weightings"):
         _list_plugins(TASKS if what == "tasks" else WEIGHTINGS)
     elif what == "encoders":
-        from auxlearn.encoders.names import ENCODERS
+        from auxlearn.encoder_names import ENCODERS
 
         _list({name: card.title for name, card in ENCODERS.items()})
     else:

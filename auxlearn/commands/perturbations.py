@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from auxlearn.analysis.perturbations import Diversity
-    from auxlearn.results.perturbations import Perturbed
+    from auxlearn.evaluation.perturbations import Diversity
+    from auxlearn.results.perturbation_log import Perturbed
 
 
 @click.command()
@@ -26,20 +26,20 @@ def command(run: Path, texts: int, as_json: bool) -> None:
     Figures by epoch stand beside what the untouched encoder puts in for the same masks. Parts of
     speech are compared if spaCy (with en_core_web_sm) or NLTK (with its tagger) is installed.
     """
-    from auxlearn.analysis.perturbations import (
+    from auxlearn.commands.console import output
+    from auxlearn.encoders.load import load_classifier, load_encoder
+    from auxlearn.errors import EncoderError
+    from auxlearn.evaluation.classifier import check_finished
+    from auxlearn.evaluation.perturbations import (
         by_epoch,
         diversity,
         find_tagger,
         marked,
         plain_predictions,
     )
-    from auxlearn.commands.console import output
-    from auxlearn.encoders.load import load_classifier, load_encoder
-    from auxlearn.errors import EncoderError
     from auxlearn.results.folder import RunFolder
-    from auxlearn.results.perturbations import read_perturbations
+    from auxlearn.results.perturbation_log import read_perturbations
     from auxlearn.results.record import RunResults
-    from auxlearn.training.inference import check_finished
 
     check_finished(run)
     records = read_perturbations(run)
@@ -103,7 +103,7 @@ def _choose(records: list[Perturbed], texts: int) -> list[Perturbed]:
 
 
 def _figures_table(figures: list[tuple[int, str, Diversity]]) -> Any:
-    from auxlearn.analysis.tables import console_table
+    from auxlearn.reporting.tables import console_table
 
     heads = ["epoch, encoder", "masked", "same", "another", "unknown", "texts changed", "POS kept"]
     rows = [

@@ -29,7 +29,7 @@ def command(run: Path, texts: tuple[str, ...], file: Path | None, as_json: bool)
     """
     rows = _read(texts, file)
 
-    from auxlearn.training.inference import Classifier
+    from auxlearn.evaluation.classifier import Classifier
 
     classifier = Classifier.of_run(run)
     names = classifier.label_names

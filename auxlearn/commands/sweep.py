@@ -114,8 +114,8 @@ def _executor(
 
 
 def _dry_run(sweep: SweepFile, folder: SweepFolder, jobs: int, cache_dir: str | None) -> None:
-    from auxlearn.analysis.tables import console_table
     from auxlearn.commands import console
+    from auxlearn.reporting.tables import console_table
     from auxlearn.sweeps.estimate import estimate_trials
     from auxlearn.sweeps.inputs import trial_state
     from auxlearn.sweeps.search import number_of_trials, rounds
@@ -167,8 +167,8 @@ def _dry_run(sweep: SweepFile, folder: SweepFolder, jobs: int, cache_dir: str | 
 
 def _report(sweep: SweepFile, folder: SweepFolder, records: Sequence[TrialRecord]) -> None:
     from auxlearn.commands import console
-    from auxlearn.sweeps.compare import compare_sweeps
-    from auxlearn.sweeps.tables import console_tables
+    from auxlearn.comparison.collect import compare_sweeps
+    from auxlearn.comparison.tables import console_tables
 
     out = console.output()
     failed = [record for record in records if not record.finished]

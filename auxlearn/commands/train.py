@@ -25,7 +25,7 @@ def command(ctx: click.Context, config_file: str | None, **given: Any) -> None:
     with reporter.waiting("loading torch and transformers"):
         config = run_config(config_file, given, ctx.args).resolved()
 
-        from auxlearn.analysis.tables import figures_table, seen_sentences
+        from auxlearn.reporting.tables import figures_table, seen_sentences
         from auxlearn.results.folder import default_output
         from auxlearn.training import run
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from auxlearn import streams
+from auxlearn import rng
 from auxlearn.data.tokens import TokenizedTexts
 
 #: Batches that are sorted by length together. More of them waste less on padding and mix less.
@@ -137,7 +137,7 @@ class BatchStream:
         return collate(self.texts, self.rows(step))
 
     def _shuffle(self, epoch: int) -> list[Tensor]:
-        generator = streams.generator(self.seed, self.name, "batches", epoch)
+        generator = rng.generator(self.seed, self.name, "batches", epoch)
         order = torch.randperm(len(self.texts), generator=generator)
         batches = []
         for bucket in order.split(self.batch_size * BUCKET_BATCHES):
@@ -165,7 +165,7 @@ class UniformStream(BatchStream):
         self.steps_per_epoch = len(texts) // self.batch_size
 
     def _shuffle(self, epoch: int) -> list[Tensor]:
-        generator = streams.generator(self.seed, self.name, "batches", epoch)
+        generator = rng.generator(self.seed, self.name, "batches", epoch)
         order = torch.randperm(len(self.texts), generator=generator)
         return list(order.split(self.batch_size)[: self.steps_per_epoch])
 

@@ -65,7 +65,7 @@ def load_dataset(
 
         return _with_dev(read_folder(folder, columns), seed)
     if spec in BUILT_IN:
-        from auxlearn.data.pydocs import load_pydocs
+        from auxlearn.data.pydocs.build import load_pydocs
 
         return load_pydocs(cache_dir=cache_dir)
     if folder.suffix.lower() in (".yaml", ".yml"):

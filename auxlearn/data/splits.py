@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from auxlearn.data.dataset import Split
 from auxlearn.errors import DataError
-from auxlearn.streams import derive_seed
+from auxlearn.rng import derive_seed
 
 _NOT_LETTER_OR_DIGIT = re.compile(r"[\W_]+")
 

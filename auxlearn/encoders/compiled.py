@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 
 import torch
 
-from auxlearn import streams
+from auxlearn import rng
 from auxlearn.data.batches import Batch
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.errors import ConfigError
@@ -78,7 +78,7 @@ def compile_body(
             rows=torch.arange(rows),
             token_type_ids=types,
         )
-        with streams.seeded(0, "compile", device=encoder.device), autocast():
+        with rng.seeded(0, "compile", device=encoder.device), autocast():
             hidden = encoder.encode(batch).last_hidden_state
         torch.autograd.grad(hidden.float().sum(), parameters, allow_unused=True)
     encoder.train(was)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from auxlearn.encoders.names import encoder_source
+from auxlearn.encoder_names import encoder_source
 from auxlearn.files import content_digest
 
 #: Kinds of files that transformers reads an encoder and its tokenizer from.

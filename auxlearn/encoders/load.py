@@ -18,9 +18,9 @@ from transformers import (
 )
 from transformers.utils import cached_file
 
-from auxlearn import streams
+from auxlearn import rng
+from auxlearn.encoder_names import ENCODERS, encoder_source
 from auxlearn.encoders.families import family_of
-from auxlearn.encoders.names import ENCODERS, encoder_source
 from auxlearn.encoders.quiet import quiet_transformers
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.errors import EncoderError, did_you_mean
@@ -61,7 +61,7 @@ def load_encoder(
             for key in ("attention_probs_dropout_prob", "attention_dropout")
             if attention_dropout is not None and key in config.to_dict()
         }
-        with streams.seeded(seed, "fresh heads"):
+        with rng.seeded(seed, "fresh heads"):
             classifier = AutoModelForSequenceClassification.from_pretrained(
                 source,
                 num_labels=len(label_names),

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from auxlearn import streams
+from auxlearn import rng
 from auxlearn.cache import TensorCache, content_key
 from auxlearn.data.batches import Batch, collate, eval_batches, flatten_rows
 from auxlearn.data.tokens import TokenizedTexts
@@ -202,7 +202,7 @@ def perturb_texts(
     allowed = upload(writable_ids(encoder.tokenizer), encoder.device)
     with encoder.evaluating(), torch.inference_mode():
         for number, rows in enumerate(eval_batches(texts, BATCH)):
-            draws = streams.generator(seed, "perturbed text", number)
+            draws = rng.generator(seed, "perturbed text", number)
             made = perturb(encoder, collate(texts, rows), share, allowed, None, draws)
             flatten_rows(texts, made.batch.input_ids.to(written.dtype), rows, written)
     return replace(texts, input_ids=written)

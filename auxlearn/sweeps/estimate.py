@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from auxlearn.errors import UserError
+from auxlearn.reporting.reporter import Reporter
 from auxlearn.sweeps.folder import SweepFolder
 from auxlearn.sweeps.plan import Trial
-from auxlearn.training.reporting import Reporter
 
 #: Steps before the clock starts, and steps that are timed.
 WARM_UP, TIMED = 3, 8

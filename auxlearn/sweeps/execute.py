@@ -273,7 +273,7 @@ class _Session:
 
     def _dev_figures(self, digest: str) -> Mapping[str, float] | None:
         if digest not in self._dev and self.folder.run(digest).finished:
-            self._dev[digest] = self.folder.dev_figures(digest)
+            self._dev[digest] = self.folder.dev_metrics(digest)
         return self._dev.get(digest)
 
     def _score(self, trials: list[Trial]) -> float | None:

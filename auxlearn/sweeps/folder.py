@@ -145,7 +145,7 @@ class SweepFolder:
     def _failure_path(self, digest: str) -> Path:
         return self.path / "failures" / f"{digest}.json"
 
-    def dev_figures(self, digest: str) -> dict[str, float]:
+    def dev_metrics(self, digest: str) -> dict[str, float]:
         """Return the metrics of a finished trial on dev, and nothing of its other sets."""
         return _metrics(RunResults.load(self.run(digest).path), "dev")
 

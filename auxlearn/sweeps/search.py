@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from auxlearn.errors import SweepError
-from auxlearn.streams import derive_seed
+from auxlearn.rng import derive_seed
 from auxlearn.sweeps.plan import Cell, Range, Search, SweepFile, Trial, cells_of, plan_trials
 
 if TYPE_CHECKING:

@@ -17,12 +17,12 @@ from torch import Tensor
 from auxlearn.cache import TensorCache, content_key
 from auxlearn.data.batches import Batch, flatten_rows, pad_rows
 from auxlearn.data.tokens import TokenizedTexts
-from auxlearn.encoders.replicas import devices_beside, share_out
-from auxlearn.encoders.scoring import scoring_route
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.masking.probabilities import rescale_to_mean
-from auxlearn.masking.pseudo_likelihood import score
 from auxlearn.registry import register_task
+from auxlearn.scoring.forward import scoring_route
+from auxlearn.scoring.pseudo_likelihood import score
+from auxlearn.scoring.replicas import devices_beside, share_out
 from auxlearn.tasks.base import MaskedLanguageModelling, MaskingOptions, TaskContext
 
 #: Texts scored between two writes to the cache: what a kill can cost.

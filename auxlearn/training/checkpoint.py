@@ -3,7 +3,7 @@
 A checkpoint is a folder of its own, complete before ``latest.json`` points to it; so a kill at any
 moment leaves the one before. No generator states are in it: batches and draws follow from the
 seed and the step. A resumed run ends with the digits of one that was not stopped on the CPU; on a
-GPU it sees the same batches and draws, but rounds differently (:mod:`auxlearn.streams`).
+GPU it sees the same batches and draws, but rounds differently (:mod:`auxlearn.rng`).
 """
 
 from __future__ import annotations

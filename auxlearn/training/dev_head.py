@@ -13,7 +13,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from auxlearn import streams
+from auxlearn import rng
 from auxlearn.encoders.precision import full_precision
 
 #: Rows that a head is fitted to, and the fit's settings, in the released code of META-TARTAN.
@@ -66,7 +66,7 @@ def closed_form_head(features: Tensor, labels: Tensor, classes: int) -> Callable
 
 def fresh_head(hidden: int, classes: int, seed: int, step: int, like: Tensor) -> nn.Sequential:
     """Return a tanh layer and a linear one, drawn from the seed and the step."""
-    with streams.seeded(seed, "dev head", step):
+    with rng.seeded(seed, "dev head", step):
         head = nn.Sequential(nn.Linear(hidden, hidden), nn.Tanh(), nn.Linear(hidden, classes))
     return head.to(device=like.device, dtype=like.dtype, non_blocking=True)
 

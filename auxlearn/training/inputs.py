@@ -30,11 +30,11 @@ from auxlearn.config import OODSource, RunConfig
 from auxlearn.data.dataset import TextDataset
 from auxlearn.data.load import load_dataset
 from auxlearn.data.ood import OODSet, load_ood_set
+from auxlearn.data.run_data import columns_of, dataset_content, ood_content, validation_file
 from auxlearn.encoders.content import encoder_content
 from auxlearn.errors import DataError, RunError, UserError
 from auxlearn.files import content_digest, write_json
 from auxlearn.registry import TASKS, WEIGHTINGS, plugin_digest
-from auxlearn.training.data import columns_of, dataset_content, ood_content, validation_file
 
 if TYPE_CHECKING:
     from auxlearn.weighting.base import Weighting

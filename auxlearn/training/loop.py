@@ -14,6 +14,7 @@ from torch import Tensor
 
 from auxlearn.config import RunConfig
 from auxlearn.errors import Interrupted, TrainingDiverged
+from auxlearn.reporting.reporter import Reporter
 from auxlearn.results.folder import RunFolder
 from auxlearn.training.checkpoint import (
     CheckpointFolder,
@@ -22,13 +23,12 @@ from auxlearn.training.checkpoint import (
     optimizer_tensors,
     write_tensors,
 )
-from auxlearn.training.objectives import Objectives
 from auxlearn.training.optimization import (
     ConstantSchedule,
     LinearSchedule,
     optimizer_of_last_stage,
 )
-from auxlearn.training.reporting import Reporter
+from auxlearn.training.step import RunStep
 from auxlearn.training.stopping import StopRequest
 from auxlearn.weighting.base import Weighting
 
@@ -56,7 +56,7 @@ class TrainingLoop:
         self,
         config: RunConfig,
         folder: RunFolder,
-        objectives: Objectives,
+        objectives: RunStep,
         weighting: Weighting,
         evaluate: Callable[[], dict[str, float]],
         baseline: float,

@@ -20,7 +20,7 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
-from auxlearn import streams
+from auxlearn import rng
 from auxlearn.cache import TensorCache
 from auxlearn.config import RunConfig
 from auxlearn.data.batches import BatchStream, collate, eval_batches
@@ -32,15 +32,16 @@ from auxlearn.data.splits import hold_out
 from auxlearn.data.tokens import TokenizedTexts, tokenize_split
 from auxlearn.devices import upload
 from auxlearn.encoders.load import check_length, load_encoder
+from auxlearn.encoders.precision import choose_compute
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.errors import RunError, TrainingDiverged, UserError
+from auxlearn.evaluation.evaluator import EVAL_BATCH
 from auxlearn.masking.corruption import choose
 from auxlearn.registry import TASKS
+from auxlearn.reporting.reporter import Reporter
 from auxlearn.tasks.base import MaskedLanguageModelling, TaskContext
-from auxlearn.training.judge import EVAL_BATCH
 from auxlearn.training.loop import LOG_EVERY
-from auxlearn.training.optimization import LinearSchedule, build_optimizer, choose_compute
-from auxlearn.training.reporting import Reporter
+from auxlearn.training.optimization import LinearSchedule, build_optimizer
 
 #: Share of the texts that is kept back to measure on.
 HELD_OUT = 0.05
@@ -146,12 +147,10 @@ def pretrain(
             for step in range(steps):
                 batch = stream.batch(step)
                 with (
-                    streams.seeded(seed, "pretrain", "dropout", step, device=compute.device),
+                    rng.seeded(seed, "pretrain", "dropout", step, device=compute.device),
                     compute.autocast(),
                 ):
-                    loss = task.loss(
-                        encoder, batch, streams.generator(seed, "pretrain", "draws", step)
-                    )
+                    loss = task.loss(encoder, batch, rng.generator(seed, "pretrain", "draws", step))
                 loss.backward()
                 nn.utils.clip_grad_norm_(trained, config.clip_norm)
                 schedule.apply(step)
@@ -210,7 +209,7 @@ def _measure(
     with encoder.evaluating(), torch.inference_mode():
         for number, rows in enumerate(eval_batches(texts, EVAL_BATCH)):
             batch = collate(texts, rows)
-            draws = streams.generator(seed, "pretrain", "measure", number)
+            draws = rng.generator(seed, "pretrain", "measure", number)
             chosen = choose(task.mask_probabilities(batch), draws)
             masked = batch.input_ids.masked_fill(chosen, encoder.tokenizer.mask_token_id)
             logits = encoder.predict_tokens(replace(batch, input_ids=masked), chosen)

@@ -22,31 +22,28 @@ from auxlearn.data.corpus import read_corpus
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.load import load_dataset
 from auxlearn.data.ood import load_ood_sets
+from auxlearn.data.run_data import columns_of, cut_validation
 from auxlearn.data.tokens import TokenizedTexts, join, tokenize_split
 from auxlearn.encoders.attention import attend_in_single_precision
 from auxlearn.encoders.load import check_length, load_encoder
+from auxlearn.encoders.precision import Compute, choose_compute
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.errors import ConfigError, UserError
+from auxlearn.evaluation.evaluator import Evaluator
+from auxlearn.evaluation.surrogate import surrogate_report
 from auxlearn.masking.perturbation import perturb_texts_once
 from auxlearn.registry import TASKS, WEIGHTINGS
+from auxlearn.reporting.reporter import Reporter
 from auxlearn.results.folder import RunFolder, default_output
-from auxlearn.results.perturbations import PerturbationLog
+from auxlearn.results.perturbation_log import PerturbationLog
 from auxlearn.results.record import RunResults
 from auxlearn.tasks.base import TaskContext
 from auxlearn.training.checkpoint import CheckpointFolder
-from auxlearn.training.data import columns_of, cut_validation
 from auxlearn.training.inputs import InputRecord, collect_inputs, verify_finished
-from auxlearn.training.judge import Judge
 from auxlearn.training.loop import TrainingLoop
-from auxlearn.training.objectives import Auxiliary, Objectives
-from auxlearn.training.optimization import (
-    Compute,
-    LinearSchedule,
-    choose_compute,
-    optimizer_of_run,
-)
-from auxlearn.training.reporting import Reporter
-from auxlearn.training.validation import ValidationObjective, surrogate_report
+from auxlearn.training.optimization import LinearSchedule, optimizer_of_run
+from auxlearn.training.step import Auxiliary, RunStep
+from auxlearn.training.validation import ValidationObjective
 from auxlearn.weighting.base import ValidationOptions, Weighting
 
 logger = logging.getLogger(__name__)
@@ -86,7 +83,7 @@ def train(config: RunConfig, reporter: Reporter | None = None) -> RunResults:
 
         check_compiler(compute.device)
     if config.tensorboard:
-        from auxlearn.results.tensorboard import TensorBoardReporter
+        from auxlearn.reporting.tensorboard import TensorBoardReporter
 
         reporter = TensorBoardReporter(reporter, folder.path / "tensorboard")
     started = time.perf_counter()
@@ -118,7 +115,9 @@ def train(config: RunConfig, reporter: Reporter | None = None) -> RunResults:
         tokenize = partial(
             tokenize_split, encoder.tokenizer, max_length=config.max_length, cache=cache
         )
-        judge = Judge(encoder, dataset, ood_sets, tokenize, compute, folder.predictions_path)
+        evaluator = Evaluator(
+            encoder, dataset, ood_sets, tokenize, compute, folder.predictions_path
+        )
         run = _Run(
             config=config,
             dataset=dataset,
@@ -128,7 +127,7 @@ def train(config: RunConfig, reporter: Reporter | None = None) -> RunResults:
             encoder=encoder,
             weighting=rule,
             compute=compute,
-            judge=judge,
+            evaluator=evaluator,
             folder=folder,
             cache=cache,
             inputs=record,
@@ -138,7 +137,7 @@ def train(config: RunConfig, reporter: Reporter | None = None) -> RunResults:
         prepared = time.perf_counter()
         progress = loop.run()
         trained = time.perf_counter()
-        evaluations = judge.evaluate_all()
+        evaluations = evaluator.evaluate_all()
         results = RunResults(
             config=config.model_dump(mode="json"),
             digest=config.digest,
@@ -200,7 +199,7 @@ class _Run:
     encoder: SharedEncoder
     weighting: Weighting
     compute: Compute
-    judge: Judge
+    evaluator: Evaluator
     folder: RunFolder
     cache: TensorCache
     inputs: InputRecord
@@ -250,7 +249,7 @@ class _Run:
             compile_body(encoder, self.compute.autocast)
         primary = BatchStream(train_texts, config.batch_size, config.seed, "primary")
         optimizer = optimizer_of_run(config, encoder)
-        objectives = Objectives(
+        objectives = RunStep(
             encoder=encoder,
             auxiliaries=auxiliaries,
             primary=primary,
@@ -273,10 +272,10 @@ class _Run:
             objectives,
             self.weighting,
             partial(
-                self.judge.dev_figures,
+                self.evaluator.dev_metrics,
                 self._surrogate if self.validation_split is not None else None,
             ),
-            self.judge.dev_baseline(config.metric),
+            self.evaluator.dev_baseline(config.metric),
             self.reporter,
         )
 
@@ -287,8 +286,8 @@ class _Run:
 
     def export(self, results: RunResults) -> None:
         """Write the model folder and the pictures."""
-        from auxlearn.analysis.plots import plot_run
-        from auxlearn.results.model_card import model_card
+        from auxlearn.reporting.model_card import model_card
+        from auxlearn.reporting.plots import plot_run
 
         temporary = self.folder.path / ".model"
         shutil.rmtree(temporary, ignore_errors=True)

@@ -11,7 +11,7 @@ Descent for Multi-Objective Optimization", https://arxiv.org/abs/2406.16232). Wh
 from their authors' code, its documentation says so.
 
 Cost of all of them: the gradient of each objective is kept; inner products of all pairs,
-O(objectives^2 x parameters), and a problem of the size of G.
+O(objectives^2 x parameters), and a step of the size of G.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from auxlearn import streams
+from auxlearn import rng
 from auxlearn.config import Settings
 from auxlearn.errors import ConfigError
 from auxlearn.registry import register_weighting
-from auxlearn.weighting.base import Problem
+from auxlearn.weighting.base import TrainingStep
 from auxlearn.weighting.gram import GramWeighting
 
 _Made = TypeVar("_Made", bound=nn.Module)
@@ -67,11 +67,11 @@ class Aggregation(GramWeighting):
     def rule(self) -> nn.Module:
         """Return what turns a Gram matrix ``(objectives, objectives)`` into weights."""
 
-    def weigh(self, gram: Tensor, problem: Problem) -> Tensor:
+    def weigh(self, gram: Tensor, step: TrainingStep) -> Tensor:
         """The library's weights."""
         if self.scaled:
             gram = gram / gram.diagonal().mean().clamp(min=1e-30)
-        with streams.seeded(problem.seed, self.name, problem.step):  # some draw an order
+        with rng.seeded(step.seed, self.name, step.number):  # some draw an order
             weights: Tensor = self._rule(gram)
         return weights.detach().double().cpu()
 
@@ -208,7 +208,7 @@ class CAGrad(Aggregation):
         return CAGradWeighting(c=self.options.c)
 
 
-@register_weighting("imtl-g")
+@register_weighting("imtl_g")
 class IMTLG(Aggregation):
     r"""Give the update the same projection on every gradient (Liu et al. 2021, IMTL).
 
@@ -223,7 +223,7 @@ class IMTLG(Aggregation):
         return IMTLGWeighting()
 
 
-@register_weighting("aligned-mtl")
+@register_weighting("aligned_mtl")
 class AlignedMTL(Aggregation):
     r"""Align the principal components of the gradients (Senushkin et al. 2023).
 

@@ -32,12 +32,12 @@ DevHead = Literal["own", "closed", "fitted", "refitted"]
 Part = Literal["body", "primary", "other"]
 
 
-class Problem(Protocol):
+class TrainingStep(Protocol):
     """One update step as a weighting sees it.
 
     Attributes:
         names: Objectives, the primary task first.
-        step: Number of the update, from 0.
+        number: Number of the optimizer step, from 0.
         seed: The run's seed, for rules that draw.
         total_steps: Optimizer steps of the run if nothing stops it early.
         parameters: What is trained, in a fixed order; gradients are in the same order.
@@ -49,7 +49,7 @@ class Problem(Protocol):
     """
 
     names: tuple[str, ...]
-    step: int
+    number: int
     seed: int
     total_steps: int
     parameters: list[nn.Parameter]
@@ -179,8 +179,8 @@ class Weighting(ABC):
         """The weight of each objective now, ``(objectives,)``, float64, for the record."""
 
     @abstractmethod
-    def step(self, problem: Problem) -> None:
-        """Make one update: leave a gradient in ``.grad`` and call ``problem.update()``."""
+    def step(self, step: TrainingStep) -> None:
+        """Make one update: leave a gradient in ``.grad`` and call ``step.update()``."""
 
     def record(self) -> dict[str, float]:
         """Return further figures about the last step, for ``metrics.jsonl``."""
@@ -197,17 +197,17 @@ class Weighting(ABC):
 class LossWeighting(Weighting):
     """A rule that gives each loss a weight before the update."""
 
-    def step(self, problem: Problem) -> None:
+    def step(self, step: TrainingStep) -> None:
         """Train on the weighted sum of the losses."""
-        problem.backward(self.weights)
-        problem.update()
+        step.backward(self.weights)
+        step.update()
 
 
-def apply(problem: Problem, gradient: Gradient) -> None:
+def apply(step: TrainingStep, gradient: Gradient) -> None:
     """Make the update of a step with a gradient that has been worked out outside of ``.grad``."""
-    for parameter, part in zip(problem.parameters, gradient, strict=True):
+    for parameter, part in zip(step.parameters, gradient, strict=True):
         parameter.grad = part
-    problem.update()
+    step.update()
 
 
 def mix(gradients: Sequence[Gradient], weights: Sequence[float] | Tensor) -> Gradient:

@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor
 
 from auxlearn.registry import register_weighting
-from auxlearn.weighting.base import Problem, read
+from auxlearn.weighting.base import TrainingStep, read
 from auxlearn.weighting.learned import Learned, LearnedOptions
 
 
@@ -46,11 +46,11 @@ class DynamicWeightAverage(Learned):
         """The weights, which sum to the number of objectives."""
         return self._weights.clone()
 
-    def learn(self, problem: Problem) -> None:
+    def learn(self, step: TrainingStep) -> None:
         """Train on the weighted losses; at the end of a window set the weights anew."""
-        problem.backward(self._weights)
-        problem.update()
-        self._sums += read([problem.losses[name] for name in problem.names])
+        step.backward(self._weights)
+        step.update()
+        self._sums += read([step.losses[name] for name in step.names])
         self._count += 1
         if int(self._count) % self.options.window == 0:
             mean = self._sums / self.options.window

@@ -30,7 +30,7 @@ from pydantic import Field
 from torch import Tensor
 
 from auxlearn.registry import register_weighting
-from auxlearn.weighting.base import Problem, apply, mix
+from auxlearn.weighting.base import TrainingStep, apply, mix
 from auxlearn.weighting.learned import Learned, LearnedOptions
 
 #: Added to losses before logarithms and divisions, as the authors do.
@@ -94,24 +94,24 @@ class FAMO(Learned):
         """The weights of the last step, which sum to 1; at the start the initial ones."""
         return self._weights.clone()
 
-    def step(self, problem: Problem) -> None:
+    def step(self, step: TrainingStep) -> None:
         """Make one optimizer step on the log losses, whether the weights move or rest."""
-        self.learn(problem)
+        self.learn(step)
 
-    def learn(self, problem: Problem) -> None:
+    def learn(self, step: TrainingStep) -> None:
         """Move the logits by what the last step did, and make the next."""
-        gradients = problem.gradients()
-        losses = torch.stack([problem.losses[name] for name in problem.names])
+        gradients = step.gradients()
+        losses = torch.stack([step.losses[name] for name in step.names])
         if self._after is not None:
             assert self._before is not None
             after, losses = torch.stack([self._after.to(losses), losses]).cpu().double()
             self._descend(famo_gradient(self.logits, self._before, after))
         losses = losses.cpu().double()
         self._weights = self.floored(famo_weights(self.logits, losses))
-        apply(problem, mix(gradients, self._weights))
+        apply(step, mix(gradients, self._weights))
         self._before = self._after = None
-        if self.moves(problem):
-            self._before, self._after = losses, problem.current_losses()
+        if self.moves(step):
+            self._before, self._after = losses, step.current_losses()
 
     def _descend(self, gradient: Tensor) -> None:
         self.logits.grad = gradient

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from auxlearn.config import Settings
 from auxlearn.registry import register_weighting
-from auxlearn.weighting.base import Problem
+from auxlearn.weighting.base import TrainingStep
 from auxlearn.weighting.gram import GramWeighting
 
 
@@ -68,6 +68,6 @@ class GradientCosine(GramWeighting):
     Options = GradientCosineOptions
     options: GradientCosineOptions
 
-    def weigh(self, gram: Tensor, problem: Problem) -> Tensor:
+    def weigh(self, gram: Tensor, step: TrainingStep) -> Tensor:
         """The gates."""
         return gcs_weights(gram, self.options.version)

@@ -16,7 +16,7 @@ from pydantic import Field
 from torch import Tensor
 
 from auxlearn.registry import register_weighting
-from auxlearn.weighting.base import Problem, apply, dot, mix, read
+from auxlearn.weighting.base import TrainingStep, apply, dot, mix, read
 from auxlearn.weighting.learned import Learned, LearnedOptions
 
 #: A weight never falls below this: it could not rise again.
@@ -54,26 +54,26 @@ class GradNorm(Learned):
         """The weights, which sum to the number of objectives."""
         return self._weights.clone()
 
-    def step(self, problem: Problem) -> None:
+    def step(self, step: TrainingStep) -> None:
         """Update the parameters; the losses of the very first step are kept, whatever it is."""
-        super().step(problem)
+        super().step(step)
         if not self._first.any():
-            self._first.copy_(read([problem.losses[name] for name in problem.names]))
+            self._first.copy_(read([step.losses[name] for name in step.names]))
 
-    def learn(self, problem: Problem) -> None:
+    def learn(self, step: TrainingStep) -> None:
         """Train on the weighted losses, and move the weights towards balanced norms."""
-        gradients = problem.gradients()
-        body = [place == "body" for place in problem.parts]
+        gradients = step.gradients()
+        body = [place == "body" for place in step.parts]
         norms = []
         for gradient in gradients:
             shared = [g if inside else None for g, inside in zip(gradient, body, strict=True)]
             norms.append(dot(shared, shared).sqrt())
         weights = self.weights
-        apply(problem, mix(gradients, weights))
-        found = read([*norms, *(problem.losses[name] for name in problem.names)])
+        apply(step, mix(gradients, weights))
+        found = read([*norms, *(step.losses[name] for name in step.names)])
         sizes, losses = found.split(len(norms))
         self._record = {
-            f"norm/{name}": size for name, size in zip(problem.names, sizes.tolist(), strict=True)
+            f"norm/{name}": size for name, size in zip(step.names, sizes.tolist(), strict=True)
         }
         self._move(sizes, losses)
 

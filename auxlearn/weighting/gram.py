@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from auxlearn.config import Settings
-from auxlearn.weighting.base import Gradient, Part, Problem, Weighting, apply, mix
-from auxlearn.weighting.update import inner_products
+from auxlearn.weighting.base import Gradient, Part, TrainingStep, Weighting, apply, mix
+from auxlearn.weighting.step_derivative import inner_products
 
 
 class GramWeighting(Weighting):
@@ -30,13 +30,13 @@ class GramWeighting(Weighting):
         self._record: dict[str, float] = {}
 
     @abstractmethod
-    def weigh(self, gram: Tensor, problem: Problem) -> Tensor:
+    def weigh(self, gram: Tensor, step: TrainingStep) -> Tensor:
         """Return a weight for each objective.
 
         Args:
             gram: Inner products of the gradients over the shared parameters, the primary task
                 first, ``(objectives, objectives)``, float64, on the CPU.
-            problem: The step they come from.
+            step: The step they come from.
 
         Returns:
             ``(objectives,)``, float64, on the CPU.
@@ -47,17 +47,15 @@ class GramWeighting(Weighting):
         """The weights of the last step over the shared parameters; 1 each before the first."""
         return self._weights.clone()
 
-    def step(self, problem: Problem) -> None:
+    def step(self, step: TrainingStep) -> None:
         """Make one optimizer step with the gradients combined."""
-        gradients = problem.gradients()
-        (gram,) = inner_products([shared(gradient, problem.parts) for gradient in gradients])
+        gradients = step.gradients()
+        (gram,) = inner_products([shared(gradient, step.parts) for gradient in gradients])
         norms = gram.diagonal().sqrt().tolist()
-        self._record = {
-            f"norm/{name}": norm for name, norm in zip(problem.names, norms, strict=True)
-        }
+        self._record = {f"norm/{name}": norm for name, norm in zip(step.names, norms, strict=True)}
         if len(gradients) > 1:
-            self._weights = self.weigh(gram, problem)
-        apply(problem, mix_shared(gradients, self._weights, problem.parts))
+            self._weights = self.weigh(gram, step)
+        apply(step, mix_shared(gradients, self._weights, step.parts))
 
     def record(self) -> dict[str, float]:
         """Norm of each objective's gradient over the shared parameters."""

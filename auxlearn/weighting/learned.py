@@ -12,10 +12,10 @@ from torch import Tensor
 
 from auxlearn.config import Settings
 from auxlearn.errors import ConfigError
-from auxlearn.weighting.base import Gradient, Problem, Weighting, apply, mix
+from auxlearn.weighting.base import Gradient, TrainingStep, Weighting, apply, mix
 from auxlearn.weighting.gram import shared
 from auxlearn.weighting.metabalance import metabalance_factors
-from auxlearn.weighting.update import inner_products
+from auxlearn.weighting.step_derivative import inner_products
 
 #: Decay of the moving averages of gradient norms, as MetaBalance has it.
 AVERAGING = 0.9
@@ -55,23 +55,23 @@ class Learned(Weighting):
         self._record: dict[str, float] = {}
 
     @abstractmethod
-    def learn(self, problem: Problem) -> None:
+    def learn(self, step: TrainingStep) -> None:
         """Make one update and move the weights."""
 
-    def moves(self, problem: Problem) -> bool:
+    def moves(self, step: TrainingStep) -> bool:
         """Whether the weights are learned in a step."""
         return len(self.objectives) > 1 and (
-            self.options.warmup <= problem.step < self.options.learn_share * problem.total_steps
+            self.options.warmup <= step.number < self.options.learn_share * step.total_steps
         )
 
-    def step(self, problem: Problem) -> None:
+    def step(self, step: TrainingStep) -> None:
         """Update the parameters, and the weights if their schedule says so."""
-        if self.moves(problem):
-            self.learn(problem)
+        if self.moves(step):
+            self.learn(step)
         else:
             self._record = {}
-            problem.backward(self.weights)
-            problem.update()
+            step.backward(self.weights)
+            step.update()
 
     def record(self) -> dict[str, float]:
         """What the last step found out about the objectives."""
@@ -157,21 +157,21 @@ class LogitWeighting(Learned):
         self.optimizer: torch.optim.Optimizer = kinds[options.optimizer]()
         self._averages = torch.zeros(len(self.objectives), 1, dtype=torch.float64)
 
-    def step(self, problem: Problem) -> None:
+    def step(self, step: TrainingStep) -> None:
         """Make an optimizer step, and one of the logits if their schedule says so."""
-        if self.options.scale == "none" or self.moves(problem):
-            super().step(problem)
+        if self.options.scale == "none" or self.moves(step):
+            super().step(step)
             return
-        gradients = problem.gradients()
-        factors = self.factors_of(gradients, problem)
-        self._record = scales(problem.names, factors)
-        apply(problem, mix(gradients, self.weights * factors))
+        gradients = step.gradients()
+        factors = self.factors_of(gradients, step)
+        self._record = scales(step.names, factors)
+        apply(step, mix(gradients, self.weights * factors))
 
-    def factors_of(self, gradients: Sequence[Gradient], problem: Problem) -> Tensor:
+    def factors_of(self, gradients: Sequence[Gradient], step: TrainingStep) -> Tensor:
         """Return :meth:`factors` for the gradients of a step; measures norms only if need be."""
         if self.options.scale == "none":
             return torch.ones(len(self.objectives), dtype=torch.float64)
-        (gram,) = inner_products([shared(gradient, problem.parts) for gradient in gradients])
+        (gram,) = inner_products([shared(gradient, step.parts) for gradient in gradients])
         return self.factors(gram.diagonal().sqrt())
 
     def factors(self, norms: Tensor) -> Tensor:
@@ -193,9 +193,9 @@ class LogitWeighting(Learned):
         """Softmax of the logits."""
         return self.logits.detach().softmax(0)
 
-    def moves(self, problem: Problem) -> bool:
+    def moves(self, step: TrainingStep) -> bool:
         """Whether the weights are learned in a step."""
-        return super().moves(problem) and problem.step % self.options.every == 0
+        return super().moves(step) and step.number % self.options.every == 0
 
     def descend(self, by_weight: Tensor) -> None:
         """Step the logits, given a derivative by the weights: it is passed on through softmax."""

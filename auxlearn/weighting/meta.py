@@ -33,7 +33,7 @@ from auxlearn.registry import register_weighting
 from auxlearn.weighting.base import (
     DevHead,
     Gradient,
-    Problem,
+    TrainingStep,
     ValidationOptions,
     apply,
     dot,
@@ -43,7 +43,7 @@ from auxlearn.weighting.base import (
 from auxlearn.weighting.gram import shared, unshared
 from auxlearn.weighting.learned import LogitOptions, LogitWeighting, alignment, scales
 from auxlearn.weighting.separate import SeparateSteps
-from auxlearn.weighting.update import UpdateDerivative, inner_products
+from auxlearn.weighting.step_derivative import UpdateDerivative, inner_products
 
 #: Share of the primary task at the start, and the least that it can have.
 PRIMARY, FLOOR = 2 / 3, 0.4
@@ -163,22 +163,22 @@ class Meta(LogitWeighting):
         weights[0] = PRIMARY
         return weights / weights.sum()
 
-    def step(self, problem: Problem) -> None:
+    def step(self, step: TrainingStep) -> None:
         """Make an optimizer step, and one of the logits if their schedule says so."""
         if self.options.mix == "gradients" or len(self.objectives) == 1:
-            super().step(problem)
+            super().step(step)
             return
-        gradients = problem.gradients()
+        gradients = step.gradients()
         weights = self.weights
-        steps = self._separate.step(problem, gradients, weights)
+        steps = self._separate.step(step, gradients, weights)
         self._record = {}
-        if self.moves(problem):
-            self._set_rate(problem)
-            self._learn_from(problem, gradients, weights, steps)
+        if self.moves(step):
+            self._set_rate(step)
+            self._learn_from(step, gradients, weights, steps)
 
     def _learn_from(
         self,
-        problem: Problem,
+        step: TrainingStep,
         gradients: Sequence[Gradient],
         weights: Tensor,
         steps: Sequence[Gradient],
@@ -190,12 +190,12 @@ class Meta(LogitWeighting):
         :math:`\partial L_{val} / \partial z_i = r_i \, v^\top u_i`, and for :math:`z_0` it is minus
         the sum of these.
         """
-        validation = problem.validation_gradient(batches=self.options.batches)
+        validation = step.validation_gradient(batches=self.options.batches)
         found = read(
             [
                 dot(validation, validation),
-                *(dot(step, step) for step in steps),
-                *(dot(step, validation) for step in steps),
+                *(dot(u, u) for u in steps),
+                *(dot(u, validation) for u in steps),
                 *(dot(gradient, gradient) for gradient in gradients),
             ]
         )
@@ -205,7 +205,7 @@ class Meta(LogitWeighting):
         self.descend_logits(by_logit)
         cosines = -pulls / (size * sizes).sqrt().clamp(min=1e-30)
         self._record = {"norm/validation": float(size.sqrt())}
-        for name, norm, cosine in zip(problem.names, norms.sqrt(), cosines, strict=True):
+        for name, norm, cosine in zip(step.names, norms.sqrt(), cosines, strict=True):
             self._record[f"norm/{name}"] = float(norm)
             self._record[f"cosine/{name}"] = float(cosine)
 
@@ -219,23 +219,23 @@ class Meta(LogitWeighting):
         """Whether several updates are unrolled."""
         return self.options.unroll > 1
 
-    def learn(self, problem: Problem) -> None:
+    def learn(self, step: TrainingStep) -> None:
         """Update the parameters, and the weights by what the update did."""
-        self._set_rate(problem)
+        self._set_rate(step)
         if self.options.unroll > 1:
-            self._unrolled(problem)
+            self._unrolled(step)
         else:
-            self._one_step(problem)
+            self._one_step(step)
 
-    def _set_rate(self, problem: Problem) -> None:
+    def _set_rate(self, step: TrainingStep) -> None:
         options = self.options
-        steps = options.learn_share * problem.total_steps
+        steps = options.learn_share * step.total_steps
         for group in self.optimizer.param_groups:
-            group["lr"] = logit_rate(problem.step, steps, options.every, options.learning_rate)
+            group["lr"] = logit_rate(step.number, steps, options.every, options.learning_rate)
 
-    def _one_step(self, problem: Problem) -> None:
-        gradients = problem.gradients()
-        parts = problem.parts
+    def _one_step(self, step: TrainingStep) -> None:
+        gradients = step.gradients()
+        parts = step.parts
         inside, outside = inner_products(
             [shared(gradient, parts) for gradient in gradients],
             [unshared(gradient, parts) for gradient in gradients],
@@ -243,32 +243,32 @@ class Meta(LogitWeighting):
         gram = inside + outside
         factors = self.factors(inside.diagonal().sqrt())
         weights = self.weights * factors
-        derivative = UpdateDerivative(problem.optimizer, problem.parameters, problem.clip_norm)
-        apply(problem, mix(gradients, weights))
+        derivative = UpdateDerivative(step.optimizer, step.parameters, step.clip_norm)
+        apply(step, mix(gradients, weights))
         by_weight, aligned = derivative.by_weights(
-            gradients, weights, gram, problem.validation_gradient(batches=self.options.batches)
+            gradients, weights, gram, step.validation_gradient(batches=self.options.batches)
         )
-        self._record = alignment(problem.names, gram, aligned) | scales(problem.names, factors)
+        self._record = alignment(step.names, gram, aligned) | scales(step.names, factors)
         self.descend(factors * by_weight)
 
-    def _unrolled(self, problem: Problem) -> None:
-        from auxlearn.weighting.differentiable import unrolled_gradient
+    def _unrolled(self, step: TrainingStep) -> None:
+        from auxlearn.weighting.unrolling import unrolled_gradient
 
         heads_only = self.options.unroll_over == "heads"
         # An unroll gives the gradient of the weighted sum alone: norms take a pass of their own.
         # The factors of the first step hold for all of them.
         scaled = self.options.scale != "none"
-        factors = self.factors_of(problem.gradients() if scaled else [], problem)
+        factors = self.factors_of(step.gradients() if scaled else [], step)
         weights = self.weights * factors
         by_weight, first = unrolled_gradient(
-            problem, weights, self.options.unroll, heads_only, self.options.batches
+            step, weights, self.options.unroll, heads_only, self.options.batches
         )
-        self._record = scales(problem.names, factors)
+        self._record = scales(step.names, factors)
         if heads_only:
-            problem.backward(weights)
-            problem.update()
+            step.backward(weights)
+            step.update()
         else:
-            apply(problem, first)
+            apply(step, first)
         self.descend(factors * by_weight.to(factors))
 
     def state_dict(self) -> dict[str, Tensor]:

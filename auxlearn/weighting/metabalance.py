@@ -35,7 +35,7 @@ from torch import Tensor
 
 from auxlearn.config import Settings
 from auxlearn.registry import register_weighting
-from auxlearn.weighting.base import Gradient, Part, Problem, Weighting, apply, mix
+from auxlearn.weighting.base import Gradient, Part, TrainingStep, Weighting, apply, mix
 
 
 def metabalance_factors(
@@ -96,10 +96,10 @@ class MetaBalance(Weighting):
         """The weights of the last step; 1 each before the first."""
         return self._weights.clone()
 
-    def step(self, problem: Problem) -> None:
+    def step(self, step: TrainingStep) -> None:
         """Make one optimizer step with the scaled gradients."""
-        gradients = problem.gradients()
-        norms = _norms(gradients, problem.parts)
+        gradients = step.gradients()
+        norms = _norms(gradients, step.parts)
         averages = torch.zeros_like(norms) if self._averages is None else self._averages
         factors, self._averages = metabalance_factors(
             norms, averages, self.options.relaxation, self.options.beta
@@ -108,15 +108,15 @@ class MetaBalance(Weighting):
         scaled = (factors * norms).norm(dim=1)
         self._weights = torch.where(sizes > 0, scaled / sizes, torch.ones_like(sizes))
         self._record = {
-            f"norm/{name}": size for name, size in zip(problem.names, sizes.tolist(), strict=True)
+            f"norm/{name}": size for name, size in zip(step.names, sizes.tolist(), strict=True)
         }
         columns = iter(factors.T)
         ones = torch.ones(len(gradients))
         mixed: Gradient = []
-        for number, place in enumerate(problem.parts):
+        for number, place in enumerate(step.parts):
             used = next(columns) if place == "body" else ones
             mixed += mix([[gradient[number]] for gradient in gradients], used)
-        apply(problem, mixed)
+        apply(step, mixed)
 
     def record(self) -> dict[str, float]:
         """Norm of each objective's gradient over the shared parameters."""

@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 
 from auxlearn.registry import register_weighting
-from auxlearn.weighting.base import Problem
+from auxlearn.weighting.base import TrainingStep
 from auxlearn.weighting.gram import GramWeighting
 
 #: Share by which squared norms are raised; without it gradients that cancel each other have no
@@ -71,10 +71,10 @@ def nash_weights(gram: Tensor, ridge: float = RIDGE) -> Tensor:
     return weights / norms
 
 
-@register_weighting("nash-mtl")
+@register_weighting("nash_mtl")
 class NashMTL(GramWeighting):
     """Give every weighted gradient the same inner product with the step (Navon et al. 2022)."""
 
-    def weigh(self, gram: Tensor, problem: Problem) -> Tensor:
+    def weigh(self, gram: Tensor, step: TrainingStep) -> Tensor:
         """The bargaining solution."""
         return nash_weights(gram)

@@ -37,7 +37,7 @@ from pydantic import Field
 from torch import Tensor
 
 from auxlearn.registry import register_weighting
-from auxlearn.weighting.base import Problem, apply, dot, mix
+from auxlearn.weighting.base import TrainingStep, apply, dot, mix
 from auxlearn.weighting.gram import shared
 from auxlearn.weighting.learned import Learned, LearnedOptions
 
@@ -74,7 +74,7 @@ class OLAuxOptions(LearnedOptions):
     )
 
 
-@register_weighting("ol-aux")
+@register_weighting("ol_aux")
 class OLAux(Learned):
     """Weights that grow while a task's gradient agrees with the primary one (Lin et al. 2019)."""
 
@@ -93,23 +93,23 @@ class OLAux(Learned):
         """The weights of the log losses; the primary task's is 1."""
         return self._weights.clone()
 
-    def step(self, problem: Problem) -> None:
+    def step(self, step: TrainingStep) -> None:
         """Make one optimizer step on the log losses, whether the weights move or rest."""
-        self.learn(problem)
+        self.learn(step)
 
-    def learn(self, problem: Problem) -> None:
+    def learn(self, step: TrainingStep) -> None:
         """Train on the weighted log losses, and every N steps move the weights."""
-        gradients = problem.gradients()
-        losses = torch.stack([problem.losses[name].double() for name in problem.names])
-        body = [shared(gradient, problem.parts) for gradient in gradients]
+        gradients = step.gradients()
+        losses = torch.stack([step.losses[name].double() for name in step.names])
+        body = [shared(gradient, step.parts) for gradient in gradients]
         products = torch.stack([dot(gradient, body[0]).to(losses) for gradient in body])
         losses, products = torch.stack([losses, products]).cpu()  # one wait for a GPU
         least = self.options.least
-        apply(problem, mix(gradients, log_coefficients(self._weights, losses, least)))
+        apply(step, mix(gradients, log_coefficients(self._weights, losses, least)))
         self._record = {}
-        if self.moves(problem):
+        if self.moves(step):
             slopes = log_slopes(products, losses, least)
-            names = problem.names[1:]
+            names = step.names[1:]
             self._record = {
                 f"slope/{name}": slope
                 for name, slope in zip(names, slopes[1:].tolist(), strict=True)

@@ -16,10 +16,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from auxlearn import streams
+from auxlearn import rng
 from auxlearn.config import Settings
 from auxlearn.registry import register_weighting
-from auxlearn.weighting.base import LossWeighting, Problem
+from auxlearn.weighting.base import LossWeighting, TrainingStep
 
 
 def random_weights(count: int, generator: torch.Generator) -> Tensor:
@@ -41,11 +41,11 @@ class RandomWeights(LossWeighting):
         """The weights of the last step, which sum to 1; equal before the first."""
         return self._weights.clone()
 
-    def step(self, problem: Problem) -> None:
+    def step(self, step: TrainingStep) -> None:
         """Draw the weights and train on the weighted sum of the losses."""
-        draws = streams.generator(problem.seed, self.name, problem.step)
+        draws = rng.generator(step.seed, self.name, step.number)
         self._weights = random_weights(len(self.objectives), draws)
-        super().step(problem)
+        super().step(step)
 
     def state_dict(self) -> dict[str, Tensor]:
         """The weights of the last step, for the record alone."""

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from auxlearn.config import Settings
 from auxlearn.registry import register_weighting
 from auxlearn.weighting.aggregation import made
-from auxlearn.weighting.base import Problem, Weighting, apply, mix
+from auxlearn.weighting.base import TrainingStep, Weighting, apply, mix
 
 
 class Scalarization(Weighting):
@@ -53,14 +53,14 @@ class Scalarization(Weighting):
         """The weights of the last step; 1 each before the first."""
         return self._weights.clone()
 
-    def step(self, problem: Problem) -> None:
+    def step(self, step: TrainingStep) -> None:
         """Make one optimizer step, and move the scalarizer's own parameters."""
-        gradients = problem.gradients()
-        losses = torch.stack([problem.losses[name] for name in problem.names]).cpu().double()
+        gradients = step.gradients()
+        losses = torch.stack([step.losses[name] for name in step.names]).cpu().double()
         losses.requires_grad_()
         value = self._scalarizer(losses)
         self._weights, *slopes = torch.autograd.grad(value, [losses, *self._learned])
-        apply(problem, mix(gradients, self._weights))
+        apply(step, mix(gradients, self._weights))
         if self._optimizer is not None:
             for parameter, slope in zip(self._learned, slopes, strict=True):
                 parameter.grad = slope
@@ -89,7 +89,7 @@ class Scalarization(Weighting):
                 self._optimizer.state[parameter] = moments
 
 
-@register_weighting("geometric-mean")
+@register_weighting("geometric_mean")
 class GeometricMean(Scalarization):
     r"""Train on the geometric mean of the losses (Chennupati et al. 2019).
 
@@ -111,7 +111,7 @@ class IMTLLOptions(Settings):
     learning_rate: float = Field(0.01, gt=0, description="Learning rate of Adam on log weights.")
 
 
-@register_weighting("imtl-l")
+@register_weighting("imtl_l")
 class IMTLL(Scalarization):
     r"""Bring losses to one scale by learned factors (Liu et al. 2021, IMTL).
 

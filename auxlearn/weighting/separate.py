@@ -28,7 +28,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from auxlearn.weighting.base import Gradient, Problem, apply
+from auxlearn.weighting.base import Gradient, TrainingStep, apply
 
 
 class SeparateSteps:
@@ -45,43 +45,43 @@ class SeparateSteps:
         self._states: list[dict[int, dict[str, Tensor]]] = [{} for _ in range(count - 1)]
 
     def step(
-        self, problem: Problem, gradients: Sequence[Gradient], weights: Tensor
+        self, step: TrainingStep, gradients: Sequence[Gradient], weights: Tensor
     ) -> list[Gradient]:
         """Make the step of every objective and put their weighted sum into the parameters.
 
         Args:
-            problem: The step; its optimizer is stepped once per objective.
+            step: The step; its optimizer is stepped once per objective.
             gradients: One per objective.
             weights: One per objective, above zero; only their ratios count.
 
         Returns:
             :math:`u_i` of each objective.
         """
-        before = [p.detach().clone() for p in problem.parameters]
+        before = [p.detach().clone() for p in step.parameters]
         steps = []
         for index, gradient in enumerate(gradients):
-            self._step_of(index, problem, gradient)
-            steps.append(_take_back(problem.parameters, before, gradient))
+            self._step_of(index, step, gradient)
+            steps.append(_take_back(step.parameters, before, gradient))
         values = weights.tolist()
         with torch.no_grad():
-            for parameter, *parts in zip(problem.parameters, *steps, strict=True):
+            for parameter, *parts in zip(step.parameters, *steps, strict=True):
                 given = [(w, u) for w, u in zip(values, parts, strict=True) if u is not None]
                 whole = values[0] if parts[0] is not None else sum(w for w, _ in given)
-                for weight, step in given:
-                    parameter.add_(step, alpha=weight / whole)
+                for weight, part in given:
+                    parameter.add_(part, alpha=weight / whole)
         return steps
 
-    def _step_of(self, index: int, problem: Problem, gradient: Gradient) -> None:
+    def _step_of(self, index: int, step: TrainingStep, gradient: Gradient) -> None:
         """Step the optimizer with one objective's gradient and state; the parameters move."""
         if index == 0:
-            apply(problem, gradient)
+            apply(step, gradient)
             return
-        optimizer = problem.optimizer
+        optimizer = step.optimizer
         own = self._states[index - 1]
         reached = [number for number, part in enumerate(gradient) if part is not None]
         primary: dict[int, dict[str, Any]] = {}
         for number in reached:
-            parameter = problem.parameters[number]
+            parameter = step.parameters[number]
             primary[number] = optimizer.state.pop(parameter, {})
             if number in own:  # after a resume its moments are on the CPU, where steps are counted
                 optimizer.state[parameter] = {
@@ -92,12 +92,12 @@ class SeparateSteps:
         try:
             for group in optimizer.param_groups:
                 group["weight_decay"] = 0.0
-            apply(problem, gradient)
+            apply(step, gradient)
         finally:
             for group, decay in zip(optimizer.param_groups, decays, strict=True):
                 group["weight_decay"] = decay
             for number in reached:
-                parameter = problem.parameters[number]
+                parameter = step.parameters[number]
                 own[number] = optimizer.state.pop(parameter, {})
                 if primary[number]:
                     optimizer.state[parameter] = primary[number]

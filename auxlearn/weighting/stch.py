@@ -29,7 +29,7 @@ from torch import Tensor
 
 from auxlearn.config import Settings
 from auxlearn.registry import register_weighting
-from auxlearn.weighting.base import Problem, Weighting, apply, mix
+from auxlearn.weighting.base import TrainingStep, Weighting, apply, mix
 
 #: Added to losses before logarithms and divisions, as the authors do.
 EPSILON = 1e-20
@@ -77,18 +77,18 @@ class SmoothTchebycheff(Weighting):
         """The weights of the last step; 1 each before the first."""
         return self._weights.clone()
 
-    def step(self, problem: Problem) -> None:
+    def step(self, step: TrainingStep) -> None:
         """Make one optimizer step on the smooth maximum, or on the log losses at first."""
-        gradients = problem.gradients()
-        losses = torch.stack([problem.losses[name] for name in problem.names]).cpu().double()
+        gradients = step.gradients()
+        losses = torch.stack([step.losses[name] for name in step.names]).cpu().double()
         warmup, window = self.options.warmup, self.options.window
-        if problem.step < warmup + window:
+        if step.number < warmup + window:
             self._weights = 1 / (losses + EPSILON)
-            if problem.step >= warmup:
+            if step.number >= warmup:
                 self._sums = self._sums + losses
         else:
             self._weights = stch_weights(losses, self._sums / window, self.options.mu)
-        apply(problem, mix(gradients, self._weights))
+        apply(step, mix(gradients, self._weights))
 
     def state_dict(self) -> dict[str, Tensor]:
         """The sums of the losses that they are compared with, and the weights of the last step."""

@@ -19,7 +19,7 @@ from auxlearn.weighting.base import (
     DevHead,
     Gradient,
     Part,
-    Problem,
+    TrainingStep,
     ValidationOptions,
     apply,
     dot,
@@ -59,43 +59,45 @@ class Tartan(LogitWeighting):
         """A tanh layer and a linear one, fitted to the body's features."""
         return "fitted"
 
-    def learn(self, problem: Problem) -> None:
+    def learn(self, step: TrainingStep) -> None:
         """Move the logits by the cosines, and make the update."""
         totals: list[Gradient] = []
         cosines: list[Tensor] = []
-        for draw, gradients in enumerate(problem.micro_gradients()):
-            validation = self._restrict(problem.validation_gradient(draw), problem)
-            cosines.append(self._cosines(gradients, validation, problem))
+        for draw, gradients in enumerate(step.micro_gradients()):
+            validation = self._restrict(step.validation_gradient(draw), step)
+            cosines.append(self._cosines(gradients, validation, step))
             if totals:
                 gradients = [mix(pair, (1, 1)) for pair in zip(totals, gradients, strict=True)]
             totals = gradients
         weights = self.weights
         self.descend_logits(-torch.stack(cosines).mean(0))
-        factors = self.factors_of(totals, problem)
-        self._record |= scales(problem.names, factors)
-        apply(problem, mix(totals, factors * (weights if self.late else self.weights)))
+        factors = self.factors_of(totals, step)
+        self._record |= scales(step.names, factors)
+        apply(step, mix(totals, factors * (weights if self.late else self.weights)))
 
-    def _cosines(self, gradients: list[Gradient], validation: Gradient, problem: Problem) -> Tensor:
-        compared = [self._restrict(gradient, problem) for gradient in gradients]
+    def _cosines(
+        self, gradients: list[Gradient], validation: Gradient, step: TrainingStep
+    ) -> Tensor:
+        compared = [self._restrict(gradient, step) for gradient in gradients]
         own = [dot(gradient, gradient) for gradient in compared]
         along = [dot(gradient, validation) for gradient in compared]
         found = read([dot(validation, validation), *own, *along])
         size, norms = found[0].sqrt(), found[1 : 1 + len(own)].sqrt()
         cosines = found[1 + len(own) :] / (norms * size).clamp(min=1e-30)
         self._record = {"norm/validation": float(size)}
-        for name, norm, cosine in zip(problem.names, norms.tolist(), cosines.tolist(), strict=True):
+        for name, norm, cosine in zip(step.names, norms.tolist(), cosines.tolist(), strict=True):
             self._record[f"norm/{name}"] = norm
             self._record[f"cosine/{name}"] = cosine
         return cosines
 
-    def _restrict(self, gradient: Gradient, problem: Problem) -> Gradient:
+    def _restrict(self, gradient: Gradient, step: TrainingStep) -> Gradient:
         return [
             part if place in self.compared else None
-            for part, place in zip(gradient, problem.parts, strict=True)
+            for part, place in zip(gradient, step.parts, strict=True)
         ]
 
 
-@register_weighting("tartan-released")
+@register_weighting("tartan_released")
 class TartanReleased(Tartan):
     """META-TARTAN as its released code has it, slips included, for comparison with it.
 

@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor
 
 from auxlearn.registry import register_weighting
-from auxlearn.weighting.base import Problem, read
+from auxlearn.weighting.base import TrainingStep, read
 from auxlearn.weighting.learned import Learned, LearnedOptions
 
 
@@ -46,12 +46,12 @@ class Uncertainty(Learned):
         """The inverse variances; they do not sum to a constant."""
         return self.floored((-self.log_variances).exp())
 
-    def learn(self, problem: Problem) -> None:
+    def learn(self, step: TrainingStep) -> None:
         """Train on the weighted losses, and move each variance towards twice its loss."""
         weights = self.weights
-        problem.backward(weights)
-        problem.update()
-        losses = read([problem.losses[name] for name in problem.names])
+        step.backward(weights)
+        step.update()
+        losses = read([step.losses[name] for name in step.names])
         self.log_variances.grad = 0.5 - (-self.log_variances).exp() * losses
         self.optimizer.step()
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median, stdev
 
-from auxlearn.sweeps.statistics import mean_interval
+from auxlearn.comparison.statistics import mean_interval
 from benchmarks.regret.plan import ALPHAS, FIXED, SINGLE
 from benchmarks.regret.records import Record
 

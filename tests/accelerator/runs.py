@@ -50,8 +50,8 @@ def train(config: dict[str, Any], stop_after: int | None = None) -> Report:
     """
     from auxlearn import RunConfig
     from auxlearn import train as run
-    from auxlearn.analysis import plots
     from auxlearn.errors import Interrupted
+    from auxlearn.reporting import plots
     from auxlearn.training.loop import TrainingLoop
 
     steps: list[list[pretend.Wait]] = []
@@ -106,7 +106,7 @@ def masks(config: dict[str, Any]) -> list[str]:
 
 def seeds() -> list[bool]:
     """Draw within seeded blocks; say whether each generator is then as it was."""
-    from auxlearn import streams
+    from auxlearn import rng
 
     device = pretend.device()
 
@@ -118,7 +118,7 @@ def seeds() -> list[bool]:
 
     def left_alone(**where: Any) -> tuple[bool, torch.Tensor]:
         before = state()
-        with streams.seeded(0, "dropout", **where):
+        with rng.seeded(0, "dropout", **where):
             drawn = draw() if where else torch.rand(4)
         return all(map(torch.equal, before, state())), drawn
 
@@ -137,7 +137,7 @@ def score(encoder: str, passes: int | None, half: bool, device: bool) -> tuple[l
         The log-probabilities, and the waits as lists of ``(what, place)``.
     """
     from auxlearn.encoders.load import load_encoder
-    from auxlearn.masking import pseudo_likelihood
+    from auxlearn.scoring import pseudo_likelihood
     from tests import helpers
 
     shared = load_encoder(encoder, helpers.LABELS)
@@ -158,7 +158,7 @@ def predict(run: str, texts: list[str]) -> tuple[list[list[float]], str]:
     """Return class probabilities by the exported model of a run, and the model's device."""
     from pathlib import Path
 
-    from auxlearn.training.inference import Classifier
+    from auxlearn.evaluation.classifier import Classifier
 
     classifier = Classifier.of_run(Path(run))
     return classifier.probabilities(texts).tolist(), str(classifier.device)

@@ -35,7 +35,7 @@ OF_WEIGHTING = {
     # The inner products, and the loss of each of ten steps of the head's fit: whether there is a
     # next step depends on it.
     "tartan": 11,
-    "tartan-released": 11,
+    "tartan_released": 11,
 }
 
 #: Waits of a pass within transformers, by family: the body looks into a mask of two dimensions,

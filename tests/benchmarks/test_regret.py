@@ -185,7 +185,7 @@ def test_without_weights_nothing_settles():
 
 def test_every_learned_rule_takes_part():
     names = rules()
-    assert {"meta", "tartan", "tartan-released", "uncertainty", "equal"} <= set(names)
+    assert {"meta", "tartan", "tartan_released", "uncertainty", "equal"} <= set(names)
     assert "fixed" not in names
     assert "random" in names or "random" not in WEIGHTINGS.names()
     methods = methods_of()
@@ -294,7 +294,7 @@ def test_the_program_runs_resumes_and_reports(
 ):
     monkeypatch.setattr("benchmarks.regret.plan.ALPHAS", (0.3,))
     monkeypatch.setattr("benchmarks.regret.analysis.ALPHAS", (0.3,))
-    monkeypatch.setattr("auxlearn.analysis.plots.plot_run", lambda *given: [])
+    monkeypatch.setattr("auxlearn.reporting.plots.plot_run", lambda *given: [])
     output, encoder = tmp_path / "out", encoder_folder("bert")
     given = command(pairs, output, encoder)
     assert main([*given, "--minutes", "0"]) == 0

@@ -10,7 +10,7 @@ from auxlearn.cli import cli
 from auxlearn.config import RunConfig
 from auxlearn.encoders.load import load_encoder
 from auxlearn.files import write_text
-from tests.analysis import examples
+from tests.reporting import examples
 
 #: What the tiny run below was trained with.
 MAX_LENGTH = 24

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from auxlearn.commands.console import ConsoleReporter, describe_row
-from tests.analysis import examples
+from tests.reporting import examples
 
 
 @pytest.mark.parametrize(

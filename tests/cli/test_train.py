@@ -11,8 +11,8 @@ from auxlearn.config import RunConfig
 from auxlearn.registry import TASKS, register_task
 from auxlearn.tasks.base import MaskedLanguageModelling
 from auxlearn.training import run
-from tests.analysis import examples
 from tests.cli.helpers import call, error, lines_of_error
+from tests.reporting import examples
 
 
 @pytest.fixture

@@ -78,11 +78,11 @@ def test_a_folder_wins_over_a_name(tmp_path, monkeypatch):
 
 def test_built_in_set(monkeypatch, tmp_path):
     built = TextDataset("pydocs", {name: made(name, 4) for name in ("train", "dev", "test")})
-    module = ModuleType("auxlearn.data.pydocs")
+    module = ModuleType("auxlearn.data.pydocs.build")
     module.load_pydocs = lambda seed=0, cache_dir=None: (
         built if (seed, cache_dir) == (0, tmp_path) else None
     )
-    monkeypatch.setitem(sys.modules, "auxlearn.data.pydocs", module)
+    monkeypatch.setitem(sys.modules, "auxlearn.data.pydocs.build", module)
     # The set is the same for every seed of a run.
     assert load_dataset("pydocs", seed=3, cache_dir=tmp_path) is built
 

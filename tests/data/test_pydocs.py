@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from auxlearn.data import docstrings, pydocs
 from auxlearn.data.dataset import TextDataset
-from auxlearn.data.pydocs import LABELS, load_pydocs, neutral
+from auxlearn.data.pydocs import build as pydocs
+from auxlearn.data.pydocs import docstrings
+from auxlearn.data.pydocs.build import LABELS, load_pydocs, neutral
 from auxlearn.errors import DataError
 
 

@@ -9,9 +9,9 @@ import torch
 from transformers import BartForConditionalGeneration
 
 from auxlearn.data.batches import collate
+from auxlearn.encoder_names import ENCODERS
 from auxlearn.encoders.load import load_encoder
-from auxlearn.encoders.names import ENCODERS
-from auxlearn.masking.pseudo_likelihood import score
+from auxlearn.scoring.pseudo_likelihood import score
 from tests.helpers import LABELS, tokenized
 
 BOS, PAD, EOS, MASK = 0, 1, 2, 4

@@ -20,7 +20,7 @@ from auxlearn.encoders.families import FAMILIES as SUPPORTED
 from auxlearn.encoders.families import family_of
 from auxlearn.encoders.load import load_encoder
 from auxlearn.errors import EncoderError
-from auxlearn.training.objectives import parts_of
+from auxlearn.training.step import parts_of
 from tests import helpers
 from tests.helpers import FAMILIES, HARD_TEXTS, LABELS, tokenized
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 import transformers
 
+from auxlearn.encoder_names import ENCODERS, encoder_source, recommended_learning_rate
 from auxlearn.encoders.load import check_length, load_classifier, load_encoder
-from auxlearn.encoders.names import ENCODERS, encoder_source, recommended_learning_rate
 from auxlearn.errors import EncoderError
 from tests import helpers
 from tests.helpers import LABELS

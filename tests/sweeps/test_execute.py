@@ -37,7 +37,7 @@ class Messages(View):
 @pytest.fixture(autouse=True)
 def without_pictures(monkeypatch):
     """Drawing takes longer than these trainings."""
-    monkeypatch.setattr("auxlearn.analysis.plots.plot_run", lambda *_: [])
+    monkeypatch.setattr("auxlearn.reporting.plots.plot_run", lambda *_: [])
 
 
 @pytest.fixture

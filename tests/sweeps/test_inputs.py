@@ -30,7 +30,7 @@ class Messages(View):
 
 @pytest.fixture(autouse=True)
 def without_plots(monkeypatch):
-    monkeypatch.setattr("auxlearn.analysis.plots.plot_run", lambda *_: [])
+    monkeypatch.setattr("auxlearn.reporting.plots.plot_run", lambda *_: [])
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from auxlearn.comparison.published import read_published
 from auxlearn.errors import ConfigError, SweepError
 from auxlearn.sweeps.plan import cells_of, dump_sweep, label, plan_trials, read_sweep
-from auxlearn.sweeps.published import read_published
 from auxlearn.sweeps.search import number_of_trials, rounds
 
 CONFIGS = Path(__file__).parents[2] / "configs"

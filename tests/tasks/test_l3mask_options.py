@@ -12,12 +12,12 @@ import torch
 
 from auxlearn.config import validate
 from auxlearn.encoders.load import load_encoder
-from auxlearn.encoders.replicas import devices_beside, share_out
-from auxlearn.encoders.scoring import TargetPass, scoring_route
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.errors import ConfigError, EncoderError
 from auxlearn.masking.probabilities import rescale_to_mean
-from auxlearn.masking.pseudo_likelihood import score
+from auxlearn.scoring.forward import TargetPass, scoring_route
+from auxlearn.scoring.pseudo_likelihood import score
+from auxlearn.scoring.replicas import devices_beside, share_out
 from auxlearn.tasks import l3mask
 from auxlearn.tasks.l3mask import L3Mask, L3MaskOptions
 from tests import helpers
@@ -53,7 +53,7 @@ def test_scores_of_packed_and_plain_layers_are_kept_apart(trained_bert, tmp_path
     texts = tokenized(trained_bert, LINES[:3])
     made = []
     for packed in (True, False, True, False):
-        monkeypatch.setattr("auxlearn.encoders.scoring.packing_works", lambda dtype, p=packed: p)
+        monkeypatch.setattr("auxlearn.scoring.forward.packing_works", lambda dtype, p=packed: p)
         monkeypatch.setattr(
             l3mask, "score", lambda *_, p=packed: made.append(p) or torch.zeros(len(texts.words))
         )
@@ -65,7 +65,7 @@ def test_scores_of_packed_and_plain_layers_are_kept_apart(trained_bert, tmp_path
 def test_the_route_of_the_scores_names_what_computes(trained_bert, encoder_folder, monkeypatch):
     whole = load_encoder(str(encoder_folder("modernbert")), helpers.LABELS)
     assert scoring_route(whole, torch.float32) == ("cpu", "torch.float32", "whole pass")
-    monkeypatch.setattr("auxlearn.encoders.scoring.packing_works", lambda dtype: True)
+    monkeypatch.setattr("auxlearn.scoring.forward.packing_works", lambda dtype: True)
     assert scoring_route(trained_bert, torch.bfloat16) == ("cpu", "torch.bfloat16", "packed")
     # Packed layers are for the CPU; parameters on another device never take them.
     elsewhere = trained_bert.to("meta")

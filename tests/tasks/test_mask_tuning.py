@@ -12,8 +12,8 @@ from auxlearn.config import RunConfig
 from auxlearn.data.batches import BatchStream
 from auxlearn.errors import ConfigError
 from auxlearn.registry import TASKS
-from auxlearn.training.objectives import Auxiliary, Objectives
 from auxlearn.training.optimization import LinearSchedule
+from auxlearn.training.step import Auxiliary, RunStep
 from auxlearn.weighting.fixed import Fixed, FixedOptions
 from tests import helpers
 from tests.helpers import HARD_TEXTS, LINES, collated, tokenized
@@ -97,7 +97,7 @@ def test_labels_and_segments_of_a_pair_survive_and_either_text_can_be_masked(enc
 
 def objectives_for(encoder, texts, task):
     optimizer = torch.optim.SGD(encoder.parameters(), lr=0.1)
-    objectives = Objectives(
+    objectives = RunStep(
         encoder=encoder,
         auxiliaries=[Auxiliary("mask_tuning", task, None)],
         primary=BatchStream(texts, len(texts), 0, "primary"),
@@ -115,10 +115,10 @@ def objectives_for(encoder, texts, task):
 
 def expected_losses(encoder, texts, task):
     """Both losses of the first step, put together by hand."""
-    from auxlearn import streams
+    from auxlearn import rng
 
     batch = BatchStream(texts, len(texts), 0, "primary").batch(0)
-    result = task.loss(encoder, batch, streams.generator(0, "mask_tuning", "draws", 0, 0))
+    result = task.loss(encoder, batch, rng.generator(0, "mask_tuning", "draws", 0, 0))
     logits = encoder.classifier(
         input_ids=result.primary.input_ids,
         attention_mask=batch.attention_mask,

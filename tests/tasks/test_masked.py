@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from auxlearn.cache import TensorCache
 from auxlearn.data.batches import collate
 from auxlearn.encoders.load import load_encoder
-from auxlearn.masking.pseudo_likelihood import score
+from auxlearn.scoring.pseudo_likelihood import score
 from auxlearn.tasks import l3mask
 from auxlearn.tasks.base import MaskedLanguageModelling, MaskingOptions
 from auxlearn.tasks.l3mask import L3Mask, L3MaskOptions

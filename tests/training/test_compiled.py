@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from transformers import AutoModelForSequenceClassification
 
-from auxlearn import RunConfig, streams, train
+from auxlearn import RunConfig, rng, train
 from auxlearn.encoders.compiled import check_compiler, compile_body
 from auxlearn.encoders.load import load_encoder
 from auxlearn.errors import ConfigError, EncoderError
@@ -96,7 +96,7 @@ def test_draws_follow_the_seed(compiler, one_layer):
     batch = helpers.collated(tokenized(encoder, LINES[:5]))
 
     def hidden(seed):
-        with streams.seeded(seed, "dropout", device=CPU):
+        with rng.seeded(seed, "dropout", device=CPU):
             return encoder.encode(batch).last_hidden_state
 
     compile_body(encoder, nullcontext)

@@ -16,9 +16,9 @@ from auxlearn.config import PluginChoice
 from auxlearn.encoders.content import encoder_content
 from auxlearn.errors import EncoderError, RunError
 from auxlearn.registry import TASKS
+from auxlearn.reporting.reporter import Reporter
 from auxlearn.training.inputs import RunInputs
 from auxlearn.training.loop import TrainingLoop
-from auxlearn.training.reporting import Reporter
 from tests import helpers
 
 PLUGIN = """
@@ -86,7 +86,7 @@ def write_world(place: Path, encoder: Path) -> RunConfig:
 
 @pytest.fixture(autouse=True)
 def without_plots(monkeypatch):
-    monkeypatch.setattr("auxlearn.analysis.plots.plot_run", lambda *_: [])
+    monkeypatch.setattr("auxlearn.reporting.plots.plot_run", lambda *_: [])
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +95,7 @@ def finished(tmp_path_factory, encoder_folder):
     place = tmp_path_factory.mktemp("world")
     config = write_world(place, encoder_folder("bert"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("auxlearn.analysis.plots.plot_run", lambda *_: [])
+        patch.setattr("auxlearn.reporting.plots.plot_run", lambda *_: [])
         return place, config, train(config)
 
 

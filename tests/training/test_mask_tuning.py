@@ -12,7 +12,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from auxlearn import RunConfig, train
 from auxlearn.errors import DataError
-from auxlearn.results.perturbations import read_perturbations
+from auxlearn.results.perturbation_log import read_perturbations
 from auxlearn.training.loop import TrainingLoop
 from tests import helpers
 
@@ -48,7 +48,7 @@ def contrast(tmp_path_factory) -> Path:
 @pytest.fixture
 def config(dataset, encoder_folder, tmp_path, monkeypatch):
     """Give a configuration of a run of six updates, and draw no pictures."""
-    monkeypatch.setattr("auxlearn.analysis.plots.plot_run", lambda *arguments: [])
+    monkeypatch.setattr("auxlearn.reporting.plots.plot_run", lambda *arguments: [])
 
     def make(family="bert", **settings) -> RunConfig:
         defaults = {

@@ -26,7 +26,7 @@ from auxlearn.errors import (
 )
 from auxlearn.results.record import RunResults
 from auxlearn.training.loop import TrainingLoop
-from auxlearn.training.objectives import Objectives
+from auxlearn.training.step import RunStep
 from tests import helpers
 
 
@@ -88,7 +88,7 @@ def stop_after(monkeypatch, steps: int, error: BaseException) -> None:
 def without_plots(request, monkeypatch):
     """They take longer than these trainings, and one test looks at them."""
     if request.function is not test_a_run_leaves_a_whole_folder:
-        monkeypatch.setattr("auxlearn.analysis.plots.plot_run", lambda *_: [])
+        monkeypatch.setattr("auxlearn.reporting.plots.plot_run", lambda *_: [])
 
 
 def test_a_run_leaves_a_whole_folder(config, tmp_path):
@@ -182,14 +182,14 @@ def test_ctrl_c_saves_and_says_how_to_go_on(config, monkeypatch, tmp_path):
 
 
 def test_a_loss_that_is_no_number_names_step_objective_and_rate(config, monkeypatch):
-    real = Objectives._count
+    real = RunStep._count
 
     def count(self, name, loss):
         if name == "l3mask" and self.step == 4:
             loss = loss * torch.nan
         return real(self, name, loss)
 
-    monkeypatch.setattr(Objectives, "_count", count)
+    monkeypatch.setattr(RunStep, "_count", count)
     message = r"the loss of 'l3mask' became nan at step 5, learning rate .*e?-?0?"
     with pytest.raises(TrainingDiverged, match=message):
         train(config())
@@ -286,7 +286,7 @@ def test_validation_rows_held_out_of_train_are_not_trained_on(config, monkeypatc
 def test_patience_ends_a_run_and_the_best_checkpoint_is_exported(config, monkeypatch):
     figures = iter([0.2, 0.9, 0.5, 0.4, 0.3])
     monkeypatch.setattr(
-        "auxlearn.training.judge.Judge.dev_figures",
+        "auxlearn.evaluation.evaluator.Evaluator.dev_metrics",
         lambda self, surrogate: {"accuracy": next(figures), "macro_f1": 0.0, "loss": 0.0},
     )
     results = train(config(patience=2, epochs=3, min_epochs=0))
@@ -299,7 +299,7 @@ def dev_accuracy(monkeypatch, *values):
     """Let evaluations on dev find these accuracies, whatever is predicted."""
     found = iter(values)
     monkeypatch.setattr(
-        "auxlearn.training.judge.Judge.dev_figures",
+        "auxlearn.evaluation.evaluator.Evaluator.dev_metrics",
         lambda self, surrogate: {"accuracy": next(found), "macro_f1": 0.0, "loss": 0.0},
     )
 

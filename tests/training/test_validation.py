@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from sklearn.metrics import f1_score
 
 from auxlearn.data.batches import UniformStream, collate
-from auxlearn.training.validation import ValidationObjective, smooth_macro_f1
+from auxlearn.evaluation.surrogate import smooth_macro_f1
+from auxlearn.training.validation import ValidationObjective
 from tests.helpers import LINES, tokenized
 
 SURE = 1e4  # a softmax over logits this far apart is exactly 0 and 1

@@ -26,7 +26,7 @@ class Given:
         self.given = gradients
         self.given_losses = losses or [[1.0] * len(NAMES)] * len(gradients)
         self.given_after = after
-        self.step = 0
+        self.number = 0
         self.parameters = [torch.zeros(2, dtype=torch.float64) for _ in self.parts]
         self.combined, self.forward_passes = [], 0
 
@@ -64,7 +64,7 @@ def run(rule, problem, steps=None):
     """Make steps; return what was combined in each and the weights after each."""
     weights = []
     for step in range(len(problem.given)) if steps is None else steps:
-        problem.step = step
+        problem.number = step
         rule.step(problem)
         weights.append(rule.weights.tolist())
     return problem.combined, weights

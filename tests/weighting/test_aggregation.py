@@ -11,7 +11,7 @@ import torch
 from pydantic import ValidationError
 from torchjd import aggregation as library
 
-from auxlearn import streams
+from auxlearn import rng
 from auxlearn.errors import ConfigError
 from auxlearn.registry import WEIGHTINGS
 from auxlearn.weighting.aggregation import Aggregation
@@ -26,12 +26,12 @@ AGGREGATORS = {
     "gradvac": library.GradVac,
     "mgda": library.MGDA,
     "cagrad": lambda: library.CAGrad(c=0.5),
-    "imtl-g": library.IMTLG,
-    "aligned-mtl": library.AlignedMTL,
+    "imtl_g": library.IMTLG,
+    "aligned_mtl": library.AlignedMTL,
     "fairgrad": lambda: library.FairGrad(alpha=2.0),
     "pcd": library.PCD,
 }
-SCALARIZATIONS = ("geometric-mean", "imtl-l")
+SCALARIZATIONS = ("geometric_mean", "imtl_l")
 LOSSES = [[2.0, 0.5, 7.0], [1.5, 0.6, 6.0], [1.2, 0.2, 5.0], [1.0, 0.3, 4.0], [0.8, 0.1, 3.0]]
 
 
@@ -67,7 +67,7 @@ def test_the_step_is_the_librarys_aggregation_of_the_jacobian(name):
         scale = 1.0
         if rule.scaled:
             scale = float((matrix**2).sum(1).mean().sqrt())
-        with streams.seeded(0, name, step):
+        with rng.seeded(0, name, step):
             expected = aggregator(matrix / scale) * scale
         np.testing.assert_allclose(
             np.concatenate(found[:2]), expected.numpy(), rtol=1e-6, atol=1e-8 * scale
@@ -128,7 +128,7 @@ def test_pcd_by_hand():
 
 
 def test_the_geometric_mean_by_hand():
-    rule = make("geometric-mean")
+    rule = make("geometric_mean")
     combined, weights = run(rule, Given(drawn(5), LOSSES))
     for used, losses in zip(weights, LOSSES, strict=True):
         mean = math.prod(losses) ** (1 / 3)
@@ -140,7 +140,7 @@ def test_the_geometric_mean_by_hand():
 
 
 def test_imtl_l_minimises_its_objective():
-    rule = make("imtl-l", learning_rate=0.1)
+    rule = make("imtl_l", learning_rate=0.1)
     _, weights = run(rule, Given(drawn(5), LOSSES))
     factors = torch.zeros(3, dtype=torch.float64, requires_grad=True)
     adam = torch.optim.Adam([factors], lr=0.1)
@@ -154,7 +154,7 @@ def test_imtl_l_minimises_its_objective():
 
 @pytest.mark.parametrize("name", SCALARIZATIONS)
 def test_a_resumed_scalarization_makes_the_same_steps(name):
-    given = {"learning_rate": 0.1} if name == "imtl-l" else {}
+    given = {"learning_rate": 0.1} if name == "imtl_l" else {}
     undisturbed, halted = (Given(drawn(5), LOSSES) for _ in range(2))
     run(make(name, **given), undisturbed)
     resumed(lambda: make(name, **given), halted, at=2)
@@ -175,7 +175,7 @@ def test_a_missing_extra_is_one_line(name, monkeypatch):
         ("fairgrad", {"alpha": 0.0}),
         ("pcd", {"tau": 2.0}),
         ("pcd", {"beta": 1.0}),
-        ("imtl-l", {"learning_rate": 0}),
+        ("imtl_l", {"learning_rate": 0}),
     ],
 )
 def test_options_out_of_range(name, wrong):

@@ -31,7 +31,7 @@ class Given:
     total_steps = 1000
 
     def __init__(self, losses):
-        self.given, self.step = losses, 0
+        self.given, self.number = losses, 0
         self.used = []
 
     def backward(self, weights):
@@ -45,12 +45,12 @@ class Given:
 
 def run(rule, losses):
     problem = Given(losses)
-    for problem.step in range(len(losses)):
+    for problem.number in range(len(losses)):
         rule.step(problem)
     return problem.used
 
 
-LEARNED = ["meta", "tartan", "uncertainty", "gradnorm", "dwa", "famo", "ol-aux"]
+LEARNED = ["meta", "tartan", "uncertainty", "gradnorm", "dwa", "famo", "ol_aux"]
 
 
 @pytest.mark.parametrize("name", LEARNED)
@@ -76,7 +76,7 @@ def test_weights_rest_before_the_warm_up_and_after_the_freeze():
     rule = make("meta", warmup=3, learn_share=0.5)
     moved = []
     for step in range(9):
-        before, problem.step = rule.weights, step
+        before, problem.number = rule.weights, step
         rule.step(problem)
         moved.append(not torch.equal(before, rule.weights))
     assert [step for step, did in enumerate(moved) if did] == [3, 4, 5]
@@ -148,7 +148,7 @@ def test_gradnorm_by_its_own_objective():
 
     def gradients():
         found = NetworkProblem.gradients(problem)
-        losses = problem.network.losses(problem.parameters, problem.step)
+        losses = problem.network.losses(problem.parameters, problem.number)
         problem.losses = {n: v.detach() for n, v in zip(NAMES, losses, strict=True)}
         norms = [torch.cat([g.flatten() for g in one[:2]]).norm() for one in found]
         recorded.append((torch.stack(norms), torch.stack(list(problem.losses.values()))))
@@ -159,7 +159,7 @@ def test_gradnorm_by_its_own_objective():
     weights = torch.ones(3, dtype=torch.float64, requires_grad=True)
     adam, first = torch.optim.Adam([weights], lr=0.1), None
     for step in range(5):
-        problem.step = step
+        problem.number = step
         rule.step(problem)
         norms, losses = recorded[-1]
         first = losses if first is None else first
@@ -181,8 +181,8 @@ def test_gradnorm_measures_progress_from_the_very_first_losses():
     problem.parts = PARTS
     rule = make("gradnorm", warmup=2)
     seen = []
-    for problem.step in range(4):
-        values = problem.network.losses(problem.parameters, problem.step)
+    for problem.number in range(4):
+        values = problem.network.losses(problem.parameters, problem.number)
         problem.losses = {n: v.detach() for n, v in zip(NAMES, values, strict=True)}
         seen.append(torch.stack(list(problem.losses.values())))
         rule.step(problem)
@@ -226,11 +226,11 @@ def test_aggregation_by_hand():
     assert aggregated("upgrad", conflict) == pytest.approx([0.25, 0.75], abs=1e-3)
     # The shortest vector between the two: 3/5 (1,0) + 2/5 (-1,1) at (1/5, 2/5).
     assert aggregated("mgda", conflict) == pytest.approx([0.2, 0.4], abs=1e-2)
-    update = aggregated("imtl-g", conflict)
+    update = aggregated("imtl_g", conflict)
     assert update[0] == pytest.approx((update[1] - update[0]) / math.sqrt(2), abs=1e-4)
 
 
-@pytest.mark.parametrize("name", ["pcgrad", "upgrad", "cagrad", "mgda", "aligned-mtl", "imtl-g"])
+@pytest.mark.parametrize("name", ["pcgrad", "upgrad", "cagrad", "mgda", "aligned_mtl", "imtl_g"])
 def test_aggregation_does_not_depend_on_the_scale_and_helps_both(name):
     one = aggregated(name, [[2.0, 1.0], [-1.0, 2.5]])
     other = aggregated(name, [[2e-4, 1e-4], [-1e-4, 2.5e-4]])
@@ -256,7 +256,7 @@ def test_a_resumed_rule_goes_on_as_before(name):
     used = run(first, losses[:5])
     second.load_state_dict({key: value.clone() for key, value in first.state_dict().items()})
     problem = Given(losses)
-    for problem.step in range(5, 9):
+    for problem.number in range(5, 9):
         second.step(problem)
     assert used + problem.used == undisturbed
 
@@ -264,6 +264,6 @@ def test_a_resumed_rule_goes_on_as_before(name):
 def test_options_of_meta_reach_the_rule():
     assert make("meta", dev_head="closed").dev_head == "closed"
     assert make("tartan").dev_head == "fitted"
-    assert make("tartan-released").dev_head == "refitted"
+    assert make("tartan_released").dev_head == "refitted"
     assert make("fixed").dev_head == "own"
     assert options(split="held/out.jsonl").split == "held/out.jsonl"

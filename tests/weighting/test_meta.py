@@ -157,12 +157,12 @@ def test_the_meta_gradient_is_that_of_an_unrolled_step(scale, kind, warm_up, cli
     problem = NetworkProblem(network, kind, clip_norm)
     rule = Meta(options(warmup=warm_up, scale=scale), NAMES)
     for step in range(warm_up):
-        problem.step = step
+        problem.number = step
         rule.step(problem)
     with torch.no_grad():
         rule.logits.copy_(torch.tensor([0.3, -0.5, 0.1]))
     chosen = rule.logits.detach().clone().requires_grad_()
-    problem.step = warm_up
+    problem.number = warm_up
     rule.step(problem)
 
     loss = unrolled(network, kind, clip_norm, chosen, warm_up, scale)
@@ -191,7 +191,7 @@ def test_the_update_is_that_of_the_weighted_losses():
     for step in range(6):
         weights = rule.weights
         for problem in (one, other):
-            problem.step = step
+            problem.number = step
         rule.step(one)
         other.backward(weights)
         other.update()
@@ -226,7 +226,7 @@ def test_weights_sum_to_one_and_the_helpful_objective_gains():
     rule = Meta(options(), NAMES)
     assert rule.weights.tolist() == pytest.approx([1 / 3] * 3, abs=1e-15)
     for step in range(10):
-        problem.step = step
+        problem.number = step
         rule.step(problem)
         assert float(rule.weights.sum()) == pytest.approx(1, abs=1e-14)
     assert rule.weights[1] > 1 / 3 > rule.weights[2]
@@ -241,7 +241,7 @@ def test_warm_up_and_rhythm():
     moved = []
     for step in range(11):
         before = rule.weights
-        problem.step = step
+        problem.number = step
         rule.step(problem)
         moved.append(not torch.equal(before, rule.weights))
         assert bool(rule.record()) == moved[-1]
@@ -272,7 +272,7 @@ def test_a_resumed_rule_goes_on_as_before():
                 state = {name: tensor.clone() for name, tensor in rule.state_dict().items()}
                 rule = Meta(given, NAMES)
                 rule.load_state_dict(state)
-            problem.step = step
+            problem.number = step
             rule.step(problem)
         return rule.weights
 

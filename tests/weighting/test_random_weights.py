@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torchjd.scalarization import Random
 
-from auxlearn import streams
+from auxlearn import rng
 from auxlearn.weighting.random import RandomWeights, random_weights
 from tests.weighting.gradients import NAMES, Given, resumed, run
 
@@ -42,7 +42,7 @@ def test_draws_follow_from_the_seed_and_the_step():
     other = Given(STEPS)
     other.seed = 1
     assert run(make(), other)[1] != weights
-    expected = random_weights(3, streams.generator(0, "random", 4)).tolist()
+    expected = random_weights(3, rng.generator(0, "random", 4)).tolist()
     assert weights[4] == expected
     assert combined[4][0] == expected[:2]  # the gradient of the weighted losses, heads included
     assert combined[4][3] == expected[:2]

@@ -19,7 +19,7 @@ from auxlearn.tasks.base import AuxiliaryTask, Settings
 from auxlearn.training.optimization import LinearSchedule
 from auxlearn.training.validation import ValidationObjective
 from tests.helpers import LABELS, LINES, tokenized
-from tests.training.test_objectives import Harness
+from tests.training.test_step import Harness
 
 STEPS = 60
 WORDS = ("parser", "tagger", "corpus")
@@ -43,7 +43,7 @@ RULES = {
     "meta, closed head": {"learning_rate": 0.1, "learn_share": 1, "dev_head": "closed"},
     "meta, every second": {"learning_rate": 0.2, "learn_share": 1, "every": 2},
     "tartan": {"learning_rate": 0.05},
-    "tartan-released": {"learning_rate": 0.05},
+    "tartan_released": {"learning_rate": 0.05},
 }
 
 

@@ -57,7 +57,7 @@ def test_steps_are_those_of_one_adamw_for_each_objective():
     problem, rule = ready(learning_rate=0.1)
     used = []
     for step in range(6):
-        problem.step = step
+        problem.number = step
         used.append(rule.weights)
         rule.step(problem)
     expected = by_hand(Network(), lambda step: used[step], 6)
@@ -71,7 +71,7 @@ def test_the_meta_gradient_is_exact(before):
     problem, rule = ready(warmup=before)
     start = rule.weights
     for step in range(before + 1):
-        problem.step = step
+        problem.number = step
         if step == before:
             with torch.no_grad():
                 rule.logits.copy_(torch.tensor([0.3, -0.5, 0.1]))
@@ -101,7 +101,7 @@ def test_auxiliary_tasks_of_no_weight_leave_the_primary_task_as_it_is_alone():
     separate = SeparateSteps(3)
     weights = torch.tensor([1.0, 1e-30, 1e-30], dtype=torch.float64)
     for step in range(5):
-        alone.step = problem.step = step
+        alone.step = problem.number = step
         separate.step(problem, problem.gradients(), weights)
         for parameter, part in zip(alone.parameters, alone.gradients()[0], strict=True):
             parameter.grad = part
@@ -126,7 +126,7 @@ def test_a_resumed_rule_makes_the_same_steps():
                 state = {name: tensor.clone() for name, tensor in rule.state_dict().items()}
                 _, rule = ready(warmup=1)
                 rule.load_state_dict(state)
-            problem.step = step
+            problem.number = step
             rule.step(problem)
         return [p.detach() for p in problem.parameters]
 

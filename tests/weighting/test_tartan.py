@@ -19,7 +19,7 @@ from auxlearn.training.optimization import LinearSchedule, optimizer_of_run
 from auxlearn.training.validation import ValidationObjective
 from auxlearn.weighting.tartan import Tartan, TartanOptions, TartanReleased
 from tests.helpers import LABELS, LINES, without_dropout
-from tests.training.test_objectives import Harness, MaskedWords
+from tests.training.test_step import Harness, MaskedWords
 
 UPDATES = 20
 cross_entropy = torch.nn.functional.cross_entropy
@@ -178,7 +178,7 @@ def test_the_language_model_head_shrinks_its_cosine_in_the_released_form(encoder
 def released_settings(encoder):
     """The settings that the documentation gives for the released code."""
     text = (Path(__file__).parents[2] / "docs" / "weighting.md").read_text(encoding="utf-8")
-    (block,) = (b for b in re.findall(r"```yaml\n(.*?)```", text, re.S) if "tartan-released" in b)
+    (block,) = (b for b in re.findall(r"```yaml\n(.*?)```", text, re.S) if "tartan_released" in b)
     return RunConfig.model_validate({**yaml.safe_load(block), "encoder": encoder}).resolved()
 
 
@@ -215,7 +215,7 @@ def test_the_released_settings_as_documented(encoder_folder):
         assert (group["betas"], group["eps"]) == ((0.9, 0.98), 1e-6)
 
 
-@pytest.mark.parametrize(("name", "released"), [("tartan", False), ("tartan-released", True)])
+@pytest.mark.parametrize(("name", "released"), [("tartan", False), ("tartan_released", True)])
 def test_the_metric_only_selects_in_the_released_form(
     name, released, encoder_folder, tmp_path, monkeypatch
 ):

@@ -8,10 +8,10 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from auxlearn.weighting.differentiable import unrolled_gradient
 from auxlearn.weighting.meta import Meta
+from auxlearn.weighting.unrolling import unrolled_gradient
 from tests.helpers import LABELS, without_dropout
-from tests.training.test_objectives import Harness, MaskedWords
+from tests.training.test_step import Harness, MaskedWords
 from tests.weighting.test_meta import (
     NAMES,
     RATE,
@@ -95,10 +95,10 @@ def by_hand(network, kind, clip_norm, weights, before, steps):
 def ready(kind, clip_norm, before):
     problem = FunctionalProblem(Network(), kind, clip_norm)
     for step in range(before):
-        problem.step = step
+        problem.number = step
         problem.backward(torch.full((3,), 1 / 3, dtype=torch.float64))
         problem.update()
-    problem.step = before
+    problem.number = before
     return problem
 
 

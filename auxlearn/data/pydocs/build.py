@@ -1,0 +1,289 @@
+"""The built-in data set ``pydocs``: which library does a documentation text come from?
+
+Real English with real jargon that needs no download: the documentation strings of five libraries
+that an installation of this package brings with it, read as text and never imported. The
+out-of-distribution set ``pydocs_notes`` has the same labels but another kind of text: what the
+sections on parameters and the notes say, instead of the opening summary.
+
+What would give the library away without being read is taken out (see :func:`neutral`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import itertools
+import json
+import os
+import re
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+from auxlearn.data.dataset import Split, TextDataset
+from auxlearn.data.pydocs.docstrings import (
+    NOTES,
+    PARAMETERS,
+    Docstring,
+    entries,
+    normalised,
+    package_folder,
+    paragraphs,
+    read_docstrings,
+    sections,
+    source_files,
+    without_near_copies,
+)
+from auxlearn.errors import DataError
+from auxlearn.rng import derive_seed
+
+EXTRACTION = 1
+"""Part of the cache key: raised when the code reads other texts than before."""
+
+LABELS = ("numpy", "pandas", "scipy", "sklearn", "torch")
+ROWS_PER_LABEL = {"train": 200, "dev": 60, "test": 120}
+OOD_NAME, OOD_ROWS_PER_LABEL = "pydocs_notes", 120
+SHORTEST, LONGEST = 8, 60
+"""Words in a text."""
+NEAR_COPY = 0.7
+"""Overlap of word sets from which on two texts count as copies."""
+NOTES_PER_DOCSTRING = 3
+"""At most; functions with many parameters would fill the pool otherwise."""
+
+Pool = dict[str, dict[str, list[str]]]
+"""Kind of text ("summary" or "notes"), then label, then texts."""
+
+_DISTRIBUTIONS = {"sklearn": "scikit-learn"}
+
+# The parts with a public reference that are about the library's own subject; reading everything
+# would take three times as long and add build systems, compilers and vendored code.
+_PARTS = {
+    "numpy": (
+        "_core", "ctypeslib", "fft", "lib", "linalg", "ma", "matrixlib", "polynomial", "random",
+    ),
+    "pandas": ("core", "tseries"),
+    "scipy": (
+        "cluster", "fft", "integrate", "interpolate", "linalg", "ndimage", "odr", "optimize",
+        "signal", "spatial", "special",
+    ),
+    "sklearn": (
+        "cluster", "compose", "covariance", "decomposition", "ensemble", "feature_extraction",
+        "feature_selection", "gaussian_process", "impute", "inspection", "linear_model",
+        "manifold", "metrics", "mixture", "model_selection", "naive_bayes.py", "neighbors",
+        "neural_network", "pipeline.py", "preprocessing", "semi_supervised", "svm", "tree",
+    ),
+    "torch": (
+        "_tensor_docs.py", "_torch_docs.py", "amp", "autograd", "distributions", "fft",
+        "functional.py", "linalg", "nn", "optim", "random.py", "serialization.py", "signal",
+        "sparse", "special", "storage.py", "utils/checkpoint.py", "utils/data",
+    ),
+}  # fmt: skip
+
+_SENTENCE = r"(?:[^.]|\.(?=\S))*"  # without its full stop
+_NEUTRAL: list[tuple[re.Pattern[str], str]] = [
+    # Sentences that only point elsewhere, each library in its own set phrase.
+    (
+        re.compile(rf"(?i)(?:^|(?<=\.) ){_SENTENCE}\b(?:user guide|read more in)\b{_SENTENCE}\.?"),
+        "",
+    ),
+    (re.compile(r"\s*\bSee (?:\S+ ){1,6}for (?:\w+ ){0,2}(?:details|information)[^.]{0,40}\."), ""),
+    # Module paths: only the last part says what it is about.
+    (re.compile(r"(?<![\w.])\.?(?:[A-Za-z_]\w+\.)+(?=[A-Za-z_]\w+)"), ""),
+    (re.compile(r"(?<![\w.])(?:np|pd|sp|F)\.(?=\w)"), ""),
+    # Names, aliases and nicknames of the libraries, compounds such as "PyTorch" included.
+    (re.compile(r"(?i)\b\w*(?:numpy|scipy|sklearn|pandas|torch)\w*\b"), "library"),
+    (re.compile(r"(?i)\bscikits?(?:[- ]learn)?\b|\b(?:np|pd)\b"), "library"),
+    # Classes: any name in CamelCase except Python's own exceptions and their like, and those in
+    # one word that are a library's trade mark.
+    (re.compile(r"\b(?!\w+(?:Error|Warning)\b)[A-Z]\w*[a-z]\w*[A-Z]\w*\b"), "object"),
+    (re.compile(r"(?i)\b(?:nd|rec|masked|char|memory)array(s?)\b"), r"object\1"),
+    (
+        re.compile(r"(?i)\b(?:tensor|estimator|dataframe|ufunc|groupby|timestamp)(s?)\b"),
+        r"object\1",
+    ),
+    (re.compile(r"\b(?:Series|Index|Indexes|Categorical|Timedelta|Period|Interval)\b"), "object"),
+    (re.compile(r"(?i)\barray[-_]like\b"), "array"),
+    (re.compile(r"\bobject(?:[ /]object)+(s?)\b"), r"object\1"),
+    (re.compile(r"\b([Aa])n? (objects?)\b"), r"\1n \2"),
+    (re.compile(r"\b([Aa])n? library\b"), r"\1 library"),
+]
+
+
+def neutral(text: str) -> str:
+    """Take out of a text what gives its library away without the text being read.
+
+    * The libraries' names, import aliases and compounds of them ("NumPy", "np", "PyTorch") become
+      the word "library"; module paths keep their last part.
+    * The names of classes become the word "object": every name in CamelCase but those of errors
+      and warnings, and the one-word trade marks ndarray, tensor, DataFrame, Series, Index, ufunc,
+      estimator and their like. "array_like" becomes "array": only some of the libraries use it.
+    * Sentences that only point elsewhere go ("Read more in the User Guide.", "See X for details."):
+      each library has a set phrase of its own.
+
+    One word for all five, so that its presence says little. Words of the field (sparse, axis,
+    batch, regression, spline) stay: they are what there is to learn.
+    """
+    for pattern, replacement in _NEUTRAL:
+        text = pattern.sub(replacement, text)
+    return re.sub(r"\s+", " ", text).strip()
+
+
+def load_pydocs(seed: int = 0, cache_dir: Path | None = None) -> TextDataset:
+    """Return the data set: 1,000 train, 300 dev, 600 test and 600 out-of-distribution texts.
+
+    The same seed and the same versions of the libraries give the same data set. All splits are
+    balanced over the five labels; no text, nor a near copy of one, is in two of them.
+
+    Args:
+        seed: Which texts are drawn, and into which split.
+        cache_dir: Folder in which the texts read from the libraries are kept for the next time,
+            keyed by the libraries' versions. ``None`` reads them anew.
+
+    Raises:
+        DataError: One of the libraries is not installed, or has too few texts.
+    """
+    versions = {label: _version(label) for label in LABELS}
+    pool = _read_cached(cache_dir, versions) if cache_dir is not None else _read()
+    rows: dict[str, list[tuple[str, int]]] = defaultdict(list)
+    for number, label in enumerate(LABELS):
+        wanted = {"summary": ROWS_PER_LABEL, "notes": {OOD_NAME: OOD_ROWS_PER_LABEL}}
+        for kind, sizes in wanted.items():
+            texts = sorted(pool[kind][label], key=lambda text: derive_seed(seed, "pydocs", text))
+            if len(texts) < sum(sizes.values()):
+                raise DataError(
+                    f"data set 'pydocs' needs {sum(sizes.values())} {kind} texts of {label}, but "
+                    f"version {versions[label]} has {len(texts)}: install the pinned version"
+                )
+            drawn = iter(texts)
+            for name, size in sizes.items():
+                rows[name].extend((next(drawn), number) for _ in range(size))
+    splits = {name: _split(name, pairs, seed) for name, pairs in rows.items()}
+    ood = {OOD_NAME: splits.pop(OOD_NAME)}
+    installed = ", ".join(f"{_distribution(label)} {versions[label]}" for label in LABELS)
+    return TextDataset(
+        name="pydocs",
+        splits=splits,
+        ood=ood,
+        metric="accuracy",
+        notes=(
+            f"Documentation strings of {installed}; other versions give other texts.",
+            "Names of libraries, module paths and class names are replaced by neutral words.",
+        ),
+    )
+
+
+def _split(name: str, pairs: list[tuple[str, int]], seed: int) -> Split:
+    pairs = sorted(pairs, key=lambda pair: derive_seed(seed, "pydocs", "order", pair[0]))
+    texts, labels = zip(*pairs, strict=True)
+    return Split(name=name, texts=texts, labels=labels, label_names=LABELS)
+
+
+def _distribution(label: str) -> str:
+    return _DISTRIBUTIONS.get(label, label)
+
+
+def _version(label: str) -> str:
+    try:
+        package_folder(label)
+        return importlib.metadata.version(_distribution(label))
+    except (DataError, importlib.metadata.PackageNotFoundError):
+        raise DataError(
+            f"data set 'pydocs' is read from installed libraries and '{_distribution(label)}' is "
+            f"not installed here: pip install {_distribution(label)}"
+        ) from None
+
+
+def _read() -> Pool:
+    """Read all texts that may be drawn, copies removed."""
+    labels_of: dict[str, set[str]] = defaultdict(set)
+    found: dict[str, tuple[str, str, str]] = {}
+    for label in LABELS:
+        folder = package_folder(label)
+        for docstring in read_docstrings(folder, source_files(folder, _PARTS[label])):
+            for kind, text in _texts(docstring):
+                key = normalised(text)
+                labels_of[key].add(label)
+                found.setdefault(key, (kind, label, text))
+    # A text that two libraries share has no label. Of near copies the summary stays, then the one
+    # that comes first by hash, which favours no library.
+    rows = [row for key, row in found.items() if len(labels_of[key]) == 1]
+    rows.sort(key=lambda row: (row[0] != "summary", hashlib.sha256(row[2].encode()).digest()))
+    pool: Pool = {kind: {label: [] for label in LABELS} for kind in ("summary", "notes")}
+    for index in without_near_copies([text for _, _, text in rows], NEAR_COPY):
+        kind, label, text = rows[index]
+        pool[kind][label].append(text)
+    return pool
+
+
+def _texts(docstring: Docstring) -> Iterator[tuple[str, str]]:
+    """Yield the (kind, text) pairs of one docstring that have the right length."""
+    if not docstring.public:
+        return
+    (_, opening), *rest = sections(docstring.text)
+    summary = _summary(opening)
+    if _fits(summary):
+        yield "summary", summary
+    raw = itertools.chain.from_iterable(
+        entries(body) if title in PARAMETERS else paragraphs(body)
+        for title, body in rest
+        if title in PARAMETERS or title in NOTES
+    )
+    notes = (neutral(text) for text in raw if _fits(text))
+    yield from itertools.islice(
+        (("notes", text) for text in notes if _fits(text)), NOTES_PER_DOCSTRING
+    )
+
+
+def _fits(text: str) -> bool:
+    return SHORTEST <= len(text.split()) <= LONGEST
+
+
+def _summary(opening: str) -> str:
+    """Return as many of the opening paragraphs as fit into the greatest length."""
+    summary = ""
+    for paragraph in paragraphs(opening):
+        longer = f"{summary} {neutral(paragraph)}".strip()
+        if len(longer.split()) > LONGEST:
+            break
+        summary = longer
+    return summary
+
+
+def _read_cached(cache_dir: Path, versions: dict[str, str]) -> Pool:
+    """Return the texts from the cache; read and keep them if it has none or a damaged file."""
+    key = hashlib.sha256(json.dumps([EXTRACTION, versions]).encode()).hexdigest()[:16]
+    path = cache_dir / f"pydocs-{key}.json"
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        if kept["sha256"] == _checksum(kept["texts"]):
+            return kept["texts"]
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    pool = _read()
+    _write(path, json.dumps({"sha256": _checksum(pool), "texts": pool}, ensure_ascii=False))
+    return pool
+
+
+def _checksum(pool: Pool) -> str:
+    return hashlib.sha256(json.dumps(pool, sort_keys=True).encode()).hexdigest()
+
+
+def _write(path: Path, content: str) -> None:
+    """Write a file whole or not at all, also when two processes do it at once."""
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", dir=path.parent, suffix=".tmp", delete=False
+        ) as file:
+            temporary = file.name
+            file.write(content)
+        os.replace(temporary, path)
+    except OSError as error:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
+        raise DataError(
+            f"cannot write the cache file {path}: {error.strerror or error}; "
+            "free space there or choose another cache folder"
+        ) from error

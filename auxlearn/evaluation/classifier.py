@@ -1,0 +1,100 @@
+"""A finished run put to use: its exported model, from texts to class probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from auxlearn import devices
+from auxlearn.data.tokens import TokenizedTexts, tokenize
+from auxlearn.encoders.load import load_classifier
+from auxlearn.errors import RunError
+from auxlearn.evaluation.metrics import class_probabilities
+from auxlearn.results.folder import RunFolder
+
+if TYPE_CHECKING:
+    from auxlearn.data.batches import Batch
+
+#: Texts at once.
+BATCH = 64
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """A classifier as a run has exported it.
+
+    Attributes:
+        model: The transformers classifier, in evaluation mode.
+        tokenizer: Its tokenizer, whose ``model_max_length`` is the run's ``max_length``.
+        device: Where the model is.
+    """
+
+    model: Any
+    tokenizer: Any
+    device: torch.device
+
+    @classmethod
+    def of_run(cls, run: Path) -> Classifier:
+        """Load the model of a finished run, onto the GPU if there is one.
+
+        Raises:
+            RunError: It is not a run folder, or the run is not finished.
+            EncoderError: The model has been damaged.
+        """
+        check_finished(run)
+        device = devices.default_device()
+        model, tokenizer = load_classifier(RunFolder(run).model_path)
+        return cls(model.to(device), tokenizer, device)
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """Names of the classes, in the order of the probabilities."""
+        names = self.model.config.id2label
+        return tuple(names[number] for number in range(len(names)))
+
+    def probabilities(
+        self, texts: Sequence[str], text_pairs: Sequence[str] | None = None
+    ) -> np.ndarray:
+        """Return class probabilities, ``(texts, classes)``, float64.
+
+        A text is cut to the tokens that the run was trained with. Up to there the probabilities
+        are those of ``transformers.pipeline("text-classification", ...)``.
+
+        Args:
+            texts: The texts.
+            text_pairs: Second texts of a sentence-pair task.
+        """
+        if not texts:
+            return np.zeros((0, len(self.label_names)))
+        arrays = tokenize(self.tokenizer, texts, text_pairs, self.tokenizer.model_max_length)
+        tokens = TokenizedTexts(**arrays, pad_id=self.tokenizer.pad_token_id)
+        return class_probabilities(self._logits, tokens, BATCH)
+
+    def _logits(self, batch: Batch) -> Tensor:
+        inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
+        if batch.token_type_ids is not None:
+            inputs["token_type_ids"] = batch.token_type_ids
+        return self.model(**{k: devices.upload(v, self.device) for k, v in inputs.items()}).logits
+
+
+def check_finished(run: Path) -> None:
+    """Make sure that a run can be used.
+
+    Raises:
+        RunError: It is not a run folder, or the run is not finished.
+    """
+    folder = RunFolder(run)
+    if not run.is_dir():
+        raise RunError(f"there is no run folder {run}: check the path")
+    folder.read_config()
+    if not folder.finished:
+        raise RunError(
+            f"the run in {run} is not finished: go on with it by "
+            f"`auxlearn train --config {run / 'config.yaml'} --output {run}`"
+        )

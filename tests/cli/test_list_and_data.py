@@ -1,0 +1,116 @@
+"""``list`` and ``data check``."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from auxlearn.data.load import dataset_names
+from auxlearn.encoder_names import ENCODERS
+from auxlearn.registry import TASKS, WEIGHTINGS
+from tests.cli.helpers import call, error, write_split
+
+
+@pytest.mark.parametrize(("what", "registry"), [("tasks", TASKS), ("weightings", WEIGHTINGS)])
+def test_plug_ins_are_listed_with_their_options(what, registry):
+    text = call("list", what).stdout
+    flat = " ".join(text.split())
+    for name in registry.names():
+        cls = registry.get(name)
+        if not cls.__module__.startswith("auxlearn."):
+            continue  # what other tests have registered
+        assert f"{name}: {cls.__doc__.splitlines()[0]}" in text
+        for option, field in cls.Options.model_fields.items():
+            assert f"  --{name}-{option} ".replace("_", "-") in text
+            assert " ".join((field.description or "").split()) in flat
+
+
+def test_defaults_are_listed():
+    text = call("list", "weightings").stdout
+    (line,) = [line for line in text.splitlines() if "--fixed-alpha" in line]
+    assert line.endswith("[default: 0.5]")
+
+
+def test_plug_ins_of_a_file_are_listed(tmp_path):
+    path = tmp_path / "listed.py"
+    path.write_text(
+        "from auxlearn import AuxiliaryTask, register_task\n"
+        "@register_task('cli_listed')\n"
+        "class Listed(AuxiliaryTask):\n"
+        '    """A task of my own.\n\n    And more about it."""\n'
+        "    def loss(self, encoder, batch, generator): ...\n"
+    )
+    text = call("list", "tasks", "--plugin", path).stdout
+    assert "cli_listed: A task of my own.\n" in text
+    assert "And more" not in text
+
+
+def test_names_and_titles_are_listed_one_on_a_line():
+    for what, known in (
+        ("encoders", {name: card.title for name, card in ENCODERS.items()}),
+        ("datasets", dataset_names()),
+    ):
+        lines = call("list", what).stdout.splitlines()
+        assert [line.split("  ", 1)[0] for line in lines] == list(known)
+        assert [line.split("  ", 1)[1].strip() for line in lines] == list(known.values())
+
+
+def test_an_unknown_kind_is_one_line():
+    assert error("list", "models").startswith("invalid value for 'WHAT': 'models' is not one of")
+
+
+@pytest.fixture
+def data(tmp_path):
+    """A folder with a repeated text, a contradiction and a leak."""
+    folder = tmp_path / "reviews"
+    train = [("good", "yes"), ("bad", "no"), ("Good!", "no"), ("bad", "no"), ("fine", "yes")]
+    write_split(folder / "train.tsv", train)
+    write_split(folder / "dev.tsv", [("new", "yes"), ("poor", "no")])
+    write_split(folder / "test.tsv", [("bad", "no"), ("good.", "yes"), ("fresh", "yes")])
+    return folder
+
+
+def test_data_check_prints_counts_and_complaints(data):
+    result = call("data", "check", data)
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    cells = [line.split() for line in lines]
+    assert lines[0].startswith("reviews, fingerprint ")
+    for row in (
+        ["label", "train", "dev", "test"],
+        ["no", "3", "1", "1"],
+        ["yes", "2", "1", "2"],
+        ["all", "rows", "5", "2", "3"],
+        ["train", "0", "2", "-", "-"],
+        ["test", "0", "0", "1", "2"],
+    ):
+        assert row in cells
+    assert any("1 of 3 rows is also in train (2 if only" in line for line in lines)
+    assert "- texts with more than one label: 1" in lines
+
+
+def test_data_check_has_nothing_to_say_about_clean_data(data):
+    write_split(data / "train.tsv", [("good", "yes"), ("bad", "no")])
+    write_split(data / "test.tsv", [("old", "yes"), ("red", "no")])
+    assert call("data", "check", data).stdout.endswith("\n- nothing to complain about\n")
+
+
+def test_data_check_gives_json(data):
+    report = json.loads(call("data", "check", data, "--json").stdout)
+    assert report["name"] == "reviews"
+    assert report["splits"]["test"]["in_train_exact"] == 1
+    assert report["splits"]["train"]["labels"] == {"no": 3, "yes": 2}
+    assert report["contradictions"] == 1
+    assert len(report["fingerprint"]) == 16
+
+
+def test_data_check_takes_other_columns(data):
+    for split in data.iterdir():
+        split.write_text(split.read_text().replace("text\tlabel", "body\tlabel"))
+    assert call("data", "check", data, "--text-column", "body").exit_code == 0
+    assert "has no text column 'text'" in error("data", "check", data)
+
+
+def test_data_check_suggests_a_name():
+    assert "did you mean 'pydocs'?" in error("data", "check", "pydoc")

@@ -1,0 +1,255 @@
+"""``predict`` and ``evaluate``: a finished run put to use."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from sklearn.metrics import accuracy_score, f1_score
+from transformers import pipeline
+
+from auxlearn.data.cards import find_card
+from auxlearn.evaluation.classifier import Classifier
+from auxlearn.results.record import RunResults
+from tests import helpers
+from tests.cli.helpers import MAX_LENGTH, call, error, write_run, write_split
+
+TEXTS = [text for text in helpers.LINES if len(text.split()) < 17][:8]
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory, encoder_folder):
+    """Folders of finished runs by encoder family."""
+    made = {}
+
+    def run(family: str = "bert"):
+        if family not in made:
+            folder = tmp_path_factory.mktemp("runs") / family
+            made[family] = write_run(folder, encoder_folder(family), dataset="reviews")
+        return made[family]
+
+    return run
+
+
+def by_pipeline(run, inputs) -> np.ndarray:
+    """Probabilities of "no" and "yes" as transformers gives them."""
+    classify = pipeline("text-classification", str(run / "model"), top_k=None, device="cpu")
+    found = classify(inputs, truncation=True)
+    return np.array(
+        [[{s["label"]: s["score"] for s in one}[n] for n in ("no", "yes")] for one in found]
+    )
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert"])
+def test_probabilities_are_those_of_the_pipeline(finished, family):
+    run = finished(family)
+    classifier = Classifier.of_run(run)
+    long = " ".join(TEXTS)
+    assert len(classifier.tokenizer.tokenize(long)) > MAX_LENGTH
+    texts = [*TEXTS, "Don't [MASK] the [SEP] 日本!", long]
+    found = classifier.probabilities(texts)
+    assert found.shape == (len(texts), 2)
+    assert np.ptp(found[:, 0]) > 1e-3  # texts differ, so that a mix-up would show
+    np.testing.assert_allclose(found, by_pipeline(run, texts), atol=1e-6, rtol=0)
+
+
+def test_probabilities_of_pairs_are_those_of_the_pipeline(finished):
+    pairs = list(zip(TEXTS[:4], TEXTS[4:], strict=True))
+    found = Classifier.of_run(finished()).probabilities(*zip(*pairs, strict=True))
+    inputs = [{"text": text, "text_pair": pair} for text, pair in pairs]
+    np.testing.assert_allclose(found, by_pipeline(finished(), inputs), atol=1e-6, rtol=0)
+
+
+def test_nothing_to_classify_gives_no_rows(finished):
+    assert Classifier.of_run(finished()).probabilities([]).shape == (0, 2)
+
+
+def test_predict_prints_label_probability_and_text(finished):
+    result = call("predict", finished(), *TEXTS)
+    assert result.exit_code == 0
+    expected = Classifier.of_run(finished()).probabilities(TEXTS)
+    for line, text, row in zip(result.stdout.splitlines(), TEXTS, expected, strict=True):
+        label = ("no", "yes")[row.argmax()]
+        assert line == f"{label}\t{row.max():.4f}\t{text}"
+
+
+def test_predict_gives_all_probabilities_as_json(finished):
+    lines = call("predict", finished(), *TEXTS, "--json").stdout.splitlines()
+    records = [json.loads(line) for line in lines]
+    expected = Classifier.of_run(finished()).probabilities(TEXTS)
+    assert [record["text"] for record in records] == TEXTS
+    for record, row in zip(records, expected, strict=True):
+        assert record["probabilities"] == {"no": row[0], "yes": row[1]}
+        assert record["label"] == ("no", "yes")[row.argmax()]
+
+
+def test_predict_reads_the_same_from_everywhere(finished, tmp_path):
+    run = finished()
+    expected = call("predict", run, *TEXTS).stdout
+    plain = "\n\n".join(TEXTS) + "\n"
+    rows = "".join(json.dumps({"text": text, "label": 3}) + "\n" for text in TEXTS)
+    (tmp_path / "texts.txt").write_text(plain)
+    (tmp_path / "texts.jsonl").write_text(rows)
+    assert call("predict", run, "--file", tmp_path / "texts.txt").stdout == expected
+    assert call("predict", run, "--file", tmp_path / "texts.jsonl").stdout == expected
+    assert call("predict", run, typed=plain).stdout == expected
+    assert call("predict", run, typed=rows).stdout == expected
+
+
+def test_predict_takes_pairs(finished, tmp_path):
+    rows = json.dumps({"text": TEXTS[0], "text_pair": TEXTS[1]}) + "\n"
+    (tmp_path / "pairs.jsonl").write_text(rows)
+    expected = Classifier.of_run(finished()).probabilities(TEXTS[:1], TEXTS[1:2])
+    for source in (["--file", tmp_path / "pairs.jsonl"], []):
+        typed = None if source else rows
+        record = json.loads(call("predict", finished(), "--json", *source, typed=typed).stdout)
+        assert list(record["probabilities"].values()) == expected[0].tolist()
+        assert record["text_pair"] == TEXTS[1]
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ('{"text": "a"}\nb\n', ":2: not a JSON object as the first line is"),
+        ('{"text": "a"}\n{"txt": "b"}\n', ":2: 'text' holds no text"),
+        ('{"text": "a"}\n\n{"text": " "}\n', ":3: 'text' holds no text"),
+        ('{"text": "a", "text_pair": 3}\n', ":1: 'text_pair' holds no text"),
+        (
+            '{"text": "a", "text_pair": "b"}\n{"text": "a"}\n',
+            ": only some lines have a 'text_pair'",
+        ),
+        ("\n\n", " holds no text"),
+    ],
+)
+def test_a_faulty_line_is_named(finished, content, line):
+    assert error("predict", finished(), typed=content).startswith(f"standard input{line}")
+
+
+def test_predict_says_what_is_wrong(finished, tmp_path):
+    run = finished()
+    assert error("predict", run, "a", "").startswith("the command line has an empty text")
+    assert error("predict", run, "a", "--file", "x").startswith("texts are given both on")
+    assert error("predict", run, "--file", tmp_path / "no.txt").endswith("check the path")
+    (tmp_path / "odd.csv").write_text("body\nhello\n")
+    message = error("predict", run, "--file", tmp_path / "odd.csv")
+    assert message == f"{tmp_path / 'odd.csv'} has no column 'text': its columns are body"
+    (tmp_path / "latin.txt").write_bytes("caf\xe9\n".encode("latin-1"))
+    assert "is not UTF-8 text" in error("predict", run, "--file", tmp_path / "latin.txt")
+
+
+@pytest.mark.parametrize("command", [["predict"], ["evaluate", "--dataset", "x"]])
+def test_a_run_that_cannot_be_used_is_named(finished, tmp_path, command, encoder_folder):
+    assert error(*command, tmp_path / "none", *(["a"] * (command == ["predict"]))) == (
+        f"there is no run folder {tmp_path / 'none'}: check the path"
+    )
+    texts = ["a"] * (command == ["predict"])
+    assert "is not a run folder" in error(*command, tmp_path, *texts)
+    run = write_run(tmp_path / "run", encoder_folder("bert"))
+    (run / "results.json").unlink()
+    message = error(*command, run, *texts)
+    assert message.startswith(f"the run in {run} is not finished: go on with it by `auxlearn train")
+    assert f"--config {run / 'config.yaml'} --output {run}`" in message
+
+
+LABELS = ["yes", "no", "yes", "yes", "no", "no", "yes", "no"]
+
+
+@pytest.fixture
+def data(tmp_path):
+    """A data set whose test split has two texts that are in train."""
+    rows = list(zip(TEXTS, LABELS, strict=True))
+    write_split(tmp_path / "data" / "test.tsv", rows)
+    write_split(tmp_path / "data" / "dev.tsv", rows[:4])
+    write_split(tmp_path / "data" / "train.tsv", [*rows[:2], ("other", "no"), ("one", "no")])
+    return tmp_path / "data"
+
+
+def test_evaluate_gives_figures_on_all_and_on_unseen_rows(finished, data):
+    report = json.loads(call("evaluate", finished(), "--dataset", data, "--json").stdout)
+    predicted = Classifier.of_run(finished()).probabilities(TEXTS).argmax(1)
+    truth = np.array([("no", "yes").index(label) for label in LABELS])
+    for part, rows in (("all", slice(None)), ("unseen", slice(2, None))):
+        assert report[part]["accuracy"] == accuracy_score(truth[rows], predicted[rows])
+        expected = f1_score(truth[rows], predicted[rows], average="macro")
+        assert report[part]["macro_f1"] == pytest.approx(expected)
+    assert report["seen_rows"] == 2
+    assert report["unseen"]["rows"] == 6
+    # The run was trained on other data, in which "yes" was the most frequent label.
+    assert report["majority"]["accuracy"] == 0.5
+    assert report["majority"]["confusion"] == [[0, 4], [0, 4]]
+
+
+def test_evaluate_prints_a_table(finished, data):
+    result = call("evaluate", finished(), "--dataset", data, "--split", "validation")
+    lines = result.stdout.splitlines()
+    assert lines[0] == f"{finished()} on validation of {data}"
+    assert lines[-1].startswith("validation: the text of 2 of 4 rows is also in train")
+    (row,) = [line.split() for line in lines if line.split()[:2] == ["validation", "4"]]
+    assert len(row) == 9
+
+
+def test_evaluate_needs_no_train_split(finished, data):
+    (data / "train.tsv").unlink()
+    result = call("evaluate", finished(), "--dataset", data)
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[-1].startswith(f"{data} has no train split")
+    assert "unseen" not in result.stdout
+
+
+def test_evaluate_takes_other_columns(finished, data):
+    plain = call("evaluate", finished(), "--dataset", data, "--json").stdout
+    for split in data.iterdir():
+        split.write_text(split.read_text().replace("text\tlabel", "body\tclass"))
+    columns = ["--text-column", "body", "--label-column", "class"]
+    assert call("evaluate", finished(), "--dataset", data, "--json", *columns).stdout == plain
+    assert "has no text column 'text'" in error("evaluate", finished(), "--dataset", data)
+
+
+def test_evaluate_takes_the_columns_of_the_run_by_default(data, tmp_path, encoder_folder):
+    run = write_run(tmp_path / "run", encoder_folder("bert"), text_column="body")
+    for split in data.iterdir():
+        split.write_text(split.read_text().replace("text\tlabel", "body\tlabel"))
+    assert call("evaluate", run, "--dataset", data).exit_code == 0
+
+
+def test_evaluate_refuses_labels_that_the_model_lacks(finished, data):
+    write_split(data / "test.tsv", [("a", "maybe"), ("b", "yes")])
+    (data / "train.tsv").unlink()
+    message = error("evaluate", finished(), "--dataset", data)
+    assert "'test' has the labels maybe, yes, the model knows no, yes" in message
+    message = error("evaluate", finished(), "--dataset", data, "--split", "tst")
+    assert message.startswith(f"{data} has no split 'tst'")
+
+
+def test_evaluate_takes_upper_and_lower_case_of_labels_for_one(finished, tmp_path):
+    rows = [(text, ("No", "YES")[n % 2]) for n, text in enumerate(TEXTS)]
+    write_split(tmp_path / "test.tsv", rows)
+    report = json.loads(call("evaluate", finished(), "--dataset", tmp_path, "--json").stdout)
+    predicted = Classifier.of_run(finished()).probabilities(TEXTS).argmax(1)
+    truth = [n % 2 for n in range(len(TEXTS))]
+    assert report["all"]["accuracy"] == accuracy_score(truth, predicted)
+
+
+def test_evaluate_maps_labels_as_the_card_of_the_trained_set_says(
+    tmp_path, encoder_folder, monkeypatch
+):
+    """What ``mnli`` does for HANS: several classes of the model are one label of the set."""
+    from auxlearn.data import ood
+
+    run = write_run(tmp_path / "run", encoder_folder("bert"))
+    trained = RunResults.load(run).dataset["name"]
+    cards = {
+        trained: find_card("mnli").model_copy(update={"ood": {"other": {"no": "x", "yes": "x"}}}),
+        "other": find_card("hans"),
+    }
+    monkeypatch.setattr(ood, "_card", cards.get)
+    rows = [(text, "x", str(n % 2)) for n, text in enumerate(TEXTS)]
+    folder = tmp_path / "other"
+    folder.mkdir()
+    lines = ["text\tlabel\theuristic", *("\t".join(row) for row in rows)]
+    (folder / "test.tsv").write_text("\n".join(lines) + "\n")
+    report = json.loads(call("evaluate", run, "--dataset", folder, "--json").stdout)
+    assert report["all"]["accuracy"] == 1.0
+    assert list(report["all"]["per_class"]) == ["x"]
+    assert list(report["subsets"]) == ["heuristic: 0", "heuristic: 1"]

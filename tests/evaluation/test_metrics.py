@@ -1,0 +1,101 @@
+"""Predictions and figures."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from auxlearn.data.batches import collate
+from auxlearn.data.dataset import Split
+from auxlearn.errors import DataError
+from auxlearn.evaluation.metrics import (
+    class_probabilities,
+    evaluate,
+    metric_of,
+    score_predictions,
+    to_model_labels,
+)
+from tests.helpers import LINES, tokenized
+
+NAMES = ("a", "b", "c")
+
+
+def test_figures_by_hand():
+    # a: 2 of 3 found, 1 wrongly given; b: 1 of 2 found, 1 wrongly given; c: never, nowhere.
+    scores = score_predictions([0, 0, 0, 1, 1], np.array([0, 0, 1, 1, 0]), NAMES)
+    assert scores.rows == 5
+    assert scores.accuracy == pytest.approx(3 / 5)
+    assert scores.per_class["a"] == pytest.approx(
+        {"precision": 2 / 3, "recall": 2 / 3, "f1": 2 / 3, "support": 3}
+    )
+    assert scores.per_class["b"] == pytest.approx(
+        {"precision": 1 / 2, "recall": 1 / 2, "f1": 1 / 2, "support": 2}
+    )
+    assert scores.per_class["c"] == {"precision": 0, "recall": 0, "f1": 0, "support": 0}
+    # A class that neither occurs nor is predicted has no F1 to be averaged.
+    assert scores.macro_f1 == pytest.approx((2 / 3 + 1 / 2) / 2)
+    assert scores.confusion == [[2, 1, 0], [1, 1, 0], [0, 0, 0]]
+    assert metric_of(scores, "accuracy") == scores.accuracy
+    assert metric_of(scores, "macro_f1") == scores.macro_f1
+
+
+def test_one_class_only():
+    scores = score_predictions([0, 0], np.array([0, 0]), NAMES)
+    assert (scores.accuracy, scores.macro_f1) == (1.0, 1.0)
+    scores = score_predictions([0, 0], np.array([1, 1]), NAMES)
+    assert (scores.accuracy, scores.macro_f1) == (0.0, 0.0)
+
+
+def test_all_rows_unseen_rows_and_the_majority_class():
+    probabilities = np.array([[0.7, 0.2, 0.1], [0.2, 0.5, 0.3], [0.6, 0.3, 0.1], [0.1, 0.1, 0.8]])
+    found = evaluate(probabilities, [0, 1, 1, 2], NAMES, [True, False, False, True], majority=1)
+    assert found.all.accuracy == 0.75
+    assert found.all.rows == 4
+    assert found.unseen.accuracy == 0.5
+    assert found.unseen.rows == 2
+    assert found.seen_rows == 2
+    assert found.majority.accuracy == 0.5
+    assert found.majority.macro_f1 == pytest.approx((2 * 0.5 / 1.5) / 3)
+    assert found.loss == pytest.approx(-np.log([0.7, 0.5, 0.3, 0.8]).mean())
+
+
+def test_all_rows_seen():
+    found = evaluate(np.array([[1.0, 0.0, 0.0]]), [1], NAMES, [True], majority=0)
+    assert found.unseen is None
+    assert found.seen_rows == 1
+    assert np.isfinite(found.loss)  # although the true class has probability zero
+
+
+@pytest.mark.parametrize("batch_size", [1, 5, 100])
+def test_probabilities_are_in_the_order_of_the_texts(tiny_bert, batch_size):
+    texts = tokenized(tiny_bert, LINES)
+    found = class_probabilities(tiny_bert.classify, texts, batch_size)
+    assert found.shape == (len(LINES), 3)
+    assert found.dtype == np.float64
+    for row in range(len(LINES)):
+        with torch.no_grad():
+            logits = tiny_bert.classify(collate(texts, torch.tensor([row])))
+        np.testing.assert_allclose(found[row], logits[0].softmax(-1).numpy(), atol=1e-6)
+    assert found.std(0).min() > 0.01
+
+
+def split(labels, names):
+    return Split("test", tuple("x" * (i + 1) for i in range(len(labels or (1,)))), labels, names)
+
+
+def test_labels_are_matched_by_name():
+    assert to_model_labels(split((0, 1, 1), ("c", "a")), NAMES) == [2, 0, 0]
+
+
+def test_labels_that_the_model_does_not_know():
+    with pytest.raises(DataError) as caught:
+        to_model_labels(split((0, 1), ("a", "z")), NAMES)
+    assert str(caught.value) == (
+        "'test' has the labels a, z, the model knows a, b, c: no match for z"
+    )
+
+
+def test_a_split_without_labels():
+    with pytest.raises(DataError, match="'test' has no labels to evaluate against"):
+        to_model_labels(split(None, ()), NAMES)

@@ -1,0 +1,107 @@
+"""Figures on sets whose labels are not the model's: sums, decisions, subsets, pairs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from auxlearn.config import OODSource
+from auxlearn.data.dataset import Split
+from auxlearn.data.ood import OODSet, map_labels
+from auxlearn.evaluation.ood import evaluate_ood, map_predictions
+from auxlearn.reporting.tables import figures_grid
+from auxlearn.results.record import Evaluation
+
+NLI = ("entailment", "neutral", "contradiction")
+HANS = ("entailment", "non-entailment")
+MAP = map_labels(
+    NLI, HANS, {"neutral": "non-entailment", "contradiction": "non-entailment"}, "hans"
+)
+
+# entailment is likeliest in rows 0 and 1, but only in row 0 likelier than the others together.
+PROBABILITIES = np.array(
+    [[0.6, 0.3, 0.1], [0.4, 0.3, 0.3], [0.2, 0.7, 0.1], [0.1, 0.1, 0.8]],
+)
+
+
+def test_probabilities_are_summed_before_the_decision():
+    mapped = map_predictions(PROBABILITIES, MAP, "sum")
+    np.testing.assert_allclose(
+        mapped.probabilities, [[0.6, 0.4], [0.4, 0.6], [0.2, 0.8], [0.1, 0.9]]
+    )
+    assert mapped.predicted.tolist() == [0, 1, 1, 1]
+
+
+def test_argmax_takes_the_likeliest_class_of_the_model():
+    mapped = map_predictions(PROBABILITIES, MAP, "argmax")
+    assert mapped.predicted.tolist() == [0, 0, 1, 1]
+
+
+def hans(decision="sum", partner=None):
+    split = Split(
+        "test",
+        ("a", "b", "c", "d"),
+        (0, 0, 1, 0),
+        HANS,
+        meta={"heuristic": ("overlap", "subsequence", "overlap", "subsequence")},
+    )
+    source = OODSource(dataset="hans", name="hans", decision=decision, subsets=("heuristic",))
+    return OODSet(source, split, MAP, partner)
+
+
+@pytest.mark.parametrize(("decision", "accuracy"), [("sum", 0.5), ("argmax", 0.75)])
+def test_figures_by_subset(decision, accuracy):
+    ood = hans(decision)
+    found = evaluate_ood(
+        ood, map_predictions(PROBABILITIES, MAP, decision), None, [False] * 4, majority=2
+    )
+    assert found.all.accuracy == accuracy
+    assert found.subsets["heuristic: overlap"].accuracy == 1.0
+    assert found.subsets["heuristic: subsequence"].accuracy == 2 * accuracy - 1
+    assert [scores.rows for scores in found.subsets.values()] == [2, 2]
+    assert found.majority.accuracy == 0.25, "contradiction counts as non-entailment"
+    assert found.pair_accuracy is None
+    assert found.loss == pytest.approx(-np.log([0.6, 0.4, 0.8, 0.1]).mean())
+
+
+def test_a_pair_is_right_if_both_rows_are():
+    # The partner has its labels in another order.
+    partner = Split("orig", ("e", "f", "g", "h"), (0, 1, 1, 1), ("non-entailment", "entailment"))
+    ood = hans(partner=partner)
+    mapped = map_predictions(PROBABILITIES, MAP, "sum")  # right, wrong, right, wrong
+    others = map_predictions(PROBABILITIES[[3, 0, 1, 0]], MAP, "sum")  # right, right, wrong, right
+    found = evaluate_ood(ood, mapped, others, [False] * 4, majority=0)
+    assert found.partner.accuracy == 0.75
+    assert found.all.accuracy == 0.5
+    assert found.pair_accuracy == 0.25
+
+
+def test_results_survive_and_old_ones_still_load():
+    from dataclasses import asdict
+
+    partner = Split("orig", ("e", "f", "g", "h"), (1, 0, 0, 0), HANS)
+    mapped = map_predictions(PROBABILITIES, MAP, "sum")
+    found = evaluate_ood(hans(partner=partner), mapped, mapped, [False] * 4, majority=0)
+    values = asdict(found)
+    assert Evaluation.from_dict(values) == found
+    for key in ("subsets", "partner", "pair_accuracy"):
+        del values[key]
+    old = Evaluation.from_dict(values)
+    assert (old.subsets, old.partner, old.pair_accuracy) == ({}, None, None)
+
+
+def test_the_table_has_pairs_and_subsets():
+    partner = Split("orig", ("e", "f", "g", "h"), (1, 0, 0, 0), HANS)
+    mapped = map_predictions(PROBABILITIES, MAP, "sum")
+    found = evaluate_ood(hans(partner=partner), mapped, mapped, [False] * 4, majority=0)
+    plain = evaluate_ood(hans(), mapped, None, [False] * 4, majority=0)
+    heads, rows = figures_grid({"test": plain, "hans": found})
+    assert "pair accuracy" in heads
+    assert all(len(row) == len(heads) for row in rows)
+    column = heads.index("pair accuracy")
+    by_name = {row[0]: row for row in rows}
+    assert by_name["hans"][column] == f"{found.pair_accuracy:.3f}"
+    assert by_name["test"][column] == "-"
+    assert by_name["hans, heuristic: overlap"][1:3] == ["2", "1.000"]
+    assert by_name["hans, paired rows"][1] == "4"
+    assert "pair accuracy" not in figures_grid({"test": plain})[0]

@@ -1,0 +1,168 @@
+"""The scoring pass against the ordinary pass of each architecture."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from auxlearn.encoders.families import FAMILIES as SUPPORTED
+from auxlearn.encoders.load import load_encoder
+from auxlearn.scoring import packed_linear as packed
+from auxlearn.scoring.forward import STACKS, Block, TargetPass, WholePass, scoring_pass
+from auxlearn.scoring.packed_linear import inference_linear, packing_works
+from tests import helpers
+from tests.helpers import FAMILIES, HARD_TEXTS, LABELS, tokenized
+
+
+@pytest.fixture(params=FAMILIES)
+def encoder(request, encoder_folder):
+    return load_encoder(str(encoder_folder(request.param)), LABELS)
+
+
+@pytest.fixture(params=["packed", "plain"])
+def linear_kind(request, monkeypatch):
+    if request.param == "plain":
+        monkeypatch.setattr(packed, "packing_works", lambda dtype: False)
+    return request.param
+
+
+def blocks_of(encoder, pairs=None):
+    """Some copies of each text, read at one position, at several, or at different numbers."""
+    texts = tokenized(encoder, HARD_TEXTS, pairs=pairs)
+    draws = torch.Generator().manual_seed(3)
+    blocks = []
+    for row in range(len(texts)):
+        start, end = texts.offsets[row : row + 2].tolist()
+        ids = texts.input_ids[start:end].long().expand(3, -1).clone()
+        ids[0, 1] = encoder.tokenizer.mask_token_id
+        targets = torch.rand(ids.shape, generator=draws) < 0.3
+        targets[:, 1] = True
+        if row == 0:
+            targets[:, 2:] = False
+        types = texts.token_type_ids
+        types = None if types is None else types[start:end].long().expand(3, -1)
+        blocks.append(Block(ids, targets, types))
+    return blocks
+
+
+def native_states(encoder, blocks):
+    """Last hidden states at the targets, by transformers' own forward pass."""
+    found = []
+    for block in blocks:
+        inputs = {"input_ids": block.input_ids}
+        if block.token_type_ids is not None:
+            inputs["token_type_ids"] = block.token_type_ids
+        if encoder.config.is_encoder_decoder:
+            inputs["use_cache"] = False
+        found.append(encoder.body(**inputs).last_hidden_state[block.targets])
+    return torch.cat(found)
+
+
+def test_states_and_probabilities_equal_the_ordinary_pass(encoder, linear_kind):
+    blocks = blocks_of(encoder)
+    with torch.inference_mode():
+        ready = scoring_pass(encoder)
+        states, native = ready.states(blocks), native_states(encoder, blocks)
+        ids = torch.arange(len(states)) % len(encoder.tokenizer)
+        found = ready.logprobs(states, ids)
+        logits = encoder.family.token_logits(encoder.language_model, native)
+        expected = logits.log_softmax(-1)[torch.arange(len(ids)), ids]
+    torch.testing.assert_close(states, native, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    assert native.std(0).min() > 1e-3  # equal rows would prove nothing
+    known = encoder.config.model_type in STACKS
+    assert isinstance(ready, TargetPass if known else WholePass)
+
+
+def test_segments_count(encoder):
+    blocks = blocks_of(encoder, pairs=HARD_TEXTS[::-1])
+    with torch.inference_mode():
+        states = scoring_pass(encoder).states(blocks)
+        torch.testing.assert_close(states, native_states(encoder, blocks), atol=1e-5, rtol=1e-5)
+
+
+def test_an_encoder_of_one_layer(encoder_folder):
+    model, _ = helpers.build("bert")
+    model.bert.encoder.layer = model.bert.encoder.layer[:1]
+    model.config.num_hidden_layers = 1
+    encoder = load_encoder(str(encoder_folder("bert")), LABELS)
+    encoder.body.encoder.layer = model.bert.encoder.layer.eval()
+    blocks = blocks_of(encoder)
+    with torch.inference_mode():
+        states = scoring_pass(encoder).states(blocks)
+        torch.testing.assert_close(states, native_states(encoder, blocks), atol=1e-5, rtol=1e-5)
+
+
+def test_an_activation_other_than_gelu(encoder_folder, linear_kind):
+    encoder = load_encoder(str(encoder_folder("bert")), LABELS)
+    for layer in encoder.body.encoder.layer:
+        layer.intermediate.intermediate_act_fn = torch.nn.SiLU()
+    blocks = blocks_of(encoder)
+    with torch.inference_mode():
+        states = scoring_pass(encoder).states(blocks)
+        torch.testing.assert_close(states, native_states(encoder, blocks), atol=1e-5, rtol=1e-5)
+
+
+def test_bfloat16_stays_near(encoder, linear_kind):
+    blocks = blocks_of(encoder)
+    with torch.inference_mode():
+        exact, near = scoring_pass(encoder), scoring_pass(encoder, torch.bfloat16)
+        states = exact.states(blocks)
+        ids = torch.arange(len(states)) % len(encoder.tokenizer)
+        wanted = exact.logprobs(states, ids).exp()
+        found = near.logprobs(near.states(blocks), ids).exp()
+    assert found.dtype == torch.float32
+    difference = (found - wanted).abs()
+    assert 0 < difference.max() < 0.1
+    assert difference.mean() < 0.01
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("gelu", [False, True])
+@pytest.mark.parametrize("biased", [False, True])
+def test_linear_layers_equal_those_of_torch(linear_kind, dtype, gelu, biased):
+    draws = torch.Generator().manual_seed(4)
+    x, weight, bias, residual = (
+        torch.randn(shape, generator=draws).to(dtype)
+        for shape in ((33, 24), (40, 24), (40,), (33, 40))
+    )
+    bias = bias if biased else None
+    with torch.inference_mode():
+        linear = inference_linear(weight, bias, dtype, gelu)
+        wide = torch.nn.functional.linear(
+            x.double(), weight.double(), None if bias is None else bias.double()
+        )
+        tolerance = (
+            {"atol": 1e-5, "rtol": 1e-5} if dtype == torch.float32 else {"atol": 0.06, "rtol": 0.01}
+        )
+        wanted = torch.nn.functional.gelu(wide) if gelu else wide
+        torch.testing.assert_close(linear(x).double(), wanted, **tolerance)
+        if not gelu:
+            summed = linear(x, residual).double()
+            torch.testing.assert_close(summed, wide + residual.double(), **tolerance)
+    assert linear(x).dtype == dtype
+
+
+@pytest.mark.parametrize("fault", ["absent", "refuses", "wrong"])
+def test_packing_is_used_only_where_it_is_right(monkeypatch, fault):
+    def wrong(*arguments):
+        right = packed._plain(*arguments)
+        return lambda *inputs: right(*inputs) * 1.01
+
+    def refuses(*arguments):
+        raise RuntimeError("not for this processor")
+
+    def absent(*arguments):
+        raise AttributeError("_linear_pointwise")
+
+    found = {"absent": absent, "refuses": refuses, "wrong": wrong}[fault]
+    monkeypatch.setattr(packed, "_packed", found)
+    packing_works.cache_clear()
+    try:
+        assert not packing_works(torch.float32)
+    finally:
+        packing_works.cache_clear()
+
+
+def test_every_architecture_named_here_is_supported():
+    assert {*STACKS} <= {*SUPPORTED}

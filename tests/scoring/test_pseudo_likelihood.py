@@ -1,0 +1,347 @@
+"""Pseudo-likelihoods, against minicons and against inputs masked by hand."""
+
+from __future__ import annotations
+
+import weakref
+from itertools import pairwise
+
+import pytest
+import torch
+import transformers
+from minicons.scorer import MaskedLMScorer
+
+from auxlearn.encoders.load import load_encoder
+from auxlearn.errors import EncoderError
+from auxlearn.scoring import pseudo_likelihood
+from auxlearn.scoring.forward import TargetPass
+from auxlearn.scoring.pseudo_likelihood import masked_copies, score
+from tests import helpers
+from tests.helpers import HARD_TEXTS, LABELS, LINES, tokenized
+
+
+def minicons_scores(folder, texts):
+    """Token ids and log-probabilities of each text by minicons, special tokens left out."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    tokenizer.batch_encode_plus = tokenizer.__call__  # gone from transformers 5
+    model = transformers.AutoModelForMaskedLM.from_pretrained(folder)
+    scorer = MaskedLMScorer(model, device="cpu", tokenizer=tokenizer, PLL_metric="within_word_l2r")
+    found = []
+    for text in texts:
+        prepared = list(scorer.prepare_text(text, PLL_metric="within_word_l2r"))
+        (logprobs,) = scorer.compute_stats(prepared, return_tensors=True)
+        found.append((prepared[0][2], logprobs))
+    return found, tokenizer.unk_token_id
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_scores_equal_those_of_minicons(family, trained_folder):
+    folder = trained_folder(family)
+    encoder = load_encoder(str(folder), LABELS)
+    texts = tokenized(encoder, HARD_TEXTS)
+    ours = score(encoder, texts)
+    theirs, unknown = minicons_scores(folder, HARD_TEXTS)
+    compared, unknown_words = 0, 0
+    for row, (ids, logprobs) in enumerate(theirs):
+        inside = slice(int(texts.offsets[row]) + 1, int(texts.offsets[row + 1]) - 1)
+        assert texts.input_ids[inside].tolist() == ids.tolist()
+        known = ids != unknown
+        assert texts.maskable[inside].tolist() == known.tolist()
+        torch.testing.assert_close(ours[inside][known], logprobs[known], atol=1e-5, rtol=0)
+        assert (ours[inside][~known] == 0).all()
+        compared += int(known.sum())
+        unknown_words += int((~known).sum())
+    assert compared == int(texts.maskable.sum()) > 120
+    assert (unknown_words > 0) == (family == "bert")  # a byte-level vocabulary knows everything
+    # Were all probabilities near zero, nearly equal log-probabilities would prove little.
+    probabilities = ours[texts.maskable].exp()
+    assert (probabilities > 0.3).float().mean() > 0.1
+    assert (probabilities < 0.01).float().mean() > 0.1
+    words = texts.words[texts.maskable]
+    assert int((words[1:] == words[:-1]).sum()) > 20  # words of several tokens are there
+
+
+@pytest.fixture
+def handmade(tmp_path):
+    """A BERT whose vocabulary is written out, so that the tokens below are known."""
+    vocab = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        "the",
+        "un",
+        "##mask",
+        "##able",
+        "token",
+        "stays",
+        ".",
+    ]
+    tokenizer = transformers.BertTokenizer(vocab={word: i for i, word in enumerate(vocab)})
+    with torch.random.fork_rng():
+        torch.manual_seed(11)
+        config = transformers.BertConfig(
+            vocab_size=len(vocab), initializer_range=0.5, **helpers.SIZE
+        )
+        model = transformers.BertForMaskedLM(config)
+    return helpers.write(tmp_path, model, tokenizer)
+
+
+def test_a_word_of_three_subwords_by_hand(handmade):
+    encoder = load_encoder(str(handmade), LABELS)
+    texts = tokenized(encoder, ["The unmaskable token stays."])
+    # [CLS] the un ##mask ##able token stays . [SEP]
+    assert texts.input_ids.tolist() == [2, 5, 6, 7, 8, 9, 10, 11, 3]
+    masked = [
+        (1, 5, [2, 4, 6, 7, 8, 9, 10, 11, 3]),  # the
+        (2, 6, [2, 5, 4, 4, 4, 9, 10, 11, 3]),  # un: all of its word is hidden
+        (3, 7, [2, 5, 6, 4, 4, 9, 10, 11, 3]),  # ##mask: un is seen, ##able is not
+        (4, 8, [2, 5, 6, 7, 4, 9, 10, 11, 3]),  # ##able: un and ##mask are seen
+        (5, 9, [2, 5, 6, 7, 8, 4, 10, 11, 3]),
+        (6, 10, [2, 5, 6, 7, 8, 9, 4, 11, 3]),
+        (7, 11, [2, 5, 6, 7, 8, 9, 10, 4, 3]),
+    ]
+    native = transformers.AutoModelForMaskedLM.from_pretrained(handmade)
+    expected = [0.0]
+    with torch.no_grad():
+        for position, token, ids in masked:
+            logits = native(input_ids=torch.tensor([ids])).logits[0, position]
+            expected.append(float(logits.log_softmax(-1)[token]))
+    expected.append(0.0)
+    torch.testing.assert_close(score(encoder, texts), torch.tensor(expected), atol=1e-5, rtol=0)
+    assert max(expected[1:-1]) - min(expected[1:-1]) > 1
+
+
+def test_masked_copies_hide_the_targets_and_the_rest_of_their_words():
+    words = torch.tensor([[-1, 0, 1, 1, 1, 2, 2, -1]]).expand(5, -1)
+    targets = torch.zeros(5, 8, dtype=torch.bool)
+    for copy, read in enumerate([[1], [2], [3], [4], [1, 3, 6]]):
+        targets[copy, read] = True
+    assert masked_copies(words, targets).int().tolist() == [
+        [0, 1, 0, 0, 0, 0, 0, 0],
+        [0, 0, 1, 1, 1, 0, 0, 0],
+        [0, 0, 0, 1, 1, 0, 0, 0],
+        [0, 0, 0, 0, 1, 0, 0, 0],
+        [0, 1, 0, 1, 1, 0, 1, 0],
+    ]
+
+
+def test_sentence_pairs_are_scored_with_their_segments(trained_bert, trained_folder):
+    texts = tokenized(trained_bert, ["The parser is faster."], pairs=["The tagger isn't better."])
+    ours = score(trained_bert, texts)
+    native = transformers.AutoModelForMaskedLM.from_pretrained(trained_folder("bert"))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(trained_folder("bert"))
+    encoded = tokenizer("The parser is faster.", "The tagger isn't better.", return_tensors="pt")
+    assert encoded["token_type_ids"].sum() > 0
+    for position in texts.maskable.nonzero().squeeze(1).tolist():
+        token = int(encoded["input_ids"][0, position])
+        word, segment = encoded.word_ids()[position], encoded.sequence_ids()[position]
+        masked = encoded["input_ids"].clone()
+        for other in range(position, masked.shape[1]):
+            same = (encoded.word_ids()[other], encoded.sequence_ids()[other]) == (word, segment)
+            if same:
+                masked[0, other] = tokenizer.mask_token_id
+        with torch.no_grad():
+            logits = native(**{**encoded, "input_ids": masked}).logits[0, position]
+        assert float(ours[position]) == pytest.approx(
+            float(logits.log_softmax(-1)[token]), abs=1e-5
+        )
+
+
+def test_scores_do_not_depend_on_order_company_or_budget(trained_bert, monkeypatch):
+    texts = tokenized(trained_bert, LINES[:10])
+    scores = score(trained_bert, texts).split(texts.lengths.tolist())
+
+    turned = list(reversed(range(10)))
+    reversed_scores = score(trained_bert, texts.select(torch.tensor(turned)))
+    expected = torch.cat([scores[row] for row in turned])
+    torch.testing.assert_close(reversed_scores, expected, atol=1e-5, rtol=0)
+
+    alone = score(trained_bert, texts.select(torch.tensor([4])))
+    torch.testing.assert_close(alone, scores[4], atol=1e-5, rtol=0)
+
+    for budget in (1, 100):
+        monkeypatch.setitem(pseudo_likelihood.TOKEN_BUDGET, "cpu", budget)
+        small = score(trained_bert, texts)
+        torch.testing.assert_close(small, torch.cat(scores), atol=1e-5, rtol=0)
+
+
+def test_progress_counts_every_scored_token_once(trained_bert):
+    texts = tokenized(trained_bert, LINES[:5])
+    advanced = []
+    score(trained_bert, texts, advanced.append)
+    assert sum(advanced) == int(texts.maskable.sum())
+
+
+def test_a_text_with_nothing_to_score(trained_bert):
+    texts = tokenized(trained_bert, ["日本", ""])
+    assert score(trained_bert, texts).tolist() == [0.0] * len(texts.input_ids)
+
+
+def modes(encoder):
+    return [module.training for module in encoder.modules()]
+
+
+@pytest.mark.parametrize("mode", ["train", "eval", "mixed"])
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_encoder_is_left_as_it_was(trained_bert, monkeypatch, mode, fails):
+    encoder = trained_bert
+    encoder.train(mode != "eval")
+    if mode == "mixed":
+        encoder.body.embeddings.eval()
+    encoder.body.embeddings.word_embeddings.weight.requires_grad_(False)
+    before = helpers.snapshot(encoder)
+    were, wanted = modes(encoder), [p.requires_grad for p in encoder.parameters()]
+    texts = tokenized(encoder, LINES[:2])
+    state = torch.random.get_rng_state()
+    if fails:
+        monkeypatch.setattr(TargetPass, "logprobs", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            score(encoder, texts)
+    else:
+        score(encoder, texts)
+    assert modes(encoder) == were
+    assert [p.requires_grad for p in encoder.parameters()] == wanted
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert all(p.grad is None for p in encoder.parameters())
+    for name, tensor in encoder.tensors().items():
+        assert torch.equal(tensor, before[name]), name
+    assert torch.is_grad_enabled()
+
+
+def test_dropout_plays_no_part(trained_bert):
+    texts = tokenized(trained_bert, LINES[:2])
+    still = score(trained_bert.eval(), texts)
+    assert torch.equal(score(trained_bert.train(), texts), still)
+
+
+def test_a_freshly_loaded_encoder_is_in_evaluation_mode_throughout(trained_bert):
+    assert not any(modes(trained_bert))
+
+
+def by_hand(encoder, texts, groups):
+    """Log-probabilities by masking, in each text, the given groups of positions together."""
+    mask_id = encoder.tokenizer.mask_token_id
+    scores = torch.zeros(len(texts.input_ids))
+    for row in range(len(texts)):
+        start, end = texts.offsets[row : row + 2].tolist()
+        ids, words = texts.input_ids[start:end].long(), texts.words[start:end].tolist()
+        for group in groups(texts.maskable[start:end].nonzero().squeeze(1).tolist()):
+            copy = ids.clone()
+            for target in group:
+                later = [p for p in range(target, len(ids)) if words[p] == words[target]]
+                copy[later] = mask_id
+            with torch.no_grad():
+                logits = encoder.language_model(input_ids=copy[None]).logits[0]
+            for target in group:
+                scores[start + target] = logits[target].log_softmax(-1)[ids[target]]
+    return scores
+
+
+@pytest.mark.parametrize("passes", [2, 5])
+def test_passes_read_every_so_many_th_token(trained_bert, passes):
+    texts = tokenized(trained_bert, HARD_TEXTS)
+    expected = by_hand(
+        trained_bert, texts, lambda targets: [targets[turn::passes] for turn in range(passes)]
+    )
+    found = score(trained_bert, texts, passes=passes)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+    exact = score(trained_bert, texts)
+    assert (found - exact).abs().max() > 0.1  # another estimate, not the same
+
+
+def test_as_many_passes_as_tokens_are_exact(trained_bert):
+    texts = tokenized(trained_bert, LINES[:4])
+    many = score(trained_bert, texts, passes=128)
+    torch.testing.assert_close(many, score(trained_bert, texts), atol=1e-5, rtol=0)
+
+
+def counted(monkeypatch):
+    """Note the shapes of all copies that go through the layers."""
+    shapes = []
+    plain = TargetPass.states
+
+    def states(self, blocks):
+        shapes.append([tuple(block.input_ids.shape) for block in blocks])
+        return plain(self, blocks)
+
+    monkeypatch.setattr(TargetPass, "states", states)
+    return shapes
+
+
+def test_equal_copies_are_run_once(trained_bert, monkeypatch):
+    text, other = "The parser is faster.", "The tagger is faster."
+    texts = tokenized(trained_bert, [text, text, other, text])
+    one, two = (tokenized(trained_bert, [t]) for t in (text, other))
+    alone, aside = score(trained_bert, one), score(trained_bert, two)
+    shapes = counted(monkeypatch)
+    found = score(trained_bert, texts)
+    torch.testing.assert_close(found, torch.cat([alone, alone, aside, alone]), atol=1e-6, rtol=0)
+    ids = [t.input_ids[t.maskable].tolist() for t in (one, two)]
+    assert len(ids[0]) > len({*ids[0]} & {*ids[1]}) > 0
+    distinct = set()
+    for t in (one, two):
+        for target in t.maskable.nonzero().squeeze(1).tolist():
+            hidden = (t.words == t.words[target]) & (torch.arange(len(t.words)) >= target)
+            distinct.add(tuple(t.input_ids.masked_fill(hidden, -1).tolist()))
+    assert sum(rows for batch in shapes for rows, _ in batch) == len(distinct)
+    assert len(distinct) < int(one.maskable.sum() + two.maskable.sum())
+
+
+def test_batches_fill_the_budget(trained_bert, monkeypatch):
+    texts = tokenized(trained_bert, LINES)
+    monkeypatch.setitem(pseudo_likelihood.TOKEN_BUDGET, "cpu", 300)
+    shapes = counted(monkeypatch)
+    score(trained_bert, texts)
+    sizes = [sum(rows * length for rows, length in batch) for batch in shapes]
+    longest = int(texts.lengths.max())
+    assert len(sizes) > 20
+    assert max(sizes) <= 300
+    assert min(sizes[:-1]) > 300 - longest
+
+
+def test_a_batch_that_does_not_fit_is_halved(trained_bert, monkeypatch):
+    texts = tokenized(trained_bert, LINES[:6])
+    expected = score(trained_bert, texts)
+    plain = TargetPass.states
+    tried = []
+
+    def states(self, blocks):
+        tried.append(sum(block.input_ids.numel() for block in blocks))
+        if tried[-1] > 100:
+            raise torch.OutOfMemoryError("no memory")
+        return plain(self, blocks)
+
+    monkeypatch.setattr(TargetPass, "states", states)
+    torch.testing.assert_close(score(trained_bert, texts), expected, atol=1e-5, rtol=0)
+    # One batch is refused, then its half and so on; the budget has learned from each.
+    refused = [size for size in tried if size > 100]
+    assert refused == tried[: len(refused)]
+    assert all(later <= earlier // 2 for earlier, later in pairwise(refused))
+    assert len(refused) > 1
+
+
+def test_what_did_not_fit_is_gone_before_the_next_attempt(trained_bert, monkeypatch):
+    plain = TargetPass.states
+    made = []
+
+    def states(self, blocks):
+        assert all(kept() is None for kept in made)
+        intermediate = torch.zeros(1)
+        made.append(weakref.ref(intermediate))
+        if sum(block.input_ids.numel() for block in blocks) > 100:
+            raise torch.OutOfMemoryError("no memory")
+        return plain(self, blocks)
+
+    monkeypatch.setattr(TargetPass, "states", states)
+    score(trained_bert, tokenized(trained_bert, LINES[:3]))
+    assert len(made) > 3
+
+
+def test_not_even_one_text_fits(trained_bert, monkeypatch):
+    def states(self, blocks):
+        raise torch.OutOfMemoryError("no memory")
+
+    monkeypatch.setattr(TargetPass, "states", states)
+    with pytest.raises(EncoderError, match=r"no memory to score one text of \d+ tokens"):
+        score(trained_bert, tokenized(trained_bert, LINES[:1]))

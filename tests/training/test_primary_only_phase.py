@@ -1,0 +1,294 @@
+"""The last stage on the primary task, the rows that steer the weights, and the surrogate."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+import torch
+
+from auxlearn import train
+from auxlearn.errors import DataError
+from auxlearn.evaluation.surrogate import surrogate_report
+from auxlearn.reporting.reporter import Reporter
+from auxlearn.results.record import RunResults
+from auxlearn.training.dev_head import closed_form_head, fit, fresh_head
+from auxlearn.training.loop import TrainingLoop
+from auxlearn.training.optimization import LinearSchedule, build_optimizer
+from auxlearn.training.validation import ValidationObjective
+from tests import helpers
+from tests.training.test_run import config, dataset  # noqa: F401
+
+FINAL = {"final_epochs": 2, "final_learning_rate": 1e-3, "epochs": 1}
+
+
+@pytest.fixture(autouse=True)
+def without_plots(monkeypatch):
+    """They take longer than these trainings."""
+    monkeypatch.setattr("auxlearn.reporting.plots.plot_run", lambda *_: [])
+
+
+class Listener(Reporter):
+    def __init__(self):
+        self.messages = []
+
+    def message(self, text):
+        self.messages.append(text)
+
+
+def rows_of(folder):
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_the_last_stage_trains_the_primary_task_alone(config, tmp_path):  # noqa: F811
+    results = train(config(**FINAL, final_patience=0, weights={"meta": {"warmup": 2}}))
+    rows = rows_of(tmp_path / "run")
+    assert results.steps == 18  # one epoch of 6 steps, two more
+    last = [row for row in rows if row["kind"] == "train" and row["step"] > 6]
+    assert last
+    assert all("loss/primary" in row for row in last)
+    assert not any("loss/l3mask" in row and row["step"] > 10 for row in last)
+    assert results.weights.keys() == {"primary", "l3mask"}
+    best = max(row["dev/accuracy"] for row in rows if row["kind"] == "eval")
+    assert results.best["accuracy"] == best
+
+
+def test_it_is_kept_only_if_dev_improves(config, monkeypatch, tmp_path):  # noqa: F811
+    figures = iter([0.2, 0.6, 0.5, 0.4, 0.3, 0.1])
+    monkeypatch.setattr(
+        "auxlearn.evaluation.evaluator.Evaluator.dev_metrics",
+        lambda self, surrogate: {"accuracy": next(figures), "macro_f1": 0.0, "loss": 0.0},
+    )
+    results = train(config(**FINAL, final_patience=2))
+    assert results.best["step"] == 6
+    assert results.steps == 12  # the last stage began at 6 and was given up after two evaluations
+    assert results.stopped == "patience"
+
+
+@pytest.mark.parametrize(("last", "step"), [((0.6, 0.6, 0.6, 0.6), 6), ((0.7, 0.7, 0.6, 0.5), 12)])
+def test_later_ties_do_not_keep_it_without_an_improvement(config, monkeypatch, last, step):  # noqa: F811
+    figures = iter([0.2, 0.6, *last])
+    monkeypatch.setattr(
+        "auxlearn.evaluation.evaluator.Evaluator.dev_metrics",
+        lambda self, surrogate: {"accuracy": next(figures), "macro_f1": 0.0, "loss": 0.0},
+    )
+    results = train(config(**FINAL, ties="later", weights="fixed"))
+    assert results.best["step"] == step
+
+
+def test_a_kill_in_any_stage_costs_nothing(config, monkeypatch, tmp_path):  # noqa: F811
+    run, whole_run = tmp_path / "run", tmp_path / "whole"
+    killed = {number: tmp_path / f"killed-{number}" for number in (5, 6, 7, 11, 15)}
+    for number, folder in killed.items():
+        made = helpers.copy_before_step(monkeypatch, number, folder)
+    whole = train(config(**FINAL))
+    run.rename(whole_run)
+    for folder in killed.values():
+        made.clear()
+        folder.rename(run)
+        assert train(config(**FINAL)).figures() == whole.figures()
+        assert 0 < len(made) < whole.steps
+        assert (run / "metrics.jsonl").read_bytes() == (whole_run / "metrics.jsonl").read_bytes()
+        shutil.rmtree(run)
+
+
+def test_its_learning_rate_may_be_constant(config, tmp_path):  # noqa: F811
+    train(config(**FINAL, final_schedule="constant", warmup=0.3, weights="fixed"))
+    rows = rows_of(tmp_path / "run")
+    last = [row["learning_rate"] for row in rows if row["kind"] == "train" and row["step"] > 6]
+    assert last
+    assert set(last) == {1e-3}
+
+
+@pytest.mark.parametrize(("ties", "step"), [("earlier", 8), ("later", 12)])
+def test_which_checkpoint_is_kept_of_two_equals(config, monkeypatch, tmp_path, ties, step):  # noqa: F811
+    figures = iter([0.2, 0.6, 0.6])
+    monkeypatch.setattr(
+        "auxlearn.evaluation.evaluator.Evaluator.dev_metrics",
+        lambda self, surrogate: {"accuracy": next(figures), "macro_f1": 0.0, "loss": 0.0},
+    )
+    results = train(config(ties=ties, weights="fixed"))
+    assert results.best["step"] == step
+    kept = results.evaluations["dev"]
+    assert kept is not None
+
+
+@pytest.mark.parametrize(("epochs", "reason"), [(2, "epochs"), (3, "patience")])
+def test_why_a_run_ended(config, monkeypatch, epochs, reason):  # noqa: F811
+    """A run that had no step left did not stop early, though patience has just run out."""
+    figures = iter([0.9, 0.6, 0.5])
+    monkeypatch.setattr(
+        "auxlearn.evaluation.evaluator.Evaluator.dev_metrics",
+        lambda self, surrogate: {"accuracy": next(figures), "macro_f1": 0.0, "loss": 0.0},
+    )
+    results = train(config(epochs=epochs, patience=2, min_epochs=0, weights="fixed"))
+    assert (results.steps, results.stopped) == (12, reason)
+
+
+def test_with_dev_a_line_says_that_the_same_rows_steer_and_select(config):  # noqa: F811
+    said = Listener()
+    train(config(epochs=1), said)
+    assert any("rows of dev steer the weights of meta and select" in line for line in said.messages)
+
+
+def test_a_file_of_rows_may_steer(config, monkeypatch, tmp_path):  # noqa: F811
+    path = tmp_path / "steer.jsonl"
+    rows = [{"text": line, "label": helpers.LABELS[0]} for line in helpers.LINES[:5]]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    seen = {}
+    real = TrainingLoop.run
+
+    def run(self):
+        seen["validation"] = self.objectives.validation
+        return real(self)
+
+    monkeypatch.setattr(TrainingLoop, "run", run)
+    said = Listener()
+    settings = {"weights": {"meta": {"split": str(path), "dev_head": "fitted"}}, "epochs": 1}
+    results = train(config(**settings), said)
+    assert len(seen["validation"].texts) == 5
+    assert seen["validation"].head == "fitted"
+    assert not any("steer" in line for line in said.messages)
+    assert results.surrogate["evaluations"] == 2
+    assert RunResults.load(tmp_path / "run") == results
+    elsewhere = config(weights={"meta": {"split": "nowhere.jsonl"}}, output=str(tmp_path / "b"))
+    with pytest.raises(DataError, match="there is no file"):
+        train(elsewhere)
+
+
+def test_the_report_of_the_surrogate():
+    def row(metric, surrogate):
+        return {"dev/accuracy": metric, "dev/surrogate": surrogate}
+
+    falling = [row(0.1, 3.0), row(0.5, 2.0), row(0.7, 1.5), row(0.6, 1.8)]
+    assert surrogate_report(falling, "accuracy") == {"spearman": 1.0, "evaluations": 4}
+    mixed = [row(0.1, 3.0), row(0.5, 1.0), row(0.7, 2.0)]
+    assert surrogate_report(mixed, "accuracy")["spearman"] == pytest.approx(0.5)
+    assert surrogate_report(falling[:2], "accuracy") == {"spearman": None, "evaluations": 2}
+    constant = [row(0.5, 3.0), row(0.5, 1.0), row(0.5, 2.0)]
+    assert surrogate_report(constant, "accuracy")["spearman"] is None
+    assert surrogate_report([{"dev/accuracy": 0.1}], "accuracy") is None
+
+
+def test_the_closed_form_head_is_a_linear_discriminant():
+    """Against Gaussian densities with the covariance that scikit-learn estimates."""
+    from sklearn.covariance import oas
+
+    draws = torch.Generator().manual_seed(0)
+    labels = torch.arange(24) % 3
+    features = torch.randn(24, 5, generator=draws, dtype=torch.float64) + labels[:, None]
+    head = closed_form_head(features, labels, 3)
+    means = torch.stack([features[labels == label].mean(0) for label in range(3)])
+    covariance = torch.from_numpy(oas((features - means[labels]).numpy(), assume_centered=True)[0])
+    densities = [
+        torch.distributions.MultivariateNormal(mean, covariance).log_prob(features)
+        for mean in means
+    ]
+    expected = torch.stack(densities, 1).log_softmax(-1)
+    torch.testing.assert_close(head(features).log_softmax(-1), expected, rtol=1e-8, atol=1e-10)
+    few = closed_form_head(features[:2], labels[:2], 3)  # a class without a row
+    assert few(features).isfinite().all()
+
+
+def test_a_fitted_head_is_frozen_and_better_than_a_fresh_one():
+    draws = torch.Generator().manual_seed(0)
+    labels = torch.arange(32) % 2
+    features = torch.randn(32, 8, generator=draws) + 3 * labels[:, None]
+    head = fresh_head(8, 2, 0, 5, features)
+    assert torch.equal(head[0].weight, fresh_head(8, 2, 0, 5, features)[0].weight)
+    assert not torch.equal(head[0].weight, fresh_head(8, 2, 0, 6, features)[0].weight)
+    before = torch.nn.functional.cross_entropy(head(features), labels)
+    calls = []
+    fitted = fit(head, lambda: calls.append(None) or features, labels)
+    assert 2 <= len(calls) <= 10
+    assert torch.nn.functional.cross_entropy(fitted(features), labels) < before
+    assert not any(parameter.requires_grad for parameter in fitted.parameters())
+
+
+def test_a_head_is_fitted_in_single_precision_under_autocast():
+    """Autocast would go on with the weights from before the first step."""
+    labels = torch.arange(32) % 2
+    features = torch.randn(32, 8, generator=torch.Generator().manual_seed(0)) + labels[:, None]
+    expected = fit(fresh_head(8, 2, 0, 5, features), lambda: features, labels)
+    seen = []
+
+    def half():
+        seen.append(torch.is_autocast_enabled("cpu"))
+        return features
+
+    with torch.autocast("cpu", torch.bfloat16):
+        found = fit(fresh_head(8, 2, 0, 5, features), half, labels)
+    assert all(seen)  # the body, whose features these are, stays in half precision
+    for one, other in zip(found.parameters(), expected.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("head", ["closed", "fitted"])
+def test_logits_of_a_dev_head_are_in_single_precision(tiny_bert, monkeypatch, head):
+    """The same features must give the same loss, whatever precision the body is computed in."""
+    texts = helpers.tokenized(tiny_bert, helpers.LINES, [row % 3 for row in range(24)])
+    tiny_bert.eval()
+    losses = []
+    computed = {}
+    for half in (False, True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            real = type(tiny_bert).features
+
+            def once(encoder, batch, real=real):
+                key = tuple(batch.rows.tolist())
+                if key not in computed:
+                    computed[key] = real(encoder, batch)
+                return computed[key]
+
+            with monkeypatch.context() as patch:
+                patch.setattr(type(tiny_bert), "features", once)
+                made = ValidationObjective(texts, 8, "accuracy", 0, head=head)
+                losses.append(made.loss(tiny_bert, 3))
+    assert torch.equal(*losses)
+
+
+def test_the_derivative_through_a_closed_form_head_is_the_whole_one(tiny_bert):
+    """Central differences, in which the head is set up again at every point."""
+    encoder = tiny_bert.double().eval()
+    texts = helpers.tokenized(encoder, helpers.LINES, [row % 3 for row in range(24)])
+    made = ValidationObjective(texts, 8, "accuracy", 0, head="closed", draws=2)
+    parameters = encoder.body_parameters()
+    draws = torch.Generator().manual_seed(0)
+    direction = [torch.randn(p.shape, generator=draws, dtype=p.dtype) for p in parameters]
+    for draw in (0, 1):  # the second has a graph as well
+        loss = made.loss(encoder, 4, draw)
+        gradient = torch.autograd.grad(loss, parameters, allow_unused=True)
+        slope = sum(
+            (g * d).sum() for g, d in zip(gradient, direction, strict=True) if g is not None
+        )
+
+        def at(shift, draw=draw):
+            with torch.no_grad():
+                for parameter, along in zip(parameters, direction, strict=True):
+                    parameter.add_(along, alpha=shift)
+                value = made.loss(encoder, 4, draw)
+                for parameter, along in zip(parameters, direction, strict=True):
+                    parameter.add_(along, alpha=-shift)
+            return float(value)
+
+        size = 1e-5
+        ends = [at(times * size) for times in (-2, -1, 1, 2)]
+        numeric = (ends[0] - 8 * ends[1] + 8 * ends[2] - ends[3]) / (12 * size)
+        assert numeric == pytest.approx(float(slope), rel=1e-5)
+
+
+def test_heads_may_have_a_rate_of_their_own():
+    parameters = [torch.nn.Parameter(torch.zeros(shape)) for shape in [(2, 2), (2,), (3, 2), (3,)]]
+    optimizer = build_optimizer(parameters, 1e-3, 0.1, parameters[2:], 1e-2)
+    found = {id(p): group for group in optimizer.param_groups for p in group["params"]}
+    rates = [found[id(parameter)]["lr"] for parameter in parameters]
+    assert rates == [1e-3, 1e-3, 1e-2, 1e-2]
+    assert [found[id(p)]["weight_decay"] for p in parameters] == [0.1, 0.0, 0.1, 0.0]
+    schedule = LinearSchedule(optimizer, 4, 0.0, start=10)
+    assert schedule.rates(12) == [0.5e-3, 0.5e-3, 0.5e-2, 0.5e-2]
+    assert len(build_optimizer(parameters, 1e-3, 0.1, parameters[2:]).param_groups) == 2
+    decays = build_optimizer(parameters, 1e-3, 0.01, parameters[2:], head_weight_decay=0.1)
+    found = {id(p): group for group in decays.param_groups for p in group["params"]}
+    assert [found[id(p)]["weight_decay"] for p in parameters] == [0.01, 0.0, 0.1, 0.0]
+    assert {group["lr"] for group in decays.param_groups} == {1e-3}
