@@ -46,7 +46,7 @@ from auxlearn.weighting.separate import SeparateSteps
 from auxlearn.weighting.step_derivative import UpdateDerivative, inner_products
 
 #: Share of the primary task at the start, and the least that it can have.
-PRIMARY, FLOOR = 2 / 3, 0.4
+PRIMARY, FLOOR = 0.9, 0.4
 
 #: How far a logit can move while the weights are learned. The ratio of two weights can so change by
 #: a factor of exp(2.5), about 12.
@@ -157,7 +157,7 @@ class Meta(LogitWeighting):
         self._separate = SeparateSteps(len(self.objectives))
 
     def default_weights(self) -> Tensor:
-        """Two thirds for the primary task, the rest in equal parts for the others."""
+        """0.9 for the primary task, the rest in equal parts for the others."""
         others = max(1, len(self.objectives) - 1)
         weights = torch.full((len(self.objectives),), (1 - PRIMARY) / others, dtype=torch.float64)
         weights[0] = PRIMARY

@@ -35,13 +35,13 @@ class Given:
         raise AssertionError("updates go through the problem")
 
     def _losses(self, given):
-        return torch.tensor(given[self.step], dtype=torch.float64)
+        return torch.tensor(given[self.number], dtype=torch.float64)
 
     def gradients(self):
         self.losses = dict(zip(NAMES, self._losses(self.given_losses), strict=True))
         return [
             [None if g is None else torch.tensor(g, dtype=torch.float64) for g in gradient]
-            for gradient in self.given[self.step]
+            for gradient in self.given[self.number]
         ]
 
     def backward(self, weights):

@@ -36,7 +36,7 @@ class Given:
 
     def backward(self, weights):
         self.used.append([float(weight) for weight in weights])
-        values = torch.tensor(self.given[self.step], dtype=torch.float64)
+        values = torch.tensor(self.given[self.number], dtype=torch.float64)
         self.losses = dict(zip(NAMES, values, strict=True))
 
     def update(self):
@@ -198,7 +198,7 @@ class Fixed(NetworkProblem):
     parts = ("body", "primary", "other")
 
     def __init__(self, shared):
-        self.names, self.step, self.seed, self.clip_norm = ("primary", "first"), 0, 0, 0.0
+        self.names, self.number, self.seed, self.clip_norm = ("primary", "first"), 0, 0, 0.0
         self.total_steps = 12
         self.parameters = [torch.zeros(2, requires_grad=True) for _ in range(3)]
         self.optimizer = torch.optim.SGD(self.parameters, lr=1.0)

@@ -66,14 +66,14 @@ class NetworkProblem:
     def __init__(self, network, optimizer, clip_norm):
         self.network = network
         self.names = NAMES
-        self.step, self.seed, self.total_steps = 0, 0, 12
+        self.number, self.seed, self.total_steps = 0, 0, 12
         self.parameters = [p.clone().requires_grad_() for p in network.start]
         self.optimizer = optimizer(self.parameters)
         self.clip_norm = clip_norm
         self.losses = {}
 
     def backward(self, weights):
-        losses = self.network.losses(self.parameters, self.step)
+        losses = self.network.losses(self.parameters, self.number)
         sum(float(w) * loss for w, loss in zip(weights, losses, strict=True)).backward()
 
     def gradients(self):
@@ -83,7 +83,7 @@ class NetworkProblem:
         ]
 
     def loss(self, index):
-        return self.network.losses(self.parameters, self.step)[index]
+        return self.network.losses(self.parameters, self.number)[index]
 
     def validation_gradient(self, batches=1):
         loss = self.network.validation_loss(self.parameters)

@@ -101,7 +101,7 @@ def test_auxiliary_tasks_of_no_weight_leave_the_primary_task_as_it_is_alone():
     separate = SeparateSteps(3)
     weights = torch.tensor([1.0, 1e-30, 1e-30], dtype=torch.float64)
     for step in range(5):
-        alone.step = problem.number = step
+        alone.number = problem.number = step
         separate.step(problem, problem.gradients(), weights)
         for parameter, part in zip(alone.parameters, alone.gradients()[0], strict=True):
             parameter.grad = part
@@ -141,9 +141,9 @@ def test_an_unroll_wants_mixed_gradients():
         Meta(MetaOptions(unroll=2), NAMES)
 
 
-def test_the_primary_task_starts_with_two_thirds_and_keeps_two_fifths():
+def test_the_primary_task_starts_with_nine_tenths_and_keeps_two_fifths():
     _, rule = ready()
-    assert rule.weights.tolist() == pytest.approx([2 / 3, 1 / 6, 1 / 6], abs=1e-12)
+    assert rule.weights.tolist() == pytest.approx([0.9, 0.05, 0.05], abs=1e-12)
     _, rule = ready(learning_rate=0.5)
     for _ in range(50):
         rule.descend_logits(torch.tensor([1.0, -1.0, -1.0]))

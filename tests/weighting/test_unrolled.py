@@ -48,7 +48,7 @@ class FunctionalProblem(NetworkProblem):
         self.optimizer = optimizer(self.parameters)
 
     def functional_losses(self, model, ahead):
-        return torch.stack(model(lambda params: self.network.losses(params, self.step + ahead)))
+        return torch.stack(model(lambda params: self.network.losses(params, self.number + ahead)))
 
     def functional_validation_loss(self, model, batches=1):
         loss = model(self.network.validation_loss)
@@ -209,7 +209,7 @@ def test_two_steps_of_an_encoder_by_central_differences(harness):
             validation.begin(step)
             validation.backward(weights)
             validation.update()
-        validation.step = 3
+        validation.number = 3
         validation.validation_gradient()
         return float(validation.losses["validation"])
 
