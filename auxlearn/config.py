@@ -23,6 +23,7 @@ from pydantic import (
 )
 
 from auxlearn.errors import ConfigError, did_you_mean
+from auxlearn.metric_keys import VALIDATION
 from auxlearn.registry import TASKS, WEIGHTINGS, Registry, canonical, load_plugin, plugin_digest
 
 Metric = Literal["accuracy", "macro_f1"]
@@ -322,7 +323,7 @@ class RunConfig(Settings):
         names = ["primary"]
         for choice in self.aux:
             name, number = choice.name, 1
-            while name in (*names, "validation"):  # the validation loss is recorded beside them
+            while name in (*names, VALIDATION):  # the validation loss is recorded beside them
                 number += 1
                 name = f"{choice.name}_{number}"
             names.append(name)

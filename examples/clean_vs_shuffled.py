@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from auxlearn import RunConfig, rng, train
 from auxlearn.errors import UserError
 from auxlearn.files import write_json
+from auxlearn.metric_keys import Quantity
 from auxlearn.registry import WEIGHTINGS, register_task
 from auxlearn.tasks.base import AuxiliaryTask, TaskContext
 
@@ -111,7 +112,7 @@ def draw(records: dict[str, list[dict]], output: Path) -> None:
     }
     for axes, (rule, rows) in zip(every, records.items(), strict=True):
         for name, (colour, label) in styles.items():
-            values = [row[f"weight/{name}"] for row in rows]
+            values = [row[Quantity.WEIGHT.key(name)] for row in rows]
             axes.plot([row["step"] for row in rows], values, color=colour, label=label)
         axes.set_title(rule, fontsize=10)
         axes.set_xlabel("step")
@@ -133,8 +134,9 @@ def gaps(rows: list[dict]) -> list[tuple[int, float]]:
     found = []
     for row in rows:
         if row["step"] <= STEPS:
-            total = sum(abs(value) for key, value in row.items() if key.startswith("weight/"))
-            gap = row["weight/clean_labels"] - row["weight/shuffled_labels"]
+            weights = Quantity.WEIGHT.read(row)
+            total = sum(map(abs, weights.values()))
+            gap = weights["clean_labels"] - weights["shuffled_labels"]
             found.append((row["step"], gap / total))
     return found
 
@@ -241,7 +243,7 @@ def main() -> None:
             rule: weights_by_step(rule, options, Path(folder)) for rule, options in RULES.items()
         }
     for rule, rows in records.items():
-        last = {key: round(value, 3) for key, value in rows[-1].items() if "weight/" in key}
+        last = {key: round(value, 3) for key, value in Quantity.WEIGHT.read(rows[-1]).items()}
         print(rule, f"after {rows[-1]['step']} steps:", last)
     draw(records, given.output)
 

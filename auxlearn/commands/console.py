@@ -25,6 +25,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from auxlearn.metric_keys import Quantity
 from auxlearn.reporting.reporter import Reporter
 
 #: Columns of a line that goes to a file or a pipe, where there is no window to fit into.
@@ -164,7 +165,8 @@ def describe_row(row: Mapping[str, Any]) -> str:
 
 
 def _parts(row: Mapping[str, Any]) -> list[str]:
-    weights, losses, dev = (_named(row, prefix) for prefix in ("weight/", "loss/", "dev/"))
+    shown = (Quantity.WEIGHT, Quantity.LOSS, Quantity.DEV)
+    weights, losses, dev = (quantity.read(row) for quantity in shown)
     in_order = [*(name for name in weights if name in losses), *losses]  # the primary task first
     parts = [f"epoch {row['epoch']:.1f}"] if "epoch" in row else []
     if losses:
@@ -175,10 +177,6 @@ def _parts(row: Mapping[str, Any]) -> list[str]:
         titles = {"accuracy": "accuracy", "macro_f1": "macro-F1"}
         parts.append(_figures("dev", {t: dev[key] for key, t in titles.items() if key in dev}))
     return parts
-
-
-def _named(row: Mapping[str, Any], prefix: str) -> dict[str, float]:
-    return {key.removeprefix(prefix): row[key] for key in row if key.startswith(prefix)}
 
 
 def _figures(title: str, figures: Mapping[str, float]) -> str:

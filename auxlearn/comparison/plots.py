@@ -12,6 +12,7 @@ import numpy as np
 from auxlearn.comparison.collect import Block, Comparison
 from auxlearn.comparison.statistics import mean_interval
 from auxlearn.files import write_bytes
+from auxlearn.metric_keys import Quantity
 from auxlearn.reporting.plots import COLOURS, DPI, MARKERS, METRICS
 from auxlearn.results.folder import read_jsonl
 
@@ -134,10 +135,8 @@ def _weight_series(runs: list[Path]) -> dict[str, tuple[list[int], list[float]]]
     found: dict[str, dict[int, list[float]]] = {}
     for run in runs:
         for row in read_jsonl(run / "metrics.jsonl"):
-            for key, value in row.items():
-                if key.startswith("weight/"):
-                    objective = key.removeprefix("weight/")
-                    found.setdefault(objective, {}).setdefault(row["step"], []).append(value)
+            for objective, value in Quantity.WEIGHT.read(row).items():
+                found.setdefault(objective, {}).setdefault(row["step"], []).append(value)
     return {
         name: (sorted(steps), [float(np.mean(steps[step])) for step in sorted(steps)])
         for name, steps in found.items()

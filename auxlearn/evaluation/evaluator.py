@@ -27,6 +27,7 @@ from auxlearn.evaluation.metrics import (
 from auxlearn.evaluation.ood import evaluate_ood, map_predictions, true_labels
 from auxlearn.evaluation.surrogate import surrogate_metric
 from auxlearn.files import write_bytes
+from auxlearn.metric_keys import SURROGATE
 from auxlearn.results.record import Evaluation
 
 #: Texts at once where no gradient is kept.
@@ -81,7 +82,7 @@ class Evaluator:
         }
         if surrogate is not None:
             labels = to_model_labels(self._dev, self._dataset.label_names)
-            figures["surrogate"] = surrogate_metric(probabilities, labels, surrogate)
+            figures[SURROGATE] = surrogate_metric(probabilities, labels, surrogate)
         return figures
 
     def dev_baseline(self, metric: Metric) -> float:

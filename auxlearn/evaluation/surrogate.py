@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from auxlearn.config import Metric
 from auxlearn.devices import upload
+from auxlearn.metric_keys import SURROGATE, Quantity
 
 
 def smooth_macro_f1(logits: Tensor, labels: Tensor) -> Tensor:
@@ -72,9 +73,8 @@ def surrogate_report(
     """
     from scipy.stats import spearmanr
 
-    pairs = [
-        (row[f"dev/{metric}"], -row["dev/surrogate"]) for row in rows if "dev/surrogate" in row
-    ]
+    key, surrogate = Quantity.DEV.key(metric), Quantity.DEV.key(SURROGATE)
+    pairs = [(row[key], -row[surrogate]) for row in rows if surrogate in row]
     if not pairs:
         return None
     left, right = zip(*pairs, strict=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from auxlearn.files import write_bytes
+from auxlearn.metric_keys import VALIDATION, Quantity
 from auxlearn.results.record import RunResults
 
 if TYPE_CHECKING:
@@ -51,9 +52,8 @@ def plot_run(rows: Rows, results: RunResults, folder: Path) -> list[Path]:
     ]
     top = _weights if several else _losses
     written.append(_write(folder / "overview.png", _draw((top, _dev), rows, results)))
-    recorded = {key.split("/")[0] for row in rows for key in row}
-    gradients = {"cosine": _cosines, "norm": _norms}
-    if drawn := [draw for kind, draw in gradients.items() if kind in recorded]:
+    gradients = {Quantity.COSINE: _cosines, Quantity.NORM: _norms}
+    if drawn := [draw for kind, draw in gradients.items() if any(map(kind.read, rows))]:
         picture = _draw(drawn, rows, results)
         written.append(_write(folder / "gradients.png", picture))
     return written
@@ -63,13 +63,13 @@ def _losses(axes: Axes, rows: Rows, results: RunResults) -> None:
     # With macro-F1, what the weights are learned from is 1 - F1, which is no number of nats.
     smooth = results.config["metric"] == "macro_f1"
     validation = "validation (1 - F1)" if smooth else "validation"
-    _lines(axes, rows, results, "loss/", validation)
+    _lines(axes, rows, results, Quantity.LOSS, validation)
     axes.set_ylabel("loss (nats)")
     axes.set_ylim(bottom=0)
 
 
 def _weights(axes: Axes, rows: Rows, results: RunResults) -> None:
-    _lines(axes, rows, results, "weight/")
+    _lines(axes, rows, results, Quantity.WEIGHT)
     axes.set_ylabel("weight")
     # Some rules keep no sum of 1.
     axes.set_ylim(0, max(1.0, *axes.get_ylim()))
@@ -78,7 +78,7 @@ def _weights(axes: Axes, rows: Rows, results: RunResults) -> None:
 def _dev(axes: Axes, rows: Rows, results: RunResults) -> None:
     chosen = results.config["metric"]
     for number, (key, label) in enumerate(METRICS.items()):
-        steps, values = _series(rows, f"dev/{key}")
+        steps, values = _series(rows, Quantity.DEV.key(key))
         axes.plot(
             steps,
             values,
@@ -108,18 +108,22 @@ def _dev(axes: Axes, rows: Rows, results: RunResults) -> None:
 
 def _cosines(axes: Axes, rows: Rows, results: RunResults) -> None:
     axes.axhline(0, color="0.5", linewidth=1)
-    _lines(axes, rows, results, "cosine/")
+    _lines(axes, rows, results, Quantity.COSINE)
     axes.set_ylabel("cosine with the\nvalidation gradient")
 
 
 def _norms(axes: Axes, rows: Rows, results: RunResults) -> None:
-    _lines(axes, rows, results, "norm/")
+    _lines(axes, rows, results, Quantity.NORM)
     axes.set_ylabel("norm of the gradient")
     axes.set_yscale("log")
 
 
 def _lines(
-    axes: Axes, rows: Rows, results: RunResults, prefix: str, validation: str = "validation"
+    axes: Axes,
+    rows: Rows,
+    results: RunResults,
+    quantity: Quantity,
+    validation: str = VALIDATION,
 ) -> None:
     """Draw one line for each objective, in the same colour in every picture.
 
@@ -127,14 +131,14 @@ def _lines(
         axes: Where to.
         rows: Rows of ``metrics.jsonl``.
         results: Names the objectives, in order.
-        prefix: Of the keys to draw, such as ``"loss/"``.
+        quantity: What to draw.
         validation: What to call the validation objective, where it has such a key.
     """
     for number, name in enumerate(results.weights):
-        steps, values = _series(rows, prefix + name)
+        steps, values = _series(rows, quantity.key(name))
         colour = COLOURS[number % len(COLOURS)]
         axes.plot(steps, values, color=colour, marker=_marker(steps), label=name)
-    steps, values = _series(rows, prefix + "validation")
+    steps, values = _series(rows, quantity.key(VALIDATION))
     if steps:
         axes.plot(steps, values, "--k", linewidth=1, marker=_marker(steps), label=validation)
 

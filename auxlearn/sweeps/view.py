@@ -15,6 +15,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from auxlearn.metric_keys import Quantity
 from auxlearn.sweeps.execute import Progress, View
 from auxlearn.sweeps.folder import SweepFolder
 from auxlearn.sweeps.plan import Trial
@@ -110,7 +111,8 @@ class ConsoleView(View, AbstractContextManager["ConsoleView"]):
     def _look(self, trial: Trial) -> None:
         """Read how far a trial is and the best figure on dev so far."""
         rows = _tail(self.folder.run(trial.digest).metrics_path)
-        values = [row[f"dev/{trial.config.metric}"] for row in rows if row["kind"] == "eval"]
+        key = Quantity.DEV.key(trial.config.metric)
+        values = [row[key] for row in rows if row["kind"] == "eval"]
         if values:
             self._best[trial.digest] = (rows[-1]["epoch"], max(values))
 

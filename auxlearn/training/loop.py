@@ -14,6 +14,7 @@ from torch import Tensor
 
 from auxlearn.config import RunConfig
 from auxlearn.errors import Interrupted, TrainingDiverged
+from auxlearn.metric_keys import Quantity
 from auxlearn.reporting.reporter import Reporter
 from auxlearn.results.folder import RunFolder
 from auxlearn.training.checkpoint import (
@@ -211,10 +212,10 @@ class TrainingLoop:
                 means.setdefault(name, []).append(loss)
         self._read = []
         row = self._row("train")
-        row |= {f"loss/{name}": sum(values) / len(values) for name, values in means.items()}
+        row |= {Quantity.LOSS.key(name): sum(v) / len(v) for name, v in means.items()}
         if not self.in_final_stage:
             weights = zip(self.objectives.names, self.weighting.weights.tolist(), strict=True)
-            row |= {f"weight/{name}": weight for name, weight in weights}
+            row |= {Quantity.WEIGHT.key(name): weight for name, weight in weights}
             row |= self.weighting.record()
         row["learning_rate"] = self.objectives.schedule.rate
         self._write(row)
@@ -233,7 +234,8 @@ class TrainingLoop:
             progress.stale = 0
         elif self._patience_counts:
             progress.stale += 1
-        self._write(self._row("eval") | {f"dev/{name}": value for name, value in figures.items()})
+        dev = {Quantity.DEV.key(name): value for name, value in figures.items()}
+        self._write(self._row("eval") | dev)
 
     @property
     def _ties_replace(self) -> bool:

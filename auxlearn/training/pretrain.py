@@ -37,6 +37,7 @@ from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.errors import RunError, TrainingDiverged, UserError
 from auxlearn.evaluation.evaluator import EVAL_BATCH
 from auxlearn.masking.corruption import choose
+from auxlearn.metric_keys import Quantity
 from auxlearn.registry import TASKS
 from auxlearn.reporting.reporter import Reporter
 from auxlearn.tasks.base import MaskedLanguageModelling, TaskContext
@@ -164,7 +165,8 @@ def pretrain(
                         raise TrainingDiverged(
                             f"the loss became {mean} by step {step + 1}: lower --learning-rate"
                         )
-                    reporter.row({"kind": "train", "step": step + 1, "loss/mlm": mean})
+                    row = {"kind": "train", "step": step + 1, Quantity.LOSS.key("mlm"): mean}
+                    reporter.row(row)
                     losses = []
     after = _measure(encoder, task, measured, seed)
     _write(encoder, output)

@@ -15,6 +15,7 @@ from auxlearn import rng
 from auxlearn.data.batches import Batch, BatchStream
 from auxlearn.devices import upload
 from auxlearn.encoders.shared import SharedEncoder
+from auxlearn.metric_keys import VALIDATION
 from auxlearn.results.perturbation_log import PerturbationLog
 from auxlearn.tasks.base import AuxiliaryTask, TaskResult
 from auxlearn.training.optimization import LinearSchedule
@@ -163,7 +164,7 @@ class RunStep:
                 loss = validation.loss(self.encoder, self.number, number) / batches
             _add(total, torch.autograd.grad(loss, self.parameters, allow_unused=True))
             losses.append(loss.detach())
-        self.losses["validation"] = torch.stack(losses).sum()
+        self.losses[VALIDATION] = torch.stack(losses).sum()
         return total
 
     def functional_losses(self, model: nn.Module, ahead: int) -> Tensor:
@@ -184,7 +185,7 @@ class RunStep:
                     model(lambda encoder, n=number: validation.loss(encoder, self.number, n))
                 )
         mean = torch.stack(losses).mean()
-        self.losses["validation"] = mean.detach()
+        self.losses[VALIDATION] = mean.detach()
         return mean
 
     def learning_rates(self, ahead: int) -> list[float]:

@@ -15,6 +15,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from auxlearn.metric_keys import Quantity
 from auxlearn.registry import register_weighting
 from auxlearn.weighting.base import TrainingStep, apply, dot, mix, read
 from auxlearn.weighting.learned import Learned, LearnedOptions
@@ -72,9 +73,7 @@ class GradNorm(Learned):
         apply(step, mix(gradients, weights))
         found = read([*norms, *(step.losses[name] for name in step.names)])
         sizes, losses = found.split(len(norms))
-        self._record = {
-            f"norm/{name}": size for name, size in zip(step.names, sizes.tolist(), strict=True)
-        }
+        self._record = dict(zip(map(Quantity.NORM.key, step.names), sizes.tolist(), strict=True))
         self._move(sizes, losses)
 
     def _move(self, norms: Tensor, losses: Tensor) -> None:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from auxlearn.config import Settings
+from auxlearn.metric_keys import Quantity
 from auxlearn.weighting.base import Gradient, Part, TrainingStep, Weighting, apply, mix
 from auxlearn.weighting.step_derivative import inner_products
 
@@ -52,7 +53,7 @@ class GramWeighting(Weighting):
         gradients = step.gradients()
         (gram,) = inner_products([shared(gradient, step.parts) for gradient in gradients])
         norms = gram.diagonal().sqrt().tolist()
-        self._record = {f"norm/{name}": norm for name, norm in zip(step.names, norms, strict=True)}
+        self._record = dict(zip(map(Quantity.NORM.key, step.names), norms, strict=True))
         if len(gradients) > 1:
             self._weights = self.weigh(gram, step)
         apply(step, mix_shared(gradients, self._weights, step.parts))

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from auxlearn.config import Settings
 from auxlearn.errors import ConfigError
+from auxlearn.metric_keys import VALIDATION, Quantity
 from auxlearn.weighting.base import Gradient, TrainingStep, Weighting, apply, mix
 from auxlearn.weighting.gram import shared
 from auxlearn.weighting.metabalance import metabalance_factors
@@ -234,7 +235,7 @@ class LogitWeighting(Learned):
 
 def scales(names: Sequence[str], factors: Tensor) -> dict[str, float]:
     """Return ``scale/NAME``, what each gradient was multiplied by apart from its weight."""
-    return {f"scale/{name}": value for name, value in zip(names, factors.tolist(), strict=True)}
+    return dict(zip(map(Quantity.SCALE.key, names), factors.tolist(), strict=True))
 
 
 def alignment(names: Sequence[str], gram: Tensor, with_validation: Tensor) -> dict[str, float]:
@@ -250,9 +251,9 @@ def alignment(names: Sequence[str], gram: Tensor, with_validation: Tensor) -> di
         ``norm/NAME``, ``cosine/NAME`` and ``norm/validation``.
     """
     size = float(with_validation[-1].sqrt())
-    figures = {"norm/validation": size}
+    figures = {Quantity.NORM.key(VALIDATION): size}
     for index, name in enumerate(names):
         norm = float(gram[index, index].sqrt())
-        figures[f"norm/{name}"] = norm
-        figures[f"cosine/{name}"] = float(with_validation[index]) / max(norm * size, 1e-30)
+        figures[Quantity.NORM.key(name)] = norm
+        figures[Quantity.COSINE.key(name)] = float(with_validation[index]) / max(norm * size, 1e-30)
     return figures

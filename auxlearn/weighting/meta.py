@@ -29,6 +29,7 @@ from pydantic import Field
 from torch import Tensor
 
 from auxlearn.errors import ConfigError
+from auxlearn.metric_keys import VALIDATION, Quantity
 from auxlearn.registry import register_weighting
 from auxlearn.weighting.base import (
     DevHead,
@@ -204,10 +205,10 @@ class Meta(LogitWeighting):
         by_logit[0] = -by_logit[1:].sum()
         self.descend_logits(by_logit)
         cosines = -pulls / (size * sizes).sqrt().clamp(min=1e-30)
-        self._record = {"norm/validation": float(size.sqrt())}
+        self._record = {Quantity.NORM.key(VALIDATION): float(size.sqrt())}
         for name, norm, cosine in zip(step.names, norms.sqrt(), cosines, strict=True):
-            self._record[f"norm/{name}"] = float(norm)
-            self._record[f"cosine/{name}"] = float(cosine)
+            self._record[Quantity.NORM.key(name)] = float(norm)
+            self._record[Quantity.COSINE.key(name)] = float(cosine)
 
     @property
     def validation_batches(self) -> int:

@@ -34,6 +34,7 @@ from pydantic import Field
 from torch import Tensor
 
 from auxlearn.config import Settings
+from auxlearn.metric_keys import Quantity
 from auxlearn.registry import register_weighting
 from auxlearn.weighting.base import Gradient, Part, TrainingStep, Weighting, apply, mix
 
@@ -107,9 +108,7 @@ class MetaBalance(Weighting):
         sizes = norms.norm(dim=1)
         scaled = (factors * norms).norm(dim=1)
         self._weights = torch.where(sizes > 0, scaled / sizes, torch.ones_like(sizes))
-        self._record = {
-            f"norm/{name}": size for name, size in zip(step.names, sizes.tolist(), strict=True)
-        }
+        self._record = dict(zip(map(Quantity.NORM.key, step.names), sizes.tolist(), strict=True))
         columns = iter(factors.T)
         ones = torch.ones(len(gradients))
         mixed: Gradient = []

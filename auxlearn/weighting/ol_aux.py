@@ -36,6 +36,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from auxlearn.metric_keys import Quantity
 from auxlearn.registry import register_weighting
 from auxlearn.weighting.base import TrainingStep, apply, dot, mix
 from auxlearn.weighting.gram import shared
@@ -110,10 +111,9 @@ class OLAux(Learned):
         if self.moves(step):
             slopes = log_slopes(products, losses, least)
             names = step.names[1:]
-            self._record = {
-                f"slope/{name}": slope
-                for name, slope in zip(names, slopes[1:].tolist(), strict=True)
-            }
+            self._record = dict(
+                zip(map(Quantity.SLOPE.key, names), slopes[1:].tolist(), strict=True)
+            )
             self._move(slopes)
 
     def _move(self, slopes: Tensor) -> None:

@@ -14,6 +14,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from auxlearn.metric_keys import VALIDATION, Quantity
 from auxlearn.registry import register_weighting
 from auxlearn.weighting.base import (
     DevHead,
@@ -84,10 +85,10 @@ class Tartan(LogitWeighting):
         found = read([dot(validation, validation), *own, *along])
         size, norms = found[0].sqrt(), found[1 : 1 + len(own)].sqrt()
         cosines = found[1 + len(own) :] / (norms * size).clamp(min=1e-30)
-        self._record = {"norm/validation": float(size)}
+        self._record = {Quantity.NORM.key(VALIDATION): float(size)}
         for name, norm, cosine in zip(step.names, norms.tolist(), cosines.tolist(), strict=True):
-            self._record[f"norm/{name}"] = norm
-            self._record[f"cosine/{name}"] = cosine
+            self._record[Quantity.NORM.key(name)] = norm
+            self._record[Quantity.COSINE.key(name)] = cosine
         return cosines
 
     def _restrict(self, gradient: Gradient, step: TrainingStep) -> Gradient:

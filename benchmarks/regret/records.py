@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from auxlearn.metric_keys import Quantity
 from auxlearn.results.folder import RunFolder
 from auxlearn.results.record import RunResults
 from benchmarks.regret.plan import Method, Setting
@@ -68,10 +69,10 @@ def course_of(rows: Rows) -> Course:
     """
     course = []
     for row in rows:
-        weights = {k: v for k, v in row.items() if k.startswith("weight/")}
+        weights = Quantity.WEIGHT.read(row)
         total = sum(weights.values())
         if len(weights) > 1 and total > 0:
-            course.append((int(row["step"]), 1 - weights["weight/primary"] / total))
+            course.append((int(row["step"]), 1 - weights["primary"] / total))
     return tuple(course)
 
 

@@ -1,0 +1,55 @@
+"""Keys of ``metrics.jsonl``: a quantity, a slash, and the objective or metric that it belongs to.
+
+===================  ============================================================================
+``loss/NAME``        mean loss of an objective since the previous row, in the unit of the loss
+``weight/NAME``      weight of an objective
+``dev/METRIC``       metric on the dev split: ``accuracy``, ``macro_f1``, ``loss``, ``surrogate``
+``norm/NAME``        L2 norm of an objective's gradient
+``cosine/NAME``      cosine of an objective's gradient with the validation gradient
+``scale/NAME``       factor on an objective's gradient apart from its weight
+``slope/NAME``       inner product of the gradients of an objective's and the primary log loss
+===================  ============================================================================
+
+Every row has ``kind`` ("train" or "eval") and ``step`` besides, most have ``epoch`` and
+``learning_rate``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+#: Name of the validation objective, whose loss and gradient norm are logged beside the others.
+VALIDATION = "validation"
+#: Name of the differentiable surrogate among the metrics on dev.
+SURROGATE = "surrogate"
+
+
+class Quantity(StrEnum):
+    """What a logged number measures; see the table of :mod:`auxlearn.metric_keys`."""
+
+    LOSS = "loss"
+    WEIGHT = "weight"
+    DEV = "dev"
+    NORM = "norm"
+    COSINE = "cosine"
+    SCALE = "scale"
+    SLOPE = "slope"
+
+    def key(self, name: str) -> str:
+        """Return the key of this quantity for an objective or a metric.
+
+        >>> Quantity.LOSS.key("primary")
+        'loss/primary'
+        """
+        return f"{self.value}/{name}"
+
+    def read(self, row: Mapping[str, Any]) -> dict[str, float]:
+        """Return the values that a row has of this quantity, by objective or metric.
+
+        >>> Quantity.WEIGHT.read({"step": 10, "weight/primary": 0.75, "loss/primary": 1.5})
+        {'primary': 0.75}
+        """
+        prefix = self.key("")
+        return {key.removeprefix(prefix): row[key] for key in row if key.startswith(prefix)}
