@@ -78,7 +78,9 @@ class TensorCache:
                 tensors = _read(path)  # another process may have made them while we waited
                 if tensors is None:
                     if path.exists():
-                        logger.warning("cache file %s is damaged: it is made anew", path)
+                        logger.warning(
+                            "cache file %s is damaged: its content is computed again", path
+                        )
                     tensors = {name: value.contiguous() for name, value in make().items()}
                     write_bytes(path, save(tensors, {"sha256": _checksum(tensors)}))
         return tensors

@@ -19,6 +19,7 @@ LAYERS = (
     "auxlearn.errors",
     "auxlearn.rng",
     "auxlearn.devices",
+    "auxlearn.progress",
     "auxlearn.encoder_names",
     "auxlearn.files",
     "auxlearn.registry",

@@ -65,7 +65,7 @@ def scoring_pass(encoder: SharedEncoder, dtype: torch.dtype = torch.float32) -> 
     return TargetPass(encoder, parts(encoder), dtype)
 
 
-def scoring_route(encoder: SharedEncoder, dtype: torch.dtype) -> tuple[str, ...]:
+def numerical_variant(encoder: SharedEncoder, dtype: torch.dtype) -> tuple[str, ...]:
     """Return what the last digits of scores depend on beside weights and texts.
 
     In bfloat16, log-probabilities from a GPU, from packed and from plain linear layers differ by

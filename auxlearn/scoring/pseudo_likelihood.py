@@ -50,7 +50,7 @@ def masked_copies(words: Tensor, targets: Tensor) -> Tensor:
     return (latest >= 0) & (words == words.gather(1, latest.clamp(min=0)))
 
 
-def score(
+def pseudo_log_likelihood(
     encoder: SharedEncoder,
     texts: TokenizedTexts,
     advance: Callable[[int], None] = lambda tokens: None,

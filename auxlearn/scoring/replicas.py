@@ -19,7 +19,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def devices_beside(encoder: SharedEncoder) -> list[torch.device]:
+def scoring_devices(encoder: SharedEncoder) -> list[torch.device]:
     """Return the encoder's device and, if that is a GPU, the other visible GPUs."""
     own = encoder.device
     if own.type != "cuda":
@@ -29,7 +29,7 @@ def devices_beside(encoder: SharedEncoder) -> list[torch.device]:
     return [own, *(torch.device("cuda", n) for n in others)]
 
 
-def share_out(
+def map_on_replicas(
     encoder: SharedEncoder,
     devices: Sequence[torch.device],
     work: Callable[[SharedEncoder, Item], Result],

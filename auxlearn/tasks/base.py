@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -30,9 +29,7 @@ from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.devices import upload
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.masking.corruption import choose, corrupt
-
-#: ``progress(title, total)`` gives a context in which ``advance(n)`` moves a progress bar.
-Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
+from auxlearn.progress import ProgressBar
 
 
 @dataclass(frozen=True)
@@ -56,7 +53,7 @@ class TaskContext:
     texts: TokenizedTexts
     tokenize: Callable[[Path], TokenizedTexts]
     cache: TensorCache
-    progress: Progress
+    progress: ProgressBar
     seed: int
     record: Callable[[Path], Path] = lambda path: path
 

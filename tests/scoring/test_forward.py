@@ -8,7 +8,14 @@ import torch
 from auxlearn.encoders.families import FAMILIES as SUPPORTED
 from auxlearn.encoders.load import load_encoder
 from auxlearn.scoring import packed_linear as packed
-from auxlearn.scoring.forward import STACKS, Block, TargetPass, WholePass, scoring_pass
+from auxlearn.scoring.forward import (
+    STACKS,
+    Block,
+    TargetPass,
+    WholePass,
+    numerical_variant,
+    scoring_pass,
+)
 from auxlearn.scoring.packed_linear import inference_linear, packing_works
 from tests import helpers
 from tests.helpers import FAMILIES, HARD_TEXTS, LABELS, tokenized
@@ -166,3 +173,15 @@ def test_packing_is_used_only_where_it_is_right(monkeypatch, fault):
 
 def test_every_architecture_named_here_is_supported():
     assert {*STACKS} <= {*SUPPORTED}
+
+
+def test_numerical_variant_names_device_dtype_and_linear_layers(
+    trained_bert, encoder_folder, monkeypatch
+):
+    whole = load_encoder(str(encoder_folder("modernbert")), helpers.LABELS)
+    assert numerical_variant(whole, torch.float32) == ("cpu", "torch.float32", "whole pass")
+    monkeypatch.setattr("auxlearn.scoring.forward.packing_works", lambda dtype: True)
+    assert numerical_variant(trained_bert, torch.bfloat16) == ("cpu", "torch.bfloat16", "packed")
+    # Packed layers are for the CPU; parameters on another device never take them.
+    elsewhere = trained_bert.to("meta")
+    assert numerical_variant(elsewhere, torch.bfloat16) == ("meta", "torch.bfloat16", "plain")
