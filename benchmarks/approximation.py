@@ -17,7 +17,7 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LinearRegression
 from torch import Tensor
 
-from auxlearn.data.batches import flatten_rows, pad_rows
+from auxlearn.data.batches import pad_token_values, unpad_token_values
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.masking.probabilities import rescale_to_mean
@@ -191,9 +191,9 @@ def scaled(logprobs: Tensor, texts: TokenizedTexts) -> Tensor:
     """Return the probabilities by which l3mask masks, ``(tokens,)``."""
     rows = torch.arange(len(texts))
     found = torch.zeros(len(logprobs), dtype=torch.float64)
-    maskable = pad_rows(texts, texts.maskable, rows, False)
-    scores = -torch.expm1(pad_rows(texts, logprobs.double(), rows, 0))
-    flatten_rows(texts, rescale_to_mean(scores * maskable, maskable, 0.15), rows, found)
+    maskable = pad_token_values(texts, texts.maskable, rows, False)
+    scores = -torch.expm1(pad_token_values(texts, logprobs.double(), rows, 0))
+    unpad_token_values(texts, rescale_to_mean(scores * maskable, maskable, 0.15), rows, found)
     return found
 
 

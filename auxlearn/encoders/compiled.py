@@ -75,7 +75,7 @@ def compile_body(
             attention_mask=attention,
             maskable=attention.bool(),
             words=torch.zeros_like(mask),
-            rows=torch.arange(rows),
+            indices=torch.arange(rows),
             token_type_ids=types,
         )
         with rng.seeded(0, "compile", device=encoder.device), autocast():

@@ -103,7 +103,7 @@ class WholePass:
             attention_mask=torch.ones_like(block.input_ids),
             maskable=torch.ones_like(block.input_ids, dtype=torch.bool),
             words=torch.zeros_like(block.input_ids),
-            rows=torch.arange(len(block.input_ids)),
+            indices=torch.arange(len(block.input_ids)),
             token_type_ids=block.token_type_ids,
         )
         with torch.autocast(

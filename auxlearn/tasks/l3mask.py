@@ -1,7 +1,7 @@
 """L3Masking: mask the tokens that the pretrained encoder finds unlikely.
 
 Kimura, Komamizu and Hatano 2024, "L3Masking: Multi-task Fine-tuning for Language Models by
-Leveraging Lessons Learned from Vanilla Models".
+Leveraging Lessons Learned from Vanilla Models", https://aclanthology.org/2024.customnlp4u-1.6.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from auxlearn.data.batches import Batch, flatten_rows, pad_rows
+from auxlearn.data.batches import Batch, pad_token_values, unpad_token_values
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.masking.probabilities import rescale_to_mean
 from auxlearn.registry import register_task
@@ -81,7 +81,7 @@ class L3Mask(MaskedLanguageModelling):
 
     def mask_probabilities(self, batch: Batch) -> Tensor:
         """Return the mask probabilities of the batch's tokens, computed before training."""
-        return pad_rows(self.texts, self.probabilities, batch.rows, 0)
+        return pad_token_values(self.texts, self.probabilities, batch.indices, 0)
 
 
 def to_mask_probabilities(
@@ -103,9 +103,9 @@ def to_mask_probabilities(
     """
     converted = torch.zeros(len(log_likelihoods), dtype=torch.float64)
     for indices in torch.arange(len(texts)).split(CHUNK_TEXTS):
-        maskable = pad_rows(texts, texts.maskable, indices, False)
-        logs = pad_rows(texts, log_likelihoods.double(), indices, 0)
+        maskable = pad_token_values(texts, texts.maskable, indices, False)
+        logs = pad_token_values(texts, log_likelihoods.double(), indices, 0)
         scores = -torch.expm1(logs) if score == "complement" else -logs
         probabilities = rescale_to_mean(scores, maskable, mean)
-        flatten_rows(texts, probabilities, indices, converted)
+        unpad_token_values(texts, probabilities, indices, converted)
     return converted

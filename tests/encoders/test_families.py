@@ -117,7 +117,7 @@ def test_results_do_not_depend_on_padding(encoder):
         attention_mask=pad(batch.attention_mask, (0, 7)),
         maskable=pad(batch.maskable, (0, 7)),
         words=pad(batch.words, (0, 7), value=-1),
-        rows=batch.rows,
+        indices=batch.indices,
         token_type_ids=None if batch.token_type_ids is None else pad(batch.token_type_ids, (0, 7)),
     )
     with torch.no_grad():
