@@ -1,8 +1,8 @@
 """Mask-tuning: train the classifier on texts perturbed by the encoder's own predictions.
 
 Ghanbarzadeh et al. 2023, "Improving the Reusability of Pre-trained Language Models in Real-world
-Applications", https://arxiv.org/abs/2307.10457; first as "Mask-tuning: Towards Improving Pre-trained
-Language Models' Generalization" (2022).
+Applications", https://arxiv.org/abs/2307.10457; first as "Mask-tuning: Towards Improving
+Pre-trained Language Models' Generalization" (2022).
 """
 
 from __future__ import annotations

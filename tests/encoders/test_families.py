@@ -200,7 +200,7 @@ def test_a_missing_language_model_head_is_drawn_from_the_seed(
     with caplog.at_level(logging.WARNING):
         one = load_encoder(str(folder), LABELS, seed=1)
     # BART's output layer is its embedding: there is no head to miss.
-    assert ("no trained masked-language-model head" in caplog.text) == (family != "bart")
+    assert ("no pretrained masked-language-model head" in caplog.text) == (family != "bart")
     same, other = (load_encoder(str(folder), LABELS, seed=seed) for seed in (1, 2))
     for name, tensor in one.tensors().items():
         assert torch.equal(tensor, same.tensors()[name]), name

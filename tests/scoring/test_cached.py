@@ -98,17 +98,17 @@ def test_a_device_short_of_memory_halves_its_own_batches(trained_bert, tmp_path,
     both_at_work, small, sizes = threading.Barrier(2, timeout=60), [], {}
     plain = TargetPass.states
 
-    def states(self, blocks):
+    def states(self, batches):
         me = threading.get_ident()
         if me not in sizes:
             sizes[me] = []
             small.append(me)
             both_at_work.wait()
-        size = sum(block.input_ids.numel() for block in blocks)
+        size = sum(batch.input_ids.numel() for batch in batches)
         if me == small[0] and size > 100:
             raise torch.OutOfMemoryError("no memory")
         sizes[me].append(size)
-        return plain(self, blocks)
+        return plain(self, batches)
 
     monkeypatch.setattr(TargetPass, "states", states)
     found = scores(trained_bert, texts, tmp_path / "two")
@@ -143,7 +143,7 @@ def test_a_replica_without_memory_is_left_out(trained_bert, tmp_path, monkeypatc
     found = scores(trained_bert, texts, tmp_path / "two")
     assert torch.equal(found, alone)
     assert len(seen) == 2
-    assert caplog.text.count("cpu does not take part in scoring: no memory") == 1
+    assert caplog.text.count("cpu is not used for scoring: no memory") == 1
 
 
 def test_no_memory_on_the_own_device_is_an_error(trained_bert, tmp_path, monkeypatch):
@@ -166,7 +166,7 @@ def test_a_device_without_room_for_a_replica_is_left_out(
         patch.setattr(SharedEncoder, "to", lambda *_: (_ for _ in ()).throw(RuntimeError(message)))
         found = scores(trained_bert, texts, tmp_path / "two")
     assert torch.equal(found, alone)
-    assert "cpu does not take part in scoring: CUDA error: out of memory\n" in caplog.text
+    assert "cpu is not used for scoring: CUDA error: out of memory\n" in caplog.text
 
 
 def test_scores_of_other_weights_are_computed(trained_bert, tmp_path, monkeypatch):

@@ -263,9 +263,9 @@ def counted(monkeypatch):
     shapes = []
     plain = TargetPass.states
 
-    def states(self, blocks):
-        shapes.append([tuple(block.input_ids.shape) for block in blocks])
-        return plain(self, blocks)
+    def states(self, batches):
+        shapes.append([tuple(batch.input_ids.shape) for batch in batches])
+        return plain(self, batches)
 
     monkeypatch.setattr(TargetPass, "states", states)
     return shapes
@@ -311,11 +311,11 @@ def test_a_batch_that_does_not_fit_is_halved(trained_bert, monkeypatch):
     plain = TargetPass.states
     tried = []
 
-    def states(self, blocks):
-        tried.append(sum(block.input_ids.numel() for block in blocks))
+    def states(self, batches):
+        tried.append(sum(batch.input_ids.numel() for batch in batches))
         if tried[-1] > 100:
             raise torch.OutOfMemoryError("no memory")
-        return plain(self, blocks)
+        return plain(self, batches)
 
     monkeypatch.setattr(TargetPass, "states", states)
     torch.testing.assert_close(
@@ -332,13 +332,13 @@ def test_what_did_not_fit_is_gone_before_the_next_attempt(trained_bert, monkeypa
     plain = TargetPass.states
     made = []
 
-    def states(self, blocks):
+    def states(self, batches):
         assert all(kept() is None for kept in made)
         intermediate = torch.zeros(1)
         made.append(weakref.ref(intermediate))
-        if sum(block.input_ids.numel() for block in blocks) > 100:
+        if sum(batch.input_ids.numel() for batch in batches) > 100:
             raise torch.OutOfMemoryError("no memory")
-        return plain(self, blocks)
+        return plain(self, batches)
 
     monkeypatch.setattr(TargetPass, "states", states)
     pseudo_log_likelihood(trained_bert, tokenized(trained_bert, LINES[:3]))
@@ -346,9 +346,9 @@ def test_what_did_not_fit_is_gone_before_the_next_attempt(trained_bert, monkeypa
 
 
 def test_not_even_one_text_fits(trained_bert, monkeypatch):
-    def states(self, blocks):
+    def states(self, batches):
         raise torch.OutOfMemoryError("no memory")
 
     monkeypatch.setattr(TargetPass, "states", states)
-    with pytest.raises(EncoderError, match=r"no memory to score one text of \d+ tokens"):
+    with pytest.raises(EncoderError, match=r"not have the memory to score one text of \d+ tokens"):
         pseudo_log_likelihood(trained_bert, tokenized(trained_bert, LINES[:1]))
