@@ -1,8 +1,8 @@
-"""Tensors kept on disk under the hash of what they were made from.
+"""Cache of tensors on disk, keyed by the hash of their inputs.
 
-A file is complete or absent: it is written beside its place and moved there. It carries a checksum
-of its tensors; a damaged file is reported and made anew. Two processes that want the same entry
-wait for each other, and the second finds it made.
+Entries are written atomically and carry a checksum of their tensors; a damaged file is reported and
+computed again. Two processes that request the same entry wait for each other, so that it is
+computed once.
 """
 
 from __future__ import annotations
@@ -35,25 +35,30 @@ def default_folder() -> Path:
     return Path(chosen or f"{base}/auxlearn").expanduser()
 
 
-def content_key(*parts: Any) -> str:
-    """Return the SHA-256 of values: tensors by their bytes, all else by its JSON."""
+def content_key(*values: Any) -> str:
+    """Return the SHA-256 of a sequence of values.
+
+    Args:
+        values: Tensors, which are hashed by dtype, shape and bytes, and values that can be written
+            as JSON.
+    """
     digest = hashlib.sha256()
-    for part in parts:
-        if isinstance(part, Tensor):
-            header = f"{part.dtype}{tuple(part.shape)}"
+    for value in values:
+        if isinstance(value, Tensor):
+            header = f"{value.dtype}{tuple(value.shape)}"
             digest.update(header.encode())
-            digest.update(_bytes_of(part))
+            digest.update(_bytes_of(value))
         else:
-            digest.update(json.dumps(part, ensure_ascii=False, sort_keys=True).encode())
+            digest.update(json.dumps(value, ensure_ascii=False, sort_keys=True).encode())
         digest.update(b"\x1e")
     return digest.hexdigest()
 
 
 class TensorCache:
-    """A folder of tensors by key.
+    """A folder of cached tensors.
 
     Args:
-        folder: Where to keep them; made when first needed.
+        folder: The folder, created if it does not exist; by default :func:`default_folder`.
 
     Raises:
         UserError: The folder cannot be written to.
@@ -65,21 +70,31 @@ class TensorCache:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(
-                f"cannot make the cache folder {self.folder} ({error.strerror}): "
+                f"cannot create the cache folder {self.folder} ({error.strerror}): "
                 "choose another with --cache-dir"
             ) from None
 
-    def get(self, key: str, make: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
-        """Return the tensors of a key, making and keeping them if they are not there."""
+    def get(self, key: str, compute: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
+        """Return the tensors of an entry; compute and store them if there is none.
+
+        Args:
+            key: Key of everything that the tensors depend on; see :func:`content_key`.
+            compute: Returns the tensors by name; called only if they are not in the cache.
+
+        Raises:
+            UserError: The cache folder cannot be written to.
+        """
         path = self.folder / f"{key}.safetensors"
         tensors = _read(path)
         if tensors is None:
             with self._lock(path):
-                tensors = _read(path)  # another process may have made them while we waited
+                tensors = _read(path)  # another process may have written them meanwhile
                 if tensors is None:
                     if path.exists():
-                        logger.warning("cache file %s is damaged: it is made anew", path)
-                    tensors = {name: value.contiguous() for name, value in make().items()}
+                        logger.warning(
+                            "cache file %s is damaged: its content is computed again", path
+                        )
+                    tensors = {name: value.contiguous() for name, value in compute().items()}
                     write_bytes(path, save(tensors, {"sha256": _checksum(tensors)}))
         return tensors
 
@@ -94,7 +109,7 @@ class TensorCache:
 
 
 def _read(path: Path) -> dict[str, Tensor] | None:
-    """Return what a file holds, or ``None`` if it is absent or damaged."""
+    """Return the tensors of a file, or ``None`` if it is absent or damaged."""
     if not path.exists():
         return None
     try:

@@ -1,4 +1,4 @@
-"""Where things are computed, and how they get there without a wait."""
+"""The default device, and asynchronous copies to a device."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from torch import Tensor
 def default_device() -> torch.device:
     """Return the CUDA device if there is one, else the CPU.
 
-    Accelerators of other kinds are left alone: nothing here has been tried on them.
+    Other accelerators are not used, because this package has not been tested on them.
     """
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def upload(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return a tensor on a device; the host does not wait for the copy.
+    """Copy a tensor to a device without blocking the host.
 
-    A copy to a CUDA device goes through pinned memory, from which it runs beside computation.
+    A copy from the CPU to a CUDA device uses pinned memory, so that it overlaps with computation.
 
     Args:
-        tensor: Anywhere. If it is on the CPU, it must not be changed in place afterwards.
-        device: Where to.
+        tensor: A tensor on any device. If it is on the CPU, it must not be modified afterwards.
+        device: The target device.
     """
     if tensor.device.type == "cpu" and device.type == "cuda":
         tensor = tensor.pin_memory()

@@ -1,4 +1,4 @@
-"""Short names of encoders and what is known of each."""
+"""Short names of encoders, with their sources and recommended learning rates."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class EncoderCard:
-    """What a short name stands for.
+    """Encoder of a short name.
 
     Attributes:
-        source: Hub id, or a folder.
+        source: Hub id or folder.
         title: One line for lists.
-        learning_rate: A peak learning rate that suits it under AdamW.
+        learning_rate: Recommended peak learning rate under AdamW.
     """
 
     source: str
@@ -51,12 +51,12 @@ ENCODERS = {
 
 
 def encoder_source(name: str) -> str:
-    """Return the folder or hub id that a short name, folder or hub id leads to."""
+    """Return the folder or hub id of an encoder: that of a short name, else the name itself."""
     card = ENCODERS.get(name)
     return card.source if card else name
 
 
 def recommended_learning_rate(name: str) -> float:
-    """Return the peak learning rate for an encoder that the user gave none for."""
+    """Return the default peak learning rate of an encoder: its own, or that of base-sized ones."""
     card = ENCODERS.get(name)
     return card.learning_rate if card else BASE_LEARNING_RATE

@@ -1,4 +1,4 @@
-"""Files that are whole or absent."""
+"""Atomic file writes, and digests of files."""
 
 from __future__ import annotations
 
@@ -14,10 +14,14 @@ from auxlearn.errors import UserError
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file so that a reader, or a kill, never meets half of it.
+    """Write a file atomically: the new content replaces the old one as a whole or not at all.
+
+    Args:
+        path: The file; its folder is created if it does not exist.
+        content: The new content.
 
     Raises:
-        UserError: The disk is full or the place cannot be written to; what was there stays.
+        UserError: The disk is full or the path cannot be written to; the old content is kept.
     """
     temporary = None
     try:
@@ -33,7 +37,7 @@ def write_bytes(path: Path, content: bytes) -> None:
         advice = (
             "free some space, then run the same command again"
             if error.errno in (errno.ENOSPC, errno.EDQUOT)
-            else "choose a place that can be written to"
+            else "choose a path that can be written to"
         )
         raise UserError(f"cannot write {path} ({error.strerror}): {advice}") from None
     finally:
@@ -42,10 +46,10 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def content_digest(path: Path) -> str:
-    """Return the SHA-256 of a file, or of a folder: of the paths and contents of its files.
+    """Return the SHA-256 of a file, or of the relative paths and contents of a folder's files.
 
     Raises:
-        OSError: It does not exist or cannot be read.
+        OSError: The path does not exist or cannot be read.
     """
     if not path.is_dir():
         with path.open("rb") as file:
@@ -59,10 +63,10 @@ def content_digest(path: Path) -> str:
 
 
 def write_text(path: Path, content: str) -> None:
-    """Write a UTF-8 file, whole or not at all."""
+    """Write a UTF-8 file atomically; see :func:`write_bytes`."""
     write_bytes(path, content.encode())
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write indented JSON, whole or not at all."""
+    """Write indented JSON atomically; see :func:`write_bytes`."""
     write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")

@@ -1,8 +1,8 @@
-"""Names for plug-ins: auxiliary tasks and weightings.
+"""Registries of plug-ins: auxiliary tasks and weightings by name.
 
-A plug-in gets its name in one of three ways: it is built in, it is registered by a decorator (in
-your own code or in a file named with ``--plugin``), or an installed package announces it as an
-entry point. Built-in modules and entry points are imported only when their name is asked for.
+A plug-in is built in, registered by a decorator (in your own code or in a file passed with
+``--plugin``), or declared as an entry point by an installed package. Built-in modules and entry
+points are imported only when their name is requested.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
 class Registry:
-    """One kind of plug-in by name.
+    """Registry of one kind of plug-in.
 
     Args:
-        kind: What it holds, as a user would say it: "auxiliary task".
-        builtin: Module to import for each built-in name; importing it registers the name.
-        group: The entry-point group of installed packages.
+        kind: Kind of plug-in for messages, such as "auxiliary task".
+        builtin: Module by built-in name; importing the module registers the name.
+        group: Entry-point group of installed packages.
     """
 
     def __init__(self, kind: str, builtin: Mapping[str, str], group: str) -> None:
@@ -42,10 +42,13 @@ class Registry:
         self._code: dict[str, dict[str, str]] = {}
 
     def register(self, name: str) -> Callable[[type], type]:
-        """Return a class decorator that gives a class its name.
+        """Return a class decorator that registers a class and sets its attribute ``name``.
+
+        Args:
+            name: Lower-case letters, digits and underscores.
 
         Raises:
-            ConfigError: The name is malformed or another class has it already.
+            ConfigError: The name is malformed or already taken by another class.
         """
         if not _NAME.fullmatch(name):
             raise ConfigError(
@@ -70,14 +73,14 @@ class Registry:
         return decorate
 
     def names(self) -> list[str]:
-        """All names that :meth:`get` answers to."""
+        """Return all names that :meth:`get` accepts, sorted."""
         return sorted({*self._builtin, *self._registered, *self._entry_points()})
 
     def get(self, name: str) -> Any:
-        """Return the class of that name, importing its module if need be.
+        """Return the class of a name; its module is imported if necessary.
 
         Raises:
-            ConfigError: There is no such name, or its package cannot be imported.
+            ConfigError: The name is unknown, or its package cannot be imported.
         """
         name = canonical(name)
         if name not in self._registered:
@@ -102,16 +105,16 @@ class Registry:
                 )
         return self._registered[name]
 
-    def code(self, name: str) -> Mapping[str, str]:
-        """Return what the code of a plug-in is known by.
+    def code_digests(self, name: str) -> Mapping[str, str]:
+        """Return digests that identify the code of a plug-in.
 
-        It is as it was when the class was registered: what a process has imported stays in force,
-        although the file may be edited meanwhile.
+        They are taken when the class is registered, because a process keeps the code that it has
+        imported even if the file is edited meanwhile.
 
         Returns:
             A digest of each module that the class and its bases come from, and the version of the
-            distribution that announces it. Nothing of a built-in class, which is known by the
-            version of this package, nor of a plug-in file, which has a digest of its own.
+            distribution that declares it. Empty for a built-in class, which the version of this
+            package identifies, and for a plug-in file; see :func:`plugin_digest`.
 
         Raises:
             ConfigError: As for :meth:`get`.
@@ -124,7 +127,7 @@ class Registry:
 
 
 def canonical(name: str) -> str:
-    """Return a plug-in's name with underscores: ``nash-mtl`` is an alias of ``nash_mtl``."""
+    """Return the canonical name, with underscores: ``nash-mtl`` is an alias of ``nash_mtl``."""
     return name.replace("-", "_")
 
 
@@ -175,7 +178,7 @@ register_weighting = WEIGHTINGS.register
 
 
 def load_plugin(path: str | Path) -> None:
-    """Import a Python file for the plug-ins that it registers.
+    """Import a Python file, whose decorators register its plug-ins.
 
     Raises:
         ConfigError: The file does not exist or cannot be imported.
@@ -183,7 +186,7 @@ def load_plugin(path: str | Path) -> None:
     path = Path(path)
     if not path.is_file():
         raise ConfigError(f"plug-in file {path} does not exist")
-    # The digest is part of the name, so that an edited file is imported anew.
+    # The digest is part of the module name, so that an edited file is imported again.
     name = f"{_PLUGIN_MODULE}{path.stem}_{plugin_digest(path)[:8]}"
     if name in sys.modules:
         return
@@ -206,11 +209,11 @@ def load_plugin(path: str | Path) -> None:
         del sys.modules[name]
         raise ConfigError(f"plug-in file {path} cannot be imported: {_one_line(error)}") from error
     for other in earlier:
-        del sys.modules[other]  # so that it is imported again if the edit is taken back
+        del sys.modules[other]  # imported again if the edit is undone
 
 
 def plugin_digest(path: str | Path) -> str:
-    """SHA-256 of a plug-in file, which stands for it in a run's identity.
+    """Return the SHA-256 of a plug-in file, which is part of a run's identity.
 
     Raises:
         ConfigError: The file cannot be read.
@@ -222,7 +225,7 @@ def plugin_digest(path: str | Path) -> str:
 
 
 def _origin(cls: type) -> tuple[str, str]:
-    """Return where a class is from; the versions of an edited plug-in file have one origin."""
+    """Return the file or module of a class, and its name; equal for versions of an edited file."""
     place = cls.__module__
     if place.startswith(_PLUGIN_MODULE) and place in sys.modules:
         place = str(sys.modules[place].__file__)
@@ -232,8 +235,8 @@ def _origin(cls: type) -> tuple[str, str]:
 def _code_of(cls: type) -> dict[str, str]:
     """Return a digest of each module that a class and its bases come from.
 
-    What is defined in a script is known by the source of the class alone: a script is edited for
-    reasons that have nothing to do with its classes. What was typed at a prompt has no source.
+    A class defined in a script is identified by its own source only, because a script is often
+    edited for other reasons. A class defined at a prompt has no source and no digest.
     """
     code = {}
     for base in cls.__mro__:

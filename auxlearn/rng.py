@@ -1,10 +1,10 @@
-"""Named random streams: every draw is a function of the run's seed and of what it is for.
+"""Named random streams: seeds and generators derived from a run's seed and a purpose.
 
-A draw depends on the seed, the purpose and the step, and on nothing that was drawn before it.
-So adding an auxiliary task leaves the batches and dropout masks of the primary task as they
-were, and a resumed run needs no saved generator states to draw exactly what it would have drawn.
-On the CPU it then computes the same digits; on a GPU some sums have no fixed order (those in the
-backward passes of fused attention), and digits differ although no draw does.
+Random numbers depend on the seed, the purpose and the step, not on numbers drawn before. Adding an
+auxiliary task therefore leaves the batches and dropout masks of the primary task unchanged, and a
+resumed run draws the same numbers without saved generator states. On the CPU its results are then
+identical; on a GPU some sums have no fixed order (in the backward pass of fused attention), so
+results can differ in rounding.
 """
 
 from __future__ import annotations
@@ -19,13 +19,18 @@ if TYPE_CHECKING:
 
 
 def derive_seed(seed: int, *purpose: str | int) -> int:
-    """Return a 63-bit seed for one purpose, such as ``derive_seed(0, "l3mask", "mask", 17)``."""
+    """Return a 63-bit seed for a purpose, such as ``derive_seed(0, "l3mask", "mask", 17)``.
+
+    Args:
+        seed: The run's seed.
+        purpose: Names and numbers that identify the random stream.
+    """
     text = "\x1f".join(str(part) for part in (seed, *purpose))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
 def generator(seed: int, *purpose: str | int) -> torch.Generator:
-    """Return a CPU generator for one purpose."""
+    """Return a CPU generator for a purpose; arguments as for :func:`derive_seed`."""
     import torch
 
     return torch.Generator().manual_seed(derive_seed(seed, *purpose))
@@ -33,23 +38,23 @@ def generator(seed: int, *purpose: str | int) -> torch.Generator:
 
 @contextmanager
 def seeded(seed: int, *purpose: str | int, device: torch.device | None = None) -> Iterator[None]:
-    """Seed torch's global generators within the block and put them back after it.
+    """Seed torch's global generators within the context and restore them afterwards.
 
-    Dropout and newly initialised layers draw from the global generators and take no other; this is
-    the one way this package touches them, and it leaves no trace: not on the devices of others
-    either, which ``torch.manual_seed`` would seed.
+    Dropout and newly initialised layers use the global generators and accept no other. This package
+    uses them in this context only. Unlike ``torch.manual_seed``, it does not change the generators
+    of other devices.
 
     Args:
         seed: The run's seed.
-        purpose: What is drawn.
-        device: Where it is drawn beside the CPU.
+        purpose: Names and numbers that identify the random stream.
+        device: A device whose generator is seeded in addition to the CPU's.
     """
     import torch
 
     generators = [torch.default_generator]
     if device is not None and device.type != "cpu":
         module = torch.get_device_module(device)
-        current = module.current_device()  # makes the generators of CUDA, if nothing has yet
+        current = module.current_device()  # initialises CUDA's generators if necessary
         number = current if device.index is None else device.index
         generators.append(module.default_generators[number])
     states = [generator.get_state() for generator in generators]

@@ -17,12 +17,12 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LinearRegression
 from torch import Tensor
 
-from auxlearn.data.batches import flatten_rows, pad_rows
+from auxlearn.data.batches import pad_token_values, unpad_token_values
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.masking.probabilities import rescale_to_mean
 from auxlearn.scoring import pseudo_likelihood
-from auxlearn.scoring.pseudo_likelihood import score
+from auxlearn.scoring.pseudo_likelihood import pseudo_log_likelihood
 from benchmarks.common import arguments, encoder_of_size, save, texts_of
 
 PASSES = (4, 8, 16, 32)
@@ -43,8 +43,8 @@ def main() -> None:
     )
     encoder = encoder_of_size(options.encoder, device=options.device)
     texts, _ = texts_of(encoder, options.dataset, options.texts, options.max_length)
-    exact = score(encoder, texts)
-    bf16 = score(encoder, texts, dtype=torch.bfloat16)
+    exact = pseudo_log_likelihood(encoder, texts)
+    bf16 = pseudo_log_likelihood(encoder, texts, dtype=torch.bfloat16)
     counts = torch.stack([part.sum() for part in texts.maskable.split(texts.lengths.tolist())])
 
     @cache
@@ -107,7 +107,7 @@ def logprobs_by(
         return partition(torch.arange(len(rows)) - (counts.cumsum(0) - counts)[rows], passes)
 
     with patch.object(pseudo_likelihood, "_turns", turns):
-        return score(encoder, texts, passes=copies)
+        return pseudo_log_likelihood(encoder, texts, passes=copies)
 
 
 def estimators(
@@ -191,9 +191,9 @@ def scaled(logprobs: Tensor, texts: TokenizedTexts) -> Tensor:
     """Return the probabilities by which l3mask masks, ``(tokens,)``."""
     rows = torch.arange(len(texts))
     found = torch.zeros(len(logprobs), dtype=torch.float64)
-    maskable = pad_rows(texts, texts.maskable, rows, False)
-    scores = -torch.expm1(pad_rows(texts, logprobs.double(), rows, 0))
-    flatten_rows(texts, rescale_to_mean(scores * maskable, maskable, 0.15), rows, found)
+    maskable = pad_token_values(texts, texts.maskable, rows, False)
+    scores = -torch.expm1(pad_token_values(texts, logprobs.double(), rows, 0))
+    unpad_token_values(texts, rescale_to_mean(scores * maskable, maskable, 0.15), rows, found)
     return found
 
 

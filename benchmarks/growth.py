@@ -24,8 +24,8 @@ import torch
 from auxlearn.data.batches import collate
 from auxlearn.data.tokens import TokenizedTexts, tokenize
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.scoring.pseudo_likelihood import score
-from auxlearn.tasks.l3mask import SHARD
+from auxlearn.scoring.cached import SHARD_TEXTS
+from auxlearn.scoring.pseudo_likelihood import pseudo_log_likelihood
 from benchmarks.common import Stopwatch, arguments, encoder_of_size, save
 from benchmarks.work import batch_operations, scoring_operations
 
@@ -121,8 +121,8 @@ def point(
 
         def run() -> None:
             # As the l3mask task goes through a training set: shard by shard.
-            for shard in torch.arange(len(rows)).split(SHARD):
-                score(encoder, rows.select(shard), passes=passes)
+            for shard in torch.arange(len(rows)).split(SHARD_TEXTS):
+                pseudo_log_likelihood(encoder, rows.select(shard), passes=passes)
 
     else:
         from benchmarks.training import Training, without_attention_dropout

@@ -103,7 +103,7 @@ def join(first: Batch, second: Batch) -> Batch:
         attention_mask=stack("attention_mask", 0),
         maskable=stack("maskable", 0),
         words=stack("words", -1),
-        rows=torch.cat([first.rows, second.rows]),
+        indices=torch.cat([first.indices, second.indices]),
         token_type_ids=None if first.token_type_ids is None else stack("token_type_ids", 0),
     )
 

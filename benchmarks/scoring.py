@@ -17,7 +17,7 @@ from auxlearn.scoring import forward as scoring
 from auxlearn.scoring import packed_linear as packed
 from auxlearn.scoring import pseudo_likelihood
 from auxlearn.scoring.packed_linear import inference_linear, packing_works
-from auxlearn.scoring.pseudo_likelihood import score
+from auxlearn.scoring.pseudo_likelihood import pseudo_log_likelihood
 from benchmarks.common import (
     Stopwatch,
     arguments,
@@ -170,15 +170,17 @@ def contestants(encoder: SharedEncoder, length: int) -> dict[str, Contestant]:
 
     def plain(texts: TokenizedTexts, raw: list[str]) -> Tensor:
         with patch.object(pseudo_likelihood, "scoring_pass", scoring.WholePass):
-            return score(encoder, texts)
+            return pseudo_log_likelihood(encoder, texts)
 
     def unpacked(texts: TokenizedTexts, raw: list[str]) -> Tensor:
         with patch.object(packed, "packing_works", lambda dtype: False):
-            return score(encoder, texts)
+            return pseudo_log_likelihood(encoder, texts)
 
     def by(passes: int | None, dtype: torch.dtype) -> Contestant:
         return Contestant(
-            lambda texts, raw: score(encoder, texts, passes=passes, dtype=dtype), passes, dtype
+            lambda texts, raw: pseudo_log_likelihood(encoder, texts, passes=passes, dtype=dtype),
+            passes,
+            dtype,
         )
 
     device = encoder.device.type
@@ -295,7 +297,7 @@ def budgets(
 
     def run(budget: int) -> None:
         with patch.dict(pseudo_likelihood.TOKEN_BUDGET, {options.device: budget}):
-            score(encoder, few, dtype=BF16 if cuda else FP32)
+            pseudo_log_likelihood(encoder, few, dtype=BF16 if cuda else FP32)
 
     found = contest(
         {str(budget): lambda b=budget: run(b) for budget in BUDGETS[options.device]},

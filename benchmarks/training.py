@@ -320,7 +320,7 @@ def padding(texts: TokenizedTexts, options: Namespace) -> dict[str, float]:
 
     return {
         "texts of like length together": share(
-            [stream.rows(step) for step in range(stream.steps_per_epoch)]
+            [stream.indices(step) for step in range(stream.steps_per_epoch)]
         ),
         "at random": share(list(shuffled)),
     }

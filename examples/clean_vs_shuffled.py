@@ -62,7 +62,7 @@ class CleanLabels(AuxiliaryTask):
     def loss(self, encoder, batch, generator: torch.Generator) -> Tensor:  # type: ignore[no-untyped-def]
         """Cross-entropy of the labels."""
         logits = encoder.classify(batch)
-        targets = self.labels[batch.rows].to(logits.device, non_blocking=True)
+        targets = self.labels[batch.indices].to(logits.device, non_blocking=True)
         return nn.functional.cross_entropy(logits, targets)
 
 

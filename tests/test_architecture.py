@@ -20,6 +20,7 @@ LAYERS = (
     "auxlearn.metric_keys",
     "auxlearn.rng",
     "auxlearn.devices",
+    "auxlearn.progress",
     "auxlearn.encoder_names",
     "auxlearn.files",
     "auxlearn.registry",

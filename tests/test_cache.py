@@ -63,7 +63,7 @@ def test_a_damaged_file_is_made_anew(tmp_path, caplog, kind):
     same(cache.get("key", lambda: made.append(1) or TENSORS))
     assert made == [1]
     assert [record.getMessage() for record in caplog.records] == [
-        f"cache file {path} is damaged: it is made anew"
+        f"cache file {path} is damaged: its content is computed again"
     ]
     same(cache.get("key", never))
 

@@ -48,7 +48,7 @@ def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch, code):
 
 def test_a_place_that_cannot_be_written_to(tmp_path):
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(UserError, match="choose a place that can be written to"):
+    with pytest.raises(UserError, match="choose a path that can be written to"):
         write_bytes(tmp_path / "file" / "below.txt", b"")
 
 

@@ -215,13 +215,13 @@ def test_an_announced_class_is_known_by_its_module_and_distribution(
     monkeypatch.delitem(sys.modules, "a_helper", raising=False)
     (tmp_path / "a_helper.py").write_text("class Base:\n    pass\n")
     tasks = installed(body, theirs="Mine")
-    first = dict(tasks.code("theirs"))
+    first = dict(tasks.code_digests("theirs"))
     assert first == {
         "module a_package_with_tasks": sha256(body.encode()).hexdigest(),
         "module a_helper": sha256(b"class Base:\n    pass\n").hexdigest(),
     }
-    assert tasks.code("theirs") == first
-    edited = installed(body + "# another line\n", theirs="Mine").code("theirs")
+    assert tasks.code_digests("theirs") == first
+    edited = installed(body + "# another line\n", theirs="Mine").code_digests("theirs")
     assert {name for name in first if edited[name] != first[name]} == {
         "module a_package_with_tasks"
     }
@@ -229,11 +229,11 @@ def test_an_announced_class_is_known_by_its_module_and_distribution(
     distribution = SimpleNamespace(name="a-package", version="1.2")
     monkeypatch.setattr(EntryPoint, "dist", distribution)
     tasks = installed(body, theirs="Mine")
-    assert tasks.code("theirs") == {**first, "distribution a-package": "1.2"}
+    assert tasks.code_digests("theirs") == {**first, "distribution a-package": "1.2"}
 
 
 def test_built_in_classes_are_known_by_the_version_of_the_package():
-    assert TASKS.code("l3mask") == WEIGHTINGS.code("meta") == {}
+    assert TASKS.code_digests("l3mask") == WEIGHTINGS.code_digests("meta") == {}
 
 
 @pytest.mark.parametrize(

@@ -35,13 +35,13 @@ def check(
     """
     from auxlearn.commands.console import print_results
     from auxlearn.data.audit import audit
+    from auxlearn.data.examples import ColumnNames
     from auxlearn.data.load import load_dataset
-    from auxlearn.data.rows import Columns
     from auxlearn.reporting.tables import console_table
 
     names = {"text": text_column, "text_pair": text_pair_column, "label": label_column}
     given = {role: name for role, name in names.items() if name is not None}
-    found = load_dataset(dataset, columns=Columns(**given) if given else None)
+    found = load_dataset(dataset, columns=ColumnNames(**given) if given else None)
     report = audit(found)
     if as_json:
         content = report.to_dict() | {
@@ -70,7 +70,7 @@ def _labels(report: Audit) -> tuple[list[str], list[list[str]]]:
         [label, *(str(split.labels.get(label, "-")) for split in report.splits.values())]
         for label in labels
     ]
-    rows.append(["all rows", *(str(split.rows) for split in report.splits.values())])
+    rows.append(["all rows", *(str(split.examples) for split in report.splits.values())])
     return ["label", *report.splits], rows
 
 
@@ -81,5 +81,5 @@ def _texts(report: Audit) -> tuple[list[str], list[list[str]]]:
     for name, split in report.splits.items():
         leaked = (split.in_train_exact, split.in_train_normalised)
         shown = ["-", "-"] if name == "train" else [str(count) for count in leaked]
-        rows.append([name, str(split.empty_texts), str(split.repeated_rows), *shown])
+        rows.append([name, str(split.empty_texts), str(split.duplicates), *shown])
     return heads, rows

@@ -83,8 +83,8 @@ def command(
 
 def _read(dataset: str, split: str, config: RunConfig) -> tuple[Split, Split | None]:
     """Return the split to evaluate on, and the train split beside it if there is one."""
+    from auxlearn.data.folders import data_files, read_evaluation_split, split_name
     from auxlearn.data.load import load_dataset
-    from auxlearn.data.readers import data_files, read_evaluation_split, split_name
     from auxlearn.data.run_data import columns_of
 
     columns = columns_of(config)

@@ -76,7 +76,7 @@ def _read(texts: tuple[str, ...], file: Path | None) -> list[tuple[str, str | No
 
 
 def _read_file(file: Path) -> list[tuple[str, str | None]]:
-    from auxlearn.data.tables import FORMATS, read_table
+    from auxlearn.data.table_files import FORMATS, read_table
 
     if not file.is_file():
         raise DataError(f"there is no file {file}: check the path")

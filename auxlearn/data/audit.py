@@ -1,4 +1,4 @@
-"""What is wrong with a data set, found before a training rather than after it."""
+"""Audit of a data set: class counts, duplicates, leakage from train, contradictory labels."""
 
 from __future__ import annotations
 
@@ -13,27 +13,28 @@ from auxlearn.data.splits import text_keys
 
 @dataclass(frozen=True)
 class SplitAudit:
-    """What one split holds.
+    """Audit of one split.
 
-    Texts are compared by their letters and digits, case-folded, except for ``in_train_exact``.
-    In pair tasks "a text" is both texts of a row together.
+    Texts are compared after normalisation (letters and digits only, case-folded), except for
+    ``in_train_exact``. In sentence-pair tasks a text is both texts of an example together.
 
     Attributes:
-        rows: Number of rows.
-        labels: Rows per label, in the order of the label names; empty if it is unlabelled.
-        missing_labels: Label names without a row.
-        empty_texts: Rows with an empty text, which only a program can bring about.
-        repeated_rows: Rows whose text stands in an earlier row of the split.
-        in_train_exact: Rows whose text, character for character, is in train; 0 for train.
-        in_train_normalised: Rows whose text, normalised, is in train; 0 for train.
-        texts_in_train: Different normalised texts among those.
+        examples: Number of examples.
+        labels: Examples per label, in the order of the label names; empty if it is unlabelled.
+        missing_labels: Label names without an example.
+        empty_texts: Examples with an empty text. The readers refuse them, so only a split that a
+            program made can have any.
+        duplicates: Examples whose text also occurs earlier in the split.
+        in_train_exact: Examples whose exact text is in train; 0 for train.
+        in_train_normalised: Examples whose normalised text is in train; 0 for train.
+        texts_in_train: Distinct normalised texts among those.
     """
 
-    rows: int
+    examples: int
     labels: dict[str, int]
     missing_labels: tuple[str, ...]
     empty_texts: int
-    repeated_rows: int
+    duplicates: int
     in_train_exact: int = 0
     in_train_normalised: int = 0
     texts_in_train: int = 0
@@ -41,14 +42,14 @@ class SplitAudit:
 
 @dataclass(frozen=True)
 class Audit:
-    """What a data set holds, and what its user should know before trusting a figure.
+    """Audit of a data set: what a user should know before trusting its results.
 
     Attributes:
         name: Name of the data set.
         splits: One entry per split and out-of-distribution set.
-        contradictions: Different texts with more than one label, over all splits together;
-            out-of-distribution sets are left out, as their labels can mean something else.
-        pairs: Whether the rows are pairs of texts.
+        contradictions: Distinct texts with more than one label, over all splits together;
+            out-of-distribution sets do not count, because their labels can have another meaning.
+        pairs: Whether the examples are pairs of texts.
     """
 
     name: str
@@ -61,48 +62,52 @@ class Audit:
         return asdict(self)
 
     def lines(self) -> list[str]:
-        """Return the whole audit as short sentences, one for each line of a log."""
+        """Return the audit as lines of text: the class counts of each split, then the warnings."""
         return [*self._counts(), *self.warnings()]
 
     def warnings(self) -> list[str]:
-        """Return only the sentences about faults; none if there are none."""
+        """Return one sentence per problem; an empty list if there are none."""
         return list(self._warnings())
 
     def _counts(self) -> Iterator[str]:
         for name, split in self.splits.items():
             counts = ", ".join(f"{label} {count}" for label, count in split.labels.items())
-            yield f"{name}: {_rows(split.rows)}" + (f" ({counts})" if counts else ", unlabelled")
+            yield f"{name}: {_examples(split.examples)}" + (
+                f" ({counts})" if counts else ", unlabelled"
+            )
 
     def _warnings(self) -> Iterator[str]:
         text = "text pair" if self.pairs else "text"
         for name, split in self.splits.items():
             if split.missing_labels:
-                yield f"{name} has no row with the label {', '.join(split.missing_labels)}"
+                yield f"{name} has no example with the label {', '.join(split.missing_labels)}"
             if split.empty_texts:
-                yield f"{name} has {_rows(split.empty_texts)} with an empty text"
-            if split.repeated_rows:
-                yield f"{name}: the {text} of {_rows(split.repeated_rows)} repeats an earlier one"
+                yield f"{name} has {_examples(split.empty_texts)} with an empty text"
+            if split.duplicates:
+                count = _examples(split.duplicates)
+                yield f"{name}: the {text} of {count} repeats an earlier one"
             if split.in_train_normalised:
                 yield (
-                    f"{name}: the {text} of {split.in_train_exact} of {_rows(split.rows)} is also "
-                    f"in train ({split.in_train_normalised} if only letters and digits count)"
+                    f"{name}: the {text} of {split.in_train_exact} of "
+                    f"{_examples(split.examples)} is also in train ("
+                    f"{split.in_train_normalised} if only letters and digits count)"
                 )
         if self.contradictions:
             yield f"{text}s with more than one label: {self.contradictions}"
 
 
-def _rows(count: int) -> str:
-    return f"{count} row" if count == 1 else f"{count} rows"
+def _examples(count: int) -> str:
+    return f"{count} example" if count == 1 else f"{count} examples"
 
 
 def audit(dataset: TextDataset) -> Audit:
-    """Look through a data set for what makes its figures doubtful.
+    """Check a data set for problems that make its results doubtful.
 
     Args:
-        dataset: The data set, with its out-of-distribution sets if they are read.
+        dataset: The data set, with the out-of-distribution sets that have been read.
 
     Returns:
-        Counts by split, repeated texts, texts shared with train and contradictory labels.
+        Counts by split, duplicates, texts shared with train, and contradictory labels.
     """
     train = dataset.splits["train"]
     train_exact = set(text_keys(train, exact=True))
@@ -120,11 +125,11 @@ def audit(dataset: TextDataset) -> Audit:
             if split.labels is not None
         }
         splits[name] = SplitAudit(
-            rows=len(split),
+            examples=len(split),
             labels=labels,
-            missing_labels=tuple(label for label, rows in labels.items() if rows == 0),
-            empty_texts=sum(any(not part for part in key) for key in keys),
-            repeated_rows=len(keys) - len(set(keys)),
+            missing_labels=tuple(label for label, number in labels.items() if number == 0),
+            empty_texts=sum(any(not text for text in key) for key in keys),
+            duplicates=len(keys) - len(set(keys)),
             in_train_exact=sum(key in train_exact for key in exact),
             in_train_normalised=len(seen),
             texts_in_train=len(set(seen)),
@@ -141,9 +146,9 @@ def audit(dataset: TextDataset) -> Audit:
 
 
 def seen_in_train(train: Split, split: Split) -> list[bool]:
-    """Return for each row of a split whether its text, character for character, is in train.
+    """Return for each example of a split whether its exact text is in train.
 
-    In pair tasks both texts must be those of one row of train.
+    In sentence-pair tasks both texts must be those of one example of train.
     """
     known = set(text_keys(train, exact=True))
     return [key in known for key in text_keys(split, exact=True)]

@@ -1,8 +1,8 @@
-"""Mini-batches: what they hold, and in which order the rows of a split come.
+"""Mini-batches: padded tensors of texts, and the order in which the texts of a split are drawn.
 
 The batch of a step is a function of the seed, the stream's name and the step alone. A resumed run
-therefore continues with the very batches it would have had, and one objective's stream is not
-shifted by another's.
+therefore continues with exactly the batches of an uninterrupted one, and the stream of one
+objective does not depend on the others.
 """
 
 from __future__ import annotations
@@ -15,31 +15,32 @@ from torch import Tensor
 from auxlearn import rng
 from auxlearn.data.tokens import TokenizedTexts
 
-#: Batches that are sorted by length together. More of them waste less on padding and mix less.
+#: Batches in a bucket that is sorted by length. Larger buckets need less padding and shuffle less.
 BUCKET_BATCHES = 50
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Texts side by side, padded to the longest.
+    """A mini-batch of tokenised texts, padded to the longest.
 
     Attributes:
         input_ids: Token ids, ``(batch, length)``, int64.
         attention_mask: 1 for a token, 0 for padding, ``(batch, length)``, int64.
-        maskable: Where an objective may mask, ``(batch, length)``, bool: no special tokens, no
-            padding, no unknown words.
-        words: Number of the word a token belongs to within its text, ``(batch, length)``, int64;
-            -1 for special tokens and padding.
-        rows: Row of each text in its :class:`TokenizedTexts`, ``(batch,)``, int64.
-        labels: Class of each text, ``(batch,)``, int64; ``None`` for unlabelled text.
-        token_type_ids: Segment of each token, for encoders that tell segments apart.
+        maskable: Tokens that an objective may mask, ``(batch, length)``, bool: no special tokens,
+            padding or unknown words.
+        words: Index of each token's word within its text, ``(batch, length)``, int64; -1 for
+            special tokens and padding.
+        indices: Index of each text in its :class:`TokenizedTexts`, ``(batch,)``, int64.
+        labels: Class index of each text, ``(batch,)``, int64; ``None`` for unlabelled texts.
+        token_type_ids: Segment of each token, ``(batch, length)``, int64; ``None`` for encoders
+            without segment embeddings.
     """
 
     input_ids: Tensor
     attention_mask: Tensor
     maskable: Tensor
     words: Tensor
-    rows: Tensor
+    indices: Tensor
     labels: Tensor | None = None
     token_type_ids: Tensor | None = None
 
@@ -47,72 +48,88 @@ class Batch:
         return len(self.input_ids)
 
 
-def pad_rows(texts: TokenizedTexts, flat: Tensor, rows: Tensor, fill: int | bool) -> Tensor:
-    """Lay per-token values of some rows side by side, padded to the longest row.
+def pad_token_values(
+    texts: TokenizedTexts, values: Tensor, indices: Tensor, fill: int | bool
+) -> Tensor:
+    """Gather one value per token of some texts, padded to the longest of them.
 
     Args:
-        texts: Where the rows are.
-        flat: One value per token of ``texts``, ``(tokens,)``.
-        rows: Row numbers, ``(batch,)``.
-        fill: The value of padding.
+        texts: The texts.
+        values: One value per token of ``texts``, ``(tokens,)``.
+        indices: Indices of the texts to gather, ``(batch,)``.
+        fill: Value of padding.
 
     Returns:
-        ``(batch, length)`` in the dtype of ``flat``.
+        ``(batch, length)`` in the dtype of ``values``.
     """
-    source, inside = _places(texts, rows)
-    padded = flat.new_full(inside.shape, fill)
-    padded[inside] = flat[source]
+    source, inside = _token_positions(texts, indices)
+    padded = values.new_full(inside.shape, fill)
+    padded[inside] = values[source]
     return padded
 
 
-def flatten_rows(texts: TokenizedTexts, padded: Tensor, rows: Tensor, flat: Tensor) -> None:
-    """Undo :func:`pad_rows`: write values ``(batch, length)`` to their tokens in ``flat``."""
-    source, inside = _places(texts, rows)
-    flat[source] = padded[inside]
+def unpad_token_values(
+    texts: TokenizedTexts, padded: Tensor, indices: Tensor, values: Tensor
+) -> None:
+    """Write padded values back to their tokens, the inverse of :func:`pad_token_values`.
+
+    Args:
+        texts: The texts.
+        padded: One value per token, ``(batch, length)``.
+        indices: Indices of the texts in ``padded``, ``(batch,)``.
+        values: Modified in place, ``(tokens,)``.
+    """
+    source, inside = _token_positions(texts, indices)
+    values[source] = padded[inside]
 
 
-def _places(texts: TokenizedTexts, rows: Tensor) -> tuple[Tensor, Tensor]:
-    starts = texts.offsets[rows]
-    lengths = texts.offsets[rows + 1] - starts
+def _token_positions(texts: TokenizedTexts, indices: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the tokens of some texts in the flat arrays, and where they are not padding."""
+    starts = texts.offsets[indices]
+    lengths = texts.offsets[indices + 1] - starts
     positions = torch.arange(int(lengths.max()))
     inside = positions < lengths[:, None]
     return (starts[:, None] + positions)[inside], inside
 
 
-def collate(texts: TokenizedTexts, rows: Tensor) -> Batch:
-    """Pad the given rows to the longest of them.
+def collate(texts: TokenizedTexts, indices: Tensor) -> Batch:
+    """Make a batch of some texts, padded to the longest of them.
 
     Args:
-        texts: Where the rows are.
-        rows: Row numbers, ``(batch,)``.
+        texts: The texts.
+        indices: Indices of the texts in the batch, ``(batch,)``.
     """
+
+    def pad(values: Tensor, fill: int | bool) -> Tensor:
+        return pad_token_values(texts, values, indices, fill)
+
     types = texts.token_type_ids
     return Batch(
-        input_ids=pad_rows(texts, texts.input_ids, rows, texts.pad_id).long(),
-        attention_mask=pad_rows(texts, torch.ones_like(texts.maskable), rows, False).long(),
-        maskable=pad_rows(texts, texts.maskable, rows, False),
-        words=pad_rows(texts, texts.words, rows, -1).long(),
-        rows=rows,
-        labels=None if texts.labels is None else texts.labels[rows],
-        token_type_ids=None if types is None else pad_rows(texts, types, rows, 0).long(),
+        input_ids=pad(texts.input_ids, texts.pad_id).long(),
+        attention_mask=pad(torch.ones_like(texts.maskable), False).long(),
+        maskable=pad(texts.maskable, False),
+        words=pad(texts.words, -1).long(),
+        indices=indices,
+        labels=None if texts.labels is None else texts.labels[indices],
+        token_type_ids=None if types is None else pad(types, 0).long(),
     )
 
 
 class BatchStream:
-    """An endless sequence of shuffled batches in which texts of like length stand together.
+    """An endless sequence of shuffled batches of texts of similar length.
 
-    Each epoch shuffles the rows, sorts them by length within buckets of
+    Each epoch shuffles the texts, sorts them by length within buckets of
     :data:`BUCKET_BATCHES` batches and shuffles the batches. The last batch of an epoch may be
     smaller.
 
     Args:
-        texts: What to draw from.
-        batch_size: Rows of a batch.
+        texts: The texts to draw from.
+        batch_size: Examples per batch.
         seed: The run's seed.
-        name: Whose stream it is; streams of different names are independent.
+        name: Name of the stream; streams of different names are independent.
 
     Attributes:
-        steps_per_epoch: Batches until every row has been seen.
+        steps_per_epoch: Number of batches in which every text occurs once.
     """
 
     def __init__(self, texts: TokenizedTexts, batch_size: int, seed: int, name: str) -> None:
@@ -124,8 +141,8 @@ class BatchStream:
         self._epoch = -1
         self._order: list[Tensor] = []
 
-    def rows(self, step: int) -> Tensor:
-        """Return the row numbers of the batch of a step (counted from 0)."""
+    def indices(self, step: int) -> Tensor:
+        """Return the indices of the texts in the batch of a step (counted from 0)."""
         epoch, position = divmod(step, self.steps_per_epoch)
         if epoch != self._epoch:
             self._order = self._shuffle(epoch)
@@ -134,7 +151,7 @@ class BatchStream:
 
     def batch(self, step: int) -> Batch:
         """Return the batch of a step (counted from 0)."""
-        return collate(self.texts, self.rows(step))
+        return collate(self.texts, self.indices(step))
 
     def _shuffle(self, epoch: int) -> list[Tensor]:
         generator = rng.generator(self.seed, self.name, "batches", epoch)
@@ -147,17 +164,17 @@ class BatchStream:
 
 
 class UniformStream(BatchStream):
-    """An endless sequence of full batches that are uniform draws from the texts.
+    """An endless sequence of full batches drawn uniformly from the texts.
 
-    Each epoch shuffles the rows and takes them as they come. A batch of like lengths would not
-    stand for the set: length and class often go together. What does not fill a batch at the end of
-    an epoch is left out of it, so that no batch is a noisy one of a few rows.
+    Each epoch shuffles the texts, whatever their lengths. A batch of texts of similar length would
+    not be representative, because length and class are often correlated. An incomplete last batch
+    is dropped, so that no batch is noisier than the others.
 
     Args:
-        texts: What to draw from.
-        batch_size: Rows of a batch; all rows if there are fewer.
+        texts: The texts to draw from.
+        batch_size: Examples per batch; all texts if there are fewer.
         seed: The run's seed.
-        name: Whose stream it is; streams of different names are independent.
+        name: Name of the stream; streams of different names are independent.
     """
 
     def __init__(self, texts: TokenizedTexts, batch_size: int, seed: int, name: str) -> None:
@@ -171,6 +188,11 @@ class UniformStream(BatchStream):
 
 
 def eval_batches(texts: TokenizedTexts, batch_size: int) -> list[Tensor]:
-    """Return row numbers of batches of like length that cover every row once."""
+    """Return the indices of batches of texts of similar length that cover every text once.
+
+    Args:
+        texts: The texts.
+        batch_size: Examples per batch; the last batch may be smaller.
+    """
     order = texts.lengths.argsort(descending=True, stable=True)
     return list(order.split(batch_size))

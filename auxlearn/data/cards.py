@@ -1,4 +1,4 @@
-"""Data-set cards: YAML files that say where a published set is and how to read it."""
+"""Data-set cards: YAML files with the source, columns and labels of published data sets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from auxlearn.data.rows import Columns
+from auxlearn.data.examples import ColumnNames
 from auxlearn.errors import DataError, did_you_mean
 
 CARD_FOLDER = Path(__file__).parent / "cards"
@@ -19,26 +19,26 @@ class _Strict(BaseModel):
 
 
 class CardColumns(_Strict):
-    """Which column of the hub's data holds what."""
+    """Names of the columns in the hub's data."""
 
-    text: str = Columns.text
-    text_pair: str = Columns.text_pair
-    label: str = Columns.label
+    text: str = ColumnNames.text
+    text_pair: str = ColumnNames.text_pair
+    label: str = ColumnNames.label
 
-    def to_columns(self) -> Columns:
-        """Return the same as what the readers take."""
-        return Columns(**self.model_dump())
+    def to_columns(self) -> ColumnNames:
+        """Return them in the type that the readers take."""
+        return ColumnNames(**self.model_dump())
 
 
 class HubSource(_Strict):
-    """Where on the hub a set is.
+    """Location of a data set on the hub.
 
     Attributes:
-        id: Such as "nyu-mll/glue".
-        config: Its configuration, where it has several.
-        splits: Our split name to the hub's; ``"a+b"`` joins two.
-        columns: Which column holds what.
-        dev_from: The split that the dev split is cut from where ``splits`` names none.
+        id: Hub id, such as "nyu-mll/glue".
+        config: Name of its configuration, where it has several.
+        splits: Hub split by split name of this package; ``"a+b"`` concatenates two.
+        columns: Names of its columns.
+        dev_from: The split that dev is held out of if ``splits`` names no dev split.
     """
 
     id: str
@@ -49,24 +49,25 @@ class HubSource(_Strict):
 
 
 class DatasetCard(_Strict):
-    """All that is known of a published data set.
+    """Metadata of a published data set.
 
     Attributes:
-        name: Short name, by which ``--dataset`` finds it.
+        name: Short name, the value of ``--dataset``.
         title: One line for lists.
-        description: What the texts are and what the task is.
-        hub: Where it is on the hub; ``None`` if there is no copy to be trusted.
-        folder_recipe: How to make a data folder of it.
+        description: The texts and the task.
+        hub: Location on the hub; ``None`` if the hub has no trustworthy copy.
+        folder_recipe: Instructions for making a data folder of it.
         label_names: Names of the classes 0, 1, ... in order.
-        metric: The metric the field reports for it.
-        ood: Out-of-distribution partners by card name. The value says which label of the partner
-            stands for each label of this set; labels that have the same name are left out.
-        subsets: Columns by whose values the figures on the set are reported as well.
-        pairs: Split to the split whose rows belong with it line by line, as in contrast sets.
-        sizes: Rows by split as published.
+        metric: The metric usually reported for it.
+        ood: Out-of-distribution sets by card name, each with a mapping from the labels of this set
+            to those of the other; labels of the same name need no entry.
+        subsets: Columns by whose values the scores are broken down.
+        pairs: Split whose examples are paired, line by line, with those of another split, as in
+            contrast sets.
+        sizes: Published number of examples by split.
         licence: Licence of the data as far as it is stated.
-        paper: Where the set, and the split, comes from.
-        warnings: What a user should know before trusting a figure.
+        paper: Source of the data set and of its splits.
+        warnings: What a user should know before trusting its results.
     """
 
     name: str
@@ -94,15 +95,15 @@ class DatasetCard(_Strict):
 
 
 def card_names() -> list[str]:
-    """Return the names of the cards that come with the package, sorted."""
+    """Return the names of the package's cards, sorted."""
     return sorted(path.stem for path in CARD_FOLDER.glob("*.yaml"))
 
 
 def find_card(name: str) -> DatasetCard:
-    """Return the card of that name which comes with the package.
+    """Return one of the package's cards by name.
 
     Raises:
-        DataError: There is none; the message suggests one.
+        DataError: There is no card of that name; the message suggests one.
     """
     if name not in card_names():
         raise DataError(f"there is no data-set card '{name}': {did_you_mean(name, card_names())}")
@@ -113,8 +114,8 @@ def read_card(path: Path) -> DatasetCard:
     """Read a card from a YAML file.
 
     Raises:
-        DataError: The file cannot be read, is no YAML mapping, or has a wrong or unknown entry;
-            all wrong entries are named.
+        DataError: The file cannot be read, is not a YAML mapping, or has invalid or unknown
+            entries; the message names all of them.
     """
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))

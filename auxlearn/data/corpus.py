@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from auxlearn.data.dataset import Split
-from auxlearn.data.tables import FORMATS, read_table
+from auxlearn.data.table_files import FORMATS, read_table
 from auxlearn.errors import DataError
 
 
@@ -13,15 +13,16 @@ def read_corpus(path: Path, text_column: str = "text") -> Split:
     """Read a file of texts: plain text with one text per line, or a table with a text column.
 
     Args:
-        path: A .txt file, or one of the formats that data sets are read from.
-        text_column: Column with the text of a table. A table that has no such column is read by
-            its column ``text``: the data set of a run and its corpora may name theirs differently.
+        path: A .txt file, or a table file in one of the formats of data sets.
+        text_column: Column with the text of a table. If the table does not have it, the column
+            ``text`` is read: the data set of a run and its corpora may have different columns.
 
     Returns:
-        An unlabelled split named after the file; blank lines are left out.
+        An unlabelled split named after the file, without blank lines.
 
     Raises:
-        DataError: The file is missing, is not UTF-8, or holds no text; a table has neither column.
+        DataError: The file is missing, is not UTF-8, or contains no text, or a table has neither
+            column.
     """
     if not path.is_file():
         raise DataError(f"corpus file {path} does not exist")
@@ -42,5 +43,5 @@ def read_corpus(path: Path, text_column: str = "text") -> Split:
             raise DataError(f"{path} is not UTF-8 at byte {error.start}: convert it") from None
     texts = tuple(line for line in lines if line.strip())
     if not texts:
-        raise DataError(f"corpus file {path} holds no text")
+        raise DataError(f"corpus file {path} contains no text")
     return Split(name=path.stem, texts=texts, labels=None, label_names=())

@@ -1,4 +1,4 @@
-"""What a data set is once it has been read: splits of texts with labels by number."""
+"""Data sets in memory: splits of texts with integer labels."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from auxlearn.errors import DataError, did_you_mean
 
 @dataclass(frozen=True)
 class Split:
-    """Rows of one split, column by column.
+    """Examples of one split, column by column.
 
     Attributes:
         name: "train", "dev", "test", or the name of an out-of-distribution set.
-        texts: One text per row.
-        labels: Per row an index into ``label_names``; ``None`` for unlabelled text.
-        label_names: The names the labels stand for.
-        text_pairs: The second text of each row of a sentence-pair task.
-        meta: Further columns by name, such as the heuristic of a HANS row.
+        texts: One text per example.
+        labels: Index into ``label_names`` per example; ``None`` for unlabelled texts.
+        label_names: Names of the classes.
+        text_pairs: Second text of each example of a sentence-pair task.
+        meta: Further columns by name, such as the heuristic of a HANS example.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Split:
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 (first 16 hex digits) of everything in it but its name."""
+        """SHA-256 (first 16 hex digits) of the whole content except the name."""
         content = [
             self.label_names,
             self.labels,
@@ -55,19 +55,24 @@ class Split:
         text = json.dumps(content, ensure_ascii=False)
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
-    def select(self, rows: list[int], name: str | None = None) -> Split:
-        """Return the given rows, in the given order, as a split of their own."""
+    def select(self, indices: list[int], name: str | None = None) -> Split:
+        """Return a split of the examples with the given indices, in the given order.
 
-        def pick(column: Any) -> Any:
-            return None if column is None else tuple(column[row] for row in rows)
+        Args:
+            indices: Indices of the examples.
+            name: Name of the new split; by default that of this one.
+        """
+
+        def take(column: Any) -> Any:
+            return None if column is None else tuple(column[index] for index in indices)
 
         return replace(
             self,
             name=name or self.name,
-            texts=pick(self.texts),
-            labels=pick(self.labels),
-            text_pairs=pick(self.text_pairs),
-            meta={key: pick(values) for key, values in self.meta.items()},
+            texts=take(self.texts),
+            labels=take(self.labels),
+            text_pairs=take(self.text_pairs),
+            meta={key: take(values) for key, values in self.meta.items()},
         )
 
 
@@ -76,11 +81,11 @@ class TextDataset:
     """A labelled data set for text classification.
 
     Attributes:
-        name: Short name, as in results and tables.
-        splits: At least "train"; "dev" and "test" where they exist.
+        name: Short name for results and tables.
+        splits: Splits by name: always "train"; "dev" and "test" where they exist.
         ood: Out-of-distribution evaluation sets by name.
-        metric: The metric the field reports for it: "accuracy" or "macro_f1".
-        notes: Sentences a user should read: what was done to the data on reading.
+        metric: The metric usually reported for it: "accuracy" or "macro_f1".
+        notes: Sentences for the user, such as what was changed on reading.
     """
 
     name: str
@@ -91,14 +96,14 @@ class TextDataset:
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """Label names of the train split; a model's output classes, in order."""
+        """Label names of the train split: the classes of a model, in order."""
         return self.splits["train"].label_names
 
     def split(self, name: str) -> Split:
         """Return a split or an out-of-distribution set by name.
 
         Raises:
-            DataError: There is none of that name.
+            DataError: There is no split of that name.
         """
         everything = {**self.splits, **self.ood}
         if name not in everything:
@@ -109,7 +114,7 @@ class TextDataset:
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 (first 16 hex digits) of everything in it, names of splits included."""
+        """SHA-256 (first 16 hex digits) of the whole content, names of splits included."""
         digest = hashlib.sha256()
         for name, split in sorted({**self.splits, **self.ood}.items()):
             digest.update(

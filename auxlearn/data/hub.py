@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from auxlearn.data.dataset import TextDataset
-from auxlearn.data.readers import CORE_SPLITS, split_name
-from auxlearn.data.rows import Columns, Rows, assemble, rows_of
-from auxlearn.data.tables import Table
+from auxlearn.data.examples import ColumnNames, RawExamples, assemble, parse_examples
+from auxlearn.data.folders import CORE_SPLITS, split_name
+from auxlearn.data.table_files import Table
 from auxlearn.errors import DataError, did_you_mean
 
-ANSWER_SECONDS = 5.0
-"""How long the hub may take to say that it has a data set."""
+TIMEOUT_SECONDS = 5.0
+"""Time in which the hub must answer whether it has a data set."""
 
 USE_A_FOLDER = (
     "put train.jsonl, dev.jsonl and test.jsonl (one {'text': ..., 'label': ...} per line) "
@@ -25,77 +25,77 @@ def load_hub(
     hub_id: str,
     config: str | None = None,
     split_map: Mapping[str, str] | None = None,
-    columns: Columns | None = None,
+    columns: ColumnNames | None = None,
     label_names: Sequence[str] | None = None,
 ) -> TextDataset:
     """Read a data set of the hub, or its copy in the local cache of ``datasets``.
 
-    Scripts are never run. Rows with an empty text and rows without a label (-1) are left out,
-    and the notes say how many; a split in which every label is hidden is left out.
+    Loading scripts are never run. Examples with an empty text and examples without a label (-1)
+    are left out, and the notes say how many; so is a split whose labels are all hidden.
 
     Args:
-        hub_id: Such as "nyu-mll/glue".
-        config: Which of its configurations, where it has several.
-        split_map: Our split name to the hub's; ``"a+b"`` joins two. Without it every split is
-            read, under its own name but for "validation", which is "dev".
-        columns: Which column holds what; the default names where left out.
-        label_names: Names of the classes 0, 1, ... They replace the names that the hub has for
-            them, and name the classes of a column that holds only numbers.
+        hub_id: Hub id, such as "nyu-mll/glue".
+        config: Name of a configuration, where the data set has several.
+        split_map: Hub split by split name of this package; ``"a+b"`` concatenates two. Without it
+            every split is read under its own name, except "validation", which becomes "dev".
+        columns: Names of the columns; by default those of :class:`ColumnNames`.
+        label_names: Names of the classes 0, 1, ... They replace the hub's names, and name the
+            classes of a column of integers.
 
     Returns:
         The data set, named after the last part of the id.
 
     Raises:
-        DataError: The hub cannot be reached and the cache has no copy, or it has no such data
-            set, configuration, split or column, or the data set needs a script.
+        DataError: The hub cannot be reached and the cache has no copy; the data set, configuration,
+            split or column does not exist; or the data set needs a loading script.
     """
-    columns = columns or Columns()
+    columns = columns or ColumnNames()
     raw, notes = _fetch(hub_id, config)
     if split_map is None:
         split_map = {split_name(name): name for name in raw}
-    everything: dict[str, Rows] = {}
+    raw_splits: dict[str, RawExamples] = {}
     for name, hub_split in split_map.items():
         where = f"hub data set '{hub_id}', split '{hub_split}'"
         table = _table(raw, where, hub_split, columns, label_names)
-        table, remarks = _complete(table, columns)
-        notes += [f"{where}: {remark}" for remark in remarks]
+        table, table_notes = _without_incomplete_rows(table, columns)
+        notes += [f"{where}: {note}" for note in table_notes]
         if len(table):
-            everything[name] = rows_of(table, columns, labelled=name in CORE_SPLITS)
-    if "train" not in everything:
+            raw_splits[name] = parse_examples(table, columns, labelled=name in CORE_SPLITS)
+    if "train" not in raw_splits:
         raise DataError(
             f"hub data set '{hub_id}' has no usable train split: its splits are {', '.join(raw)}"
         )
     known = tuple(label_names) if label_names else _hub_names(raw, split_map["train"], columns)
-    foreign = sorted(set(everything["train"].labels or ()) - set(known or ()))
+    foreign = sorted(set(raw_splits["train"].labels or ()) - set(known or ()))
     if known and foreign:
         raise DataError(
             f"hub data set '{hub_id}' has the labels {', '.join(map(repr, foreign))}, "
             f"which are not among those expected: {', '.join(map(repr, known))}"
         )
-    splits, more_notes = assemble(everything, known)
+    splits, more_notes = assemble(raw_splits, known)
     return TextDataset(name=hub_id.split("/")[-1], splits=splits, notes=(*notes, *more_notes))
 
 
 def _fetch(hub_id: str, config: str | None) -> tuple[Mapping[str, Any], list[str]]:
-    """Return the splits of a data set by name, and notes; see :func:`load_hub` for the errors."""
+    """Return the splits of a data set by name, and notes; errors as for :func:`load_hub`."""
     import datasets
 
     unreachable = _why_unreachable(hub_id)
     try:
         if unreachable is None:
             return datasets.load_dataset(hub_id, config), []
-        # Without this the library tries the network again and again before it looks in its cache.
+        # Otherwise the library retries the network many times before it reads its cache.
         with _offline():
             cached = datasets.load_dataset(hub_id, config)
     except Exception as error:
         if unreachable is not None:
             raise DataError(
-                f"hub data set '{hub_id}' cannot be had: the hub cannot be reached "
+                f"hub data set '{hub_id}' cannot be loaded: the hub cannot be reached "
                 f"({unreachable}) and there is no local copy; {USE_A_FOLDER}"
             ) from error
         reason = " ".join(str(error).split())[:300]
         if "scripts are no longer supported" in reason:
-            reason = "it is made by a script, and scripts are not run"
+            reason = "it needs a loading script, and scripts are not run"
         elif "Config name is missing" in reason or "BuilderConfig" in reason:
             reason += f" (write the configuration after a colon: {hub_id}:NAME)"
         raise DataError(
@@ -105,10 +105,10 @@ def _fetch(hub_id: str, config: str | None) -> tuple[Mapping[str, Any], list[str
 
 
 def _why_unreachable(hub_id: str) -> str | None:
-    """Ask the hub for a data set, and return in short why it does not answer.
+    """Ask the hub for a data set; return ``None`` if it answers, else the reason it does not.
 
     Raises:
-        DataError: It answers that there is no such data set, or not for this user.
+        DataError: The data set does not exist, or this user has no access to it.
     """
     from huggingface_hub import HfApi, constants
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
@@ -116,7 +116,7 @@ def _why_unreachable(hub_id: str) -> str | None:
     if constants.HF_HUB_OFFLINE:
         return "HF_HUB_OFFLINE is set"
     try:
-        HfApi().dataset_info(hub_id, timeout=ANSWER_SECONDS)
+        HfApi().dataset_info(hub_id, timeout=TIMEOUT_SECONDS)
     except (RepositoryNotFoundError, HFValidationError) as error:
         raise DataError(
             f"the hub has no data set '{hub_id}' that may be read without logging in: check the "
@@ -125,66 +125,66 @@ def _why_unreachable(hub_id: str) -> str | None:
     except HfHubHTTPError as error:
         return f"it answers with status {error.response.status_code}"
     except Exception as error:
-        # The classes of a failed connection belong to the HTTP library beneath huggingface_hub,
-        # which has changed with its versions, so none is named here.
+        # The exception types of a failed connection belong to the HTTP library that
+        # huggingface_hub uses, which differs between its versions.
         return f"{type(error).__name__}: {' '.join(str(error).split())[:150]}"
     return None
 
 
 @contextmanager
 def _offline() -> Iterator[None]:
-    """Let the hub's libraries use their caches only, within the block."""
+    """Restrict the hub's libraries to their local caches within the context."""
     import datasets.config
     import huggingface_hub.constants
 
-    places: tuple[Any, ...] = (datasets.config, huggingface_hub.constants)
-    before = [place.HF_HUB_OFFLINE for place in places]
-    for place in places:
-        place.HF_HUB_OFFLINE = True
+    modules: tuple[Any, ...] = (datasets.config, huggingface_hub.constants)
+    previous = [module.HF_HUB_OFFLINE for module in modules]
+    for module in modules:
+        module.HF_HUB_OFFLINE = True
     try:
         yield
     finally:
-        for place, value in zip(places, before, strict=True):
-            place.HF_HUB_OFFLINE = value
+        for module, value in zip(modules, previous, strict=True):
+            module.HF_HUB_OFFLINE = value
 
 
 def _table(
     raw: Mapping[str, Any],
     where: str,
     hub_split: str,
-    columns: Columns,
+    columns: ColumnNames,
     label_names: Sequence[str] | None,
 ) -> Table:
-    """Return the rows of one split, or of several joined by "+", with labels by name."""
+    """Return a split, or several joined by "+", as a table with label names."""
     from datasets import ClassLabel, Value
 
-    parts = []
-    for part in hub_split.split("+"):
-        if part not in raw:
-            raise DataError(f"{where}: there is no split '{part}', {did_you_mean(part, raw)}")
-        split = raw[part]
+    tables = []
+    for name in hub_split.split("+"):
+        if name not in raw:
+            raise DataError(f"{where}: there is no split '{name}', {did_you_mean(name, raw)}")
+        split = raw[name]
         features = split.features.items()
-        plain = [name for name, feature in features if isinstance(feature, (Value, ClassLabel))]
+        plain = [column for column, feature in features if isinstance(feature, (Value, ClassLabel))]
         values = split.select_columns(plain).with_format(None)[:]
         if columns.label in values:
             names = label_names or getattr(split.features[columns.label], "names", None)
             values[columns.label] = [
-                _name_of(value, names, where) for value in values[columns.label]
+                _class_name(value, names, where) for value in values[columns.label]
             ]
         if "+" in hub_split:
-            # Which part a row is from, such as the round of Adversarial NLI.
-            values["hub_split"] = [part] * len(split)
-        parts.append(values)
+            # The hub split of each example, such as the round of Adversarial NLI.
+            values["hub_split"] = [name] * len(split)
+        tables.append(values)
     gathered = {
-        name: [value for values in parts for value in values[name]]
-        for name in parts[0]
-        if all(name in values for values in parts)
+        column: [value for values in tables for value in values[column]]
+        for column in tables[0]
+        if all(column in values for values in tables)
     }
     return Table(where, gathered)
 
 
-def _name_of(value: Any, names: Sequence[str] | None, where: str) -> Any:
-    """Return the name of a class by number; -1 marks a hidden label, as in GLUE."""
+def _class_name(value: Any, names: Sequence[str] | None, where: str) -> Any:
+    """Return the name of a class index; -1 marks a hidden label, as in GLUE."""
     if isinstance(value, bool) or not isinstance(value, int):
         return value
     if value == -1:
@@ -196,15 +196,15 @@ def _name_of(value: Any, names: Sequence[str] | None, where: str) -> Any:
     return names[value]
 
 
-def _hub_names(raw: Mapping[str, Any], train: str, columns: Columns) -> tuple[str, ...] | None:
-    """Return the class names that the hub keeps for the label column, if it keeps any."""
+def _hub_names(raw: Mapping[str, Any], train: str, columns: ColumnNames) -> tuple[str, ...] | None:
+    """Return the hub's class names of the label column, if there are any."""
     feature = raw[train.split("+")[0]].features[columns.label]
     names = getattr(feature, "names", None)
     return tuple(names) if names else None
 
 
-def _complete(table: Table, columns: Columns) -> tuple[Table, list[str]]:
-    """Leave out the rows that no user could mend; return the others, and what was left out."""
+def _without_incomplete_rows(table: Table, columns: ColumnNames) -> tuple[Table, list[str]]:
+    """Remove rows without text or label, which a user cannot fix on the hub; note how many."""
     labels = table.columns.get(columns.label, [])
     if labels and all(label is None for label in labels):
         return Table(table.where, {}), ["left out, as its labels are hidden"]
@@ -220,12 +220,12 @@ def _complete(table: Table, columns: Columns) -> tuple[Table, list[str]]:
     unlabelled = {row for row, label in enumerate(labels) if label is None} - empty
     if not empty and not unlabelled:
         return table, []
-    remarks = []
+    notes = []
     if empty:
-        remarks.append(f"{len(empty)} rows with an empty text were left out")
+        notes.append(f"{len(empty)} examples with an empty text were left out")
     if unlabelled:
-        remarks.append(f"{len(unlabelled)} rows without a label were left out")
+        notes.append(f"{len(unlabelled)} examples without a label were left out")
     kept = [row for row in range(len(table)) if row not in empty and row not in unlabelled]
     return Table(
         table.where, {name: [column[row] for row in kept] for name, column in table.columns.items()}
-    ), remarks
+    ), notes

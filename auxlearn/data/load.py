@@ -1,4 +1,4 @@
-"""From what a user calls a data set to the data: a folder, a card, a built-in set or a hub id."""
+"""Load a data set by folder, card, built-in name or hub id."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from auxlearn.data.dataset import Split, TextDataset
-from auxlearn.data.rows import Columns
+from auxlearn.data.examples import ColumnNames
 from auxlearn.errors import DataError, did_you_mean
 
 if TYPE_CHECKING:
     from auxlearn.data.cards import DatasetCard
 
-__all__ = ["DEV_SHARE", "Columns", "dataset_names", "load_dataset", "load_evaluation_split"]
+__all__ = ["DEV_SHARE", "ColumnNames", "dataset_names", "load_dataset", "load_evaluation_split"]
 
 DEV_SHARE = 0.1
-"""The share of a split that becomes the dev split where there is none."""
+"""Share held out as dev if a data set has no dev split."""
 
 BUILT_IN = {"pydocs": "Which Python library does a documentation text come from? (built in)"}
 
@@ -25,7 +25,7 @@ _HUB_ID = re.compile(r"(?P<id>[\w.-]+/[\w.-]+)(:(?P<config>[\w.-]+))?")
 
 
 def dataset_names() -> dict[str, str]:
-    """Return the data sets known by name, each with a title of one line."""
+    """Return the title, one line, of each data set that has a short name."""
     from auxlearn.data.cards import card_names, find_card
 
     return {**BUILT_IN, **{name: find_card(name).title for name in card_names()}}
@@ -34,34 +34,33 @@ def dataset_names() -> dict[str, str]:
 def load_dataset(
     spec: str,
     *,
-    columns: Columns | None = None,
+    columns: ColumnNames | None = None,
     seed: int = 0,
     cache_dir: Path | None = None,
 ) -> TextDataset:
-    """Load a data set by what a user calls it.
+    """Load a data set by folder, card file, name or hub id.
 
-    In this order ``spec`` is taken for: an existing folder; a card file (.yaml); a built-in set;
-    a card of the package; an id on the hub, with its configuration after a colon where it needs
-    one ("nyu-mll/glue:sst2"). A set without a dev split gets a stratified share of train as dev,
+    ``spec`` is resolved in this order: an existing folder; a card file (.yaml); a built-in data
+    set; a card of the package; a hub id, followed by a colon and a configuration where it needs one
+    ("nyu-mll/glue:sst2"). If there is no dev split, a stratified share of train is held out as dev,
     and a note says so.
 
     Args:
         spec: Folder, card file, name or hub id.
-        columns: Which column holds what; a card knows its own, which these override.
-        seed: Seed of the share of train that becomes dev where there is none. Published splits
-            and built-in sets do not depend on it.
-        cache_dir: Where a built-in set keeps what it has built. The hub's libraries have a cache
-            of their own.
+        columns: Names of the columns; they override those of a card.
+        seed: Seed of the held-out dev split. Published splits and built-in data sets do not depend
+            on it.
+        cache_dir: Cache folder of built-in data sets. The hub's libraries have their own cache.
 
     Returns:
-        The data set with at least train and dev.
+        The data set, with at least train and dev.
 
     Raises:
-        DataError: Nothing goes by that name, or what does cannot be read.
+        DataError: ``spec`` matches nothing, or the data set cannot be read.
     """
     folder = Path(spec).expanduser()
     if spec and folder.exists() and folder.suffix.lower() not in (".yaml", ".yml"):
-        from auxlearn.data.readers import read_folder
+        from auxlearn.data.folders import read_folder
 
         return _with_dev(read_folder(folder, columns), seed)
     if spec in BUILT_IN:
@@ -100,23 +99,23 @@ def load_evaluation_split(
     split: str = "test",
     *,
     label_names: tuple[str, ...] | None = None,
-    columns: Columns | None = None,
+    columns: ColumnNames | None = None,
     cache_dir: Path | None = None,
 ) -> Split:
-    """Load one labelled split to evaluate on; a folder needs no train file for it.
+    """Load one labelled split for evaluation; a folder need not have a train file.
 
     Args:
         spec: As for :func:`load_dataset`.
         split: Name of the split.
         label_names: Label names of the classifier to be evaluated; see
-            :func:`~auxlearn.data.readers.read_evaluation_split`.
-        columns: Which column holds what.
+            :func:`~auxlearn.data.folders.read_evaluation_split`.
+        columns: Names of the columns.
         cache_dir: As for :func:`load_dataset`.
 
     Raises:
-        DataError: There is no such set or split, it has no labels, or it cannot be read.
+        DataError: The data set or split does not exist, has no labels, or cannot be read.
     """
-    from auxlearn.data.readers import read_evaluation_split, split_name
+    from auxlearn.data.folders import read_evaluation_split, split_name
 
     folder = Path(spec).expanduser()
     if folder.is_dir():
@@ -132,10 +131,10 @@ def load_evaluation_split(
     return found
 
 
-def _load_card(card: DatasetCard, columns: Columns | None, seed: int) -> TextDataset:
+def _load_card(card: DatasetCard, columns: ColumnNames | None, seed: int) -> TextDataset:
     if card.hub is None:
         raise DataError(
-            f"data set '{card.name}' has no copy on the hub to be trusted; make a folder of it "
+            f"data set '{card.name}' has no trustworthy copy on the hub; make a folder of it "
             f"and give its path: {' '.join((card.folder_recipe or '').split())}"
         )
     from auxlearn.data.hub import load_hub
@@ -154,23 +153,23 @@ def _load_card(card: DatasetCard, columns: Columns | None, seed: int) -> TextDat
         notes=(*dataset.notes, *card.warnings),
     )
     if card.hub.dev_from == "test":
-        # The test split must be the same for every seed of a run.
+        # The test split must not depend on the seed of a run.
         return _with_dev(dataset, 0, source="test")
     return _with_dev(dataset, seed)
 
 
 def _with_dev(dataset: TextDataset, seed: int, source: str = "train") -> TextDataset:
-    """Cut a dev split off another split if there is none, and say so; remark a missing test."""
+    """Hold out a dev split if there is none, and note this; note a missing test split as well."""
     from auxlearn.data.splits import hold_out
 
     splits, notes = dict(dataset.splits), list(dataset.notes)
     if "dev" not in splits:
-        rows = len(splits[source])
+        total = len(splits[source])
         splits[source], splits["dev"] = hold_out(splits[source], DEV_SHARE, seed)
         notes.append(
-            f"no dev split: {len(splits['dev'])} of the {rows} rows of {source} were held out "
+            f"no dev split: {len(splits['dev'])} of the {total} examples of {source} were held out "
             f"as dev (stratified, seed {seed})"
         )
     if "test" not in splits:
-        notes.append("no test split: the only figures are on dev, which also selects the model")
+        notes.append("no test split: the only results are on dev, which also selects the model")
     return replace(dataset, splits=splits, notes=tuple(notes))

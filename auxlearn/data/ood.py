@@ -1,4 +1,4 @@
-"""Out-of-distribution sets: where they are, and what their labels mean to a model."""
+"""Out-of-distribution sets: loading them and mapping their labels to the classes of a model."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from pathlib import Path
 from auxlearn.config import OODSource
 from auxlearn.data.cards import DatasetCard, card_names, find_card
 from auxlearn.data.dataset import Split, TextDataset
+from auxlearn.data.examples import ColumnNames
+from auxlearn.data.folders import data_files
 from auxlearn.data.load import load_evaluation_split
-from auxlearn.data.readers import data_files
-from auxlearn.data.rows import Columns
 from auxlearn.errors import DataError
 
 
 @dataclass(frozen=True)
 class LabelMap:
-    """What the classes of a model are called in an evaluation set.
+    """Mapping of the classes of a model and of the labels of an evaluation set to common classes.
 
     Attributes:
-        label_names: The classes that figures are made of.
-        targets: Class in ``label_names`` of each class of the model.
-        labels: Class in ``label_names`` of each label of the set.
+        label_names: The common classes, on which scores are computed.
+        targets: Index into ``label_names`` for each class of the model.
+        labels: Index into ``label_names`` for each label of the set.
     """
 
     label_names: tuple[str, ...]
@@ -32,13 +32,13 @@ class LabelMap:
 
 @dataclass(frozen=True)
 class OODSet:
-    """An out-of-distribution set, read.
+    """A loaded out-of-distribution set.
 
     Attributes:
-        source: The settings, with what the data-set cards add.
-        split: Its rows.
-        labels: How it names the classes of the model.
-        partner: The rows that belong with those of ``split``, line by line.
+        source: The settings, completed from the data-set cards.
+        split: The examples.
+        labels: Mapping between its labels and the classes of the model.
+        partner: Examples paired with those of ``split``, line by line.
     """
 
     source: OODSource
@@ -48,40 +48,40 @@ class OODSet:
 
 
 def map_labels(
-    model: Sequence[str], found: Sequence[str], given: Mapping[str, str] | None, where: str
+    model: Sequence[str], found: Sequence[str], mapping: Mapping[str, str] | None, where: str
 ) -> LabelMap:
-    """Match the classes of a model with the labels of a set.
+    """Map the classes of a model and the labels of an evaluation set to common classes.
 
-    If no other names are given and the model knows every label of the set, it is the model's
-    classes that are compared, and a class may be missing from the set. Otherwise every class of
-    the model must lead to a label of the set, and every label must be reached.
+    If ``mapping`` renames nothing and every label of the set is a class of the model, the common
+    classes are the model's, and the set may lack some of them. Otherwise the common classes are the
+    labels of the set: every class of the model must map to one, and every label must be mapped to.
 
     Args:
         model: Classes of the model.
         found: Labels of the set.
-        given: Label of the set by class of the model; where it is left out, the label of the same
-            name. Upper and lower case are one.
-        where: The set, for messages.
+        mapping: Label of the set by class of the model; a class without an entry maps to the label
+            of the same name. Case is ignored.
+        where: Name of the set for messages.
 
     Raises:
         DataError: They do not match; the message names both.
     """
-    given = given or {}
-    if all(name.casefold() == target.casefold() for name, target in given.items()):
+    mapping = mapping or {}
+    if all(name.casefold() == target.casefold() for name, target in mapping.items()):
         positions = {name.casefold(): number for number, name in enumerate(model)}
         if len(positions) == len(model) and all(name.casefold() in positions for name in found):
             matched = tuple(positions[name.casefold()] for name in found)
             return LabelMap(tuple(model), tuple(range(len(model))), matched)
     by_name = {name.casefold(): name for name in found}
-    targets = [by_name.get(given.get(name, name).casefold()) for name in model]
-    foreign = [name for name in given if name not in model]
+    targets = [by_name.get(mapping.get(name, name).casefold()) for name in model]
+    foreign = [name for name in mapping if name not in model]
     unmatched = [name for name, target in zip(model, targets, strict=True) if target is None]
     unreached = [name for name in found if name not in targets]
     if foreign or unmatched or unreached:
         fault = (
             f"the map names {', '.join(foreign)}, which the model does not know"
             if foreign
-            else f"nothing stands for {', '.join(unmatched or unreached)}"
+            else f"no counterpart for {', '.join(unmatched or unreached)}"
         )
         raise DataError(
             f"'{where}' has the labels {', '.join(found)}, the model knows {', '.join(model)}: "
@@ -95,17 +95,17 @@ def map_labels(
 
 
 def load_ood_set(source: OODSource, dataset: str, label_names: Sequence[str]) -> OODSet:
-    """Read an out-of-distribution set.
+    """Load an out-of-distribution set.
 
     Args:
         source: The settings.
-        dataset: Name of the data set that the model is trained on; its card may hold the label
-            map. The card of the set itself says what its pairs and subsets are.
+        dataset: Name of the data set that the model is trained on; its card may have the label
+            mapping. The card of the out-of-distribution set has its pairs and subsets.
         label_names: Classes of the model.
 
     Raises:
-        DataError: It cannot be read, a column or the paired split is missing, or its labels
-            cannot be matched.
+        DataError: The set cannot be read, a column or the paired split is missing, or its labels
+            cannot be mapped.
     """
     source = with_cards(source, dataset, label_names)
     split = _read(source, source.split)
@@ -123,8 +123,8 @@ def load_ood_set(source: OODSource, dataset: str, label_names: Sequence[str]) ->
         partner = _read(source, source.pairs)
         if len(partner) != len(split):
             raise DataError(
-                f"'{source.name}': {source.split} has {len(split)} rows but {source.pairs} "
-                f"{len(partner)}: pairs need one line for each"
+                f"'{source.name}': {source.split} has {len(split)} examples but {source.pairs} "
+                f"{len(partner)}: pairs need equal numbers of examples"
             )
         if set(partner.label_names) - set(split.label_names):
             raise DataError(
@@ -136,9 +136,15 @@ def load_ood_set(source: OODSource, dataset: str, label_names: Sequence[str]) ->
 
 
 def with_cards(source: OODSource, dataset: str, label_names: Sequence[str]) -> OODSource:
-    """Fill in the label map and the pairs that cards know of, where they fit what is there.
+    """Complete the label mapping and the pairs from the data-set cards.
 
-    A folder may have the name of a card and other labels or splits; the card says nothing then.
+    Entries of a card that do not fit are ignored, because a folder with other labels or splits may
+    have the name of a card.
+
+    Args:
+        source: The settings.
+        dataset: Name of the data set that the model is trained on.
+        label_names: Classes of the model.
     """
     updates: dict[str, object] = {}
     trained, own = _card(dataset), _card(source.name)
@@ -155,41 +161,41 @@ def with_cards(source: OODSource, dataset: str, label_names: Sequence[str]) -> O
 
 
 def card_subsets(source: OODSource, split: Split) -> tuple[str, ...]:
-    """Return the columns that the card of a set makes subsets by, as far as they are there."""
+    """Return the columns that the set's card names for subsets, as far as the split has them."""
     own = _card(source.name)
     return tuple(column for column in own.subsets if column in split.meta) if own else ()
 
 
 def load_ood_sets(
-    given: Sequence[OODSource], spec: str, dataset: TextDataset
+    sources: Sequence[OODSource], spec: str, dataset: TextDataset
 ) -> tuple[list[OODSet], list[str]]:
-    """Read the sets of a configuration, and those that the data set's card names beside them.
+    """Load the out-of-distribution sets of a configuration and of the data set's card.
 
-    A set of the configuration must be there. One that only the card names is left out where it
-    cannot be had, and a sentence says so.
+    A set of the configuration must exist. A set that only the card names is skipped if it cannot be
+    loaded, and a note says so.
 
     Args:
-        given: The sets of the configuration.
-        spec: What the configuration calls the data set that is trained on.
-        dataset: That data set.
+        sources: The sets of the configuration.
+        spec: The training data set as named in the configuration.
+        dataset: The training data set.
 
     Returns:
-        The sets, and the sentences.
+        The sets, and the notes.
 
     Raises:
         DataError: A set has the name of a split; see also :func:`load_ood_set`.
     """
     taken = {**dataset.splits, **dataset.ood}
-    for source in given:
+    for source in sources:
         if source.name in taken:
             raise DataError(
                 f"data set '{dataset.name}' has a split '{source.name}': give the "
                 f"out-of-distribution set {source.dataset} another name with 'name'"
             )
-    sets = [load_ood_set(source, dataset.name, dataset.label_names) for source in given]
-    remarks = []
+    sets = [load_ood_set(source, dataset.name, dataset.label_names) for source in sources]
+    notes = []
     card = None if Path(spec).exists() else _card(spec)
-    named = {source.name for source in given}
+    named = {source.name for source in sources}
     for name in card.ood if card else {}:
         if name in named:
             continue
@@ -198,8 +204,8 @@ def load_ood_sets(
                 load_ood_set(OODSource(dataset=name, name=name), dataset.name, dataset.label_names)
             )
         except DataError as error:
-            remarks.append(f"out-of-distribution set '{name}' was left out: {error}")
-    return sets, remarks
+            notes.append(f"out-of-distribution set '{name}' was left out: {error}")
+    return sets, notes
 
 
 def _card(name: str) -> DatasetCard | None:
@@ -207,12 +213,12 @@ def _card(name: str) -> DatasetCard | None:
 
 
 def _read(source: OODSource, split: str) -> Split:
-    given = {
+    names = {
         "text": source.text_column,
         "text_pair": source.text_pair_column,
         "label": source.label_column,
     }
-    columns = {role: name for role, name in given.items() if name is not None}
+    columns = {role: name for role, name in names.items() if name is not None}
     return load_evaluation_split(
-        source.dataset, split, columns=Columns(**columns) if columns else None
+        source.dataset, split, columns=ColumnNames(**columns) if columns else None
     )

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 from auxlearn.config import RunConfig
 from auxlearn.data.dataset import Split, TextDataset
+from auxlearn.data.examples import ColumnNames
+from auxlearn.data.folders import read_labelled_file
 from auxlearn.data.ood import OODSet
-from auxlearn.data.readers import read_labelled_file
-from auxlearn.data.rows import Columns
 from auxlearn.data.splits import hold_out
 
 if TYPE_CHECKING:
     from auxlearn.weighting.base import Weighting
 
 
-def columns_of(config: RunConfig) -> Columns | None:
+def columns_of(config: RunConfig) -> ColumnNames | None:
     """Return the columns that a configuration names, ``None`` if it names none."""
     names = {
         "text": config.text_column,
@@ -25,7 +25,7 @@ def columns_of(config: RunConfig) -> Columns | None:
         "label": config.label_column,
     }
     given = {role: name for role, name in names.items() if name is not None}
-    return Columns(**given) if given else None
+    return ColumnNames(**given) if given else None
 
 
 def cut_validation(

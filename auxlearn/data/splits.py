@@ -1,4 +1,4 @@
-"""Cutting a part off a split: stratified, seeded, and with equal texts on one side."""
+"""Stratified, seeded splitting that keeps equal texts on one side."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _NOT_LETTER_OR_DIGIT = re.compile(r"[\W_]+")
 def normalise(text: str) -> str:
     """Return the letters and digits of a text, case-folded.
 
-    A text without any, such as "!!!", stands for itself, so that it equals no other one.
+    A text without any, such as "!!!", is returned as it is, so that it equals no other text.
     """
     return _NOT_LETTER_OR_DIGIT.sub("", text.casefold()) or text.strip()
 
 
 def text_keys(split: Split, *, exact: bool = False) -> list[tuple[str, ...]]:
-    """Return what tells rows apart by text: a text, or both texts of a pair.
+    """Return a key per example that is equal for equal texts: the text, or both texts of a pair.
 
     Args:
-        split: The rows.
-        exact: Compare the texts as they are; otherwise by :func:`normalise`.
+        split: The examples.
+        exact: Use the texts as they are; otherwise after :func:`normalise`.
     """
     columns = [split.texts] if split.text_pairs is None else [split.texts, split.text_pairs]
     if not exact:
@@ -36,19 +36,19 @@ def text_keys(split: Split, *, exact: bool = False) -> list[tuple[str, ...]]:
 
 
 def hold_out(split: Split, share: float, seed: int, name: str = "dev") -> tuple[Split, Split]:
-    """Cut a stratified share off a split.
+    """Hold out a stratified share of a split.
 
     Args:
-        split: The rows to divide.
-        share: About which part of each class to hold out, between 0 and 1.
-        seed: Seed of the choice.
-        name: Name of the part held out.
+        split: The split to divide.
+        share: Approximate share of each class to hold out, between 0 and 1.
+        seed: Seed of the random choice.
+        name: Name of the held-out split.
 
     Returns:
-        The rest, under its old name, and the part held out; both in the old order of rows.
+        The remaining examples, under the old name, and the held-out ones; both in the old order.
 
     Raises:
-        DataError: The share is not between 0 and 1, or there are not two different texts.
+        DataError: The share is not between 0 and 1, or there are not two distinct texts.
     """
     if not 0 < share < 1:
         raise DataError(
@@ -57,39 +57,39 @@ def hold_out(split: Split, share: float, seed: int, name: str = "dev") -> tuple[
     labels = split.labels or (0,) * len(split)
     held = set(choose_held_out(labels, text_keys(split), share, seed))
     if not held:
-        raise DataError(f"split '{split.name}' is too small to hold anything out: add rows")
-    rest = [row for row in range(len(split)) if row not in held]
+        raise DataError(f"split '{split.name}' is too small to hold anything out: add examples")
+    rest = [index for index in range(len(split)) if index not in held]
     return split.select(rest), split.select(sorted(held), name=name)
 
 
 def choose_held_out(
     labels: Sequence[int], keys: Sequence[tuple[str, ...]], share: float, seed: int
 ) -> list[int]:
-    """Choose the rows to hold out.
+    """Choose the examples to hold out.
 
-    Rows with equal keys stay together. Every class with at least two different keys is on both
-    sides; only texts that carry several labels can make that impossible. The number of rows held
-    out of a class is its share, rounded, or as near as keeping equal texts together allows. The
-    choice does not depend on the order of the rows.
+    Examples with equal keys stay together. Every class with at least two distinct keys is on both
+    sides, unless texts with several labels make that impossible. The number of examples held out of
+    a class is its share, rounded, or as close to it as keeping equal texts together allows. The
+    choice does not depend on the order of the examples.
 
     Args:
-        labels: One label per row.
-        keys: One text key per row, as from :func:`text_keys`.
-        share: Part to hold out, between 0 and 1.
-        seed: Seed of the choice.
+        labels: One label per example.
+        keys: One text key per example, as from :func:`text_keys`.
+        share: Share to hold out, between 0 and 1.
+        seed: Seed of the random choice.
 
     Returns:
-        Row numbers in ascending order.
+        Indices of the examples, ascending.
     """
-    rows_of_key: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    indices_of_key: dict[tuple[str, ...], list[int]] = defaultdict(list)
     keys_of_label: dict[int, dict[tuple[str, ...], int]] = defaultdict(dict)
-    for row, (label, key) in enumerate(zip(labels, keys, strict=True)):
-        rows_of_key[key].append(row)
+    for index, (label, key) in enumerate(zip(labels, keys, strict=True)):
+        indices_of_key[key].append(index)
         keys_of_label[label][key] = keys_of_label[label].get(key, 0) + 1
 
     held: set[tuple[str, ...]] = set()
     kept: set[tuple[str, ...]] = set()
-    # The rarest class first: it has the least choice where a text carries several labels.
+    # The rarest class first: it has the fewest alternatives where a text has several labels.
     for label in sorted(keys_of_label, key=lambda label: (len(keys_of_label[label]), label)):
         counts = keys_of_label[label]
         free = sorted(key for key in counts if key not in held and key not in kept)
@@ -104,4 +104,4 @@ def choose_held_out(
                 wanted -= counts[key]
         if free and held.isdisjoint(counts):
             held.add(min(free, key=lambda key: counts[key]))
-    return sorted(row for key in held for row in rows_of_key[key])
+    return sorted(index for key in held for index in indices_of_key[key])

@@ -1,4 +1,4 @@
-"""Tokenised texts: every split is tokenised once and kept as flat arrays."""
+"""Tokenised texts: each split is tokenised once and cached as flat arrays."""
 
 from __future__ import annotations
 
@@ -13,27 +13,30 @@ from torch import Tensor
 from auxlearn.cache import TensorCache, content_key
 from auxlearn.data.dataset import Split
 
-#: Part of every cache key; raise it when the arrays below change their meaning.
+#: Part of every cache key; raise it when the meaning of the arrays changes.
 FORMAT = 1
 
-#: Texts that are tokenised at once. A tokenizer hands back a hundred bytes and more for each token,
-#: of which a dozen are kept.
-AT_ONCE = 2048
+#: Texts tokenised at once. A tokenizer returns over a hundred bytes per token, of which about a
+#: dozen are kept.
+CHUNK_TEXTS = 2048
 
 
 @dataclass(frozen=True)
 class TokenizedTexts:
-    """Texts as token ids, one after the other in flat arrays.
+    """Tokenised texts, concatenated in flat arrays without padding.
 
     Attributes:
         input_ids: Token ids of all texts, ``(tokens,)``, int32.
-        words: Number of the word within its text, ``(tokens,)``, int32; -1 for special tokens.
-            Words are those of the tokenizer (``word_ids()``); the words of a second text count on.
-        maskable: Where an objective may mask, ``(tokens,)``, bool.
-        offsets: Text ``i`` is ``[offsets[i], offsets[i + 1])``, ``(texts + 1,)``, int64.
+        words: Index of each token's word within its text, ``(tokens,)``, int32; -1 for special
+            tokens. Words are those of the tokenizer (``word_ids()``); the second text of a pair
+            continues the count of the first.
+        maskable: Tokens that an objective may mask, ``(tokens,)``, bool.
+        offsets: Text ``i`` has the tokens ``[offsets[i], offsets[i + 1])``, ``(texts + 1,)``,
+            int64.
         pad_id: Token id of padding.
-        labels: Class of each text, ``(texts,)``, int64, or ``None``.
-        token_type_ids: Segments, ``(tokens,)``, int8, or ``None`` where the encoder has none.
+        labels: Class index of each text, ``(texts,)``, int64, or ``None``.
+        token_type_ids: Segment of each token, ``(tokens,)``, int8; ``None`` for encoders without
+            segment embeddings.
     """
 
     input_ids: Tensor
@@ -49,15 +52,15 @@ class TokenizedTexts:
 
     @property
     def lengths(self) -> Tensor:
-        """Tokens of each text, special tokens included, ``(texts,)``."""
+        """Number of tokens of each text, special tokens included, ``(texts,)``."""
         return self.offsets.diff()
 
-    def select(self, rows: Tensor) -> TokenizedTexts:
-        """Return some rows as texts of their own."""
-        lengths = self.lengths[rows]
+    def select(self, indices: Tensor) -> TokenizedTexts:
+        """Return the texts with the given indices, ``(n,)``, in the given order."""
+        lengths = self.lengths[indices]
         offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
         source = torch.cat(
-            [torch.arange(int(self.offsets[row]), int(self.offsets[row + 1])) for row in rows]
+            [torch.arange(int(self.offsets[i]), int(self.offsets[i + 1])) for i in indices]
             or [torch.arange(0)]
         )
         return TokenizedTexts(
@@ -66,15 +69,16 @@ class TokenizedTexts:
             maskable=self.maskable[source],
             offsets=offsets,
             pad_id=self.pad_id,
-            labels=None if self.labels is None else self.labels[rows],
+            labels=None if self.labels is None else self.labels[indices],
             token_type_ids=None if self.token_type_ids is None else self.token_type_ids[source],
         )
 
 
-def join(first: TokenizedTexts, second: TokenizedTexts) -> TokenizedTexts:
+def concatenate(first: TokenizedTexts, second: TokenizedTexts) -> TokenizedTexts:
     """Return the texts of both, those of ``second`` after those of ``first``.
 
-    Both must come from one tokenizer, and have labels and segments or both not.
+    Both must come from one tokenizer. Labels must be present in both or in neither, and so must
+    segments.
     """
 
     def both(name: str) -> Tensor | None:
@@ -98,37 +102,37 @@ def tokenize(
     text_pairs: Sequence[str] | None,
     max_length: int,
 ) -> dict[str, Tensor]:
-    """Tokenise texts, longest first cut to ``max_length`` tokens.
+    """Tokenise texts, truncated to ``max_length`` tokens, of a pair the longer text first.
 
-    ``[MASK]`` or ``[SEP]`` written out in a text is text: the tokenizers that this package loads
-    split it into ordinary pieces. (A SentencePiece vocabulary that lists them as pieces still finds
-    them; they are not maskable then.) An unknown word is kept as the tokenizer's unknown token and
-    is never maskable, because predicting "unknown" teaches nothing.
+    ``[MASK]`` or ``[SEP]`` in a text is ordinary text, because this package loads tokenizers with
+    ``split_special_tokens``. (A SentencePiece vocabulary that lists them as pieces still finds
+    them; they are not maskable then.) An unknown word becomes the tokenizer's unknown token and is
+    never maskable, because nothing can be learned from predicting it.
 
     Args:
         tokenizer: A fast tokenizer of transformers.
         texts: The texts.
         text_pairs: Second texts of a sentence-pair task.
-        max_length: Tokens of a text at most, special tokens included.
+        max_length: Maximum number of tokens of a text, special tokens included.
 
     Returns:
         The arrays of :class:`TokenizedTexts` by name.
     """
-    parts = [
-        _tokenize_some(
+    chunks = [
+        _tokenize_chunk(
             tokenizer,
-            list(texts[start : start + AT_ONCE]),
-            None if text_pairs is None else list(text_pairs[start : start + AT_ONCE]),
+            list(texts[start : start + CHUNK_TEXTS]),
+            None if text_pairs is None else list(text_pairs[start : start + CHUNK_TEXTS]),
             max_length,
         )
-        for start in range(0, max(1, len(texts)), AT_ONCE)
+        for start in range(0, max(1, len(texts)), CHUNK_TEXTS)
     ]
-    arrays = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+    arrays = {name: torch.cat([chunk[name] for chunk in chunks]) for name in chunks[0]}
     lengths = arrays.pop("lengths")
     return {**arrays, "offsets": torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])}
 
 
-def _tokenize_some(
+def _tokenize_chunk(
     tokenizer: Any, texts: list[str], text_pairs: list[str] | None, max_length: int
 ) -> dict[str, Tensor]:
     encoded = tokenizer(texts, text_pairs, truncation=True, max_length=max_length)
@@ -137,12 +141,12 @@ def _tokenize_some(
     words: list[int] = []
     lengths: list[int] = []
     has_types = "token_type_ids" in encoded
-    for row, encoding in enumerate(encoded.encodings):
-        ids = encoded["input_ids"][row]
+    for index, encoding in enumerate(encoded.encodings):
+        ids = encoded["input_ids"][index]
         input_ids += ids
         lengths.append(len(ids))
         if has_types:
-            types += encoded["token_type_ids"][row]
+            types += encoded["token_type_ids"][index]
         last_of_first = max(
             (w for w, s in zip(encoding.word_ids, encoding.sequence_ids, strict=True) if s == 0),
             default=-1,
@@ -168,11 +172,18 @@ def _tokenize_some(
 def tokenize_split(
     tokenizer: Any, split: Split, max_length: int, cache: TensorCache
 ) -> TokenizedTexts:
-    """Tokenise a split, or fetch what an earlier run made of the same texts."""
+    """Tokenise a split, or read the tokens of the same texts from the cache.
+
+    Args:
+        tokenizer: A fast tokenizer of transformers.
+        split: The split.
+        max_length: Maximum number of tokens of a text, special tokens included.
+        cache: Holds tokens of earlier calls and receives those of this one.
+    """
     key = content_key(
         "tokens",
         FORMAT,
-        _rules(tokenizer),
+        _tokenizer_settings(tokenizer),
         max_length,
         split.texts,
         split.text_pairs,
@@ -185,12 +196,12 @@ def tokenize_split(
     )
 
 
-def _rules(tokenizer: Any) -> dict[str, Any]:
-    """Everything about a tokenizer that decides what comes out of it."""
-    rules = json.loads(tokenizer.backend_tokenizer.to_str())
-    # These two are what the last call asked for, not what the tokenizer is.
-    del rules["truncation"], rules["padding"]
-    rules["inputs"] = tokenizer.model_input_names
-    rules["special"] = tokenizer.all_special_ids
-    rules["truncation_side"] = tokenizer.truncation_side
-    return rules
+def _tokenizer_settings(tokenizer: Any) -> dict[str, Any]:
+    """Return everything about a tokenizer that its output depends on."""
+    settings = json.loads(tokenizer.backend_tokenizer.to_str())
+    # These two are arguments of the last call, not properties of the tokenizer.
+    del settings["truncation"], settings["padding"]
+    settings["inputs"] = tokenizer.model_input_names
+    settings["special"] = tokenizer.all_special_ids
+    settings["truncation_side"] = tokenizer.truncation_side
+    return settings

@@ -1,10 +1,10 @@
-"""Attention in half precision on a CPU, where torch's fused kernel has a slow backward pass.
+"""Attention in single precision for half-precision training on a CPU.
 
-In bfloat16 that backward pass takes up to three times as long as the same one in single precision,
-most of all on short texts, and attention in separate steps is slow on long ones. So attention that
-is differentiated runs fused in single precision; all around it stays in half. Attention dropout
-takes separate steps in either precision, and a pass without a gradient is fast as it is: both are
-left alone.
+On a CPU the backward pass of torch's fused attention takes up to three times as long in bfloat16 as
+in single precision, most of all on short texts, and unfused attention is slow on long ones.
+Attention that is differentiated therefore runs fused in single precision, and everything else stays
+in bfloat16. Two cases keep the standard kernel: attention dropout, which is unfused in either
+precision, and forward passes without gradient, which are fast.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from transformers.masking_utils import sdpa_mask
 
 SINGLE = "sdpa_single"
 
-#: transformers' names of what runs torch's attention.
+#: Names in transformers of the implementations that use torch's scaled_dot_product_attention.
 FUSED = frozenset({"sdpa", SINGLE})
 
 
 def attend_in_single_precision(body: Any) -> None:
-    """Let a body that uses torch's attention compute it so where it is differentiated.
+    """Make a body that uses torch's attention differentiate it in single precision.
 
     Args:
-        body: A transformers model; one that has attention of its own is left as it is.
+        body: A transformers model; one with another attention implementation is left unchanged.
     """
     if body.config._attn_implementation == "sdpa":
         body.set_attn_implementation(SINGLE)

@@ -1,12 +1,12 @@
-"""The shared body through ``torch.compile``: fewer passes over memory, after a slow start.
+"""Compilation of the shared body with ``torch.compile``.
 
-The body is compiled in place, so that parameters, their names, checkpoints and exports stay what
-they are. Only what has a graph is compiled: scoring, evaluations and the validation gradient run
-as they are written, and their figures are those of the exported model
+The body is compiled in place, so that parameters, their names, checkpoints and exports do not
+change. Only training passes are compiled: scoring, evaluations and the validation gradient run
+eagerly, and their results are those of the exported model
 (:meth:`~auxlearn.encoders.shared.SharedEncoder.evaluating`).
 
-The compiler writes code for the shapes that it sees first, and a resumed run sees another batch
-first. So the first batch is one that is made up here, the same in every process.
+The compiler specialises code for the shapes of the first batch, which is another one in a resumed
+run. The body is therefore compiled with a fixed artificial batch, the same in every process.
 """
 
 from __future__ import annotations
@@ -21,20 +21,23 @@ from auxlearn.data.batches import Batch
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.errors import ConfigError
 
-#: Rows and tokens of the batch that is compiled for.
+#: Batch size and length of the artificial batch.
 FIRST_BATCH = (8, 32)
 
 
 def check_compiler(device: torch.device) -> None:
-    """Compile a sum, to find out at once whether anything can be compiled here.
+    """Check early that ``torch.compile`` works, by compiling a sum.
+
+    Args:
+        device: The device of the run.
 
     Raises:
-        ConfigError: It cannot: there is no C++ compiler, or no Triton on a GPU.
+        ConfigError: It does not work: there is no C++ compiler, or on a GPU no Triton.
     """
     try:
         x = torch.ones(16, device=device)
-        torch.compile(_try, dynamic=True)(x)
-    # Backends, drivers and compilers raise whatever they like.
+        torch.compile(_sine_plus_cosine, dynamic=True)(x)
+    # Backends, drivers and compilers raise exceptions of any type.
     except Exception as error:
         lines = str(error).strip().splitlines()
         reason = lines[0] if lines else type(error).__name__
@@ -44,7 +47,7 @@ def check_compiler(device: torch.device) -> None:
         ) from None
 
 
-def _try(x: torch.Tensor) -> torch.Tensor:
+def _sine_plus_cosine(x: torch.Tensor) -> torch.Tensor:
     return x.sin() + x.cos()
 
 
@@ -54,10 +57,10 @@ def compile_body(
     """Compile the body in place, for batches of any shape.
 
     Args:
-        encoder: The encoder, on its device; its weights and modes are left as they are.
-        autocast: Gives the context that forward passes will run in.
+        encoder: The encoder, on its device; its weights and mode are left as they were.
+        autocast: Returns the autocast context of the forward passes.
     """
-    torch.compiler.reset()  # what an earlier run of this process has compiled must not count
+    torch.compiler.reset()  # forget what an earlier run of this process has compiled
     encoder.body.compile(dynamic=True)
     rows, length = FIRST_BATCH
     pad = encoder.tokenizer.pad_token_id
@@ -75,7 +78,7 @@ def compile_body(
             attention_mask=attention,
             maskable=attention.bool(),
             words=torch.zeros_like(mask),
-            rows=torch.arange(rows),
+            indices=torch.arange(rows),
             token_type_ids=types,
         )
         with rng.seeded(0, "compile", device=encoder.device), autocast():

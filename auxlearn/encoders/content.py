@@ -1,4 +1,4 @@
-"""By what an encoder's content is known, without loading its weights into a model."""
+"""Digests that identify the content of an encoder without loading its weights."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from pathlib import Path
 from auxlearn.encoder_names import encoder_source
 from auxlearn.files import content_digest
 
-#: Kinds of files that transformers reads an encoder and its tokenizer from.
-_READ = (".json", ".safetensors", ".txt", ".model")
+#: Suffixes of the files that transformers loads an encoder and its tokenizer from.
+_SUFFIXES = (".json", ".safetensors", ".txt", ".model")
 
 
 def encoder_content(name: str) -> dict[str, str]:
-    """Return digests that tell the content of an encoder.
+    """Return digests that identify the content of an encoder.
 
     Args:
         name: Short name, local folder, or hub id.
 
     Returns:
-        A digest of each file of a folder. Of an encoder of the hub, the commit that would be loaded
-        now: the newest where the hub can be reached, else the one in the local cache.
+        For a folder, a digest of each file. For an encoder of the hub, the commit that would be
+        loaded now: the newest if the hub can be reached, else the one in the local cache.
 
     Raises:
-        EncoderError: There is no such encoder, or the hub cannot be reached and the local cache
+        EncoderError: The encoder does not exist, or the hub cannot be reached and the local cache
             has no copy.
     """
     folder = Path(encoder_source(name))
@@ -30,10 +30,10 @@ def encoder_content(name: str) -> dict[str, str]:
         from auxlearn.encoders.load import find_snapshot
 
         folder = find_snapshot(name)
-        if folder.parent.name == "snapshots":  # a folder of the hub's cache, named by its commit
+        if folder.parent.name == "snapshots":  # a folder of the hub's cache, named after its commit
             return {"commit": folder.name}
     return {
         path.name: content_digest(path)
         for path in sorted(folder.iterdir())
-        if path.suffix in _READ and path.is_file()
+        if path.suffix in _SUFFIXES and path.is_file()
     }

@@ -1,8 +1,8 @@
-"""Where each architecture keeps its heads.
+"""Heads of the supported architectures.
 
-transformers names the parts of a model by architecture. A family says how hidden states become
-token logits and class logits, so that a head can be applied where it is needed: the language-model
-head at masked positions only, both heads after one pass through the body.
+transformers names the modules of a model by architecture. A :class:`Family` maps hidden states to
+token logits and class logits, so that the language-model head can be applied at masked positions
+only, and both heads after one forward pass of the body.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ class Family:
         class_logits: ``(classifier, hidden, batch)`` with the last hidden states
             ``(batch, length, hidden size)`` to logits ``(batch, classes)``; the batch may be on
             the CPU.
-        head_parts: Prefixes of the language model's own parameters, for finding out whether a
-            checkpoint brought them.
-        pooler: Prefixes of the body's parameters that only ``class_logits`` uses.
-        takes_ready_masks: Whether the body takes an attention mask of four dimensions as it is.
-        wants_masks: Whether the body gets an attention mask where nothing is padding as well;
-            without one it would look into the token ids, and a GPU would have to be waited for.
+        head_prefixes: Name prefixes of the language-model head's parameters, for detecting whether
+            a checkpoint has them.
+        pooler_prefixes: Name prefixes of the body's parameters that only ``class_logits`` uses.
+        accepts_4d_masks: Whether the body accepts an attention mask of four dimensions.
+        requires_mask: Whether the body needs an attention mask even without padding; otherwise it
+            would inspect the token ids, which synchronises with a GPU.
     """
 
     token_logits: Callable[[Any, Tensor], Tensor]
     class_logits: Callable[[Any, Tensor, Any], Tensor]
-    head_parts: tuple[str, ...]
-    pooler: tuple[str, ...] = ()
-    takes_ready_masks: bool = False
-    wants_masks: bool = False
+    head_prefixes: tuple[str, ...]
+    pooler_prefixes: tuple[str, ...] = ()
+    accepts_4d_masks: bool = False
+    requires_mask: bool = False
 
 
 def _bert_classes(model: Any, hidden: Tensor, batch: Any) -> Tensor:
@@ -82,27 +82,26 @@ def _modernbert_classes(model: Any, hidden: Tensor, batch: Any) -> Tensor:
 
 
 def _bart_tokens(model: Any, hidden: Tensor) -> Tensor:
-    """Turn states of the decoder into token logits.
+    """Return token logits from hidden states of the decoder.
 
-    BART (Lewis et al. 2020) reads a corrupted text with its encoder and writes the original with
-    its decoder, one token after the other. ``hidden`` are states of the decoder, and the state at
-    position i stands for token i of the text: the decoder's input is the text shifted to the right
-    by one (``</s> <s> The par`` for ``<s> The par ser``), so at position i it has read tokens 0 to
-    i - 1, and what it writes there is token i. So masked position and predicted position are the
-    same index, as with BERT.
+    BART (Lewis et al. 2020, https://arxiv.org/abs/1910.13461) encodes a corrupted text and decodes
+    the original one, token by token. The decoder's input is the text shifted to the right by one
+    (``</s> <s> The par`` for ``<s> The par ser``), so its state at position i depends on the tokens
+    0 to i - 1 and predicts token i. The masked position and the predicted position therefore have
+    the same index, as in BERT.
 
-    The encoder sees the corrupted text on both sides of i. The decoder is fed the same corrupted
-    text, where BART's own training feeds it the original: an original token would give away a mask
-    further left. Where nothing left of i is masked the two are the same, and the prediction is
-    BART's p(token i | tokens before i, corrupted text). That holds for every pseudo-likelihood
-    (only the token and later ones of its word are masked), so `l3mask` is defined for BART with
-    nothing changed, and its reference is `BartForConditionalGeneration` read at the mask.
+    The encoder sees the corrupted text on both sides of i. The decoder's input is the same
+    corrupted text; in BART's own training it is the original text, which would reveal masked tokens
+    to the left of i. If no token to the left of i is masked, the two are the same, and the
+    prediction is BART's p(token i | tokens before i, corrupted text). This is the case for every
+    pseudo-likelihood, where only the token and later tokens of its word are masked. So ``l3mask``
+    needs no changes for BART, and its reference is ``BartForConditionalGeneration`` at the mask.
     """
     return model.lm_head(hidden) + model.final_logits_bias[0]
 
 
 def _bart_classes(model: Any, hidden: Tensor, batch: Any) -> Tensor:
-    """Classify by the decoder's state at the end of the text, the one that has read all of it."""
+    """Return class logits from the decoder's last state, which depends on the whole text."""
     last = upload(batch.attention_mask.sum(1) - 1, hidden.device)  # the end-of-sequence token
     rows = torch.arange(len(last), device=last.device)
     return model.classification_head(hidden[rows, last])
@@ -112,14 +111,14 @@ _BERT = Family(
     lambda model, hidden: model.cls(hidden),
     _bert_classes,
     ("cls.",),
-    pooler=("pooler.",),
-    takes_ready_masks=True,
+    pooler_prefixes=("pooler.",),
+    accepts_4d_masks=True,
 )
 _ROBERTA = Family(
     lambda model, hidden: model.lm_head(hidden),
     _head_on_sequence,
     ("lm_head.",),
-    takes_ready_masks=True,
+    accepts_4d_masks=True,
 )
 
 FAMILIES = {
@@ -131,16 +130,16 @@ FAMILIES = {
         _distilbert_tokens,
         _distilbert_classes,
         ("vocab_transform.", "vocab_layer_norm.", "vocab_projector."),
-        takes_ready_masks=True,
+        accepts_4d_masks=True,
     ),
     "electra": Family(
         lambda model, hidden: model.generator_lm_head(model.generator_predictions(hidden)),
         _head_on_sequence,
         ("generator_predictions.", "generator_lm_head."),
-        takes_ready_masks=True,
+        accepts_4d_masks=True,
     ),
     "deberta-v2": Family(
-        _deberta_tokens, _deberta_classes, ("cls.", "lm_predictions."), wants_masks=True
+        _deberta_tokens, _deberta_classes, ("cls.", "lm_predictions."), requires_mask=True
     ),
     "modernbert": Family(
         lambda model, hidden: model.decoder(model.head(hidden)),
@@ -158,7 +157,7 @@ def family_of(model_type: str) -> Family:
         model_type: ``config.model_type`` of a transformers model.
 
     Raises:
-        EncoderError: The architecture is not known here.
+        EncoderError: The architecture is not supported.
     """
     if model_type not in FAMILIES:
         raise EncoderError(

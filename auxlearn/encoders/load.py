@@ -1,4 +1,4 @@
-"""From a name to an encoder: short names, folders, the hub."""
+"""Loading encoders by short name, folder or hub id."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ def load_encoder(
     seed: int = 0,
     attention_dropout: float | None = None,
 ) -> SharedEncoder:
-    """Load a checkpoint with both heads, in evaluation mode.
+    """Load a pretrained encoder with both heads, in evaluation mode.
 
-    A head that the checkpoint does not bring is drawn anew from the seed; for the masked-language
-    -model head, which then knows nothing, a warning says so.
+    A head that the checkpoint does not have is newly initialised from the seed. If that is the
+    masked-language-model head, a warning says so.
 
     Args:
         name: Short name, local folder, or hub id.
         label_names: The classes, in the order of the model's outputs.
-        seed: Decides the weights of fresh heads.
-        attention_dropout: Dropout of attention weights, in place of the checkpoint's own.
+        seed: Seed of newly initialised heads.
+        attention_dropout: Dropout probability of attention weights; by default the checkpoint's.
 
     Raises:
-        EncoderError: There is no such encoder, the hub cannot be reached, the folder lacks weights
-            or a tokenizer, or the architecture or tokenizer does not fit.
+        EncoderError: The encoder does not exist, the hub cannot be reached, the folder has no
+            weights or tokenizer, or the architecture or tokenizer is not supported.
     """
     source = encoder_source(name)
     _check_source(name, source)
@@ -75,18 +75,18 @@ def load_encoder(
             language_model, info = AutoModelForMaskedLM.from_pretrained(
                 source, use_safetensors=True, dtype=torch.float32, output_loading_info=True
             )
-    missing = [key for key in info["missing_keys"] if key.startswith(family.head_parts)]
+    missing = [key for key in info["missing_keys"] if key.startswith(family.head_prefixes)]
     if missing and config.model_type != "bart":
         logger.warning(
-            "encoder '%s' has no trained masked-language-model head: a fresh one is used, which "
-            "predicts at chance; train one first with `auxlearn pretrain`",
+            "encoder '%s' has no pretrained masked-language-model head: a newly initialised one is "
+            "used, which predicts at chance; train one first with `auxlearn pretrain`",
             name,
         )
     return SharedEncoder(classifier, language_model, tokenizer).eval()
 
 
 def find_snapshot(name: str) -> Path:
-    """Return the folder of the local cache that an encoder of the hub would be loaded from now.
+    """Return the folder of the local cache from which an encoder of the hub would be loaded now.
 
     Raises:
         EncoderError: As for :func:`load_encoder`.
@@ -98,7 +98,7 @@ def find_snapshot(name: str) -> Path:
 
 
 def load_classifier(folder: Path) -> tuple[Any, Any]:
-    """Load the exported model of a run: the classifier and its tokenizer.
+    """Load the classifier and tokenizer that a run has exported.
 
     Raises:
         EncoderError: The folder is not a transformers classifier.
@@ -110,15 +110,15 @@ def load_classifier(folder: Path) -> tuple[Any, Any]:
 
 
 def check_length(encoder: SharedEncoder, max_length: int) -> None:
-    """Refuse texts longer than the encoder's positions.
+    """Check that the encoder has enough positions for texts of ``max_length`` tokens.
 
     Raises:
-        EncoderError: ``max_length`` is more than the encoder can take.
+        EncoderError: It does not.
     """
     config = encoder.config
     limit = getattr(config, "max_position_embeddings", None)
     if limit is not None and config.model_type in ("roberta", "xlm-roberta", "camembert"):
-        limit -= config.pad_token_id + 1  # their positions start behind the padding index
+        limit -= config.pad_token_id + 1  # their positions start after the padding index
     if limit is not None and max_length > limit:
         raise EncoderError(
             f"max_length {max_length} is more than the {limit} positions of this encoder: "
@@ -170,7 +170,7 @@ def _check_tokenizer(name: str, tokenizer: Any) -> None:
 
 @contextmanager
 def _loading(name: str, source: str) -> Iterator[None]:
-    """Turn what transformers raises for an unusable source into one line."""
+    """Convert the exceptions of transformers for an unusable source into an EncoderError."""
     try:
         yield
     except EncoderError:

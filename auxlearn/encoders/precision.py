@@ -17,32 +17,37 @@ from auxlearn.errors import ConfigError
 
 @dataclass(frozen=True)
 class Compute:
-    """Device and precision of a run."""
+    """Device and precision of a run.
+
+    Attributes:
+        device: The device.
+        autocast: Returns the autocast context of the forward passes.
+    """
 
     device: torch.device
     autocast: Callable[[], AbstractContextManager[None]]
 
 
 def choose_compute(config: RunConfig) -> Compute:
-    """Return the device and the precision asked for.
+    """Return the configured device and precision.
 
-    ``auto`` is CUDA if there is any, else the CPU. Autocast keeps no cache of casts: it would miss
-    changes that are made to weights in place within one context.
+    ``auto`` is CUDA if it is available, else the CPU. The weight cache of autocast is disabled,
+    because it would miss in-place changes of weights within one context.
 
     Raises:
-        ConfigError: CUDA is asked for and absent, or the GPU does not compute in bfloat16.
+        ConfigError: CUDA is requested but not available, or the GPU does not support bfloat16.
     """
     if config.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError(
-            "device 'cuda' is asked for, but this machine offers no CUDA: use --device cpu or auto"
+            "device 'cuda' is requested, but CUDA is not available: use --device cpu or auto"
         )
     device = devices.default_device() if config.device == "auto" else torch.device(config.device)
     if config.precision == "fp32":
         return Compute(device, nullcontext)
     if device.type == "cuda" and not torch.cuda.is_bf16_supported():
         raise ConfigError(
-            f"precision 'bf16' is asked for, but {torch.cuda.get_device_name()} does not compute "
-            "in it: use --precision fp32 or --device cpu"
+            f"precision 'bf16' is requested, but {torch.cuda.get_device_name()} does not support "
+            "it: use --precision fp32 or --device cpu"
         )
     return Compute(
         device, partial(torch.autocast, device.type, torch.bfloat16, cache_enabled=False)
@@ -50,13 +55,13 @@ def choose_compute(config: RunConfig) -> Compute:
 
 
 def full_precision(device: torch.device) -> AbstractContextManager[object]:
-    """Return a context without autocast: what is computed there keeps the dtype of its inputs.
+    """Return a context without autocast, in which operations keep the dtype of their inputs.
 
-    Heads are computed in it. It is also the place for parameters that change within one autocast
-    context, because autocast keeps the cast of a parameter and misses changes in place.
+    Heads are computed in it. Parameters that are modified within an autocast context must be used
+    in it as well, because autocast caches the cast of a parameter and misses in-place changes.
 
     Args:
-        device: Where is computed.
+        device: The device of the computation.
     """
     available = torch.amp.is_autocast_available(device.type)
     if available and torch.is_autocast_enabled(device.type):
@@ -65,5 +70,5 @@ def full_precision(device: torch.device) -> AbstractContextManager[object]:
 
 
 def upcast(values: Tensor) -> Tensor:
-    """Return half-precision values in single precision, others as they are."""
+    """Return half-precision values in single precision, all others unchanged."""
     return values.to(torch.promote_types(values.dtype, torch.float32))

@@ -1,4 +1,4 @@
-"""Keeping transformers' own reports off the screen."""
+"""Silencing the log messages and progress bars of transformers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from transformers.utils import logging as transformers_logging
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Silence reports and progress bars within the block; what matters is said by this package."""
+    """Silence transformers' log messages and progress bars within the context."""
     verbosity = transformers_logging.get_verbosity()
     bars = transformers_logging.is_progress_bar_enabled()
     transformers_logging.set_verbosity_error()

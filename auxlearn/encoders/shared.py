@@ -1,4 +1,4 @@
-"""One body, two heads: the model that every objective of a run shares."""
+"""The shared encoder: one body with a classification and a masked-language-model head."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from auxlearn.errors import EncoderError
 class SharedEncoder(nn.Module):
     """A text encoder with a classification head and a masked-language-model head.
 
-    Both heads are the native ones of transformers and hold the same body object, so that what is
-    trained is at every moment an ordinary transformers model of either kind.
+    Both heads belong to native models of transformers, which share the same body object, so that
+    both are ordinary transformers models at any time.
 
     Args:
         classifier: An ``AutoModelForSequenceClassification``.
         language_model: An ``AutoModelForMaskedLM`` of the same architecture. Its body is replaced
             by the classifier's, and its output layer is tied to that body's embeddings if its
             configuration says so.
-        tokenizer: The fast tokenizer that belongs to both.
+        tokenizer: The fast tokenizer of both.
     """
 
     def __init__(self, classifier: Any, language_model: Any, tokenizer: Any) -> None:
@@ -63,14 +63,14 @@ class SharedEncoder(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the parameters are."""
+        """The device of the parameters."""
         return next(self.parameters()).device
 
     def encode(self, batch: Batch) -> Any:
         """Run the body.
 
         Args:
-            batch: The texts, on the CPU; what the body reads is moved to the encoder's device.
+            batch: The texts, on the CPU; inputs are copied to the encoder's device.
 
         Returns:
             The body's output with ``last_hidden_state`` of ``(batch, length, hidden size)``.
@@ -87,18 +87,18 @@ class SharedEncoder(nn.Module):
         return self.body(**inputs, return_dict=True)
 
     def _attention_mask(self, batch: Batch) -> Tensor | None:
-        """Return what tells the body of padding; ``None`` if there is none and it can do without.
+        """Return the attention mask in the form that the body needs; ``None`` without padding.
 
-        The body would look into a mask of two dimensions to find out, and a GPU would have to be
-        waited for. A batch that is still on the CPU is looked into there.
+        The body would inspect a mask of two dimensions for padding, which synchronises with a GPU.
+        A batch on the CPU is therefore inspected here.
         """
         mask = batch.attention_mask
         if mask.device.type != "cpu":
             return mask
         if bool(mask.all()):
-            return mask if self.family.wants_masks else None
-        whole = self.family.takes_ready_masks and self.config._attn_implementation in FUSED
-        return mask.bool()[:, None, None, :] if whole else mask
+            return mask if self.family.requires_mask else None
+        expand = self.family.accepts_4d_masks and self.config._attn_implementation in FUSED
+        return mask.bool()[:, None, None, :] if expand else mask
 
     def classify(self, batch: Batch) -> Tensor:
         """Return class logits, ``(batch, classes)``, in single precision or better.
@@ -112,8 +112,8 @@ class SharedEncoder(nn.Module):
     def features(self, batch: Batch) -> Tensor:
         """Return one vector per text, ``(batch, hidden size)``, in single precision or better.
 
-        It is the last hidden state at the token from which the family's classifier reads: the
-        first one, or the last one of an encoder-decoder.
+        It is the last hidden state at the token that the classification head uses: the first token,
+        or the last one of an encoder-decoder.
         """
         hidden = self.encode(batch).last_hidden_state
         if not self.config.is_encoder_decoder:
@@ -122,21 +122,21 @@ class SharedEncoder(nn.Module):
         return upcast(hidden[torch.arange(len(last), device=last.device), last])
 
     def predict_tokens(self, batch: Batch, positions: Tensor) -> Tensor:
-        """Return vocabulary logits at chosen positions only.
+        """Return vocabulary logits at the given positions only.
 
-        The output layer is the costliest product of a small encoder; at 15% masking, applying it
-        to every position would be six times the work that is needed.
+        The output layer is the most expensive operation of a small encoder; at 15% masking,
+        applying it to all positions would be six times the necessary work.
 
         Args:
             batch: The (corrupted) texts.
-            positions: Where to predict, ``(batch, length)``, bool. On the CPU they are counted
-                there, and a GPU need not be waited for.
+            positions: Positions to predict, ``(batch, length)``, bool; preferably on the CPU, where
+                counting them does not synchronise with a GPU.
 
         Returns:
-            Logits ``(positions.sum(), vocabulary)`` in row-major order of the positions, of single
-            precision or better. Under autocast the head and its product with the vocabulary, the
-            largest of a step, are computed in half precision, as in transformers, and the logits
-            are rounded to it; a softmax over them loses nothing more.
+            Logits ``(positions.sum(), vocabulary)`` in row-major order of the positions, in single
+            precision or better. Under autocast the head and the product with the vocabulary are
+            computed in half precision, as in transformers, which rounds the logits; a softmax over
+            them is computed in single precision.
         """
         hidden = self.encode(batch).last_hidden_state
         places = upload(positions.flatten().nonzero().squeeze(1), hidden.device)
@@ -146,11 +146,11 @@ class SharedEncoder(nn.Module):
     def forward(self, compute: str | Callable[..., Any], *arguments: Any) -> Any:
         """Call a method by name, or a function of this encoder.
 
-        Functional copies of a module (as ``higher`` makes them) can be called in this way only.
+        Functional copies of a module (as made by ``higher``) can only be used through ``forward``.
 
         Args:
             compute: Name of a method, or a function whose first argument is the encoder.
-            arguments: What it is given.
+            arguments: Further arguments.
         """
         if isinstance(compute, str):
             return getattr(self, compute)(*arguments)
@@ -158,15 +158,15 @@ class SharedEncoder(nn.Module):
 
     @contextmanager
     def twice_differentiable(self) -> Iterator[bool]:
-        """Compute attention in a way that has a second derivative within the block.
+        """Use an attention implementation with a second derivative within the context.
 
-        Fused attention has none, on a CPU neither.
+        Fused attention has none, on a GPU or a CPU.
 
         Yields:
-            Whether that is another way than usual.
+            Whether the implementation differs from the usual one.
 
         Raises:
-            EncoderError: The body is compiled, which gives first derivatives only.
+            EncoderError: The body is compiled, which supports first derivatives only.
         """
         if self.compiled:
             raise EncoderError("a compiled encoder has no second derivative: leave --compile out")
@@ -184,21 +184,21 @@ class SharedEncoder(nn.Module):
                 self.body.set_attn_implementation(usual)
 
     def body_parameters(self) -> list[nn.Parameter]:
-        """Parameters that every objective shares; a tied output layer counts as embedding.
+        """Return the parameters that all objectives share, a tied output layer included.
 
-        A pooler lies in the body of the transformers model, but only classification reaches it:
-        it counts as part of the classification head.
+        A pooler is in the body of the transformers model, but only classification uses it, so it
+        counts as part of the classification head.
         """
-        pooler = self.family.pooler
-        return [p for name, p in self.body.named_parameters() if not name.startswith(pooler)]
+        poolers = self.family.pooler_prefixes
+        return [p for name, p in self.body.named_parameters() if not name.startswith(poolers)]
 
     def classification_parameters(self) -> list[nn.Parameter]:
-        """Parameters that only classification reaches: its head, a pooler included."""
+        """Return the parameters that only classification uses: its head and a pooler."""
         body = {id(parameter) for parameter in self.body_parameters()}
         return [p for p in self.classifier.parameters() if id(p) not in body]
 
     def tensors(self) -> dict[str, Tensor]:
-        """Every parameter and persistent buffer once, by name; tied ones under their first name."""
+        """Return all parameters and persistent buffers by name; tied ones once, by first name."""
         kept: dict[str, Tensor] = {}
         seen: set[int] = set()
         for name, tensor in self.state_dict(keep_vars=True).items():
@@ -208,7 +208,11 @@ class SharedEncoder(nn.Module):
         return kept
 
     def load_tensors(self, tensors: dict[str, Tensor]) -> None:
-        """Copy values made by :meth:`tensors` into the parameters."""
+        """Copy values, as returned by :meth:`tensors`, into the parameters and buffers.
+
+        Raises:
+            ValueError: The names are not those of this encoder's tensors.
+        """
         own = self.tensors()
         if own.keys() != tensors.keys():
             raise ValueError(f"other tensors than this encoder's: {own.keys() ^ tensors.keys()}")
@@ -217,17 +221,18 @@ class SharedEncoder(nn.Module):
                 tensor.copy_(tensors[name])
 
     def language_model_fingerprint(self) -> str:
-        """Hash of all that decides a token prediction: architecture, body and token head.
+        """Return a hash of everything that token predictions depend on.
 
-        A pooler and the classification head take no part in it, nor do the names of the classes,
-        so that runs which differ in those alone find each other's token scores.
+        These are the architecture, the body and the language-model head. A pooler, the
+        classification head and the class names are excluded, so that runs that differ only in these
+        share cached token scores.
         """
-        # By way of JSON, which turns what else a configuration may hold, such as a dtype, to text.
+        # JSON converts the other values of a configuration, such as a dtype, to text.
         settings = json.loads(self.config.to_json_string(use_diff=False))
         architecture = {
             key: value
             for key, value in settings.items()
-            if not key.startswith("_") and "dropout" not in key and key not in _OF_THE_CLASSIFIER
+            if not key.startswith("_") and "dropout" not in key and key not in _CLASSIFIER_KEYS
         }
         weights = {
             name: tensor
@@ -238,9 +243,9 @@ class SharedEncoder(nn.Module):
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
-        """Switch dropout off within the block, and in every module back to what it was after it.
+        """Disable dropout within the context; restore the mode of every module afterwards.
 
-        A compiled body runs as it is written there.
+        A compiled body runs eagerly within the context.
         """
         modes = [(module, module.training) for module in self.modules()]
         self.eval()
@@ -252,11 +257,11 @@ class SharedEncoder(nn.Module):
                 module.training = training
 
     def save(self, folder: Path, max_length: int) -> None:
-        """Write the classifier and its tokenizer as a plain transformers folder.
+        """Save the classifier and its tokenizer as a standard transformers folder.
 
         Args:
-            folder: Where to; made if need be.
-            max_length: Tokens that the tokenizer cuts a text to when truncation is asked for.
+            folder: The folder, created if it does not exist.
+            max_length: Maximum length of the tokenizer, used when it truncates.
         """
         with quiet_transformers():
             self.classifier.save_pretrained(folder)
@@ -268,11 +273,11 @@ class SharedEncoder(nn.Module):
             self.tokenizer.model_max_length = previous
 
     def save_language_model(self, folder: Path) -> None:
-        """Write the masked language model and its tokenizer as a plain transformers folder."""
+        """Save the masked language model and its tokenizer as a standard transformers folder."""
         with quiet_transformers():
             self.language_model.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
 
 
-#: Entries of a configuration that say nothing of the language model.
-_OF_THE_CLASSIFIER = ("architectures", "id2label", "label2id", "problem_type")
+#: Keys of a configuration that do not affect the language model.
+_CLASSIFIER_KEYS = ("architectures", "id2label", "label2id", "problem_type")

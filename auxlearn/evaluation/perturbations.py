@@ -17,7 +17,7 @@ from torch import Tensor
 
 from auxlearn.data.batches import Batch
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.masking.perturbation import pick, writable_ids
+from auxlearn.masking.perturbation import allowed_replacement_ids, choose_replacements
 from auxlearn.results.perturbation_log import Perturbed
 
 #: Texts that go through the encoder at once.
@@ -102,7 +102,7 @@ def plain_predictions(encoder: SharedEncoder, records: Sequence[Perturbed]) -> l
     With the encoder that a run began with, this is what masked language modelling alone would
     have made of the same texts.
     """
-    allowed = writable_ids(encoder.tokenizer)
+    allowed = allowed_replacement_ids(encoder.tokenizer)
     nothing = torch.Generator()
     made = []
     with encoder.evaluating(), torch.inference_mode():
@@ -110,7 +110,7 @@ def plain_predictions(encoder: SharedEncoder, records: Sequence[Perturbed]) -> l
             part = records[start : start + BATCH]
             batch, chosen = _masked_batch(part, encoder)
             logits = encoder.predict_tokens(batch, chosen)
-            predicted = pick(logits, allowed, None, nothing).split(
+            predicted = choose_replacements(logits, allowed, None, nothing).split(
                 [len(record.positions) for record in part]
             )
             made += [
@@ -226,7 +226,7 @@ def _masked_batch(records: Sequence[Perturbed], encoder: SharedEncoder) -> tuple
         attention_mask=(torch.arange(width) < lengths[:, None]).long(),
         maskable=chosen,
         words=padded("words", -1),
-        rows=torch.tensor([record.row for record in records]),
+        indices=torch.tensor([record.row for record in records]),
         token_type_ids=padded("token_type_ids", 0) if has_types else None,
     )
     return batch, chosen

@@ -1,4 +1,4 @@
-"""Choosing tokens and putting something else in their place.
+"""Choosing tokens to mask, and corrupting them as in BERT.
 
 Pure functions; all randomness comes from the generator that is passed in. Random numbers are drawn
 for candidate tokens only, in reading order, so that padding changes nothing.
@@ -34,21 +34,21 @@ def choose(probabilities: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def at_least_one(chosen: Tensor, candidates: Tensor, generator: torch.Generator) -> Tensor:
-    """Choose one candidate in every row that has none chosen; each is as likely.
+    """Choose one candidate, uniformly, in every text of which none is chosen.
 
-    One number is drawn for every row, needed or not, so that the draws of a row do not depend on
+    One number is drawn for every text, needed or not, so that the draws of a text do not depend on
     what was chosen in the others.
 
     Args:
-        chosen: What is chosen already, ``(batch, length)``, bool.
-        candidates: What may be chosen, ``(batch, length)``, bool.
+        chosen: Positions chosen before, ``(batch, length)``, bool.
+        candidates: Positions that may be chosen, ``(batch, length)``, bool.
         generator: Source of randomness, on the CPU.
 
     Returns:
-        The chosen positions, ``(batch, length)``, bool. A row without candidates stays as it is.
+        The chosen positions, ``(batch, length)``, bool. A text without candidates stays as it is.
     """
     draws = torch.rand(len(chosen), generator=generator, dtype=torch.float64).to(chosen.device)
-    wanted = (draws * candidates.sum(-1)).long()  # the rank of one candidate of the row, from 0
+    wanted = (draws * candidates.sum(-1)).long()  # the rank of one candidate of the text, from 0
     rank = candidates.cumsum(-1) - 1
     empty = ~chosen.any(-1, keepdim=True)
     return chosen | (empty & candidates & (rank == wanted[:, None]))
@@ -67,7 +67,7 @@ def corrupt(
 
     Args:
         input_ids: Token ids, ``(batch, length)``.
-        chosen: Which to corrupt, ``(batch, length)``, bool.
+        chosen: Tokens to corrupt, ``(batch, length)``, bool.
         mask_id: Token id of the mask token.
         random_ids: Token ids to draw replacements from, ``(n,)``: the vocabulary without special
             tokens. BERT's own code draws from all of it.
@@ -76,7 +76,7 @@ def corrupt(
         random_share: Share that become a random token; the rest stay.
 
     Returns:
-        The corrupted ids, ``(batch, length)``; the input is left alone.
+        The corrupted ids, ``(batch, length)``; the input is not modified.
 
     Raises:
         ValueError: The shares are negative or sum to more than 1.
@@ -87,9 +87,11 @@ def corrupt(
         )
     count = int(chosen.sum())
     draws = torch.rand(count, generator=generator, dtype=torch.float64)
-    picks = torch.randint(len(random_ids), (count,), generator=generator)
+    random_choice = torch.randint(len(random_ids), (count,), generator=generator)
     replacement = input_ids[chosen].cpu()
-    replacement = torch.where(draws < mask_share + random_share, random_ids[picks], replacement)
+    replacement = torch.where(
+        draws < mask_share + random_share, random_ids[random_choice], replacement
+    )
     replacement = torch.where(draws < mask_share, mask_id, replacement)
     corrupted = input_ids.clone()
     corrupted[chosen] = replacement.to(input_ids)

@@ -1,8 +1,9 @@
-"""Perturbed text: some tokens are masked, and what the encoder predicts for them is put in.
+"""Perturbation of texts: mask some tokens and substitute the encoder's own predictions for them.
 
 Mask-tuning (Ghanbarzadeh et al. 2023, "Improving the Reusability of Pre-trained Language Models in
-Real-world Applications", section III) perturbs each batch anew while it trains; two of its
-ablations (section VI) perturb the training text once, with the encoder still untouched.
+Real-world Applications", https://arxiv.org/abs/2307.10457, section III) perturbs each batch during
+training; two of its ablations (section VI) perturb the training texts once, with the pretrained
+encoder.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from auxlearn import rng
 from auxlearn.cache import TensorCache, content_key
-from auxlearn.data.batches import Batch, collate, eval_batches, flatten_rows
+from auxlearn.data.batches import Batch, collate, eval_batches, unpad_token_values
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.devices import upload
 from auxlearn.encoders.shared import SharedEncoder
@@ -24,23 +25,23 @@ from auxlearn.masking.corruption import at_least_one
 from auxlearn.masking.corruption import choose as choose_each
 from auxlearn.masking.probabilities import uniform
 
-#: Part of the cache key of perturbed text; raise it when perturbing changes its results.
-PERTURBED = 1
+#: Part of the cache key of perturbed texts; raise it when a change of the code changes them.
+PERTURBATION_VERSION = 1
 
-#: Texts perturbed at once where no gradient is kept.
-BATCH = 128
+#: Batch size of a perturbation without gradients.
+BATCH_SIZE = 128
 
 
 @dataclass(frozen=True)
 class Perturbation:
-    """What one pass of the language model makes of a batch.
+    """A perturbed batch and the logits it was made from.
 
     Attributes:
-        logits: Over the vocabulary at the chosen tokens, ``(chosen.sum(), vocabulary)``, with a
-            graph if gradients are on.
-        chosen: Which tokens were masked, ``(batch, length)``, bool.
-        batch: The batch with the predictions in place of the chosen tokens; labels, segments and
-            everything else as before.
+        logits: Vocabulary logits at the masked tokens, ``(chosen.sum(), vocabulary)``, with a graph
+            if gradients are enabled.
+        chosen: The masked tokens, ``(batch, length)``, bool.
+        batch: The batch with the masked tokens replaced; labels, segments and everything else are
+            unchanged.
     """
 
     logits: Tensor
@@ -48,84 +49,87 @@ class Perturbation:
     batch: Batch
 
 
-def writable_ids(tokenizer: Any) -> Tensor:
-    """Return the token ids that may be put into a text, ``(n,)``, ascending.
+def allowed_replacement_ids(tokenizer: Any) -> Tensor:
+    """Return the token ids that may replace a masked token, ``(n,)``, int64, ascending.
 
-    All but the special tokens: a separator or a mask in the middle of a text would make another
-    input of it, and BART finds its end token by it. The unknown token is none of these: it stands
-    for a word, and the paper counts how often it is predicted.
-    """
-    barred = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
-    return torch.tensor([token for token in range(len(tokenizer)) if token not in barred])
-
-
-def choose_some(maskable: Tensor, share: float, generator: torch.Generator) -> Tensor:
-    """Choose each maskable token with the same probability, and at least one in every text.
+    These are all but the special tokens: a separator or mask token within a text would change the
+    structure of the input, and BART classifies at the end-of-sequence token. The unknown token is
+    allowed: it stands for a word, and the paper counts how often it is predicted.
 
     Args:
-        maskable: Where a mask may fall, ``(batch, length)``, bool.
-        share: The probability, in (0, 1]. Texts so short that nothing would be chosen get one
-            token, so the share over all texts is larger than this.
+        tokenizer: The encoder's tokenizer.
+    """
+    excluded = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
+    return torch.tensor([token for token in range(len(tokenizer)) if token not in excluded])
+
+
+def choose_independently(maskable: Tensor, share: float, generator: torch.Generator) -> Tensor:
+    """Choose each maskable token with the same probability, and at least one of every text.
+
+    Args:
+        maskable: Tokens that may be masked, ``(batch, length)``, bool.
+        share: The probability, in (0, 1]. A text of which no token is drawn gets one, so the
+            expected share over all texts is larger than this.
         generator: Source of randomness, on the CPU.
 
     Returns:
-        ``(batch, length)``, bool; no token of a text that has nothing to mask.
+        The chosen tokens, ``(batch, length)``, bool; none in a text without maskable tokens.
     """
     return at_least_one(choose_each(uniform(maskable, share), generator), maskable, generator)
 
 
-def choose_share(maskable: Tensor, share: float, generator: torch.Generator) -> Tensor:
+def choose_fixed_share(maskable: Tensor, share: float, generator: torch.Generator) -> Tensor:
     """Choose the same share of the maskable tokens of every text, and at least one.
 
     Args:
-        maskable: Where a mask may fall, ``(batch, length)``, bool.
-        share: The share, in (0, 1]. A text of n maskable tokens gets the whole number nearest to
-            ``share * n`` (a half is rounded to the even one), but one at least.
+        maskable: Tokens that may be masked, ``(batch, length)``, bool.
+        share: The share, in (0, 1]. Of ``n`` maskable tokens, ``share * n`` are chosen, rounded
+            half to even, but at least one.
         generator: Source of randomness, on the CPU.
 
     Returns:
-        ``(batch, length)``, bool; no token of a text that has nothing to mask.
+        The chosen tokens, ``(batch, length)``, bool; none in a text without maskable tokens.
     """
     count = maskable.sum(-1, keepdim=True)
     wanted = torch.minimum((share * count.double()).round().long().clamp(min=1), count)
-    draws = torch.full(maskable.shape, 2.0, dtype=torch.float64)  # behind every candidate
-    drawn = torch.rand(int(count.sum()), generator=generator, dtype=torch.float64)
-    draws[maskable] = drawn
-    rank = draws.argsort(-1).argsort(-1)
+    keys = torch.full(maskable.shape, 2.0, dtype=torch.float64)  # sorts after every candidate
+    keys[maskable] = torch.rand(int(count.sum()), generator=generator, dtype=torch.float64)
+    rank = keys.argsort(-1).argsort(-1)
     return rank < wanted
 
 
-def pick(
+def choose_replacements(
     logits: Tensor,
     allowed: Tensor,
     temperature: float | None,
     generator: torch.Generator,
 ) -> Tensor:
-    """Turn logits into tokens.
+    """Choose replacement tokens by their logits: the most likely ones, or sampled ones.
 
     Args:
-        logits: ``(n, vocabulary)``.
-        allowed: Token ids that may be picked, ``(m,)``; best on the device of the logits.
-        temperature: Of the softmax that tokens are drawn from; ``None`` takes the likeliest token.
-        generator: Source of randomness, on the CPU; not touched without a temperature.
+        logits: Vocabulary logits, ``(n, vocabulary)``.
+        allowed: Allowed token ids, ``(m,)``; preferably on the device of the logits.
+        temperature: Temperature of the softmax that tokens are sampled from; ``None`` chooses the
+            most likely token.
+        generator: Source of randomness, on the CPU; used only if ``temperature`` is given.
 
     Returns:
-        Token ids, ``(n,)``, without a graph: which token was picked has no derivative.
+        Token ids, ``(n,)``, int64, without a graph: the choice of a token is not differentiable.
     """
     allowed = upload(allowed, logits.device)
-    open_to = logits.detach()[:, allowed]
+    allowed_logits = logits.detach()[:, allowed]
     if temperature is None:
-        best = open_to.argmax(-1)
+        choice = allowed_logits.argmax(-1)
     else:
-        chances = (open_to.double() / temperature).softmax(-1).cpu()
-        # multinomial refuses an empty batch, which texts without a maskable token can make.
-        drawn = (
-            torch.multinomial(chances, 1, generator=generator).squeeze(1)
-            if len(chances)
+        probabilities = (allowed_logits.double() / temperature).softmax(-1).cpu()
+        # multinomial refuses an empty batch, which texts without maskable tokens can make.
+        sampled = (
+            torch.multinomial(probabilities, 1, generator=generator).squeeze(1)
+            if len(probabilities)
             else torch.zeros(0, dtype=torch.long)
         )
-        best = upload(drawn, allowed.device)
-    return allowed[best]
+        choice = upload(sampled, allowed.device)
+    return allowed[choice]
 
 
 def perturb(
@@ -135,42 +139,52 @@ def perturb(
     allowed: Tensor,
     temperature: float | None,
     generator: torch.Generator,
-    choose: Callable[[Tensor, float, torch.Generator], Tensor] = choose_some,
+    choose: Callable[[Tensor, float, torch.Generator], Tensor] = choose_independently,
 ) -> Perturbation:
-    """Mask some tokens of a batch, predict them in one pass, and put the predictions in.
+    """Mask some tokens of a batch, predict them in one pass, and substitute the predictions.
 
-    A chosen token always becomes the mask token. All masks of a text are predicted together, so
-    that none sees what was put in for another. Either text of a pair can be masked.
+    A chosen token always becomes the mask token. All masked tokens of a text are predicted
+    together, so that no prediction depends on another replacement. Both texts of a pair can be
+    masked.
 
     Args:
-        encoder: The encoder as it is, in the mode it is in.
-        batch: The texts, on the CPU. A GPU is waited for once, for the tokens that are put in,
-            and once more where tokens are drawn, for their chances.
-        share: See :func:`choose_some`.
-        allowed: See :func:`pick`.
-        temperature: See :func:`pick`.
-        generator: Source of all randomness but dropout, on the CPU.
-        choose: What chooses the tokens: :func:`choose_some` or :func:`choose_share`.
+        encoder: The encoder, in its current mode (training or evaluation).
+        batch: The texts, on the CPU. The host synchronises with a GPU once, for the replacement
+            tokens, and once more if tokens are sampled, for their probabilities.
+        share: Share of the tokens to mask; see ``choose``.
+        allowed: Allowed replacement ids; see :func:`allowed_replacement_ids`.
+        temperature: Sampling temperature; see :func:`choose_replacements`.
+        generator: Source of all randomness except dropout, on the CPU.
+        choose: Function that chooses the tokens to mask: :func:`choose_independently` or
+            :func:`choose_fixed_share`.
     """
     chosen = choose(batch.maskable, share, generator)
     masked = batch.input_ids.masked_fill(chosen, encoder.tokenizer.mask_token_id)
     logits = encoder.predict_tokens(replace(batch, input_ids=masked), chosen)
-    written = batch.input_ids.clone()
-    written[chosen] = pick(logits, allowed, temperature, generator).to(written)
-    return Perturbation(logits, chosen, replace(batch, input_ids=written))
+    perturbed = batch.input_ids.clone()
+    perturbed[chosen] = choose_replacements(logits, allowed, temperature, generator).to(perturbed)
+    return Perturbation(logits, chosen, replace(batch, input_ids=perturbed))
 
 
-def perturb_texts_once(
+def perturb_texts_cached(
     encoder: SharedEncoder, texts: TokenizedTexts, share: float, seed: int, cache: TensorCache
 ) -> TokenizedTexts:
-    """Perturb every text as :func:`perturb_texts` does, or fetch what an earlier run made."""
+    """Perturb every text as :func:`perturb_texts` does, or read the result from the cache.
+
+    Args:
+        encoder: The encoder that predicts; left as it was.
+        texts: The texts.
+        share: See :func:`choose_independently`.
+        seed: Seed of the choice of masked tokens.
+        cache: Holds the results of earlier calls and receives those of this one.
+    """
     key = content_key(
         "perturbed text",
-        PERTURBED,
+        PERTURBATION_VERSION,
         encoder.language_model_fingerprint(),
-        encoder.device.type,  # near ties between two tokens are settled by the last digit
+        encoder.device.type,  # rounding decides between tokens of nearly equal logits
         encoder.tokenizer.mask_token_id,
-        writable_ids(encoder.tokenizer),
+        allowed_replacement_ids(encoder.tokenizer),
         texts.input_ids,
         texts.maskable,
         texts.offsets,
@@ -178,31 +192,32 @@ def perturb_texts_once(
         share,
         seed,
     )
-    made = cache.get(
+    entry = cache.get(
         key, lambda: {"input_ids": perturb_texts(encoder, texts, share, seed).input_ids}
     )
-    return replace(texts, input_ids=made["input_ids"])
+    return replace(texts, input_ids=entry["input_ids"])
 
 
 def perturb_texts(
     encoder: SharedEncoder, texts: TokenizedTexts, share: float, seed: int
 ) -> TokenizedTexts:
-    """Perturb every text once, with dropout off and the likeliest tokens.
+    """Perturb every text once, without dropout, by the most likely tokens.
 
     Args:
         encoder: The encoder that predicts; left as it was.
         texts: The texts.
-        share: See :func:`choose_some`.
-        seed: Decides which tokens are masked.
+        share: See :func:`choose_independently`.
+        seed: Seed of the choice of masked tokens.
 
     Returns:
-        The same texts, labels included, with other token ids.
+        The texts with other token ids, their labels included.
     """
-    written = texts.input_ids.clone()
-    allowed = upload(writable_ids(encoder.tokenizer), encoder.device)
+    perturbed = texts.input_ids.clone()
+    allowed = upload(allowed_replacement_ids(encoder.tokenizer), encoder.device)
     with encoder.evaluating(), torch.inference_mode():
-        for number, rows in enumerate(eval_batches(texts, BATCH)):
-            draws = rng.generator(seed, "perturbed text", number)
-            made = perturb(encoder, collate(texts, rows), share, allowed, None, draws)
-            flatten_rows(texts, made.batch.input_ids.to(written.dtype), rows, written)
-    return replace(texts, input_ids=written)
+        for number, indices in enumerate(eval_batches(texts, BATCH_SIZE)):
+            generator = rng.generator(seed, "perturbed text", number)
+            result = perturb(encoder, collate(texts, indices), share, allowed, None, generator)
+            token_ids = result.batch.input_ids.to(perturbed.dtype)
+            unpad_token_values(texts, token_ids, indices, perturbed)
+    return replace(texts, input_ids=perturbed)

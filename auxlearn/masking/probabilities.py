@@ -1,6 +1,7 @@
-"""From scores to mask probabilities, one text per row.
+"""Mask probabilities: uniform, or proportional to scores with a given mean per text.
 
-Pure functions of tensors. Computed in float64, because the mean over a text is meant to be exact.
+Pure functions of tensors with one text per row, computed in float64 so that the mean over a text
+is exact to rounding.
 """
 
 from __future__ import annotations
@@ -10,14 +11,15 @@ from torch import Tensor
 
 
 def uniform(maskable: Tensor, mean: float) -> Tensor:
-    """Give every maskable token the same probability (random token masking).
+    """Return the same probability for every maskable token (random token masking).
 
     Args:
-        maskable: Where a mask may fall, ``(texts, length)``, bool.
+        maskable: Tokens that may be masked, ``(texts, length)``, bool.
         mean: The probability.
 
     Returns:
-        Mask probabilities ``(texts, length)``, float64; zero where nothing may be masked.
+        Mask probabilities ``(texts, length)``, float64; zero at tokens that are not
+        maskable.
     """
     return maskable * torch.tensor(mean, dtype=torch.float64)
 
@@ -25,22 +27,25 @@ def uniform(maskable: Tensor, mean: float) -> Tensor:
 def rescale_to_mean(scores: Tensor, maskable: Tensor, mean: float) -> Tensor:
     r"""Scale the scores of each text so that its mask probabilities have a given mean.
 
-    L3Masking, eq. 4: probabilities are :math:`\alpha c_t` with
-    :math:`\alpha = n \bar p / \sum_t c_t` over the ``n`` maskable tokens of the text. Where that
-    exceeds 1, the token gets 1 and the excess is spread equally over the other tokens; as this can
-    lift others above 1, it is repeated until none is. The mean stays ``mean`` throughout. A text
-    whose scores are all zero is masked uniformly, which the paper leaves open.
+    L3Masking (https://aclanthology.org/2024.customnlp4u-1.6), eq. 4: the probability of token
+    :math:`t` is :math:`\alpha c_t`, where :math:`c_t` is its score and
+    :math:`\alpha = n \bar p / \sum_t c_t` for the :math:`n` maskable tokens of the text and the
+    mean :math:`\bar p`. A probability above 1 is set to 1 and the excess is spread equally over the
+    other tokens, repeatedly until none exceeds 1. The mean stays ``mean`` throughout. A text whose
+    scores are all zero is masked uniformly; the paper does not define this case.
 
-    The authors' released code clips before it spreads, so that nothing is left to spread and the
+    The authors' released code clips before it spreads, so that no excess is left to spread and the
     mean falls below the target.
 
     Args:
-        scores: How much each token should be masked, ``(texts, length)``, not negative.
-        maskable: Where a mask may fall, ``(texts, length)``, bool.
+        scores: Score of each token, proportional to its wanted mask probability,
+            ``(texts, length)``, not negative.
+        maskable: Tokens that may be masked, ``(texts, length)``, bool.
         mean: Mean probability over the maskable tokens of each text, in (0, 1].
 
     Returns:
-        Mask probabilities ``(texts, length)``, float64; zero where nothing may be masked.
+        Mask probabilities ``(texts, length)``, float64; zero at tokens that are not
+        maskable.
 
     Raises:
         ValueError: ``mean`` is outside (0, 1], or a score is negative or not finite.
@@ -52,9 +57,9 @@ def rescale_to_mean(scores: Tensor, maskable: Tensor, mean: float) -> Tensor:
         raise ValueError("scores must be finite and not negative")
     count = maskable.sum(-1, keepdim=True)
     total = scores.sum(-1, keepdim=True)
-    uniform_rows = (total == 0) & (count > 0)
-    scores = torch.where(uniform_rows, maskable.double(), scores)
-    # Dividing by the largest score first keeps tiny sums from overflowing.
+    all_zero = (total == 0) & (count > 0)
+    scores = torch.where(all_zero, maskable.double(), scores)
+    # Dividing by the largest score first prevents an overflow where the sum is tiny.
     largest = scores.amax(-1, keepdim=True).clamp(min=torch.finfo(torch.float64).tiny)
     share = scores / largest
     share = share / share.sum(-1, keepdim=True).clamp(min=torch.finfo(torch.float64).tiny)

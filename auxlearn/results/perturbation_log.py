@@ -83,8 +83,8 @@ class PerturbationLog:
             after: The batch as the primary task is trained on it.
             replaced: Which tokens were put in, ``(batch, length)``, bool.
         """
-        rows = before.rows.tolist()
-        for place in self._follows[before.rows].nonzero().squeeze(1).tolist():
+        rows = before.indices.tolist()
+        for place in self._follows[before.indices].nonzero().squeeze(1).tolist():
             length = int(before.attention_mask[place].sum())
             positions = replaced[place, :length].nonzero().squeeze(1)
             types = before.token_type_ids

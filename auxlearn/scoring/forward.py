@@ -1,10 +1,10 @@
-"""Token probabilities at chosen positions, computed with no more work than they need.
+"""Forward passes that compute token probabilities at target positions only.
 
-An encoder's forward pass serves every position; scoring reads a few. Of the last layer, keys and
-values are needed everywhere, but queries, feed-forward and norms at the read positions alone, and
-the output layer too. In the first layer a token's projections depend on the token and its place
-only, so masked copies of one text share nearly all of them. Blocks of different lengths are laid
-end to end, so that nothing is padding: all but attention works token by token.
+A standard forward pass computes every position, but scoring needs few of them. The last layer
+therefore computes keys and values at all positions, but queries, feed-forward and norms at the
+target positions only; so does the output layer. In the first layer the projections of a token
+depend on the token and its position only, so masked copies of a text share most of them. Batches of
+different lengths are packed without padding, because everything but attention works token by token.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from auxlearn.data.batches import Batch
 from auxlearn.devices import upload
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.scoring.packed_linear import Linear, inference_linear, packing_works
+from auxlearn.scoring.stacks import STACKS, Layer, Stack
 
 
 @dataclass(frozen=True)
-class Block:
-    """Inputs of one length.
+class UnpaddedBatch:
+    """Inputs of equal length, without padding.
 
     Attributes:
-        input_ids: Token ids, ``(rows, length)``, int64; none is padding.
-        targets: Positions to be read, ``(rows, length)``, bool.
-        token_type_ids: Segments, ``(rows, length)``, int64, or ``None``.
+        input_ids: Token ids, ``(batch, length)``, int64.
+        targets: Target positions, ``(batch, length)``, bool.
+        token_type_ids: Segments, ``(batch, length)``, int64, or ``None``.
     """
 
     input_ids: Tensor
@@ -39,44 +40,56 @@ class Block:
 
 
 class ScoringPass(Protocol):
-    """An encoder made ready for scoring; to be used in inference mode, dropout off."""
+    """Forward pass for scoring; to be called in inference mode, without dropout."""
 
-    def states(self, blocks: Sequence[Block]) -> Tensor:
-        """Return the last hidden states at the targets of all blocks, in row-major order."""
+    def states(self, batches: Sequence[UnpaddedBatch]) -> Tensor:
+        """Return the last hidden states at the targets of all batches, in row-major order.
+
+        Args:
+            batches: Batches of any lengths.
+
+        Returns:
+            ``(targets, width)``, float32, on the encoder's device.
+        """
 
     def logprobs(self, states: Tensor, token_ids: Tensor) -> Tensor:
-        """Return the log-probability of one token at each state, ``(states,)``, float32.
+        """Return the log-probability of one token at each state.
 
-        They are on the encoder's device, so that it need not be waited for here.
+        Args:
+            states: Last hidden states, ``(n, width)``.
+            token_ids: One token id per state, ``(n,)``.
+
+        Returns:
+            ``(n,)``, float32, on the encoder's device, so that the host does not wait for it.
         """
 
 
 def scoring_pass(encoder: SharedEncoder, dtype: torch.dtype = torch.float32) -> ScoringPass:
-    """Make an encoder ready for scoring.
+    """Return the fastest scoring pass for an encoder.
 
     Args:
-        encoder: The encoder, whose weights are read now: they must not change before the last use.
-        dtype: What the layers compute in. The output layer and the sum over the vocabulary are in
-            float32, because a logit in bfloat16 is off by more than the layers make it.
+        encoder: The encoder. Its weights must not change while the pass is used.
+        dtype: Dtype of the layers. The output layer and the sum over the vocabulary are computed in
+            float32, because rounding logits to bfloat16 costs more accuracy than the layers do.
     """
-    parts = STACKS.get(encoder.config.model_type)
-    if parts is None:
+    stack = STACKS.get(encoder.config.model_type)
+    if stack is None:
         return WholePass(encoder, dtype)
-    return TargetPass(encoder, parts(encoder), dtype)
+    return TargetPass(encoder, stack(encoder), dtype)
 
 
-def scoring_route(encoder: SharedEncoder, dtype: torch.dtype) -> tuple[str, ...]:
-    """Return what the last digits of scores depend on beside weights and texts.
+def numerical_variant(encoder: SharedEncoder, dtype: torch.dtype) -> tuple[str, ...]:
+    """Return the properties of a scoring pass that its rounding errors depend on.
 
-    In bfloat16, log-probabilities from a GPU, from packed and from plain linear layers differ by
-    up to 0.1 nats. Scores that are kept must be kept apart by this.
+    In bfloat16, log-probabilities from a GPU, from packed and from plain linear layers differ by up
+    to 0.1 nats, so cached scores must be distinguished by it.
 
     Args:
         encoder: The encoder, on the device that it will score on.
         dtype: As for :func:`scoring_pass`.
 
     Returns:
-        Kind of device, dtype, and which pass and linear layers :func:`scoring_pass` will use.
+        Device type, dtype, and the pass and linear layers that :func:`scoring_pass` uses.
     """
     device = encoder.device.type
     if encoder.config.model_type not in STACKS:
@@ -86,83 +99,54 @@ def scoring_route(encoder: SharedEncoder, dtype: torch.dtype) -> tuple[str, ...]
 
 
 class WholePass:
-    """The ordinary pass, for architectures whose layers are not known here."""
+    """Standard forward pass, for architectures without an entry in :data:`STACKS`."""
 
     def __init__(self, encoder: SharedEncoder, dtype: torch.dtype) -> None:
         self._encoder = encoder
         self._dtype = dtype
 
-    def states(self, blocks: Sequence[Block]) -> Tensor:
+    def states(self, batches: Sequence[UnpaddedBatch]) -> Tensor:
         """See :class:`ScoringPass`."""
-        return torch.cat([self._block(block) for block in blocks])
+        return torch.cat([self._states(batch) for batch in batches])
 
-    def _block(self, block: Block) -> Tensor:
+    def _states(self, inputs: UnpaddedBatch) -> Tensor:
         device = self._encoder.device
         batch = Batch(
-            input_ids=block.input_ids,
-            attention_mask=torch.ones_like(block.input_ids),
-            maskable=torch.ones_like(block.input_ids, dtype=torch.bool),
-            words=torch.zeros_like(block.input_ids),
-            rows=torch.arange(len(block.input_ids)),
-            token_type_ids=block.token_type_ids,
+            input_ids=inputs.input_ids,
+            attention_mask=torch.ones_like(inputs.input_ids),
+            maskable=torch.ones_like(inputs.input_ids, dtype=torch.bool),
+            words=torch.zeros_like(inputs.input_ids),
+            indices=torch.arange(len(inputs.input_ids)),
+            token_type_ids=inputs.token_type_ids,
         )
         with torch.autocast(
             device.type, torch.bfloat16, enabled=self._dtype == torch.bfloat16, cache_enabled=False
         ):
             hidden = self._encoder.encode(batch).last_hidden_state
-        row, column = block.targets.nonzero(as_tuple=True)
-        return hidden[upload(row, device), upload(column, device)].float()
+        row, position = inputs.targets.nonzero(as_tuple=True)
+        return hidden[upload(row, device), upload(position, device)].float()
 
     def logprobs(self, states: Tensor, token_ids: Tensor) -> Tensor:
         """See :class:`ScoringPass`."""
         encoder = self._encoder
-        return _pick(encoder.family.token_logits(encoder.language_model, states), token_ids)
+        return _log_probability(
+            encoder.family.token_logits(encoder.language_model, states), token_ids
+        )
 
 
-def _pick(logits: Tensor, token_ids: Tensor) -> Tensor:
-    picked = logits.gather(1, upload(token_ids, logits.device)[:, None]).squeeze(1)
-    return (picked - logits.logsumexp(-1)).float()
-
-
-@dataclass(frozen=True)
-class Layer:
-    """The modules of one transformer layer whose norms come after the sums."""
-
-    query: nn.Linear
-    key: nn.Linear
-    value: nn.Linear
-    attention_output: nn.Linear
-    attention_norm: nn.LayerNorm
-    up: nn.Linear
-    activation: Callable[[Tensor], Tensor]
-    down: nn.Linear
-    output_norm: nn.LayerNorm
-
-
-@dataclass(frozen=True)
-class Stack:
-    """Where an architecture keeps what a pass needs.
-
-    Attributes:
-        layers: The layers from first to last.
-        heads: Attention heads of each.
-        embed: ``(token ids, positions, segments)``, each ``(tokens,)``, to ``(tokens, width)``.
-        transform: The part of the token head before its output layer.
-    """
-
-    layers: list[Layer]
-    heads: int
-    embed: Callable[[Tensor, Tensor, Tensor | None], Tensor]
-    transform: Callable[[Tensor], Tensor]
+def _log_probability(logits: Tensor, token_ids: Tensor) -> Tensor:
+    """Return the log-softmax of logits ``(n, vocabulary)`` at one token each, ``(n,)``."""
+    chosen = logits.gather(1, upload(token_ids, logits.device)[:, None]).squeeze(1)
+    return (chosen - logits.logsumexp(-1)).float()
 
 
 class TargetPass:
-    """A pass that computes what the targets need and nothing else.
+    """Forward pass that computes only what the target positions need.
 
     Args:
         encoder: The encoder.
-        stack: Its parts.
-        dtype: What the layers compute in.
+        stack: Its modules.
+        dtype: Dtype of the layers.
     """
 
     def __init__(self, encoder: SharedEncoder, stack: Stack, dtype: torch.dtype) -> None:
@@ -176,51 +160,56 @@ class TargetPass:
         output = encoder.language_model.get_output_embeddings()
         self._output = inference_linear(output.weight, output.bias, torch.float32)
 
-    def states(self, blocks: Sequence[Block]) -> Tensor:
+    def states(self, batches: Sequence[UnpaddedBatch]) -> Tensor:
         """See :class:`ScoringPass`."""
-        shapes = [(block.input_ids.shape[0], block.input_ids.shape[1]) for block in blocks]
-        distinct, places = self._distinct(blocks)
-        hidden = distinct.index_select(0, places)
+        shapes = [(batch.input_ids.shape[0], batch.input_ids.shape[1]) for batch in batches]
+        distinct, index = self._distinct(batches)
+        hidden = distinct.index_select(0, index)
         for number, layer in enumerate(self._lower):
-            # Where a token stands among others shows from the second layer on.
+            # The context of a token enters from the second layer on.
             projected = (
-                layer.project(distinct).index_select(0, places)
+                layer.project(distinct).index_select(0, index)
                 if number == 0
                 else layer.project(hidden)
             )
             hidden = layer.finish(projected, hidden, shapes)
-        return self._last(hidden, blocks, shapes).float()
+        return self._last(hidden, batches, shapes).float()
 
     def logprobs(self, states: Tensor, token_ids: Tensor) -> Tensor:
         """See :class:`ScoringPass`."""
-        return _pick(self._output(self._stack.transform(states)), token_ids)
+        return _log_probability(self._output(self._stack.transform(states)), token_ids)
 
-    def _distinct(self, blocks: Sequence[Block]) -> tuple[Tensor, Tensor]:
-        """Embed each (token, position, segment) once; return them, and which is where."""
-        parts = []
-        for block in blocks:
-            position = torch.arange(block.input_ids.shape[1])
-            segment = 0 if block.token_type_ids is None else block.token_type_ids
-            parts.append(
-                ((segment * _LONGEST + position) * self._vocabulary + block.input_ids).flatten()
+    def _distinct(self, batches: Sequence[UnpaddedBatch]) -> tuple[Tensor, Tensor]:
+        """Return the embedding of each distinct (token, position, segment), and its index.
+
+        Returns:
+            Embeddings ``(distinct, width)``, and for each packed token the index of its embedding,
+            ``(tokens,)``.
+        """
+        keys = []
+        for batch in batches:
+            position = torch.arange(batch.input_ids.shape[1])
+            segment = 0 if batch.token_type_ids is None else batch.token_type_ids
+            keys.append(
+                ((segment * _LONGEST + position) * self._vocabulary + batch.input_ids).flatten()
             )
-        keys, places = torch.cat(parts).unique(return_inverse=True)
-        token_ids, rest = keys % self._vocabulary, keys // self._vocabulary
-        segments = None if blocks[0].token_type_ids is None else (rest // _LONGEST)
+        distinct, index = torch.cat(keys).unique(return_inverse=True)
+        token_ids, rest = distinct % self._vocabulary, distinct // self._vocabulary
+        segments = None if batches[0].token_type_ids is None else (rest // _LONGEST)
         embedded = self._stack.embed(
             upload(token_ids, self._device),
             upload(rest % _LONGEST, self._device),
             None if segments is None else upload(segments, self._device),
         )
-        return embedded.to(self._dtype), upload(places, self._device)
+        return embedded.to(self._dtype), upload(index, self._device)
 
 
-#: More than any text has tokens; keeps position and segment apart in one number.
+#: Exceeds the length of every text; combines position and segment in one integer.
 _LONGEST = 1 << 20
 
 
 class _LayerEnd:
-    """What follows attention: output projection, norms, feed-forward."""
+    """The part of a layer after attention: output projection, norms, feed-forward."""
 
     def __init__(self, layer: Layer, heads: int, dtype: torch.dtype) -> None:
         gelu = _is_exact_gelu(layer.activation)
@@ -240,60 +229,60 @@ class _LayerEnd:
         return self._output_norm(self._down(inner, attended))
 
     def _split_heads(self, flat: Tensor, rows: int) -> Tensor:
-        """``(rows * n, width)`` to ``(rows, heads, n, width of a head)``, without a copy."""
+        """Return ``(rows * n, width)`` as a view ``(rows, heads, n, head width)``."""
         return flat.unflatten(0, (rows, -1)).unflatten(-1, (self._heads, -1)).transpose(1, 2)
 
 
 class _LowerLayer(_LayerEnd):
-    """A layer below the last: computed at every position."""
+    """A layer before the last, computed at every position."""
 
     def __init__(self, layer: Layer, heads: int, dtype: torch.dtype) -> None:
         super().__init__(layer, heads, dtype)
-        self._projections = _joined((layer.query, layer.key, layer.value), dtype)
+        self._projections = _concatenated((layer.query, layer.key, layer.value), dtype)
 
     def project(self, hidden: Tensor) -> Tensor:
-        """Queries, keys and values side by side, ``(tokens, 3 * width)``."""
+        """Return queries, keys and values, concatenated to ``(tokens, 3 * width)``."""
         return self._projections(hidden)
 
     def finish(self, projected: Tensor, hidden: Tensor, shapes: list[tuple[int, int]]) -> Tensor:
-        """The layer's output from its projections and its input, ``(tokens, width)``."""
+        """Return the layer's output ``(tokens, width)`` from its projections and its input."""
         contexts = []
-        for (rows, length), part in zip(
+        for (rows, length), packed in zip(
             shapes, projected.split([rows * length for rows, length in shapes]), strict=True
         ):
-            query, key, value = (self._split_heads(p, rows) for p in part.chunk(3, -1))
+            query, key, value = (self._split_heads(p, rows) for p in packed.chunk(3, -1))
             context = scaled_dot_product_attention(query, key, value)
             contexts.append(context.transpose(1, 2).reshape(rows * length, -1))
         return self._end(contexts[0] if len(contexts) == 1 else torch.cat(contexts), hidden)
 
 
 class _LastLayer(_LayerEnd):
-    """The last layer: keys and values everywhere, all else at the targets."""
+    """The last layer: keys and values at all positions, everything else at the targets only."""
 
     def __init__(self, layer: Layer, heads: int, dtype: torch.dtype) -> None:
         super().__init__(layer, heads, dtype)
         self._query = _linear(layer.query, dtype)
-        self._keys_values = _joined((layer.key, layer.value), dtype)
+        self._keys_values = _concatenated((layer.key, layer.value), dtype)
 
     def __call__(
-        self, hidden: Tensor, blocks: Sequence[Block], shapes: list[tuple[int, int]]
+        self, hidden: Tensor, batches: Sequence[UnpaddedBatch], shapes: list[tuple[int, int]]
     ) -> Tensor:
-        """The layer's output at the targets of all blocks, ``(targets, width)``."""
+        """Return the layer's output at the targets of all batches, ``(targets, width)``."""
         device = hidden.device
         sizes = [rows * length for rows, length in shapes]
-        read = torch.cat([block.targets.flatten() for block in blocks]).nonzero().squeeze(1)
-        at_targets = hidden.index_select(0, upload(read, device))
-        queries = self._query(at_targets).split([int(block.targets.sum()) for block in blocks])
+        places = torch.cat([batch.targets.flatten() for batch in batches]).nonzero().squeeze(1)
+        at_targets = hidden.index_select(0, upload(places, device))
+        queries = self._query(at_targets).split([int(batch.targets.sum()) for batch in batches])
         contexts = []
-        for block, part, query in zip(
-            blocks, self._keys_values(hidden).split(sizes), queries, strict=True
+        for batch, packed, query in zip(
+            batches, self._keys_values(hidden).split(sizes), queries, strict=True
         ):
-            rows = len(block.targets)
-            key, value = (self._split_heads(p, rows) for p in part.chunk(2, -1))
-            # Rows that are read at fewer positions than others get slots that nobody looks at.
-            slot = block.targets.cumsum(1) - 1
+            rows = len(batch.targets)
+            key, value = (self._split_heads(p, rows) for p in packed.chunk(2, -1))
+            # Texts with fewer targets than others get unused query slots.
+            slot = batch.targets.cumsum(1) - 1
             most = int(slot[:, -1].max()) + 1
-            slots = upload((torch.arange(rows)[:, None] * most + slot)[block.targets], device)
+            slots = upload((torch.arange(rows)[:, None] * most + slot)[batch.targets], device)
             padded = query.new_zeros(rows * most, query.shape[1]).index_copy_(0, slots, query)
             context = scaled_dot_product_attention(self._split_heads(padded, rows), key, value)
             flat = context.transpose(1, 2).reshape(rows * most, -1)
@@ -305,8 +294,8 @@ def _linear(module: nn.Linear, dtype: torch.dtype) -> Linear:
     return inference_linear(module.weight, module.bias, dtype)
 
 
-def _joined(modules: Sequence[nn.Linear], dtype: torch.dtype) -> Linear:
-    """Several linear layers of one input as one."""
+def _concatenated(modules: Sequence[nn.Linear], dtype: torch.dtype) -> Linear:
+    """Return one linear layer whose output is the concatenation of several ones'."""
     return inference_linear(
         torch.cat([module.weight for module in modules]),
         torch.cat([module.bias for module in modules]),
@@ -320,87 +309,6 @@ def _norm(module: nn.LayerNorm, dtype: torch.dtype) -> Callable[[Tensor], Tensor
 
 
 def _is_exact_gelu(activation: Any) -> bool:
-    """Whether an activation is the GELU by the error function, judged by what it computes."""
+    """Whether an activation is the exact (erf) GELU, tested by its values."""
     x = torch.linspace(-4, 4, 33)
     return torch.equal(activation(x), nn.functional.gelu(x))
-
-
-def _bert_stack(encoder: SharedEncoder) -> Stack:
-    """BERT, RoBERTa and ELECTRA name the parts of their bodies alike."""
-    body = encoder.body
-    layers = [
-        Layer(
-            query=layer.attention.self.query,
-            key=layer.attention.self.key,
-            value=layer.attention.self.value,
-            attention_output=layer.attention.output.dense,
-            attention_norm=layer.attention.output.LayerNorm,
-            up=layer.intermediate.dense,
-            activation=layer.intermediate.intermediate_act_fn,
-            down=layer.output.dense,
-            output_norm=layer.output.LayerNorm,
-        )
-        for layer in body.encoder.layer
-    ]
-    # RoBERTa's positions start behind the padding index.
-    first = getattr(body.embeddings, "padding_idx", -1) + 1
-    widen = getattr(body, "embeddings_project", nn.Identity())
-
-    def embed(token_ids: Tensor, positions: Tensor, segments: Tensor | None) -> Tensor:
-        embedded = body.embeddings(
-            input_ids=token_ids[None],
-            position_ids=positions[None] + first,
-            token_type_ids=torch.zeros_like(token_ids)[None]
-            if segments is None
-            else segments[None],
-        )
-        return widen(embedded[0])
-
-    return Stack(layers, body.config.num_attention_heads, embed, _transform(encoder))
-
-
-def _distilbert_stack(encoder: SharedEncoder) -> Stack:
-    body = encoder.body
-    layers = [
-        Layer(
-            query=layer.attention.q_lin,
-            key=layer.attention.k_lin,
-            value=layer.attention.v_lin,
-            attention_output=layer.attention.out_lin,
-            attention_norm=layer.sa_layer_norm,
-            up=layer.ffn.lin1,
-            activation=layer.ffn.activation,
-            down=layer.ffn.lin2,
-            output_norm=layer.output_layer_norm,
-        )
-        for layer in body.transformer.layer
-    ]
-
-    def embed(token_ids: Tensor, positions: Tensor, segments: Tensor | None) -> Tensor:
-        return body.embeddings(input_ids=token_ids[None], position_ids=positions[None])[0]
-
-    return Stack(layers, body.config.n_heads, embed, _transform(encoder))
-
-
-def _transform(encoder: SharedEncoder) -> Callable[[Tensor], Tensor]:
-    model = encoder.language_model
-    match encoder.config.model_type:
-        case "bert":
-            return model.cls.predictions.transform
-        case "electra":
-            return model.generator_predictions
-        case "distilbert":
-            return lambda x: model.vocab_layer_norm(model.activation(model.vocab_transform(x)))
-        case _:
-            head = model.lm_head
-            return lambda x: head.layer_norm(nn.functional.gelu(head.dense(x)))
-
-
-STACKS: dict[str, Callable[[SharedEncoder], Stack]] = {
-    "bert": _bert_stack,
-    "roberta": _bert_stack,
-    "xlm-roberta": _bert_stack,
-    "camembert": _bert_stack,
-    "electra": _bert_stack,
-    "distilbert": _distilbert_stack,
-}

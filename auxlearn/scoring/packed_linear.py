@@ -1,9 +1,9 @@
-"""Linear layers for inference, their weights laid out once as the processor wants them.
+"""Linear layers for inference with prepacked weights.
 
-On a CPU torch's linear layer rearranges its weight in every call. oneDNN can be handed a weight
-that is already rearranged; torch has operators for that, which its compiler uses and which are not
-public. They are used here only after they have been found and have been right once; otherwise the
-ordinary linear layer does the work, with the same results to rounding.
+On a CPU, torch's linear layer reorders its weight in every call. oneDNN also accepts a prepacked
+weight; torch has non-public operators for it, which its compiler uses. They are used here only if
+they exist and pass a test; otherwise the ordinary linear layer is used, with the same results up to
+rounding.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-#: ``linear(x)`` or ``linear(x, residual)``: ``x @ weight.T + bias``, plus the residual if given.
+#: ``linear(x)`` or ``linear(x, residual)``: ``x @ weight.T + bias``, plus a residual.
 Linear = Callable[..., Tensor]
 
 
@@ -27,11 +27,11 @@ def inference_linear(
     Args:
         weight: ``(out, in)``.
         bias: ``(out,)``.
-        dtype: What to compute in; inputs are expected in it.
+        dtype: Dtype of the computation and of the inputs.
         gelu: Apply the exact GELU to the result.
 
     Returns:
-        A function of ``(rows, in)`` and, without ``gelu``, of a residual ``(rows, out)``.
+        A function of inputs ``(n, in)`` and, without ``gelu``, optionally a residual ``(n, out)``.
     """
     weight = weight.detach().to(dtype)
     bias = None if bias is None else bias.detach().to(dtype)
@@ -42,10 +42,10 @@ def inference_linear(
 
 @lru_cache
 def packing_works(dtype: torch.dtype) -> bool:
-    """Say whether torch offers packed linear layers here and they compute what they should."""
-    draws = torch.Generator().manual_seed(0)
+    """Whether torch has packed linear layers on this machine and they compute correct results."""
+    generator = torch.Generator().manual_seed(0)
     x, weight, bias, residual = (
-        torch.randn(shape, generator=draws).to(dtype)
+        torch.randn(shape, generator=generator).to(dtype)
         for shape in ((5, 48), (64, 48), (64,), (5, 64))
     )
     tolerance = 1e-4 if dtype == torch.float32 else 0.1
@@ -54,13 +54,13 @@ def packing_works(dtype: torch.dtype) -> bool:
             for gelu, extra in ((False, ()), (False, (residual,)), (True, ())):
                 found = _packed(weight, bias, gelu)(x, *extra)
                 wanted = _plain(weight.float(), bias.float(), gelu)(
-                    x.float(), *(part.float() for part in extra)
+                    x.float(), *(argument.float() for argument in extra)
                 )
                 if found.dtype != dtype or not torch.allclose(
                     found.float(), wanted, atol=tolerance, rtol=tolerance
                 ):
                     return False
-    except (AttributeError, RuntimeError, TypeError):  # no such operator, or it takes other things
+    except (AttributeError, RuntimeError, TypeError):  # no such operator, or another signature
         return False
     return True
 

@@ -1,12 +1,13 @@
-"""Pseudo-likelihood of each token: the probability a masked language model gives it.
+"""Pseudo-likelihood of each token: its probability under a masked language model.
 
-PLL-word-l2r (Kauf and Ivanova 2023; L3Masking, eq. 1 and 2): to score a token, the token itself
-and the later tokens of its word are masked, and the probability is read at the token.
+PLL-word-l2r (Kauf and Ivanova 2023, https://arxiv.org/abs/2305.10588; L3Masking,
+https://aclanthology.org/2024.customnlp4u-1.6, eq. 1 and 2): to score a token, the token and the
+later tokens of its word are masked, and the probability of the token is read at its position.
 
-Exactly, a text of ``n`` tokens takes ``n`` masked copies of itself. A fixed number of passes takes
-fewer: copy ``i`` of ``k`` masks the tokens ``i``, ``i + k``, ``i + 2k`` and so on, each with the
-rest of its word, and is read at all of them. Of all ways to share the tokens out among ``k``
-copies this keeps those that are masked together farthest apart.
+Exact scores of a text of ``n`` tokens need ``n`` masked copies of it. The approximation by ``k``
+passes needs ``k`` copies: copy ``i`` masks the tokens ``i``, ``i + k``, ``i + 2k`` and so on, each
+with the rest of its word, and scores all of them. Of all ways to distribute the tokens over ``k``
+copies, this one maximises the distance between tokens that are masked together.
 """
 
 from __future__ import annotations
@@ -21,102 +22,103 @@ from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.devices import upload
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.errors import EncoderError
-from auxlearn.scoring.forward import Block, ScoringPass, scoring_pass
+from auxlearn.scoring.forward import ScoringPass, UnpaddedBatch, scoring_pass
 
-#: Tokens of masked copies that go through the layers at once. More than this gains nothing on a
-#: CPU; a GPU wants many more. It is not measured anew on each machine, because results would then
-#: depend, in their last digits, on the clock.
+#: Maximum number of packed tokens per forward pass. A CPU gains nothing from more; a GPU needs many
+#: more. It is a constant, not measured on each machine, because the rounding of results depends on
+#: it.
 TOKEN_BUDGET = {"cpu": 4096, "gpu": 131_072}
 
-#: States that go through the output layer at once.
+#: States per call of the output layer.
 HEAD_ROWS = 256
 
-#: Token ids of masked copies that are laid out at once, to find equal copies among them.
-LAYOUT = 1 << 22
+#: Maximum number of token ids among which equal copies are searched for at once.
+CHUNK_TOKENS = 1 << 22
 
 
 def masked_copies(words: Tensor, targets: Tensor) -> Tensor:
-    """Say what is masked in copies of texts that are read at their targets.
+    """Return which tokens are masked in copies of texts with the given targets.
 
     Args:
-        words: Word number of each token, ``(copies, length)``; -1 for special tokens.
-        targets: Where each copy is read, ``(copies, length)``, bool.
+        words: Word index of each token, ``(copies, length)``; -1 for special tokens.
+        targets: Tokens that each copy scores, ``(copies, length)``, bool.
 
     Returns:
-        ``(copies, length)``, bool: the targets, each with the later tokens of its word.
+        ``(copies, length)``, bool: the targets, and the later tokens of their words.
     """
     position = torch.arange(words.shape[1])
     latest = torch.where(targets, position, -1).cummax(1).values
     return (latest >= 0) & (words == words.gather(1, latest.clamp(min=0)))
 
 
-def score(
+def pseudo_log_likelihood(
     encoder: SharedEncoder,
     texts: TokenizedTexts,
     advance: Callable[[int], None] = lambda tokens: None,
     passes: int | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> Tensor:
-    """Score every maskable token of some texts with the encoder as it is.
+    """Return the pseudo-log-likelihood of every maskable token, computed without dropout.
 
-    Copies are sorted by length and laid end to end, so that nothing is padding. Equal copies, of
-    equal texts or of texts that differ in the masked word alone, are run once.
+    Masked copies are sorted by length and packed without padding. Equal copies, of equal texts or
+    of texts that differ in the masked word only, are computed once. See
+    :func:`~auxlearn.scoring.cached.score_texts` for cached scores.
 
     Args:
-        encoder: The untouched encoder; left as it was, dropout included.
+        encoder: The encoder; left as it was, in training or evaluation mode.
         texts: The texts.
         advance: Called with the number of tokens scored since the last call.
-        passes: Masked copies of each text; ``None``: one for each token, which is exact.
-        dtype: What the encoder's layers compute in, float32 or bfloat16.
+        passes: Masked copies of each text; ``None``: one per token, which is exact.
+        dtype: Dtype of the encoder's layers, float32 or bfloat16.
 
     Returns:
-        Log-probabilities, ``(tokens,)``, float32, in natural logarithms; zero at tokens that are
-        not maskable.
+        Log-probabilities in nats, ``(tokens,)``, float32; zero at tokens that are not maskable.
 
     Raises:
-        EncoderError: The device has not enough memory for a single text.
+        EncoderError: The device does not have the memory for a single text.
     """
     scores = torch.zeros(len(texts.input_ids), dtype=torch.float32)
     with encoder.evaluating(), torch.inference_mode():
-        ready = scoring_pass(encoder, dtype)
+        forward = scoring_pass(encoder, dtype)
         kind = "cpu" if encoder.device.type == "cpu" else "gpu"
-        body = _Body(ready, TOKEN_BUDGET[kind])
+        body = _Body(forward, TOKEN_BUDGET[kind])
         states: list[Tensor] = []
         tokens: list[Tensor] = []
-        read: list[tuple[Tensor, Tensor]] = []
-        for batch in body.batches(_laid_out(texts, passes, encoder.tokenizer.mask_token_id)):
+        scored: list[tuple[Tensor, Tensor]] = []
+        for batch in body.batches(_masked_copies(texts, passes, encoder.tokenizer.mask_token_id)):
             states.append(body.states(batch))
             tokens += [copies.tokens for copies in batch]
             advance(len(states[-1]))
             if sum(map(len, states)) >= HEAD_ROWS:
-                read += _read(ready, texts, states, tokens)
-        read += _read(ready, texts, states, tokens)
-    if read:
-        which, logprobs = zip(*read, strict=True)
-        scores[torch.cat(which)] = torch.cat(logprobs).cpu()  # the one wait for the device
+                scored += _apply_head(forward, texts, states, tokens)
+        scored += _apply_head(forward, texts, states, tokens)
+    if scored:
+        positions, logprobs = zip(*scored, strict=True)
+        scores[torch.cat(positions)] = torch.cat(logprobs).cpu()  # the only synchronisation
     return scores
 
 
-def _read(
-    ready: ScoringPass,
+def _apply_head(
+    forward: ScoringPass,
     texts: TokenizedTexts,
     states: list[Tensor],
     tokens: list[Tensor],
 ) -> list[tuple[Tensor, Tensor]]:
-    """Score the tokens of the states that were gathered, and clear both lists.
+    """Return the log-probabilities of the tokens of the collected states, and clear both lists.
 
     Returns:
-        Tokens by their place in the flat arrays, on the CPU, and their log-probabilities.
+        Pairs of positions in the flat arrays, on the CPU, and log-probabilities.
     """
-    read = []
+    scored = []
     if states:
-        for some, which in zip(
+        for chunk, positions in zip(
             torch.cat(states).split(HEAD_ROWS), torch.cat(tokens).split(HEAD_ROWS), strict=True
         ):
-            read.append((which, ready.logprobs(some, texts.input_ids[which].long())))
+            token_ids = texts.input_ids[positions].long()
+            scored.append((positions, forward.logprobs(chunk, token_ids)))
     states.clear()
     tokens.clear()
-    return read
+    return scored
 
 
 @dataclass(frozen=True)
@@ -124,25 +126,25 @@ class _Copies:
     """Distinct masked copies of one length.
 
     Attributes:
-        block: The copies and where each is read.
-        tokens: The tokens they score, ``(n,)``, by their place in the flat arrays; sorted by copy.
-        copy: The copy that scores each, ``(n,)``.
-        position: The position that scores each, ``(n,)``.
+        inputs: The copies and their targets.
+        tokens: Positions in the flat arrays of the tokens they score, ``(n,)``, sorted by copy.
+        copy: Index of the copy that scores each token, ``(n,)``.
+        position: Position within the copy of each token, ``(n,)``.
     """
 
-    block: Block
+    inputs: UnpaddedBatch
     tokens: Tensor
     copy: Tensor
     position: Tensor
 
-    def part(self, start: int, stop: int) -> _Copies:
-        """Return some of the copies."""
+    def select(self, start: int, stop: int) -> _Copies:
+        """Return the copies ``start`` to ``stop``."""
         first, last = torch.searchsorted(self.copy, torch.tensor([start, stop])).tolist()
-        types = self.block.token_type_ids
+        types = self.inputs.token_type_ids
         return _Copies(
-            Block(
-                self.block.input_ids[start:stop],
-                self.block.targets[start:stop],
+            UnpaddedBatch(
+                self.inputs.input_ids[start:stop],
+                self.inputs.targets[start:stop],
                 None if types is None else types[start:stop],
             ),
             self.tokens[first:last],
@@ -151,19 +153,19 @@ class _Copies:
         )
 
     def state_of_token(self) -> Tensor:
-        """Return which of the states that the block gives belongs to each token, ``(n,)``."""
-        number = self.block.targets.flatten().cumsum(0) - 1
-        return number[self.copy * self.block.targets.shape[1] + self.position]
+        """Return the index, among the states of the targets, of each token's state, ``(n,)``."""
+        number = self.inputs.targets.flatten().cumsum(0) - 1
+        return number[self.copy * self.inputs.targets.shape[1] + self.position]
 
 
-def _laid_out(texts: TokenizedTexts, passes: int | None, mask_id: int) -> Iterator[_Copies]:
-    """Yield the masked copies of texts, shortest first, a bounded number at once."""
+def _masked_copies(texts: TokenizedTexts, passes: int | None, mask_id: int) -> Iterator[_Copies]:
+    """Yield the masked copies of texts, shortest first, in chunks of bounded size."""
     tokens = texts.maskable.nonzero().squeeze(1)
     if len(tokens) == 0:
         return
     rows = torch.bucketize(tokens, texts.offsets, right=True) - 1
     turn = _turns(rows, passes)
-    # Copies in the order of their texts' lengths; a copy is a text and a turn.
+    # Copies are sorted by the length of their texts; a copy is identified by text and turn.
     longest = int(texts.lengths.max())
     order = ((texts.lengths[rows] * len(texts) + rows) * longest + turn).argsort(stable=True)
     tokens, rows, turn = tokens[order], rows[order], turn[order]
@@ -172,29 +174,31 @@ def _laid_out(texts: TokenizedTexts, passes: int | None, mask_id: int) -> Iterat
     for same in _runs(lengths):
         length = int(lengths[same.start])
         first, last = int(copy[same.start]), int(copy[same.stop - 1]) + 1
-        step = max(1, LAYOUT // length)
+        step = max(1, CHUNK_TOKENS // length)
         for start in range(first, last, step):
             ends = torch.searchsorted(copy, torch.tensor([start, min(start + step, last)]))
-            some = slice(*ends.tolist())
-            yield _lay_out(texts, tokens[some], rows[some], copy[some] - start, length, mask_id)
+            chunk = slice(*ends.tolist())
+            yield _distinct_copies(
+                texts, tokens[chunk], rows[chunk], copy[chunk] - start, length, mask_id
+            )
 
 
 def _turns(rows: Tensor, passes: int | None) -> Tensor:
-    """Return the number, within its text, of the copy that scores each token.
+    """Return the index, within its text, of the copy that scores each token.
 
     Args:
-        rows: Text of each token, ascending.
-        passes: Copies of each text.
+        rows: Index of the text of each token, ascending.
+        passes: Copies of each text; ``None``: one per token.
     """
     counts = rows.bincount()
     number = torch.arange(len(rows)) - (counts.cumsum(0) - counts)[rows]
     return number if passes is None else number % passes
 
 
-def _lay_out(
+def _distinct_copies(
     texts: TokenizedTexts, tokens: Tensor, rows: Tensor, copy: Tensor, length: int, mask_id: int
 ) -> _Copies:
-    """Write out the copies that score some tokens of texts of one length; equal ones once."""
+    """Return the distinct copies that score some tokens of texts of one length."""
     first_of_copy = torch.searchsorted(copy, torch.arange(int(copy[-1]) + 1))
     window = texts.offsets[rows[first_of_copy]][:, None] + torch.arange(length)
     position = tokens - texts.offsets[rows]
@@ -210,7 +214,7 @@ def _lay_out(
     targets[copy, position] = True
     by_copy = copy.argsort(stable=True)
     return _Copies(
-        Block(
+        UnpaddedBatch(
             distinct[:, :length].long(),
             targets,
             None if types is None else distinct[:, length:].long(),
@@ -222,37 +226,38 @@ def _lay_out(
 
 
 def _runs(sorted_values: Tensor) -> list[slice]:
-    """Slices of equal values in a sorted vector."""
+    """Return the slices of equal values in a sorted vector."""
     _, counts = sorted_values.unique_consecutive(return_counts=True)
     ends = counts.cumsum(0).tolist()
     return [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
 
 
 class _Body:
-    """Runs copies through the layers, in batches that fit the memory.
+    """Computes the states of copies in batches that fit into memory.
 
     Args:
-        ready: The encoder.
-        budget: Tokens of a batch; half of a batch for which the device has no memory.
+        forward: The forward pass.
+        budget: Maximum number of tokens per batch. If the device runs out of memory, the budget
+            becomes half of the batch that failed.
     """
 
-    def __init__(self, ready: ScoringPass, budget: int) -> None:
-        self._ready = ready
+    def __init__(self, forward: ScoringPass, budget: int) -> None:
+        self._forward = forward
         self._budget = budget
 
-    def batches(self, laid_out: Iterator[_Copies]) -> Iterator[list[_Copies]]:
-        """Cut copies into batches of as many tokens as the budget allows, one copy at least."""
+    def batches(self, chunks: Iterator[_Copies]) -> Iterator[list[_Copies]]:
+        """Group copies into batches of as many tokens as the budget allows, at least one copy."""
         batch: list[_Copies] = []
         room = self._budget
-        for copies in laid_out:
-            total, length = copies.block.input_ids.shape
+        for copies in chunks:
+            total, length = copies.inputs.input_ids.shape
             start = 0
             while start < total:
                 if batch and room < length:
                     yield batch
                     batch, room = [], self._budget
                 stop = min(total, start + max(1, room // length))
-                batch.append(copies.part(start, stop))
+                batch.append(copies.select(start, stop))
                 room -= (stop - start) * length
                 start = stop
         if batch:
@@ -262,31 +267,31 @@ class _Body:
         """Return the state for each token that a batch scores, in the order of its tokens.
 
         Raises:
-            EncoderError: Not even one copy fits the memory.
+            EncoderError: The device does not have the memory for a single copy.
         """
         states = self._try(batch)
         if states is None:
-            # Not within an except clause: the error would hold on to what the attempt had made.
-            return torch.cat([self.states(part) for part in self.batches(iter(batch))])
+            # Outside an except clause, where the exception would keep the failed attempt's tensors.
+            return torch.cat([self.states(smaller) for smaller in self.batches(iter(batch))])
         found = []
         for copies in batch:
-            count = int(copies.block.targets.sum())
-            which = upload(copies.state_of_token(), states.device)
-            found.append(states[:count].index_select(0, which))
+            count = int(copies.inputs.targets.sum())
+            index = upload(copies.state_of_token(), states.device)
+            found.append(states[:count].index_select(0, index))
             states = states[count:]
         return torch.cat(found)
 
     def _try(self, batch: list[_Copies]) -> Tensor | None:
-        """Return the states of a batch, or none and halve the budget if memory runs out."""
-        blocks = [copies.block for copies in batch]
+        """Return the states of a batch; out of memory, halve the budget and return ``None``."""
+        inputs = [copies.inputs for copies in batch]
         try:
-            return self._ready.states(blocks)
+            return self._forward.states(inputs)
         except torch.OutOfMemoryError as error:
-            if sum(len(block.input_ids) for block in blocks) == 1:
+            if sum(len(copies.input_ids) for copies in inputs) == 1:
                 raise EncoderError(
-                    "the device has no memory to score one text of "
-                    f"{blocks[0].input_ids.shape[1]} tokens: use --device cpu or a smaller "
+                    "the device does not have the memory to score one text of "
+                    f"{inputs[0].input_ids.shape[1]} tokens: use --device cpu or a smaller "
                     "--max-length"
                 ) from error
-            self._budget = sum(block.input_ids.numel() for block in blocks) // 2
+            self._budget = sum(copies.input_ids.numel() for copies in inputs) // 2
             return None

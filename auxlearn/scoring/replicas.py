@@ -1,4 +1,4 @@
-"""Copies of an encoder on several devices, which share out work that needs no training."""
+"""Replicas of an encoder on several devices for work without training."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def devices_beside(encoder: SharedEncoder) -> list[torch.device]:
-    """Return the encoder's device and, if that is a GPU, the other visible GPUs."""
+def scoring_devices(encoder: SharedEncoder) -> list[torch.device]:
+    """Return the devices for scoring: the encoder's, and all visible GPUs if that is a GPU."""
     own = encoder.device
     if own.type != "cuda":
         return [own]
@@ -29,32 +29,31 @@ def devices_beside(encoder: SharedEncoder) -> list[torch.device]:
     return [own, *(torch.device("cuda", n) for n in others)]
 
 
-def share_out(
+def map_on_replicas(
     encoder: SharedEncoder,
     devices: Sequence[torch.device],
     work: Callable[[SharedEncoder, Item], Result],
     items: Iterable[Item],
 ) -> list[Result]:
-    """Work through items on several devices at once, one thread and one replica for each.
+    """Apply a function to items in parallel, with one thread and one replica per device.
 
-    The other devices are a help, not a need. One that cannot hold a replica, or on which memory
-    runs out, is left out with a warning, and what it was at is done elsewhere. At the end the
-    replicas are dropped and their memory is given back; what CUDA itself holds on a device that a
-    process has used stays until the process ends.
+    Devices other than the encoder's are optional. A device that does not have the memory for a
+    replica, or that runs out of memory later, is excluded with a warning, and its item is computed
+    on another. At the end the replicas and their memory are freed; the CUDA context of each used
+    device remains until the process ends.
 
     Args:
-        encoder: The encoder; it works on the first device, on which it is. It is copied to the
-            others as it is now.
-        devices: Where to work; with one, nothing is copied and no thread started.
+        encoder: The encoder, on the first of the devices; it is copied to the others.
+        devices: The devices; if there is only one, nothing is copied and no thread is started.
         work: Called with an encoder that no other thread uses, and an item.
-        items: What there is to do; whoever is free takes the next.
+        items: The items; a free device takes the next one.
 
     Returns:
         The results, in the order of the items.
 
     Raises:
-        Exception: What ``work`` raised for the earliest item, on the encoder's own device or for
-            another reason than memory; items not yet begun are left.
+        Exception: What ``work`` raised for the earliest item, unless it ran out of memory on a
+            device other than the encoder's; items not yet begun are dropped.
     """
     if len(devices) == 1:
         return [work(encoder, item) for item in items]
@@ -74,41 +73,41 @@ def _with_replicas(
     free: SimpleQueue[SharedEncoder] = SimpleQueue()
     free.put(encoder)
     for device in others:
-        replica = _copied(encoder, device)
+        replica = _replicate(encoder, device)
         if replica is not None:
             free.put(replica)
 
     def run(item: Item) -> Result:
         while True:
-            one = free.get()
+            replica = free.get()
             try:
-                result = work(one, item)
+                result = work(replica, item)
             except Exception as error:
-                if one is not encoder and _out_of_memory(error):
-                    _leave_out(one.device, error)  # and not back into the queue
+                if replica is not encoder and _out_of_memory(error):
+                    _warn_excluded(replica.device, error)  # and not put back into the queue
                     continue
-                free.put(one)
+                free.put(replica)
                 raise
-            free.put(one)
+            free.put(replica)
             return result
 
     with ThreadPoolExecutor(free.qsize(), thread_name_prefix="replica") as pool:
         return list(pool.map(run, items))
 
 
-def _copied(encoder: SharedEncoder, device: torch.device) -> SharedEncoder | None:
-    """Return a replica on a device, or ``None`` if the device has no room for it."""
+def _replicate(encoder: SharedEncoder, device: torch.device) -> SharedEncoder | None:
+    """Return a replica on a device, or ``None`` if the device does not have the memory."""
     try:
         return deepcopy(encoder).to(device)
-    # A device that another program fills or holds alone raises plain errors of CUDA, too.
+    # A device that another process has filled or locked raises plain RuntimeErrors of CUDA.
     except RuntimeError as error:
-        _leave_out(device, error)
+        _warn_excluded(device, error)
         return None
 
 
-def _leave_out(device: torch.device, error: BaseException) -> None:
+def _warn_excluded(device: torch.device, error: BaseException) -> None:
     reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    logger.warning("%s does not take part in scoring: %s", device, reason)
+    logger.warning("%s is not used for scoring: %s", device, reason)
 
 
 def _out_of_memory(error: BaseException) -> bool:

@@ -1,20 +1,20 @@
-"""What an auxiliary task is.
+"""Base classes of auxiliary tasks.
 
-A task of its own is one class with one method. A new masking strategy subclasses
-:class:`MaskedLanguageModelling` and defines its mask probabilities; any other objective subclasses
-:class:`AuxiliaryTask` and defines its loss::
+A new masking strategy subclasses :class:`MaskedLanguageModelling` and defines its mask
+probabilities::
 
     @register_task("rare_first")
     class RareFirst(MaskedLanguageModelling):
         def mask_probabilities(self, batch):
             ...  # (batch, length)
+
+Any other objective subclasses :class:`AuxiliaryTask` and defines its loss.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -30,46 +30,50 @@ from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.devices import upload
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.masking.corruption import choose, corrupt
-
-#: ``progress(title, total)`` gives a context in which ``advance(n)`` moves a progress bar.
-Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
+from auxlearn.progress import ProgressBar
 
 
 @dataclass(frozen=True)
 class TaskContext:
-    """What a task may look at before training.
+    """Everything that a task can use in :meth:`AuxiliaryTask.prepare`, once before training.
 
     Attributes:
-        encoder: The shared encoder, untouched.
-        texts: The tokenised training texts; batches of the task are rows of it.
-        tokenize: Tokenises further texts from a file as the training texts were.
-        cache: Keeps what is costly to make.
-        progress: Shows how far a long preparation is.
-        seed: The run's seed.
-        record: To be called with every file or folder that a task reads by itself, before it reads
-            it; gives the path back. What was read is part of the run's identity then: a change of
-            it is noticed when the run is resumed or asked for again. ``tokenize`` does it by
-            itself.
+        encoder: The pretrained encoder, on its device and in evaluation mode. A task must leave it
+            as it was.
+        texts: The tokenised training texts. ``Batch.indices`` refers to them unless the task sets
+            other texts.
+        tokenize: ``tokenize(path)`` tokenises a file of further texts (plain text with one text per
+            line, or a table with a text column) like the training texts.
+        cache: Cache on disk for tensors that are expensive to compute: ``cache.get(key, compute)``;
+            see :class:`~auxlearn.cache.TensorCache`.
+        progress: ``progress(title, total)`` shows a progress bar; see
+            :data:`~auxlearn.progress.ProgressBar`.
+        seed: The run's seed; see :mod:`auxlearn.rng` for random streams derived from it.
+        track_file: ``track_file(path)`` returns the path and makes the content of the file or
+            folder part of the run's identity, so that a change is detected when the run is resumed
+            or requested again. Call it for every path that the task reads, before reading it;
+            ``tokenize`` calls it itself.
     """
 
     encoder: SharedEncoder
     texts: TokenizedTexts
     tokenize: Callable[[Path], TokenizedTexts]
     cache: TensorCache
-    progress: Progress
+    progress: ProgressBar
     seed: int
-    record: Callable[[Path], Path] = lambda path: path
+    track_file: Callable[[Path], Path] = lambda path: path
 
 
 @dataclass(frozen=True)
 class TaskResult:
-    """What :meth:`AuxiliaryTask.loss` may return in place of a bare loss.
+    """Result of :meth:`AuxiliaryTask.loss` for a task that changes the primary batch.
 
     Attributes:
         loss: The loss, a scalar.
-        primary: What the primary task is to be trained on in this step, in place of its batch.
-        replaced: Which tokens of ``primary`` the task has put in, ``(batch, length)``, bool; they
-            are recorded for `auxlearn perturbations`.
+        primary: The batch on which the primary task is trained in this step in place of its own;
+            ``None`` leaves the primary batch as it is.
+        replaced: Tokens of ``primary`` that the task has replaced, ``(batch, length)``, bool; they
+            are logged for `auxlearn perturbations`.
     """
 
     loss: Tensor
@@ -78,17 +82,22 @@ class TaskResult:
 
 
 class AuxiliaryTask(ABC):
-    """An objective that trains beside the primary task.
+    """An objective that is trained jointly with the primary task.
+
+    The life of a task: it is constructed with its options, prepared once with the pretrained
+    encoder, and then asked for a loss in every optimizer step (with gradient accumulation, for
+    every micro-batch). Only :meth:`loss` is abstract.
 
     Args:
-        options: The task's own settings, an instance of :attr:`Options`.
+        options: The task's settings, an instance of :attr:`Options`.
 
     Attributes:
-        name: The registered name.
-        Options: The task's settings; the command line, YAML files and lists come from it.
-        batches: ``"own"``: the task draws batches of its texts from its own shuffle, as
-            META-TARTAN does. ``"primary"``: it is given the batch of the primary task.
-        texts: What the task's batches are drawn from, once it is prepared.
+        name: The registered name; set by ``register_task``.
+        Options: Class of the settings, a subclass of :class:`~auxlearn.config.Settings`. Its fields
+            become command-line options and YAML keys; their descriptions become help texts.
+        batches: ``"own"``: batches are drawn from the task's texts by a random stream of its own,
+            as in META-TARTAN. ``"primary"``: the task is passed the batch of the primary task.
+        texts: The texts that the task's batches are drawn from; set by :meth:`prepare`.
     """
 
     name: ClassVar[str]
@@ -100,7 +109,14 @@ class AuxiliaryTask(ABC):
         self.options = options
 
     def prepare(self, context: TaskContext) -> None:
-        """Get ready, once, with the encoder still untouched."""
+        """Prepare the task, once before training; by default only set :attr:`texts`.
+
+        Args:
+            context: The pretrained encoder, the training texts and helpers.
+
+        Raises:
+            UserError: A task should raise a subclass of it for anything that the user can fix.
+        """
         self.texts = context.texts
 
     @abstractmethod
@@ -110,62 +126,66 @@ class AuxiliaryTask(ABC):
         """Return the loss of one mini-batch.
 
         Args:
-            encoder: The shared encoder as it is now.
-            batch: A batch on the CPU, where it can be looked at and drawn from without waiting for
-                a GPU. The encoder moves what it is given to its own device.
-            generator: All randomness of this step, on the CPU; the same step of a resumed run gets
-                a generator in the same state.
+            encoder: The shared encoder with its current parameters.
+            batch: A batch on the CPU, so that reading it does not synchronise with a GPU. The
+                methods of the encoder move their inputs to its device.
+            generator: Source of all randomness of this step, on the CPU. The same step of a resumed
+                run gets a generator in the same state.
 
         Returns:
-            A scalar with a graph to the encoder's parameters, or a :class:`TaskResult`. It is a
-            mean over the :meth:`items` of the batch.
+            The mean over the :meth:`items` of the batch, a scalar with a graph to the encoder's
+            parameters, or a :class:`TaskResult`.
         """
 
     def items(self, batch: Batch, generator: torch.Generator) -> int:
-        """Return how many items :meth:`loss` is a mean over; by default the examples.
+        """Return the number of items that :meth:`loss` averages over; by default the examples.
 
-        With gradient accumulation this is asked of every micro-batch before the first loss is
-        computed, and the losses are weighted by it, so that they sum to the mean over all items of
-        the batch. A task whose loss is a mean over tokens returns the number of these tokens.
+        With gradient accumulation, each micro-batch is asked for its number of items before the
+        first loss is computed. The losses are weighted by it, so that they sum to the mean over all
+        items of the batch. A task whose loss is a mean over tokens returns their number.
 
         Args:
-            batch: The micro-batch that :meth:`loss` will be given.
-            generator: In the state in which :meth:`loss` will be given it.
+            batch: The micro-batch that will be passed to :meth:`loss`.
+            generator: A generator in the same state as the one that will be passed to :meth:`loss`.
         """
         return len(batch)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return what the task has learned and must keep over a kill; nothing by default."""
+        """Return the task's state for checkpoints; by default there is none."""
         return {}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Take back what :meth:`state_dict` gave."""
+        """Restore the state that :meth:`state_dict` returned."""
 
 
 class MaskingOptions(Settings):
     """Settings of every masked-language-modelling task."""
 
     probability: float = Field(
-        0.15, gt=0, le=1, description="Mean mask probability of the tokens of a text."
+        0.15, gt=0, le=1, description="Mean mask probability over the tokens of a text."
     )
     corpus: str | None = Field(
-        None, description="File of further unlabelled text to draw from, in place of the train set."
+        None, description="File of unlabelled texts to draw from in place of the train split."
     )
 
 
 class MaskedLanguageModelling(AuxiliaryTask):
-    """Predict masked tokens; a subclass says how likely each token is to be masked.
+    """Masked language modelling; a subclass defines the mask probability of each token.
 
-    Chosen tokens become 80% mask token, 10% random token, 10% unchanged, drawn anew for every
-    mini-batch (RoBERTa; L3Masking, section 3.4). The loss is the mean cross-entropy over the
-    chosen tokens, in nats.
+    Tokens are chosen by :meth:`mask_probabilities` in every mini-batch; 80% of them are replaced by
+    the mask token and 10% by a random token, and 10% are unchanged (RoBERTa; L3Masking, section
+    3.4). The loss is the mean cross-entropy over the chosen tokens, in nats.
+
+    Attributes:
+        random_ids: Token ids that random replacements are drawn from, ``(n,)``: the vocabulary
+            without special tokens.
     """
 
     Options = MaskingOptions
     options: MaskingOptions
 
     def prepare(self, context: TaskContext) -> None:
-        """Fetch the texts and the vocabulary to draw random tokens from."""
+        """Set the texts (the train split or ``corpus``) and the ids of random replacements."""
         corpus = self.options.corpus
         self.texts = context.tokenize(Path(corpus)) if corpus else context.texts
         tokenizer = context.encoder.tokenizer
@@ -176,21 +196,21 @@ class MaskedLanguageModelling(AuxiliaryTask):
 
     @abstractmethod
     def mask_probabilities(self, batch: Batch) -> Tensor:
-        """Return how likely each token is to be masked.
+        """Return the probability of each token to be masked.
 
         Args:
-            batch: The texts; ``batch.rows`` says which of ``self.texts`` they are, and
-                ``batch.maskable`` where a mask may fall.
+            batch: The batch, on the CPU. ``batch.indices`` are the indices of its texts in
+                ``self.texts``; ``batch.maskable`` marks the tokens that may be masked.
 
         Returns:
-            Probabilities in [0, 1], ``(batch, length)``, zero outside ``batch.maskable``.
+            Probabilities in [0, 1], ``(batch, length)``; zero at tokens that are not maskable.
         """
 
     def loss(self, encoder: SharedEncoder, batch: Batch, generator: torch.Generator) -> Tensor:
         """Return the mean cross-entropy of the original tokens at the chosen positions.
 
         Raises:
-            ValueError: :meth:`mask_probabilities` returned something else than it promises.
+            ValueError: :meth:`mask_probabilities` returned a wrong shape or invalid values.
         """
         chosen = self._chosen(batch, generator)
         corrupted = corrupt(
@@ -203,7 +223,7 @@ class MaskedLanguageModelling(AuxiliaryTask):
         return total / max(1, len(targets))
 
     def items(self, batch: Batch, generator: torch.Generator) -> int:
-        """Return how many tokens are masked."""
+        """Return the number of chosen tokens."""
         return int(self._chosen(batch, generator).sum())
 
     def _chosen(self, batch: Batch, generator: torch.Generator) -> Tensor:

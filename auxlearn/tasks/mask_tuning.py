@@ -1,8 +1,8 @@
-"""Mask-tuning: classify the text that the encoder itself has rewritten.
+"""Mask-tuning: train the classifier on texts perturbed by the encoder's own predictions.
 
 Ghanbarzadeh et al. 2023, "Improving the Reusability of Pre-trained Language Models in Real-world
-Applications"; first as "Mask-tuning: Towards Improving Pre-trained Language Models'
-Generalization" (2022).
+Applications", https://arxiv.org/abs/2307.10457; first as "Mask-tuning: Towards Improving
+Pre-trained Language Models' Generalization" (2022).
 """
 
 from __future__ import annotations
@@ -18,7 +18,12 @@ from auxlearn.config import Settings
 from auxlearn.data.batches import Batch
 from auxlearn.devices import upload
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.masking.perturbation import choose_share, choose_some, perturb, writable_ids
+from auxlearn.masking.perturbation import (
+    allowed_replacement_ids,
+    choose_fixed_share,
+    choose_independently,
+    perturb,
+)
 from auxlearn.registry import register_task
 from auxlearn.tasks.base import AuxiliaryTask, TaskContext, TaskResult
 
@@ -30,18 +35,21 @@ class MaskTuningOptions(Settings):
         0.05,
         gt=0,
         le=1,
-        description="Share of the tokens that are masked; at least one of a text is.",
+        description="Share of the tokens to mask; at least one token of each text is masked.",
     )
     selection: Literal["each", "share"] = Field(
         "each",
-        description="each: every token is masked with this probability; share: exactly this share "
+        description="each: mask every token with this probability; share: mask exactly this share "
         "of every text, rounded to whole tokens.",
     )
     predictions: Literal["argmax", "sample"] = Field(
-        "argmax", description="What is put in: the likeliest token, or one drawn by probability."
+        "argmax",
+        description="Replacement token: the most likely one, or one sampled by probability.",
     )
     temperature: float = Field(
-        1.0, gt=0, description="Softmax temperature of sampled predictions; higher: more diverse."
+        1.0,
+        gt=0,
+        description="Softmax temperature of sampled replacements; higher is more diverse.",
     )
 
 
@@ -49,19 +57,22 @@ class MaskTuningOptions(Settings):
 class MaskTuning(AuxiliaryTask):
     """Mask tokens of the primary batch, predict them, and train the classifier on the result.
 
-    The loss is the mean cross-entropy of the masked tokens, in nats. The primary task sees the
-    perturbed text only, under the label of the original. With the weighting ``fixed`` the whole is
-    eq. 1 of the paper, alpha * L_MLM + (1 - alpha) * L_classification. One pass of the language
-    model serves both its loss and the predictions, so dropout takes part in what is predicted.
+    The loss is the mean cross-entropy of the masked tokens, in nats. The primary task is trained on
+    the perturbed text only, with the label of the original. With the weighting ``fixed`` the total
+    loss is eq. 1 of the paper, alpha * L_MLM + (1 - alpha) * L_classification. One forward pass of
+    the language model gives both its loss and the predictions, so the predictions are made with
+    dropout.
 
-    No gradient flows from the classification through the tokens that were put in: a token id has
-    none, and nothing is put in its place. The two losses meet in the shared encoder alone.
+    No gradient flows from the classification loss through the replacement tokens: a token id is not
+    differentiable, and no surrogate gradient is used. The two losses are coupled only through the
+    shared encoder.
 
-    "5% of the tokens" can be meant of each token or of each text: ``selection`` offers both.
+    "5% of the tokens" can refer to each token or to each text; ``selection`` offers both.
 
-    The paper leaves open: how a token is picked (the likeliest one here, or drawn), whether a
-    special token may be (no; the unknown token may), and what becomes of a text too short for its
-    share (one token, drawn, is masked) or with nothing to mask (it stays as it is).
+    The paper does not specify how a replacement is chosen (here the most likely token, or a sampled
+    one), whether it may be a special token (here no, except the unknown token), and how short texts
+    are treated (here at least one random token is masked; a text without maskable tokens is left
+    unchanged).
     """
 
     Options = MaskTuningOptions
@@ -69,23 +80,25 @@ class MaskTuning(AuxiliaryTask):
     batches = "primary"
 
     def prepare(self, context: TaskContext) -> None:
-        """List the tokens that may be put in."""
+        """Set the texts and the allowed replacement tokens."""
         super().prepare(context)
-        self.allowed = upload(writable_ids(context.encoder.tokenizer), context.encoder.device)
+        self.allowed = upload(
+            allowed_replacement_ids(context.encoder.tokenizer), context.encoder.device
+        )
 
     def items(self, batch: Batch, generator: torch.Generator) -> int:
-        """Return how many tokens are masked."""
+        """Return the number of masked tokens."""
         return int(self._choose(batch.maskable, self.options.probability, generator).sum())
 
     @property
     def _choose(self) -> Callable[[Tensor, float, torch.Generator], Tensor]:
-        return choose_share if self.options.selection == "share" else choose_some
+        return choose_fixed_share if self.options.selection == "share" else choose_independently
 
     def loss(self, encoder: SharedEncoder, batch: Batch, generator: torch.Generator) -> TaskResult:
         """Return the cross-entropy of the masked tokens, and the perturbed batch."""
         options = self.options
         temperature = options.temperature if options.predictions == "sample" else None
-        made = perturb(
+        perturbation = perturb(
             encoder,
             batch,
             options.probability,
@@ -94,7 +107,7 @@ class MaskTuning(AuxiliaryTask):
             generator,
             self._choose,
         )
-        targets = upload(batch.input_ids[made.chosen], made.logits.device)
+        targets = upload(batch.input_ids[perturbation.chosen], perturbation.logits.device)
         # The sum over no tokens is a zero that still has a graph; the mean would be NaN.
-        total = nn.functional.cross_entropy(made.logits, targets, reduction="sum")
-        return TaskResult(total / max(1, len(targets)), made.batch, made.chosen)
+        total = nn.functional.cross_entropy(perturbation.logits, targets, reduction="sum")
+        return TaskResult(total / max(1, len(targets)), perturbation.batch, perturbation.chosen)

@@ -12,7 +12,11 @@ from auxlearn.tasks.base import MaskedLanguageModelling
 
 @register_task("random_mlm")
 class RandomMLM(MaskedLanguageModelling):
-    """Every token is as likely to be masked (Devlin et al. 2019; "RTM" in L3Masking)."""
+    """Mask every token with the same probability.
+
+    Devlin et al. 2019, `BERT <https://arxiv.org/abs/1810.04805>`_, section 3.1; "random token
+    masking" (RTM) in L3Masking.
+    """
 
     def mask_probabilities(self, batch: Batch) -> Tensor:
         """Return the same probability for every maskable token."""

@@ -291,8 +291,8 @@ def code_content(config: RunConfig) -> dict[str, Content]:
             name = f"plug-in file {Path(path).name} ({number})"
         content[name] = {"content": plugin_digest(path)}
     for choice in config.aux:
-        content[f"task {choice.name}"] = TASKS.code(choice.name)
-    content[f"weighting {config.weights.name}"] = WEIGHTINGS.code(config.weights.name)
+        content[f"task {choice.name}"] = TASKS.code_digests(choice.name)
+    content[f"weighting {config.weights.name}"] = WEIGHTINGS.code_digests(config.weights.name)
     return {name: parts for name, parts in content.items() if parts}
 
 

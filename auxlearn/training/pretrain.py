@@ -26,8 +26,8 @@ from auxlearn.config import RunConfig
 from auxlearn.data.batches import BatchStream, collate, eval_batches
 from auxlearn.data.corpus import read_corpus
 from auxlearn.data.dataset import Split
+from auxlearn.data.examples import ColumnNames
 from auxlearn.data.load import load_dataset
-from auxlearn.data.rows import Columns
 from auxlearn.data.splits import hold_out
 from auxlearn.data.tokens import TokenizedTexts, tokenize_split
 from auxlearn.devices import upload
@@ -121,7 +121,7 @@ def pretrain(
         if corpus is not None
         else load_dataset(
             str(dataset),
-            columns=Columns(text=text_column) if text_column else None,
+            columns=ColumnNames(text=text_column) if text_column else None,
             cache_dir=cache.folder,
         ).splits["train"]
     )

@@ -23,7 +23,7 @@ from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.load import load_dataset
 from auxlearn.data.ood import load_ood_sets
 from auxlearn.data.run_data import columns_of, cut_validation
-from auxlearn.data.tokens import TokenizedTexts, join, tokenize_split
+from auxlearn.data.tokens import TokenizedTexts, concatenate, tokenize_split
 from auxlearn.encoders.attention import attend_in_single_precision
 from auxlearn.encoders.load import check_length, load_encoder
 from auxlearn.encoders.precision import Compute, choose_compute
@@ -31,7 +31,7 @@ from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.errors import ConfigError, UserError
 from auxlearn.evaluation.evaluator import Evaluator
 from auxlearn.evaluation.surrogate import surrogate_report
-from auxlearn.masking.perturbation import perturb_texts_once
+from auxlearn.masking.perturbation import perturb_texts_cached
 from auxlearn.registry import TASKS, WEIGHTINGS
 from auxlearn.reporting.reporter import Reporter
 from auxlearn.results.folder import RunFolder, default_output
@@ -210,10 +210,10 @@ class _Run:
         config = self.config
         if config.perturbed_text == "none":
             return texts
-        perturbed = perturb_texts_once(
+        perturbed = perturb_texts_cached(
             self.encoder, texts, config.perturbed_share, config.seed, self.cache
         )
-        return join(texts, perturbed) if config.perturbed_text == "add" else perturbed
+        return concatenate(texts, perturbed) if config.perturbed_text == "add" else perturbed
 
     def prepare(self) -> TrainingLoop:
         """Prepare the tasks with the untouched encoder, then build the loop."""
@@ -236,7 +236,7 @@ class _Run:
                     cache=self.cache,
                     progress=self.reporter.progress,
                     seed=config.seed,
-                    record=partial(self.inputs.add_file, name),
+                    track_file=partial(self.inputs.add_file, name),
                 )
             )
             own = task.batches == "own"

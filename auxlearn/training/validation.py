@@ -71,7 +71,7 @@ class ValidationObjective:
         """
         number = step * self.draws + draw
         balanced = self.metric == "macro_f1"
-        rows = self._balanced_rows(number) if balanced else self._stream.rows(number)
+        rows = self._balanced_rows(number) if balanced else self._stream.indices(number)
         batch = self._batch(rows)
         assert batch.labels is not None
         if self.head == "own":
@@ -89,7 +89,7 @@ class ValidationObjective:
         A fitted head is kept for all draws of its step. That the body decides what is fitted is
         left out of the derivative: it would take the graphs of all steps of the fit.
         """
-        batch = self._batch(self._head_stream.rows(step))
+        batch = self._batch(self._head_stream.indices(step))
         assert batch.labels is not None
         classes = encoder.config.num_labels
         if self.head == "closed":

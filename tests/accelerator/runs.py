@@ -150,7 +150,7 @@ def score(encoder: str, passes: int | None, half: bool, device: bool) -> tuple[l
         patch.setattr(pseudo_likelihood, "TOKEN_BUDGET", budgets)
         patch.setattr(pseudo_likelihood, "HEAD_ROWS", 16)
         dtype = torch.bfloat16 if half else torch.float32
-        scores = pseudo_likelihood.score(shared, texts, passes=passes, dtype=dtype)
+        scores = pseudo_likelihood.pseudo_log_likelihood(shared, texts, passes=passes, dtype=dtype)
     return scores.tolist(), [tuple(wait) for wait in waits]
 
 

@@ -86,7 +86,7 @@ def test_data_check_prints_counts_and_complaints(data):
         ["test", "0", "0", "1", "2"],
     ):
         assert row in cells
-    assert any("1 of 3 rows is also in train (2 if only" in line for line in lines)
+    assert any("1 of 3 examples is also in train (2 if only" in line for line in lines)
     assert "- texts with more than one label: 1" in lines
 
 

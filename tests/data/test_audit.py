@@ -22,13 +22,13 @@ def _found():
 
 def test_counts(found):
     train, test = found.splits["train"], found.splits["test"]
-    assert (train.rows, train.labels, train.missing_labels) == (5, {"no": 2, "yes": 3}, ())
-    assert (test.rows, test.labels, test.missing_labels) == (5, {"no": 5, "yes": 0}, ("yes",))
+    assert (train.examples, train.labels, train.missing_labels) == (5, {"no": 2, "yes": 3}, ())
+    assert (test.examples, test.labels, test.missing_labels) == (5, {"no": 5, "yes": 0}, ("yes",))
 
 
 def test_repeated_texts(found):
-    assert found.splits["train"].repeated_rows == 1  # "TWO!" repeats "two"
-    assert found.splits["test"].repeated_rows == 1  # "one" repeats "One."
+    assert found.splits["train"].duplicates == 1  # "TWO!" repeats "two"
+    assert found.splits["test"].duplicates == 1  # "one" repeats "One."
 
 
 def test_texts_in_train(found):
@@ -44,17 +44,17 @@ def test_contradictory_labels_leave_out_of_distribution_sets_aside(found):
 
 def test_lines(found):
     assert found.lines() == [
-        "train: 5 rows (no 2, yes 3)",
-        "test: 5 rows (no 5, yes 0)",
-        "other: 2 rows (wrong 1, right 1)",
+        "train: 5 examples (no 2, yes 3)",
+        "test: 5 examples (no 5, yes 0)",
+        "other: 2 examples (wrong 1, right 1)",
         *found.warnings(),
     ]
     assert found.warnings() == [
-        "train: the text of 1 row repeats an earlier one",
-        "test has no row with the label yes",
-        "test: the text of 1 row repeats an earlier one",
-        "test: the text of 2 of 5 rows is also in train (4 if only letters and digits count)",
-        "other: the text of 1 of 2 rows is also in train (1 if only letters and digits count)",
+        "train: the text of 1 example repeats an earlier one",
+        "test has no example with the label yes",
+        "test: the text of 1 example repeats an earlier one",
+        "test: the text of 2 of 5 examples is also in train (4 if only letters and digits count)",
+        "other: the text of 1 of 2 examples is also in train (1 if only letters and digits count)",
         "texts with more than one label: 2",
     ]
 
@@ -75,8 +75,8 @@ def test_unlabelled_split():
     corpus = Split("corpus", ("seven", ""), None, NAMES)
     found = audit(TextDataset("made", {"train": TRAIN, "corpus": corpus}))
     assert found.splits["corpus"].labels == {}
-    assert "corpus: 2 rows, unlabelled" in found.lines()
-    assert "corpus has 1 row with an empty text" in found.warnings()
+    assert "corpus: 2 examples, unlabelled" in found.lines()
+    assert "corpus has 1 example with an empty text" in found.warnings()
 
 
 def test_a_pair_is_known_only_with_both_texts():
@@ -85,7 +85,7 @@ def test_a_pair_is_known_only_with_both_texts():
     assert seen_in_train(train, test) == [True, False, False, False]
     found = audit(TextDataset("pairs", {"train": train, "test": test}))
     assert (found.splits["test"].in_train_exact, found.splits["test"].in_train_normalised) == (1, 2)
-    assert "test: the text pair of 1 row repeats an earlier one" in found.warnings()
+    assert "test: the text pair of 1 example repeats an earlier one" in found.warnings()
 
 
 def test_seen_in_train_compares_character_for_character():

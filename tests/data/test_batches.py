@@ -13,8 +13,8 @@ from auxlearn.data.batches import (
     UniformStream,
     collate,
     eval_batches,
-    flatten_rows,
-    pad_rows,
+    pad_token_values,
+    unpad_token_values,
 )
 from tests.helpers import LINES, ragged, tokenized
 
@@ -28,10 +28,10 @@ def test_flatten_rows_undoes_pad_rows(lengths, data):
     order = data.draw(st.permutations(range(len(lengths))))
     rows = torch.tensor(order[: data.draw(st.integers(1, len(order)))])
     flat = torch.rand(sum(lengths), generator=torch.Generator().manual_seed(0))
-    padded = pad_rows(texts, flat, rows, -5)
+    padded = pad_token_values(texts, flat, rows, -5)
     assert padded.shape == (len(rows), int(texts.lengths[rows].max()))
     back = torch.full_like(flat, 9.0)
-    flatten_rows(texts, padded, rows, back)
+    unpad_token_values(texts, padded, rows, back)
     for index, row in enumerate(rows.tolist()):
         start, end = texts.offsets[row : row + 2].tolist()
         assert torch.equal(padded[index, : end - start], flat[start:end])
@@ -51,7 +51,7 @@ def test_collate(tiny_bert):
     assert torch.equal(batch.attention_mask, expected["attention_mask"])
     assert torch.equal(batch.token_type_ids, expected["token_type_ids"])
     assert batch.labels.tolist() == [1, 0]
-    assert batch.rows.tolist() == [3, 0]
+    assert batch.indices.tolist() == [3, 0]
     assert len(batch) == 2
     padding = batch.attention_mask == 0
     assert padding.any()
@@ -59,7 +59,7 @@ def test_collate(tiny_bert):
     assert (batch.words[padding] == -1).all()
     words = [-1 if word is None else word for word in expected.word_ids(0)]
     assert batch.words[0].tolist() == words
-    for name in ("input_ids", "attention_mask", "words", "rows", "labels", "token_type_ids"):
+    for name in ("input_ids", "attention_mask", "words", "indices", "labels", "token_type_ids"):
         assert getattr(batch, name).dtype == torch.int64, name
 
 
@@ -70,13 +70,13 @@ def test_every_row_comes_once_an_epoch(lengths, batch_size, seed):
     steps = stream.steps_per_epoch
     assert steps == -(-len(lengths) // batch_size)
     for epoch in range(2):
-        rows = [stream.rows(epoch * steps + step) for step in range(steps)]
+        rows = [stream.indices(epoch * steps + step) for step in range(steps)]
         assert sorted(torch.cat(rows).tolist()) == list(range(len(lengths)))
         assert sum(len(part) != batch_size for part in rows) <= 1
 
 
 def sequence(stream, steps):
-    return [stream.rows(step).tolist() for step in steps]
+    return [stream.indices(step).tolist() for step in steps]
 
 
 def test_a_batch_follows_from_seed_name_and_step_alone():
@@ -102,7 +102,7 @@ def test_texts_of_like_length_stand_together(monkeypatch):
     texts = ragged(torch.randint(2, 60, (400,), generator=generator).tolist())
 
     def padding(stream):
-        spread = [texts.lengths[stream.rows(step)] for step in range(stream.steps_per_epoch)]
+        spread = [texts.lengths[stream.indices(step)] for step in range(stream.steps_per_epoch)]
         return sum(int((lengths.max() - lengths).sum()) for lengths in spread)
 
     bucketed = padding(BatchStream(texts, 8, 0, "primary"))
@@ -128,14 +128,14 @@ def test_uniform_batches_are_full_and_an_epoch_repeats_no_row(rows, size, batche
     assert stream.steps_per_epoch == batches
     seen = set()
     for epoch in range(40):
-        drawn = [stream.rows(epoch * batches + step).tolist() for step in range(batches)]
+        drawn = [stream.indices(epoch * batches + step).tolist() for step in range(batches)]
         assert {len(batch) for batch in drawn} == {min(size, rows)}
         together = [row for batch in drawn for row in batch]
         assert len(set(together)) == len(together)
         seen |= set(together)
     assert seen == set(range(rows))
-    assert UniformStream(ragged([5] * rows), size, 0, "validation").rows(7).tolist() == (
-        stream.rows(7).tolist()
+    assert UniformStream(ragged([5] * rows), size, 0, "validation").indices(7).tolist() == (
+        stream.indices(7).tolist()
     )
 
 
@@ -144,4 +144,4 @@ def test_uniform_batches_do_not_depend_on_length():
     one = UniformStream(ragged(lengths), 8, 0, "validation")
     other = UniformStream(ragged(lengths[::-1]), 8, 0, "validation")
     for step in range(20):
-        assert torch.equal(one.rows(step), other.rows(step))
+        assert torch.equal(one.indices(step), other.indices(step))

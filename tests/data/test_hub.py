@@ -11,11 +11,11 @@ import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Sequence, Value
 
 from auxlearn.data import hub
+from auxlearn.data.examples import ColumnNames
 from auxlearn.data.hub import load_hub
-from auxlearn.data.rows import Columns
 from auxlearn.errors import DataError
 
-PAIRS = Columns("premise", "hypothesis", "label")
+PAIRS = ColumnNames("premise", "hypothesis", "label")
 
 
 def nli(*rows: tuple[str, str, int]) -> Dataset:
@@ -138,8 +138,8 @@ def test_rows_that_nobody_can_mend_are_left_out_and_counted(serve):
     assert dataset.splits["train"].texts == ("a", "e")
     assert dataset.splits["train"].meta == {"idx": ("0", "2")}
     assert [note.split(": ")[1] for note in dataset.notes] == [
-        "2 rows with an empty text were left out",
-        "1 rows without a label were left out",
+        "2 examples with an empty text were left out",
+        "1 examples without a label were left out",
     ]
 
 
@@ -155,9 +155,21 @@ def test_columns_that_are_no_plain_values_stay_out_of_meta(serve):
 @pytest.mark.parametrize(
     ("split_map", "columns", "expected"),
     [
-        (None, Columns(), "split 'train' has no text column 'text': its columns are premise, hypo"),
-        (None, Columns("premise", "hypotheses"), "has no text pair column 'hypotheses': its colum"),
-        (None, Columns("premise", "hypothesis", "gold"), "has no label column 'gold': its columns"),
+        (
+            None,
+            ColumnNames(),
+            "split 'train' has no text column 'text': its columns are premise, hypo",
+        ),
+        (
+            None,
+            ColumnNames("premise", "hypotheses"),
+            "has no text pair column 'hypotheses': its colum",
+        ),
+        (
+            None,
+            ColumnNames("premise", "hypothesis", "gold"),
+            "has no label column 'gold': its columns",
+        ),
         ({"train": "trian"}, PAIRS, "there is no split 'trian', did you mean 'train'?"),
         ({"test": "train"}, PAIRS, "has no usable train split: its splits are train"),
     ],
@@ -214,7 +226,7 @@ def test_a_hub_that_refuses_fails_in_seconds(monkeypatch, tmp_path):
 
 
 def test_a_hub_that_is_silent_fails_in_seconds(monkeypatch, tmp_path):
-    monkeypatch.setattr(hub, "ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr(hub, "TIMEOUT_SECONDS", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"http://127.0.0.1:{silent.getsockname()[1]}"
         text, seconds = unreachable(monkeypatch, tmp_path, address)

@@ -13,7 +13,7 @@ import pytest
 from auxlearn.data import hub
 from auxlearn.data.cards import card_names
 from auxlearn.data.dataset import Split, TextDataset
-from auxlearn.data.load import Columns, dataset_names, load_dataset, load_evaluation_split
+from auxlearn.data.load import ColumnNames, dataset_names, load_dataset, load_evaluation_split
 from auxlearn.errors import DataError
 
 
@@ -57,8 +57,8 @@ def test_missing_dev_is_cut_from_train_and_said(tmp_path):
     assert (len(dataset.splits["train"]), len(dataset.splits["dev"])) == (36, 4)
     assert dataset.splits["dev"].labels.count(0) == 2
     assert dataset.notes == (
-        "no dev split: 4 of the 40 rows of train were held out as dev (stratified, seed 5)",
-        "no test split: the only figures are on dev, which also selects the model",
+        "no dev split: 4 of the 40 examples of train were held out as dev (stratified, seed 5)",
+        "no test split: the only results are on dev, which also selects the model",
     )
     assert load_dataset(str(tmp_path / "mine"), seed=5).fingerprint == dataset.fingerprint
     assert load_dataset(str(tmp_path / "mine"), seed=6).fingerprint != dataset.fingerprint
@@ -66,7 +66,7 @@ def test_missing_dev_is_cut_from_train_and_said(tmp_path):
 
 def test_folder_with_other_columns(tmp_path):
     (tmp_path / "train.csv").write_text("body,kind\na,x\nb,y\nc,x\nd,y\n")
-    dataset = load_dataset(str(tmp_path), columns=Columns(text="body", label="kind"))
+    dataset = load_dataset(str(tmp_path), columns=ColumnNames(text="body", label="kind"))
     assert dataset.label_names == ("x", "y")
 
 
@@ -103,8 +103,8 @@ def test_card_of_a_set_on_the_hub(asked):
 
 
 def test_columns_of_the_user_go_before_those_of_the_card(asked):
-    load_dataset("sst2", columns=Columns(text="phrase"))
-    assert asked[0][3] == Columns(text="phrase")
+    load_dataset("sst2", columns=ColumnNames(text="phrase"))
+    assert asked[0][3] == ColumnNames(text="phrase")
 
 
 def test_dev_cut_from_test_does_not_move_with_the_seed(asked):
@@ -201,7 +201,7 @@ def test_names_and_titles():
 def test_listing_imports_nothing_heavy():
     code = (
         "import sys; from auxlearn.data.load import dataset_names; dataset_names();"
-        "import auxlearn.data.readers, auxlearn.data.audit;"
+        "import auxlearn.data.folders, auxlearn.data.audit;"
         "print([m for m in ('torch','transformers','datasets','pyarrow','sklearn','pandas','numpy')"
         " if m in sys.modules])"
     )

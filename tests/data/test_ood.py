@@ -51,11 +51,11 @@ def test_several_classes_may_stand_for_one_label():
 @pytest.mark.parametrize(
     ("model", "found", "given", "fault"),
     [
-        (NLI, ("entailment", "non-entailment"), None, "nothing stands for neutral, contradiction"),
-        (("a", "b"), ("x", "y"), None, "nothing stands for a, b"),
-        (("a", "b"), ("a", "b", "c"), {"a": "a"}, "nothing stands for c"),
+        (NLI, ("entailment", "non-entailment"), None, "no counterpart for neutral, contradiction"),
+        (("a", "b"), ("x", "y"), None, "no counterpart for a, b"),
+        (("a", "b"), ("a", "b", "c"), {"a": "a"}, "no counterpart for c"),
         (("a", "b"), ("a", "b"), {"z": "a"}, "the map names z, which the model does not know"),
-        (("a", "b"), ("x", "y"), {"a": "x", "b": "q"}, "nothing stands for b"),
+        (("a", "b"), ("x", "y"), {"a": "x", "b": "q"}, "no counterpart for b"),
     ],
 )
 def test_labels_that_cannot_be_matched_are_one_line_with_both_sets(model, found, given, fault):
@@ -79,7 +79,7 @@ def test_the_card_of_the_trained_set_maps_the_labels(tmp_path):
     assert ood.labels.targets == (0, 1, 1)
     assert ood.source.subsets == ("heuristic",)
     assert ood.partner is None
-    with pytest.raises(DataError, match="nothing stands for neutral, contradiction"):
+    with pytest.raises(DataError, match="no counterpart for neutral, contradiction"):
         load_ood_set(OODSource.model_validate(str(folder)), "another_set", NLI)
 
 
@@ -117,7 +117,7 @@ def test_pairs_and_subsets_that_do_not_fit_are_refused(tmp_path):
         return load_ood_set(source, "set", ("x", "y"))
 
     assert load(pairs="test").partner is not None
-    with pytest.raises(DataError, match="test has 2 rows but short 1: pairs need one line for"):
+    with pytest.raises(DataError, match="test has 2 examples but short 1: pairs need"):
         load(pairs="short")
     with pytest.raises(DataError, match="foreign has the labels x, z, test has x, y"):
         load(pairs="foreign")

@@ -204,7 +204,7 @@ def test_tokenizers_in_use_are_fast():
 def test_texts_are_tokenised_a_few_at_a_time(load, monkeypatch):
     tokenizer = load("bert")
     whole = tokens.tokenize(tokenizer, HARD_TEXTS, HARD_TEXTS[::-1], 24)
-    monkeypatch.setattr(tokens, "AT_ONCE", 3)
+    monkeypatch.setattr(tokens, "CHUNK_TEXTS", 3)
     assert len(HARD_TEXTS) % 3  # the last part is a smaller one
     parts = tokens.tokenize(tokenizer, HARD_TEXTS, HARD_TEXTS[::-1], 24)
     assert {*whole} == {*parts}

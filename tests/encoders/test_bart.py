@@ -11,7 +11,7 @@ from transformers import BartForConditionalGeneration
 from auxlearn.data.batches import collate
 from auxlearn.encoder_names import ENCODERS
 from auxlearn.encoders.load import load_encoder
-from auxlearn.scoring.pseudo_likelihood import score
+from auxlearn.scoring.pseudo_likelihood import pseudo_log_likelihood
 from tests.helpers import LABELS, tokenized
 
 BOS, PAD, EOS, MASK = 0, 1, 2, 4
@@ -83,7 +83,7 @@ def test_the_class_is_read_where_the_whole_text_has_been_read(encoder):
 def test_pseudo_likelihoods_are_bart_read_at_the_mask(encoder, native):
     """l3mask on BART: one masked copy per token, through transformers' own model."""
     texts = tokenized(encoder, ["The character-based model isn't faster."])
-    found = score(encoder, texts)
+    found = pseudo_log_likelihood(encoder, texts)
     ids, words = texts.input_ids.long(), texts.words
     checked = 0
     for place in texts.maskable.nonzero().squeeze(1).tolist():

@@ -117,7 +117,7 @@ def test_results_do_not_depend_on_padding(encoder):
         attention_mask=pad(batch.attention_mask, (0, 7)),
         maskable=pad(batch.maskable, (0, 7)),
         words=pad(batch.words, (0, 7), value=-1),
-        rows=batch.rows,
+        indices=batch.indices,
         token_type_ids=None if batch.token_type_ids is None else pad(batch.token_type_ids, (0, 7)),
     )
     with torch.no_grad():
@@ -200,7 +200,7 @@ def test_a_missing_language_model_head_is_drawn_from_the_seed(
     with caplog.at_level(logging.WARNING):
         one = load_encoder(str(folder), LABELS, seed=1)
     # BART's output layer is its embedding: there is no head to miss.
-    assert ("no trained masked-language-model head" in caplog.text) == (family != "bart")
+    assert ("no pretrained masked-language-model head" in caplog.text) == (family != "bart")
     same, other = (load_encoder(str(folder), LABELS, seed=seed) for seed in (1, 2))
     for name, tensor in one.tensors().items():
         assert torch.equal(tensor, same.tensors()[name]), name

@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from auxlearn.cache import TensorCache
-from auxlearn.data.tokens import join
+from auxlearn.data.tokens import concatenate
 from auxlearn.masking.corruption import at_least_one
 from auxlearn.masking.perturbation import (
-    choose_share,
-    choose_some,
+    allowed_replacement_ids,
+    choose_fixed_share,
+    choose_independently,
+    choose_replacements,
     perturb,
     perturb_texts,
-    perturb_texts_once,
-    pick,
-    writable_ids,
+    perturb_texts_cached,
 )
 from tests import helpers
 from tests.helpers import HARD_TEXTS, LINES, collated, tokenized
@@ -37,12 +37,12 @@ rows_of_candidates = st.lists(
 @given(rows_of_candidates, st.floats(0.01, 1.0), st.integers(0, 99))
 def test_every_text_with_a_candidate_gets_one_and_only_candidates_are_chosen(rows, share, seed):
     maskable = torch.tensor(rows)
-    chosen = choose_some(maskable, share, generator(seed))
+    chosen = choose_independently(maskable, share, generator(seed))
     assert not (chosen & ~maskable).any()
     assert torch.equal(chosen.any(-1), maskable.any(-1))
-    again = choose_some(maskable, share, generator(seed))
+    again = choose_independently(maskable, share, generator(seed))
     assert torch.equal(chosen, again)
-    wide = choose_some(torch.nn.functional.pad(maskable, (0, 4)), share, generator(seed))
+    wide = choose_independently(torch.nn.functional.pad(maskable, (0, 4)), share, generator(seed))
     assert torch.equal(wide[:, :7], chosen)
 
 
@@ -64,7 +64,7 @@ def test_the_one_token_is_drawn_evenly():
 
 
 def test_the_share_is_kept_where_texts_are_long():
-    chosen = choose_some(torch.ones(200, 1000, dtype=torch.bool), 0.05, generator())
+    chosen = choose_independently(torch.ones(200, 1000, dtype=torch.bool), 0.05, generator())
     low, high = stats.binom.interval(1 - 1e-6, chosen.numel(), 0.05)
     assert low <= int(chosen.sum()) <= high
 
@@ -75,17 +75,17 @@ def test_an_exact_share_of_every_text(share):
     maskable = torch.zeros(len(lengths), 104, dtype=torch.bool)
     for row, length in enumerate(lengths):
         maskable[row, 2 : 2 + length] = True
-    chosen = choose_share(maskable, share, generator())
+    chosen = choose_fixed_share(maskable, share, generator())
     assert not (chosen & ~maskable).any()
     for length, count in zip(lengths, chosen.sum(-1).tolist(), strict=True):
         assert count == min(length, max(1, round(share * length)))
     wide = torch.nn.functional.pad(maskable, (0, 9))  # padding changes nothing
-    assert torch.equal(choose_share(wide, share, generator())[:, :104], chosen)
+    assert torch.equal(choose_fixed_share(wide, share, generator())[:, :104], chosen)
 
 
 def test_every_token_is_as_likely_in_an_exact_share():
     maskable = torch.ones(20_000, 10, dtype=torch.bool)
-    counts = choose_share(maskable, 0.2, generator()).sum(0)
+    counts = choose_fixed_share(maskable, 0.2, generator()).sum(0)
     assert int(counts.sum()) == 40_000
     # Two of ten without replacement: the counts vary less than independent ones would.
     assert stats.chisquare(counts.numpy()).pvalue > 1e-6
@@ -93,13 +93,13 @@ def test_every_token_is_as_likely_in_an_exact_share():
 
 def test_pick_takes_the_likeliest_token_that_is_allowed():
     logits = torch.tensor([[9.0, 1.0, 3.0, 2.0], [0.0, 5.0, 1.0, 9.0]])
-    assert pick(logits, torch.tensor([1, 2]), None, generator()).tolist() == [2, 1]
+    assert choose_replacements(logits, torch.tensor([1, 2]), None, generator()).tolist() == [2, 1]
 
 
 def test_pick_leaves_the_generator_alone_without_a_temperature():
     source = generator()
     before = source.get_state()
-    pick(torch.rand(3, 5), torch.arange(5), None, source)
+    choose_replacements(torch.rand(3, 5), torch.arange(5), None, source)
     assert torch.equal(source.get_state(), before)
 
 
@@ -107,7 +107,7 @@ def test_pick_leaves_the_generator_alone_without_a_temperature():
 def test_samples_follow_the_softmax_of_the_allowed_tokens(temperature):
     logits = torch.tensor([0.3, 1.0, -1.0, 2.0, 0.0])
     allowed = torch.tensor([0, 1, 3])
-    drawn = pick(logits.expand(20_000, 5), allowed, temperature, generator())
+    drawn = choose_replacements(logits.expand(20_000, 5), allowed, temperature, generator())
     counts = torch.bincount(drawn, minlength=5)
     assert counts[2] == counts[4] == 0
     powers = [pow(2.718281828459045, float(logits[i]) / temperature) for i in (0, 1, 3)]
@@ -116,7 +116,7 @@ def test_samples_follow_the_softmax_of_the_allowed_tokens(temperature):
 
 
 def test_no_special_token_but_the_unknown_one_may_be_put_in(tiny_bert):
-    allowed = set(writable_ids(tiny_bert.tokenizer).tolist())
+    allowed = set(allowed_replacement_ids(tiny_bert.tokenizer).tolist())
     tokenizer = tiny_bert.tokenizer
     barred = {
         tokenizer.pad_token_id,
@@ -131,7 +131,7 @@ def test_no_special_token_but_the_unknown_one_may_be_put_in(tiny_bert):
 def test_only_chosen_positions_change(tiny_bert, temperature):
     batch = collated(tokenized(tiny_bert, HARD_TEXTS, labels=[0, 1, 2, 0, 1, 2, 0]))
     before = batch.input_ids.clone()
-    allowed = writable_ids(tiny_bert.tokenizer)
+    allowed = allowed_replacement_ids(tiny_bert.tokenizer)
     made = perturb(tiny_bert, batch, 0.3, allowed, temperature, generator())
     assert torch.equal(batch.input_ids, before), "the original batch was written to"
     written = made.batch.input_ids
@@ -145,7 +145,9 @@ def test_only_chosen_positions_change(tiny_bert, temperature):
 
 def test_predictions_are_those_of_the_native_model_at_its_masks(tiny_bert):
     batch = collated(tokenized(tiny_bert, HARD_TEXTS))
-    made = perturb(tiny_bert, batch, 0.2, writable_ids(tiny_bert.tokenizer), None, generator())
+    made = perturb(
+        tiny_bert, batch, 0.2, allowed_replacement_ids(tiny_bert.tokenizer), None, generator()
+    )
     masked = batch.input_ids.masked_fill(made.chosen, tiny_bert.tokenizer.mask_token_id)
     with torch.no_grad():
         native = tiny_bert.language_model(
@@ -163,7 +165,12 @@ def test_a_batch_with_nothing_to_mask_stays_as_it_is(tiny_bert):
     assert not batch.maskable.any()
     for temperature in (None, 1.0):
         made = perturb(
-            tiny_bert, batch, 0.5, writable_ids(tiny_bert.tokenizer), temperature, generator()
+            tiny_bert,
+            batch,
+            0.5,
+            allowed_replacement_ids(tiny_bert.tokenizer),
+            temperature,
+            generator(),
         )
         assert torch.equal(made.batch.input_ids, batch.input_ids)
 
@@ -189,17 +196,17 @@ def test_text_perturbed_once_follows_from_the_seed_and_leaves_the_encoder(tiny_b
 def test_kept_perturbed_text_knows_which_tokens_were_allowed(tiny_bert, tmp_path):
     texts = tokenized(tiny_bert, LINES)
     cache = TensorCache(tmp_path)
-    first = perturb_texts_once(tiny_bert, texts, 0.3, 1, cache)
+    first = perturb_texts_cached(tiny_bert, texts, 0.3, 1, cache)
     assert torch.equal(first.input_ids, perturb_texts(tiny_bert, texts, 0.3, 1).input_ids)
     changed = first.input_ids != texts.input_ids
     barred = int(first.input_ids[changed][0])
     piece = tiny_bert.tokenizer.convert_ids_to_tokens(barred)
     tiny_bert.tokenizer.add_special_tokens({"additional_special_tokens": [piece]})
-    assert barred not in writable_ids(tiny_bert.tokenizer)
-    second = perturb_texts_once(tiny_bert, texts, 0.3, 1, cache)
+    assert barred not in allowed_replacement_ids(tiny_bert.tokenizer)
+    second = perturb_texts_cached(tiny_bert, texts, 0.3, 1, cache)
     assert barred not in second.input_ids[changed]
     assert torch.equal(
-        perturb_texts_once(tiny_bert, texts, 0.3, 1, cache).input_ids, second.input_ids
+        perturb_texts_cached(tiny_bert, texts, 0.3, 1, cache).input_ids, second.input_ids
     )
     assert len(list(tmp_path.glob("*.safetensors"))) == 2
 
@@ -207,7 +214,7 @@ def test_kept_perturbed_text_knows_which_tokens_were_allowed(tiny_bert, tmp_path
 def test_joined_texts_are_those_of_both(tiny_bert):
     first = tokenized(tiny_bert, LINES[:3], labels=[0, 1, 2], pairs=LINES[3:6])
     second = tokenized(tiny_bert, LINES[6:8], labels=[2, 0], pairs=LINES[8:10])
-    both = join(first, second)
+    both = concatenate(first, second)
     assert both.labels.tolist() == [0, 1, 2, 2, 0]
     for part, rows in ((first, range(3)), (second, range(3, 5))):
         selected = both.select(torch.tensor(list(rows)))

@@ -1,4 +1,4 @@
-"""The scoring pass against the ordinary pass of each architecture."""
+"""Scoring passes against the forward pass of transformers, for every architecture."""
 
 from __future__ import annotations
 
@@ -8,8 +8,15 @@ import torch
 from auxlearn.encoders.families import FAMILIES as SUPPORTED
 from auxlearn.encoders.load import load_encoder
 from auxlearn.scoring import packed_linear as packed
-from auxlearn.scoring.forward import STACKS, Block, TargetPass, WholePass, scoring_pass
+from auxlearn.scoring.forward import (
+    TargetPass,
+    UnpaddedBatch,
+    WholePass,
+    numerical_variant,
+    scoring_pass,
+)
 from auxlearn.scoring.packed_linear import inference_linear, packing_works
+from auxlearn.scoring.stacks import STACKS
 from tests import helpers
 from tests.helpers import FAMILIES, HARD_TEXTS, LABELS, tokenized
 
@@ -26,11 +33,11 @@ def linear_kind(request, monkeypatch):
     return request.param
 
 
-def blocks_of(encoder, pairs=None):
+def batches_of(encoder, pairs=None):
     """Some copies of each text, read at one position, at several, or at different numbers."""
     texts = tokenized(encoder, HARD_TEXTS, pairs=pairs)
     draws = torch.Generator().manual_seed(3)
-    blocks = []
+    batches = []
     for row in range(len(texts)):
         start, end = texts.offsets[row : row + 2].tolist()
         ids = texts.input_ids[start:end].long().expand(3, -1).clone()
@@ -41,28 +48,28 @@ def blocks_of(encoder, pairs=None):
             targets[:, 2:] = False
         types = texts.token_type_ids
         types = None if types is None else types[start:end].long().expand(3, -1)
-        blocks.append(Block(ids, targets, types))
-    return blocks
+        batches.append(UnpaddedBatch(ids, targets, types))
+    return batches
 
 
-def native_states(encoder, blocks):
+def native_states(encoder, batches):
     """Last hidden states at the targets, by transformers' own forward pass."""
     found = []
-    for block in blocks:
-        inputs = {"input_ids": block.input_ids}
-        if block.token_type_ids is not None:
-            inputs["token_type_ids"] = block.token_type_ids
+    for batch in batches:
+        inputs = {"input_ids": batch.input_ids}
+        if batch.token_type_ids is not None:
+            inputs["token_type_ids"] = batch.token_type_ids
         if encoder.config.is_encoder_decoder:
             inputs["use_cache"] = False
-        found.append(encoder.body(**inputs).last_hidden_state[block.targets])
+        found.append(encoder.body(**inputs).last_hidden_state[batch.targets])
     return torch.cat(found)
 
 
 def test_states_and_probabilities_equal_the_ordinary_pass(encoder, linear_kind):
-    blocks = blocks_of(encoder)
+    batches = batches_of(encoder)
     with torch.inference_mode():
         ready = scoring_pass(encoder)
-        states, native = ready.states(blocks), native_states(encoder, blocks)
+        states, native = ready.states(batches), native_states(encoder, batches)
         ids = torch.arange(len(states)) % len(encoder.tokenizer)
         found = ready.logprobs(states, ids)
         logits = encoder.family.token_logits(encoder.language_model, native)
@@ -75,10 +82,10 @@ def test_states_and_probabilities_equal_the_ordinary_pass(encoder, linear_kind):
 
 
 def test_segments_count(encoder):
-    blocks = blocks_of(encoder, pairs=HARD_TEXTS[::-1])
+    batches = batches_of(encoder, pairs=HARD_TEXTS[::-1])
     with torch.inference_mode():
-        states = scoring_pass(encoder).states(blocks)
-        torch.testing.assert_close(states, native_states(encoder, blocks), atol=1e-5, rtol=1e-5)
+        states = scoring_pass(encoder).states(batches)
+        torch.testing.assert_close(states, native_states(encoder, batches), atol=1e-5, rtol=1e-5)
 
 
 def test_an_encoder_of_one_layer(encoder_folder):
@@ -87,30 +94,30 @@ def test_an_encoder_of_one_layer(encoder_folder):
     model.config.num_hidden_layers = 1
     encoder = load_encoder(str(encoder_folder("bert")), LABELS)
     encoder.body.encoder.layer = model.bert.encoder.layer.eval()
-    blocks = blocks_of(encoder)
+    batches = batches_of(encoder)
     with torch.inference_mode():
-        states = scoring_pass(encoder).states(blocks)
-        torch.testing.assert_close(states, native_states(encoder, blocks), atol=1e-5, rtol=1e-5)
+        states = scoring_pass(encoder).states(batches)
+        torch.testing.assert_close(states, native_states(encoder, batches), atol=1e-5, rtol=1e-5)
 
 
 def test_an_activation_other_than_gelu(encoder_folder, linear_kind):
     encoder = load_encoder(str(encoder_folder("bert")), LABELS)
     for layer in encoder.body.encoder.layer:
         layer.intermediate.intermediate_act_fn = torch.nn.SiLU()
-    blocks = blocks_of(encoder)
+    batches = batches_of(encoder)
     with torch.inference_mode():
-        states = scoring_pass(encoder).states(blocks)
-        torch.testing.assert_close(states, native_states(encoder, blocks), atol=1e-5, rtol=1e-5)
+        states = scoring_pass(encoder).states(batches)
+        torch.testing.assert_close(states, native_states(encoder, batches), atol=1e-5, rtol=1e-5)
 
 
 def test_bfloat16_stays_near(encoder, linear_kind):
-    blocks = blocks_of(encoder)
+    batches = batches_of(encoder)
     with torch.inference_mode():
         exact, near = scoring_pass(encoder), scoring_pass(encoder, torch.bfloat16)
-        states = exact.states(blocks)
+        states = exact.states(batches)
         ids = torch.arange(len(states)) % len(encoder.tokenizer)
         wanted = exact.logprobs(states, ids).exp()
-        found = near.logprobs(near.states(blocks), ids).exp()
+        found = near.logprobs(near.states(batches), ids).exp()
     assert found.dtype == torch.float32
     difference = (found - wanted).abs()
     assert 0 < difference.max() < 0.1
@@ -166,3 +173,15 @@ def test_packing_is_used_only_where_it_is_right(monkeypatch, fault):
 
 def test_every_architecture_named_here_is_supported():
     assert {*STACKS} <= {*SUPPORTED}
+
+
+def test_numerical_variant_names_device_dtype_and_linear_layers(
+    trained_bert, encoder_folder, monkeypatch
+):
+    whole = load_encoder(str(encoder_folder("modernbert")), helpers.LABELS)
+    assert numerical_variant(whole, torch.float32) == ("cpu", "torch.float32", "whole pass")
+    monkeypatch.setattr("auxlearn.scoring.forward.packing_works", lambda dtype: True)
+    assert numerical_variant(trained_bert, torch.bfloat16) == ("cpu", "torch.bfloat16", "packed")
+    # Packed layers are for the CPU; parameters on another device never take them.
+    elsewhere = trained_bert.to("meta")
+    assert numerical_variant(elsewhere, torch.bfloat16) == ("meta", "torch.bfloat16", "plain")

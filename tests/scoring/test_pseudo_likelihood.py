@@ -14,7 +14,7 @@ from auxlearn.encoders.load import load_encoder
 from auxlearn.errors import EncoderError
 from auxlearn.scoring import pseudo_likelihood
 from auxlearn.scoring.forward import TargetPass
-from auxlearn.scoring.pseudo_likelihood import masked_copies, score
+from auxlearn.scoring.pseudo_likelihood import masked_copies, pseudo_log_likelihood
 from tests import helpers
 from tests.helpers import HARD_TEXTS, LABELS, LINES, tokenized
 
@@ -38,7 +38,7 @@ def test_scores_equal_those_of_minicons(family, trained_folder):
     folder = trained_folder(family)
     encoder = load_encoder(str(folder), LABELS)
     texts = tokenized(encoder, HARD_TEXTS)
-    ours = score(encoder, texts)
+    ours = pseudo_log_likelihood(encoder, texts)
     theirs, unknown = minicons_scores(folder, HARD_TEXTS)
     compared, unknown_words = 0, 0
     for row, (ids, logprobs) in enumerate(theirs):
@@ -108,7 +108,9 @@ def test_a_word_of_three_subwords_by_hand(handmade):
             logits = native(input_ids=torch.tensor([ids])).logits[0, position]
             expected.append(float(logits.log_softmax(-1)[token]))
     expected.append(0.0)
-    torch.testing.assert_close(score(encoder, texts), torch.tensor(expected), atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        pseudo_log_likelihood(encoder, texts), torch.tensor(expected), atol=1e-5, rtol=0
+    )
     assert max(expected[1:-1]) - min(expected[1:-1]) > 1
 
 
@@ -128,7 +130,7 @@ def test_masked_copies_hide_the_targets_and_the_rest_of_their_words():
 
 def test_sentence_pairs_are_scored_with_their_segments(trained_bert, trained_folder):
     texts = tokenized(trained_bert, ["The parser is faster."], pairs=["The tagger isn't better."])
-    ours = score(trained_bert, texts)
+    ours = pseudo_log_likelihood(trained_bert, texts)
     native = transformers.AutoModelForMaskedLM.from_pretrained(trained_folder("bert"))
     tokenizer = transformers.AutoTokenizer.from_pretrained(trained_folder("bert"))
     encoded = tokenizer("The parser is faster.", "The tagger isn't better.", return_tensors="pt")
@@ -150,32 +152,32 @@ def test_sentence_pairs_are_scored_with_their_segments(trained_bert, trained_fol
 
 def test_scores_do_not_depend_on_order_company_or_budget(trained_bert, monkeypatch):
     texts = tokenized(trained_bert, LINES[:10])
-    scores = score(trained_bert, texts).split(texts.lengths.tolist())
+    scores = pseudo_log_likelihood(trained_bert, texts).split(texts.lengths.tolist())
 
     turned = list(reversed(range(10)))
-    reversed_scores = score(trained_bert, texts.select(torch.tensor(turned)))
+    reversed_scores = pseudo_log_likelihood(trained_bert, texts.select(torch.tensor(turned)))
     expected = torch.cat([scores[row] for row in turned])
     torch.testing.assert_close(reversed_scores, expected, atol=1e-5, rtol=0)
 
-    alone = score(trained_bert, texts.select(torch.tensor([4])))
+    alone = pseudo_log_likelihood(trained_bert, texts.select(torch.tensor([4])))
     torch.testing.assert_close(alone, scores[4], atol=1e-5, rtol=0)
 
     for budget in (1, 100):
         monkeypatch.setitem(pseudo_likelihood.TOKEN_BUDGET, "cpu", budget)
-        small = score(trained_bert, texts)
+        small = pseudo_log_likelihood(trained_bert, texts)
         torch.testing.assert_close(small, torch.cat(scores), atol=1e-5, rtol=0)
 
 
 def test_progress_counts_every_scored_token_once(trained_bert):
     texts = tokenized(trained_bert, LINES[:5])
     advanced = []
-    score(trained_bert, texts, advanced.append)
+    pseudo_log_likelihood(trained_bert, texts, advanced.append)
     assert sum(advanced) == int(texts.maskable.sum())
 
 
 def test_a_text_with_nothing_to_score(trained_bert):
     texts = tokenized(trained_bert, ["日本", ""])
-    assert score(trained_bert, texts).tolist() == [0.0] * len(texts.input_ids)
+    assert pseudo_log_likelihood(trained_bert, texts).tolist() == [0.0] * len(texts.input_ids)
 
 
 def modes(encoder):
@@ -197,9 +199,9 @@ def test_the_encoder_is_left_as_it_was(trained_bert, monkeypatch, mode, fails):
     if fails:
         monkeypatch.setattr(TargetPass, "logprobs", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            score(encoder, texts)
+            pseudo_log_likelihood(encoder, texts)
     else:
-        score(encoder, texts)
+        pseudo_log_likelihood(encoder, texts)
     assert modes(encoder) == were
     assert [p.requires_grad for p in encoder.parameters()] == wanted
     assert torch.equal(torch.random.get_rng_state(), state)
@@ -211,8 +213,8 @@ def test_the_encoder_is_left_as_it_was(trained_bert, monkeypatch, mode, fails):
 
 def test_dropout_plays_no_part(trained_bert):
     texts = tokenized(trained_bert, LINES[:2])
-    still = score(trained_bert.eval(), texts)
-    assert torch.equal(score(trained_bert.train(), texts), still)
+    still = pseudo_log_likelihood(trained_bert.eval(), texts)
+    assert torch.equal(pseudo_log_likelihood(trained_bert.train(), texts), still)
 
 
 def test_a_freshly_loaded_encoder_is_in_evaluation_mode_throughout(trained_bert):
@@ -244,16 +246,16 @@ def test_passes_read_every_so_many_th_token(trained_bert, passes):
     expected = by_hand(
         trained_bert, texts, lambda targets: [targets[turn::passes] for turn in range(passes)]
     )
-    found = score(trained_bert, texts, passes=passes)
+    found = pseudo_log_likelihood(trained_bert, texts, passes=passes)
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
-    exact = score(trained_bert, texts)
+    exact = pseudo_log_likelihood(trained_bert, texts)
     assert (found - exact).abs().max() > 0.1  # another estimate, not the same
 
 
 def test_as_many_passes_as_tokens_are_exact(trained_bert):
     texts = tokenized(trained_bert, LINES[:4])
-    many = score(trained_bert, texts, passes=128)
-    torch.testing.assert_close(many, score(trained_bert, texts), atol=1e-5, rtol=0)
+    many = pseudo_log_likelihood(trained_bert, texts, passes=128)
+    torch.testing.assert_close(many, pseudo_log_likelihood(trained_bert, texts), atol=1e-5, rtol=0)
 
 
 def counted(monkeypatch):
@@ -261,9 +263,9 @@ def counted(monkeypatch):
     shapes = []
     plain = TargetPass.states
 
-    def states(self, blocks):
-        shapes.append([tuple(block.input_ids.shape) for block in blocks])
-        return plain(self, blocks)
+    def states(self, batches):
+        shapes.append([tuple(batch.input_ids.shape) for batch in batches])
+        return plain(self, batches)
 
     monkeypatch.setattr(TargetPass, "states", states)
     return shapes
@@ -273,9 +275,12 @@ def test_equal_copies_are_run_once(trained_bert, monkeypatch):
     text, other = "The parser is faster.", "The tagger is faster."
     texts = tokenized(trained_bert, [text, text, other, text])
     one, two = (tokenized(trained_bert, [t]) for t in (text, other))
-    alone, aside = score(trained_bert, one), score(trained_bert, two)
+    alone, aside = (
+        pseudo_log_likelihood(trained_bert, one),
+        pseudo_log_likelihood(trained_bert, two),
+    )
     shapes = counted(monkeypatch)
-    found = score(trained_bert, texts)
+    found = pseudo_log_likelihood(trained_bert, texts)
     torch.testing.assert_close(found, torch.cat([alone, alone, aside, alone]), atol=1e-6, rtol=0)
     ids = [t.input_ids[t.maskable].tolist() for t in (one, two)]
     assert len(ids[0]) > len({*ids[0]} & {*ids[1]}) > 0
@@ -292,7 +297,7 @@ def test_batches_fill_the_budget(trained_bert, monkeypatch):
     texts = tokenized(trained_bert, LINES)
     monkeypatch.setitem(pseudo_likelihood.TOKEN_BUDGET, "cpu", 300)
     shapes = counted(monkeypatch)
-    score(trained_bert, texts)
+    pseudo_log_likelihood(trained_bert, texts)
     sizes = [sum(rows * length for rows, length in batch) for batch in shapes]
     longest = int(texts.lengths.max())
     assert len(sizes) > 20
@@ -302,18 +307,20 @@ def test_batches_fill_the_budget(trained_bert, monkeypatch):
 
 def test_a_batch_that_does_not_fit_is_halved(trained_bert, monkeypatch):
     texts = tokenized(trained_bert, LINES[:6])
-    expected = score(trained_bert, texts)
+    expected = pseudo_log_likelihood(trained_bert, texts)
     plain = TargetPass.states
     tried = []
 
-    def states(self, blocks):
-        tried.append(sum(block.input_ids.numel() for block in blocks))
+    def states(self, batches):
+        tried.append(sum(batch.input_ids.numel() for batch in batches))
         if tried[-1] > 100:
             raise torch.OutOfMemoryError("no memory")
-        return plain(self, blocks)
+        return plain(self, batches)
 
     monkeypatch.setattr(TargetPass, "states", states)
-    torch.testing.assert_close(score(trained_bert, texts), expected, atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        pseudo_log_likelihood(trained_bert, texts), expected, atol=1e-5, rtol=0
+    )
     # One batch is refused, then its half and so on; the budget has learned from each.
     refused = [size for size in tried if size > 100]
     assert refused == tried[: len(refused)]
@@ -325,23 +332,23 @@ def test_what_did_not_fit_is_gone_before_the_next_attempt(trained_bert, monkeypa
     plain = TargetPass.states
     made = []
 
-    def states(self, blocks):
+    def states(self, batches):
         assert all(kept() is None for kept in made)
         intermediate = torch.zeros(1)
         made.append(weakref.ref(intermediate))
-        if sum(block.input_ids.numel() for block in blocks) > 100:
+        if sum(batch.input_ids.numel() for batch in batches) > 100:
             raise torch.OutOfMemoryError("no memory")
-        return plain(self, blocks)
+        return plain(self, batches)
 
     monkeypatch.setattr(TargetPass, "states", states)
-    score(trained_bert, tokenized(trained_bert, LINES[:3]))
+    pseudo_log_likelihood(trained_bert, tokenized(trained_bert, LINES[:3]))
     assert len(made) > 3
 
 
 def test_not_even_one_text_fits(trained_bert, monkeypatch):
-    def states(self, blocks):
+    def states(self, batches):
         raise torch.OutOfMemoryError("no memory")
 
     monkeypatch.setattr(TargetPass, "states", states)
-    with pytest.raises(EncoderError, match=r"no memory to score one text of \d+ tokens"):
-        score(trained_bert, tokenized(trained_bert, LINES[:1]))
+    with pytest.raises(EncoderError, match=r"not have the memory to score one text of \d+ tokens"):
+        pseudo_log_likelihood(trained_bert, tokenized(trained_bert, LINES[:1]))

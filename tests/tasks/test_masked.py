@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,7 +13,8 @@ from pydantic import ValidationError
 from auxlearn.cache import TensorCache
 from auxlearn.data.batches import collate
 from auxlearn.encoders.load import load_encoder
-from auxlearn.scoring.pseudo_likelihood import score
+from auxlearn.scoring import cached
+from auxlearn.scoring.pseudo_likelihood import pseudo_log_likelihood
 from auxlearn.tasks import l3mask
 from auxlearn.tasks.base import MaskedLanguageModelling, MaskingOptions
 from auxlearn.tasks.l3mask import L3Mask, L3MaskOptions
@@ -177,7 +177,7 @@ def test_an_impossible_probability_is_refused(probability):
 def test_l3mask_by_its_formulas(trained_bert, tmp_path, mean):
     """Equations 3 and 4 of the paper, text by text, in plain Python."""
     task = prepared(L3Mask, trained_bert, tmp_path, texts=HARD_TEXTS, probability=mean)
-    scores = score(trained_bert, task.texts).double()
+    scores = pseudo_log_likelihood(trained_bert, task.texts).double()
     rows = torch.arange(len(HARD_TEXTS))
     probabilities = task.mask_probabilities(collate(task.texts, rows))
     capped = 0
@@ -205,8 +205,10 @@ def test_l3mask_by_its_formulas(trained_bert, tmp_path, mean):
     assert spread.max() - spread.min() > mean  # likely tokens are hardly masked, unlikely ones are
 
 
-def test_l3mask_gives_each_row_its_own_probabilities(trained_bert, tmp_path, monkeypatch):
-    monkeypatch.setattr(l3mask, "SHARD", 5)  # so that rows of several shards are mixed
+def test_l3mask_gives_each_text_its_own_probabilities(trained_bert, tmp_path, monkeypatch):
+    # The batch mixes texts of several shards and chunks.
+    monkeypatch.setattr(cached, "SHARD_TEXTS", 5)
+    monkeypatch.setattr(l3mask, "CHUNK_TEXTS", 5)
     task = prepared(L3Mask, trained_bert, tmp_path)
     whole = task.mask_probabilities(collate(task.texts, torch.arange(len(LINES))))
     mixed = torch.tensor([17, 3, 3, 9])
@@ -241,14 +243,13 @@ def released_surprisal(surprisals, special, mean):
 def test_surprisal_is_the_released_procedure():
     draws = torch.Generator().manual_seed(0)
     lengths = torch.randint(5, 40, (60,), generator=draws).tolist()
-    task = L3Mask(L3MaskOptions(score="surprisal", probability=0.1))
-    task.texts = ragged(lengths)
-    # Likely tokens too: the likeliest of a text is to be masked as well, only less often.
+    texts = ragged(lengths)
+    # The most likely token of a text must be masked as well, only less often.
     logprobs = -5 * torch.rand(sum(lengths), generator=draws, dtype=torch.float64) - 0.01
-    found = task._convert(logprobs).split(lengths)
+    found = l3mask.to_mask_probabilities(texts, logprobs, "surprisal", 0.1).split(lengths)
     least = []
     for own, logs, maskable in zip(
-        found, logprobs.split(lengths), task.texts.maskable.split(lengths), strict=True
+        found, logprobs.split(lengths), texts.maskable.split(lengths), strict=True
     ):
         expected = released_surprisal((-logs).tolist(), (~maskable).tolist(), 0.1)
         assert max(expected) <= 1
@@ -280,14 +281,14 @@ def counted(monkeypatch):
 
     def counting(encoder, texts, advance, *options):
         scored.append(len(texts))
-        return score(encoder, texts, advance, *options)
+        return pseudo_log_likelihood(encoder, texts, advance, *options)
 
-    monkeypatch.setattr(l3mask, "score", counting)
+    monkeypatch.setattr(cached, "pseudo_log_likelihood", counting)
     return scored
 
 
-def test_scores_are_made_once_and_bars_are_filled(trained_folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(l3mask, "SHARD", 10)
+def test_l3mask_scores_once_and_fills_the_progress_bar(trained_folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(cached, "SHARD_TEXTS", 10)
     scored = counted(monkeypatch)
     folder = str(trained_folder("bert"))
 
@@ -310,45 +311,6 @@ def test_scores_are_made_once_and_bars_are_filled(trained_folder, tmp_path, monk
     # Another text costs its own shard only.
     prepare(texts=[*LINES[:-1], "The parser is new."])
     assert scored == [10, 10, 4, 4]
-
-
-def test_other_weights_are_scored_anew(trained_bert, tmp_path, monkeypatch):
-    scored = counted(monkeypatch)
-    prepared(L3Mask, trained_bert, tmp_path)
-    with torch.no_grad():
-        trained_bert.language_model.cls.predictions.bias[7] += 0.1
-    prepared(L3Mask, trained_bert, tmp_path)
-    assert scored == [len(LINES)] * 2
-
-
-def test_a_killed_scoring_goes_on_where_it_was(trained_bert, tmp_path, monkeypatch):
-    monkeypatch.setattr(l3mask, "SHARD", 6)
-    undisturbed = prepared(L3Mask, trained_bert, tmp_path / "other").probabilities
-    calls = []
-
-    def killed(encoder, texts, advance, *options):
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        calls.append(len(texts))
-        return score(encoder, texts, advance, *options)
-
-    monkeypatch.setattr(l3mask, "score", killed)
-    with pytest.raises(KeyboardInterrupt):
-        prepared(L3Mask, trained_bert, tmp_path / "cache")
-    scored = counted(monkeypatch)
-    task = prepared(L3Mask, trained_bert, tmp_path / "cache")
-    assert scored == [6, 6]
-    assert torch.equal(task.probabilities, undisturbed)
-
-
-def test_damaged_scores_are_made_anew(trained_bert, tmp_path, caplog):
-    undisturbed = prepared(L3Mask, trained_bert, tmp_path).probabilities
-    (path,) = tmp_path.glob("*.safetensors")
-    path.write_bytes(path.read_bytes()[:-4] + b"\0\0\0\1")
-    with caplog.at_level(logging.WARNING):
-        task = prepared(L3Mask, trained_bert, tmp_path)
-    assert "is damaged: it is made anew" in caplog.text
-    assert torch.equal(task.probabilities, undisturbed)
 
 
 def test_preparing_leaves_the_encoder_as_it_was(trained_bert, tmp_path):

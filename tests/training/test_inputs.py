@@ -30,7 +30,7 @@ from auxlearn.tasks.random_mlm import RandomMLM
 class Words(RandomMLM):
     def prepare(self, context):
         super().prepare(context)
-        self.words = context.record(Path(WORDS)).read_text().split()
+        self.words = context.track_file(Path(WORDS)).read_text().split()
 """
 
 

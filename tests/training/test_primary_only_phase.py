@@ -236,7 +236,7 @@ def test_logits_of_a_dev_head_are_in_single_precision(tiny_bert, monkeypatch, he
             real = type(tiny_bert).features
 
             def once(encoder, batch, real=real):
-                key = tuple(batch.rows.tolist())
+                key = tuple(batch.indices.tolist())
                 if key not in computed:
                     computed[key] = real(encoder, batch)
                 return computed[key]

@@ -259,7 +259,7 @@ def test_nothing_is_made_before_the_settings_are_known_to_fit(config, tmp_path):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
 def test_cuda_asked_for_and_absent(config):
-    with pytest.raises(ConfigError, match="offers no CUDA"):
+    with pytest.raises(ConfigError, match="CUDA is not available"):
         train(config(device="cuda"))
 
 

@@ -262,7 +262,7 @@ def test_the_validation_gradient_has_no_dropout_and_leaves_the_mode(fresh):
     modes = [module.training for module in harness.encoder.modules()]
     one, other = objectives.validation_gradient(), objectives.validation_gradient()
     assert [module.training for module in harness.encoder.modules()] == modes
-    rows = UniformStream(harness.texts, 6, 0, "validation").rows(3)
+    rows = UniformStream(harness.texts, 6, 0, "validation").indices(3)
     batch = collate(harness.texts, rows)
     with harness.encoder.evaluating():
         loss = torch.nn.functional.cross_entropy(harness.encoder.classify(batch), batch.labels)
@@ -320,7 +320,7 @@ def test_a_task_may_change_what_the_primary_task_is_trained_on(fresh, accumulati
     harness.objectives.begin(0)
     harness.objectives.gradients()
     batch = harness.objectives.primary.batch(0)
-    assert torch.equal(torch.cat([part.rows for part in task.given]), batch.rows)
+    assert torch.equal(torch.cat([part.indices for part in task.given]), batch.indices)
     masked = batch.input_ids.masked_fill(batch.maskable, encoder.tokenizer.mask_token_id)
     with torch.no_grad():
         logits = encoder.classify(replace(batch, input_ids=masked))
@@ -337,7 +337,7 @@ def test_a_primary_batch_may_grow(fresh, accumulation):
 
     class Doubling(Perturbing):
         def loss(self, encoder, batch, generator):
-            doubled = collate(harness.texts, batch.rows.repeat(2))
+            doubled = collate(harness.texts, batch.indices.repeat(2))
             return TaskResult(encoder.classify(batch).mean(), primary=doubled)
 
     encoder = without_dropout(fresh()).double()
@@ -360,7 +360,7 @@ def test_own_batches_and_draws_of_a_task(fresh):
             self.seen = []
 
         def loss(self, encoder, batch, generator):
-            self.seen.append((batch.rows.tolist(), float(torch.rand((), generator=generator))))
+            self.seen.append((batch.indices.tolist(), float(torch.rand((), generator=generator))))
             return encoder.classify(batch).sum()
 
     def watch(accumulation, steps=(0, 1)):
@@ -373,7 +373,7 @@ def test_own_batches_and_draws_of_a_task(fresh):
 
     seen, texts = watch(1)
     stream = BatchStream(texts, 8, 0, "watching")
-    assert [rows for rows, _ in seen] == [stream.rows(step).tolist() for step in (0, 1)]
+    assert [rows for rows, _ in seen] == [stream.indices(step).tolist() for step in (0, 1)]
     assert len({draw for _, draw in seen}) == 2
     assert watch(1)[0] == seen
     assert watch(1, steps=(1,))[0] == seen[1:]  # as a resumed run has it
@@ -390,7 +390,7 @@ def test_every_row_of_a_task_is_used_where_the_primary_batch_is_short(fresh):
         name = "counting"
 
         def loss(self, encoder, batch, generator):
-            self.seen += batch.rows.tolist()
+            self.seen += batch.indices.tolist()
             return encoder.classify(batch).mean()
 
     encoder, task = without_dropout(fresh()).double(), Counting(Settings())
@@ -402,7 +402,7 @@ def test_every_row_of_a_task_is_used_where_the_primary_batch_is_short(fresh):
         harness.objectives.begin(step)
         harness.objectives.backward((0.0, 0.0))
         own = stream.batch(step)
-        assert task.seen == own.rows.tolist()
+        assert task.seen == own.indices.tolist()
         with torch.no_grad():
             expected = encoder.classify(own).mean()
         found = harness.objectives.losses["counting"]
@@ -420,11 +420,11 @@ def test_cut(fresh):
         assert [len(part) for part in found] == sizes
         if parts > 1:
             assert len({part.input_ids.shape[1] for part in found}) > 1
-        expected = [collate(texts, part.rows) for part in found]
+        expected = [collate(texts, part.indices) for part in found]
         for part, alone in zip(found, expected, strict=True):
             for name, value in vars(alone).items():
                 assert torch.equal(getattr(part, name), value)
-        assert torch.equal(torch.cat([part.rows for part in found]), batch.rows)
+        assert torch.equal(torch.cat([part.indices for part in found]), batch.indices)
 
 
 @pytest.mark.parametrize("accumulation", [2, 3])
@@ -587,7 +587,7 @@ def test_the_meta_gradient_of_a_real_encoder(fresh, kind, clip_norm):
     primary = objectives.primary.batch(warm_up)
     own = [auxiliary.stream.batch(warm_up) for auxiliary in objectives.auxiliaries]
     held_out = collate(
-        harness.texts, UniformStream(harness.texts, 6, 0, "validation").rows(warm_up)
+        harness.texts, UniformStream(harness.texts, 6, 0, "validation").indices(warm_up)
     )
     objectives.begin(warm_up)
     rate = objectives.optimizer.param_groups[0]["lr"]

@@ -133,7 +133,7 @@ def test_the_loss_for_accuracy_is_the_cross_entropy(objective, tiny_bert):
     made.texts = replace(made.texts, labels=made.labels)
     stream = UniformStream(made.texts, 7, 0, "validation")
     for step in (0, 3, 9):
-        rows = stream.rows(step)
+        rows = stream.indices(step)
         logits = tiny_bert.classify(collate(made.texts, rows))
         expected = -logits.log_softmax(-1)[torch.arange(len(rows)), made.labels[rows]].mean()
         torch.testing.assert_close(made.loss(tiny_bert, step), expected)

@@ -55,7 +55,9 @@ class Labels(AuxiliaryTask):
         self.labels = torch.tensor(labels)
 
     def loss(self, encoder, batch, generator):
-        return torch.nn.functional.cross_entropy(encoder.classify(batch), self.labels[batch.rows])
+        return torch.nn.functional.cross_entropy(
+            encoder.classify(batch), self.labels[batch.indices]
+        )
 
 
 def final_weights(folder, name, steps=STEPS):

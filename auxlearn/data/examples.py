@@ -1,4 +1,4 @@
-"""From the columns of a table to the rows of a split: texts, labels by name, further columns."""
+"""Examples from the columns of a table: checked texts, label names, integer labels."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from auxlearn.data.dataset import Split
-from auxlearn.data.tables import Table
+from auxlearn.data.table_files import Table
 from auxlearn.errors import DataError, did_you_mean
 
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
 
 
 @dataclass(frozen=True)
-class Columns:
-    """Which column holds what.
+class ColumnNames:
+    """Names of the columns with texts and labels.
 
     Attributes:
-        text: The text.
-        text_pair: The second text of a pair. Under its default name it is used where it exists;
-            under any other name it must exist.
-        label: The label: text, a whole number, or true and false.
+        text: Column with the text.
+        text_pair: Column with the second text of a pair. The default name is optional; a column of
+            any other name must exist.
+        label: Column with the label: text, a whole number, or true and false.
     """
 
     text: str = "text"
@@ -32,14 +32,14 @@ class Columns:
 
 
 @dataclass(frozen=True)
-class Rows:
-    """Checked rows whose labels are still names.
+class RawExamples:
+    """Checked examples whose labels are names, not yet class indices.
 
     Attributes:
-        table: Where they were read.
-        texts: One text per row.
-        labels: One label name per row; ``None`` if the table has no label column.
-        text_pairs: Second texts, if there are any.
+        table: The table they were read from.
+        texts: One text per example.
+        labels: One label name per example; ``None`` if the table has no label column.
+        text_pairs: Second texts of a sentence-pair task.
         meta: Every other column, as text.
     """
 
@@ -50,23 +50,23 @@ class Rows:
     meta: dict[str, list[str]] = field(default_factory=dict)
 
 
-def rows_of(table: Table, columns: Columns, *, labelled: bool = True) -> Rows:
-    """Check a table and take it apart.
+def parse_examples(table: Table, columns: ColumnNames, *, labelled: bool = True) -> RawExamples:
+    """Check the rows of a table and return them as examples.
 
     Args:
-        table: What was read.
-        columns: Which column holds what.
-        labelled: Whether the label column must be there.
+        table: The table.
+        columns: Names of its columns.
+        labelled: Whether the label column must exist.
 
     Raises:
-        DataError: A column is missing; a text is missing, empty or no text; a label is missing
-            or of a kind that cannot be a class. The message names the place.
+        DataError: A column is missing; a text is missing, empty or not a string; a label is missing
+            or of a type that cannot name a class. The message names the file and line.
     """
     if len(table) == 0:
         raise DataError(f"{table.where} has no rows")
     for role in ("text", "text_pair", "label"):
         name = getattr(columns, role)
-        optional = (role == "text_pair" and name == Columns.text_pair) or (
+        optional = (role == "text_pair" and name == ColumnNames.text_pair) or (
             role == "label" and not labelled
         )
         if name not in table.columns and not optional:
@@ -74,7 +74,7 @@ def rows_of(table: Table, columns: Columns, *, labelled: bool = True) -> Rows:
     has_pairs = columns.text_pair in table.columns
     has_labels = columns.label in table.columns
     used = {columns.text, columns.text_pair, columns.label}
-    return Rows(
+    return RawExamples(
         table=table,
         texts=_texts(table, columns.text),
         labels=_labels(table, columns.label) if has_labels else None,
@@ -88,13 +88,13 @@ def rows_of(table: Table, columns: Columns, *, labelled: bool = True) -> Rows:
 
 
 def label_name(value: Any) -> str | None:
-    """Return the name of a label as a file holds it; ``None`` if there is none.
+    """Return the label name for a value of a file; ``None`` if the value is missing.
 
-    Whole numbers are named by their digits, also where a file stores them as 1.0; booleans are
-    named "true" and "false"; text loses the white space around it.
+    Whole numbers are named by their digits, even if the file stores them as 1.0; booleans are named
+    "true" and "false"; strings are stripped of surrounding white space.
 
     Raises:
-        ValueError: The value is of no kind that can name a class.
+        ValueError: The value is of a type that cannot name a class.
     """
     if value is None:
         return None
@@ -108,52 +108,57 @@ def label_name(value: Any) -> str | None:
 
 
 def sort_labels(names: Iterable[str]) -> tuple[str, ...]:
-    """Return label names in a fixed order: by value if all are whole numbers, else by alphabet."""
+    """Return distinct label names sorted by value if all are whole numbers, else alphabetically."""
     distinct = set(names)
     if all(_WHOLE_NUMBER.fullmatch(name) for name in distinct):
         return tuple(sorted(distinct, key=lambda name: (int(name), name)))
     return tuple(sorted(distinct))
 
 
-def to_split(rows: Rows, name: str, label_names: tuple[str, ...]) -> Split:
-    """Number the labels of the rows by their place in ``label_names``.
+def to_split(examples: RawExamples, name: str, label_names: tuple[str, ...]) -> Split:
+    """Return a split whose labels are indices into ``label_names``.
+
+    Args:
+        examples: The examples.
+        name: Name of the split.
+        label_names: Names of the classes.
 
     Raises:
-        DataError: The rows have a label that ``label_names`` lacks; all of these are named, with
-            the place of the first.
+        DataError: An example has a label that is not in ``label_names``. The message names all of
+            these labels, and the file and line of the first.
     """
     index = {label: number for number, label in enumerate(label_names)}
     labels = None
-    if rows.labels is not None:
-        unknown = dict.fromkeys(label for label in rows.labels if label not in index)
+    if examples.labels is not None:
+        unknown = dict.fromkeys(label for label in examples.labels if label not in index)
         if unknown:
-            first = next(row for row, label in enumerate(rows.labels) if label in unknown)
+            first = next(row for row, label in enumerate(examples.labels) if label in unknown)
             raise DataError(
-                f"{rows.table.place(first)}: {name} has labels that train lacks: "
+                f"{examples.table.place(first)}: {name} has labels that train lacks: "
                 f"{', '.join(map(repr, unknown))}; train has {', '.join(map(repr, label_names))}"
             )
-        labels = tuple(index[label] for label in rows.labels)
+        labels = tuple(index[label] for label in examples.labels)
     return Split(
         name=name,
-        texts=tuple(rows.texts),
+        texts=tuple(examples.texts),
         labels=labels,
         label_names=label_names,
-        text_pairs=None if rows.text_pairs is None else tuple(rows.text_pairs),
-        meta={key: tuple(values) for key, values in rows.meta.items()},
+        text_pairs=None if examples.text_pairs is None else tuple(examples.text_pairs),
+        meta={key: tuple(values) for key, values in examples.meta.items()},
     )
 
 
 def assemble(
-    everything: dict[str, Rows], label_names: tuple[str, ...] | None = None
+    raw_splits: dict[str, RawExamples], label_names: tuple[str, ...] | None = None
 ) -> tuple[dict[str, Split], list[str]]:
-    """Make splits with one numbering of labels from the rows of each split.
+    """Make the splits of a data set, with the same class indices in all of them.
 
-    Train defines the labels, unless they are given. Dev and test must keep to them; a further
-    split with labels of its own keeps its own, and a note says so.
+    The classes are ``label_names``, or by default the labels of train. Dev and test may have no
+    others. A further split with other labels keeps them, and a note says so.
 
     Args:
-        everything: Rows by split name; "train" among them.
-        label_names: The label names in order, where they are known beforehand.
+        raw_splits: Examples by split name; "train" is required.
+        label_names: The label names in order, if they are known beforehand.
 
     Returns:
         The splits by name, and notes for the user.
@@ -161,7 +166,7 @@ def assemble(
     Raises:
         DataError: Train has a single class, a label is unknown, or only some splits are pairs.
     """
-    train = everything["train"]
+    train = raw_splits["train"]
     present = sort_labels(train.labels or [])
     if len(present) < 2:
         raise DataError(
@@ -169,19 +174,19 @@ def assemble(
         )
     names = label_names or present
     splits, notes = {}, []
-    for name, rows in everything.items():
-        if (rows.text_pairs is None) != (train.text_pairs is None):
-            both = (rows, train) if rows.text_pairs is None else (train, rows)
+    for name, examples in raw_splits.items():
+        if (examples.text_pairs is None) != (train.text_pairs is None):
+            both = (examples, train) if examples.text_pairs is None else (train, examples)
             raise DataError(
                 f"{both[0].table.where} has no second texts but {both[1].table.where} has: "
                 "name the column with --text-pair-column or take it out of every split"
             )
-        own = sort_labels(rows.labels or [])
+        own = sort_labels(examples.labels or [])
         if name in ("train", "dev", "test") or set(own) <= set(names):
-            splits[name] = to_split(rows, name, names)
+            splits[name] = to_split(examples, name, names)
         else:
-            splits[name] = to_split(rows, name, own)
-            notes.append(f"split '{name}' keeps labels of its own: {', '.join(own)}")
+            splits[name] = to_split(examples, name, own)
+            notes.append(f"split '{name}' keeps its own labels: {', '.join(own)}")
     return splits, notes
 
 

@@ -11,8 +11,8 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from auxlearn.data.readers import read_evaluation_split, read_folder
-from auxlearn.data.rows import Columns, label_name, sort_labels
+from auxlearn.data.examples import ColumnNames, label_name, sort_labels
+from auxlearn.data.folders import read_evaluation_split, read_folder
 from auxlearn.errors import DataError
 
 ROWS = [
@@ -40,7 +40,7 @@ def write_table(path: Path, rows: list[dict]) -> None:
             writer.writerows(rows)
 
 
-def message(folder: Path, columns: Columns | None = None) -> str:
+def message(folder: Path, columns: ColumnNames | None = None) -> str:
     """Return the one line with which reading the folder fails, without the folder's path."""
     with pytest.raises(DataError) as caught:
         read_folder(folder, columns)
@@ -77,7 +77,7 @@ def test_pairs_and_further_columns(tmp_path):
 def test_columns_by_other_names(tmp_path):
     rows = [{"q1": "one", "q2": "two", "y": 1}, {"q1": "three", "q2": "four", "y": 0}]
     write_jsonl(tmp_path / "train.jsonl", rows)
-    train = read_folder(tmp_path, Columns("q1", "q2", "y")).splits["train"]
+    train = read_folder(tmp_path, ColumnNames("q1", "q2", "y")).splits["train"]
     assert (train.texts, train.text_pairs) == (("one", "three"), ("two", "four"))
     assert (train.labels, train.label_names) == ((1, 0), ("0", "1"))
 
@@ -115,7 +115,7 @@ def test_further_files_are_splits_by_their_name(tmp_path):
     assert dataset.splits["other"].label_names == ("x", "y")
     assert dataset.notes == (
         "settings.jsonl was left out: it has no column 'text'",
-        "split 'other' keeps labels of its own: x, y",
+        "split 'other' keeps its own labels: x, y",
     )
 
 
@@ -157,7 +157,7 @@ def test_csv_with_an_open_quotation_mark_names_the_row_that_opens_it(tmp_path):
 def test_row_of_another_length(tmp_path):
     (tmp_path / "train.csv").write_text("text,label\none,a\ntwo,b,c\n")
     assert message(tmp_path).startswith(
-        "train.csv:3: 3 cells, but the header names 2 columns: mend the row"
+        "train.csv:3: 3 cells, but the header names 2 columns: fix the row"
     )
 
 
@@ -243,7 +243,7 @@ def test_not_utf8(tmp_path):
         ),
         (
             [{"text": "x", "label": 1}],
-            Columns(text_pair="second"),
+            ColumnNames(text_pair="second"),
             "train.jsonl has no text pair column 'second': its columns are text, label "
             "(another column is named with --text-pair-column)",
         ),

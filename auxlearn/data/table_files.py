@@ -1,7 +1,7 @@
-"""Files of rows (.jsonl, .csv, .tsv, .parquet) read into columns, each row with its place.
+"""Table files (.jsonl, .csv, .tsv, .parquet) read into columns, with the line of each row.
 
-What a column means is not known here; a :class:`Table` only says what a file holds and where
-each row stands in it, so that a later complaint can name the line.
+A :class:`Table` does not know what its columns mean. It keeps the line of each row, so that error
+messages can name it.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from auxlearn.errors import DataError
 
 @dataclass(frozen=True)
 class Table:
-    """Columns of equal length, with the place of each row.
+    """Columns of equal length, with the line of each row.
 
     Attributes:
-        where: What was read, as a message names it: a path, or a split of a hub data set.
-        columns: Values by column name; ``None`` where a row lacks the value.
-        lines: Line of the file on which each row starts, from 1; ``None`` where rows have none.
+        where: Source of the table for messages: a path, or a split of a hub data set.
+        columns: Values by column name; ``None`` for a missing value.
+        lines: Line of the file on which each row starts, from 1; ``None`` for sources without
+            lines.
     """
 
     where: str
@@ -35,22 +36,22 @@ class Table:
         return len(next(iter(self.columns.values()), []))
 
     def place(self, row: int) -> str:
-        """Return where a row is: ``file:line``, or ``file, row n`` if there are no lines."""
+        """Return the location of a row: ``file:line``, or ``file, row n`` without lines."""
         if self.lines is None:
             return f"{self.where}, row {row + 1}"
         return f"{self.where}:{self.lines[row]}"
 
 
 def read_table(path: Path) -> Table:
-    """Read one file by its suffix.
+    """Read a file in the format of its suffix.
 
-    JSON lines, CSV and TSV are UTF-8 (a byte order mark is allowed) and blank lines are passed
-    over. CSV follows RFC 4180: a cell in quotation marks may hold commas, line breaks and
-    doubled quotation marks. A row of a TSV is always one line; see :func:`_tsv_rows`.
+    JSON lines, CSV and TSV are UTF-8, with or without a byte order mark; blank lines are skipped.
+    CSV follows RFC 4180: a quoted cell may contain commas, line breaks and doubled quotation marks.
+    A row of a TSV is always one line; see :func:`_tsv_rows`.
 
     Raises:
-        DataError: The file cannot be read; the message names the file, and the line if one is
-            at fault.
+        DataError: The file cannot be read; the message names the file and, where one is at fault,
+            the line.
     """
     return FORMATS[path.suffix.lower()](path)
 
@@ -113,11 +114,11 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 def _tsv_rows(text: str) -> list[tuple[int, list[str]]]:
     """Split a TSV into cells.
 
-    Two kinds are about: files in which a quotation mark is a character like any other (GLUE,
-    HANS, often with unbalanced marks), and files of CSV writers, which put a cell that holds a
-    quotation mark into quotation marks and double those inside. A file counts as the second
-    kind only if every cell with a quotation mark in it has that form. In both, a row is one
-    line, so that a lone quotation mark can never swallow the rows after it.
+    There are two kinds of TSV: files in which a quotation mark is an ordinary character (GLUE,
+    HANS; the marks are often unbalanced), and files of CSV writers, which quote a cell that
+    contains a quotation mark and double the marks inside. A file is of the second kind only if
+    every cell with a quotation mark has that form. In both, a row is one line, so that an
+    unbalanced quotation mark cannot absorb the following rows.
     """
     rows = []
     for number, line in enumerate(text.split("\n"), start=1):
@@ -150,7 +151,7 @@ def _with_header(path: Path, rows: Iterable[tuple[int, list[str]]]) -> Table:
         if len(cells) != len(names):
             raise DataError(
                 f"{path}:{number}: {len(cells)} cells, but the header names {len(names)} columns: "
-                f"mend the row{_OF_TSV if path.suffix.lower() == '.tsv' else ''}"
+                f"fix the row{_OF_TSV if path.suffix.lower() == '.tsv' else ''}"
             )
         for name, cell in zip(names, cells, strict=True):
             columns[name].append(cell)
@@ -158,7 +159,7 @@ def _with_header(path: Path, rows: Iterable[tuple[int, list[str]]]) -> Table:
     return Table(str(path), columns, lines)
 
 
-_OF_TSV = " (a cell of a .tsv holds no tab and no line break; .csv and .jsonl may)"
+_OF_TSV = " (a cell of a .tsv cannot contain tabs or line breaks; use .csv or .jsonl for those)"
 
 
 def _read_parquet(path: Path) -> Table:
@@ -196,7 +197,7 @@ def _is_encodable(row: dict[str, Any]) -> bool:
 
 
 def _kind(value: object) -> str:
-    """Return what a JSON value is, in words."""
+    """Return the type of a JSON value in words."""
     if isinstance(value, bool):
         return "true or false"
     kinds = {dict: "an object", list: "a list", str: "a string", type(None): "null"}

@@ -1,66 +1,75 @@
-"""A folder of data files read into a :class:`~auxlearn.data.dataset.TextDataset`.
+"""Data-set folders: one table file per split.
 
-The folder holds one file per split, named after it: ``train``, ``dev`` (or ``validation``,
-``valid``, ``val``) and ``test``, as .jsonl, .csv, .tsv or .parquet. Any further data file is a
-split of its own name. Beside a file ``<split>.jsonl`` there may be ``<split>_meta.tsv``, with a
-header and one line per row, whose columns join :attr:`Split.meta`.
+A folder contains files named after the splits, ``train``, ``dev`` (or ``validation``, ``valid``,
+``val``) and ``test``, as .jsonl, .csv, .tsv or .parquet. Any further table file is a split of the
+file's name. A file ``<split>_meta.tsv``, with a header and one row per example, adds its columns to
+:attr:`Split.meta <auxlearn.data.dataset.Split.meta>`.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from auxlearn.data.dataset import Split, TextDataset
-from auxlearn.data.rows import Columns, Rows, assemble, rows_of, sort_labels, to_split
-from auxlearn.data.tables import FORMATS, read_table
+from auxlearn.data.examples import (
+    ColumnNames,
+    RawExamples,
+    assemble,
+    parse_examples,
+    sort_labels,
+    to_split,
+)
+from auxlearn.data.table_files import FORMATS, read_table
 from auxlearn.errors import DataError, did_you_mean
 
 CORE_SPLITS = ("train", "dev", "test")
-"""The splits with a fixed meaning; every other split is extra."""
+"""The splits with a fixed meaning; all other splits are further evaluation sets."""
 
 DEV_NAMES = ("dev", "validation", "valid", "val")
 
 
 def split_name(stem: str) -> str:
-    """Return the split that a file or hub split of this name holds."""
+    """Return the split name for the name of a file or hub split: "validation" is "dev"."""
     lower = stem.lower()
     if lower in DEV_NAMES:
         return "dev"
     return lower if lower in CORE_SPLITS else stem
 
 
-def read_folder(folder: Path, columns: Columns | None = None) -> TextDataset:
+def read_folder(folder: Path, columns: ColumnNames | None = None) -> TextDataset:
     """Read every split in a folder.
 
     Args:
         folder: The folder.
-        columns: Which column holds what; the default names where left out.
+        columns: Names of the columns; by default those of :class:`ColumnNames`.
 
     Returns:
         The data set, named after the folder, with the splits that the folder has.
 
     Raises:
-        DataError: The folder, its train file or a column is missing, or a file has a fault; see
-            :func:`~auxlearn.data.tables.read_table`, :func:`~auxlearn.data.rows.rows_of` and
-            :func:`~auxlearn.data.rows.assemble`.
+        DataError: The folder, its train file or a column is missing, or a file is invalid; see
+            :func:`~auxlearn.data.table_files.read_table`,
+            :func:`~auxlearn.data.examples.parse_examples` and
+            :func:`~auxlearn.data.examples.assemble`.
     """
-    columns = columns or Columns()
+    columns = columns or ColumnNames()
     files = data_files(folder)
     if "train" not in files:
         raise DataError(
             f"{folder} has no train file (train.jsonl, .csv, .tsv or .parquet): "
             f"{_contents(folder, files)}"
         )
-    everything: dict[str, Rows] = {}
+    raw_splits: dict[str, RawExamples] = {}
     notes = []
     for name in sorted(files, key=_reading_order):
         table = read_table(files[name])
         if name not in CORE_SPLITS and columns.text not in table.columns:
             notes.append(f"{files[name].name} was left out: it has no column '{columns.text}'")
             continue
-        rows = rows_of(table, columns, labelled=name in CORE_SPLITS)
-        everything[name] = _with_meta_file(rows, files[name])
-    splits, more_notes = assemble(everything)
+        examples = parse_examples(table, columns, labelled=name in CORE_SPLITS)
+        raw_splits[name] = _with_meta_file(examples, files[name])
+    splits, more_notes = assemble(raw_splits)
     return TextDataset(name=folder.resolve().name, splits=splits, notes=(*notes, *more_notes))
 
 
@@ -68,50 +77,52 @@ def read_evaluation_split(
     folder: Path,
     split: str = "test",
     label_names: tuple[str, ...] | None = None,
-    columns: Columns | None = None,
+    columns: ColumnNames | None = None,
 ) -> Split:
-    """Read one labelled split of a folder, which needs no train file.
+    """Read one labelled split of a folder; the folder need not have a train file.
 
     Args:
         folder: The folder.
         split: The split to read.
-        label_names: Label names of the classifier to be evaluated. They number the labels if
-            the split keeps to them; otherwise, or without them, the split has the label names
-            it holds, and mapping one onto the other is the caller's.
-        columns: Which column holds what; the default names where left out.
+        label_names: Classes of the classifier to be evaluated. If they include every label of the
+            split, they are its label names. Otherwise the split keeps its own label names, which
+            the caller must map to the classes.
+        columns: Names of the columns; by default those of :class:`ColumnNames`.
 
     Raises:
-        DataError: The folder, the split or a column is missing, or the file has a fault.
+        DataError: The folder, the split or a column is missing, or the file is invalid.
     """
     files = data_files(folder)
     name = split_name(split)
     if name not in files:
         hint = f"; {did_you_mean(name, files)}" if files else ""
         raise DataError(f"{folder} has no split '{split}': {_contents(folder, files)}{hint}")
-    rows = _with_meta_file(rows_of(read_table(files[name]), columns or Columns()), files[name])
-    own = sort_labels(rows.labels or [])
+    examples = parse_examples(read_table(files[name]), columns or ColumnNames())
+    examples = _with_meta_file(examples, files[name])
+    own = sort_labels(examples.labels or [])
     if label_names is not None and set(own) <= set(label_names):
-        return to_split(rows, name, tuple(label_names))
-    return to_split(rows, name, own)
+        return to_split(examples, name, tuple(label_names))
+    return to_split(examples, name, own)
 
 
 def read_labelled_file(
-    path: Path, label_names: tuple[str, ...], columns: Columns | None = None
+    path: Path, label_names: tuple[str, ...], columns: ColumnNames | None = None
 ) -> Split:
-    """Read one file of labelled rows that belongs to a data set without being one of its splits.
+    """Read a file of labelled examples that is not one of the splits of its data set.
 
     Args:
         path: A .jsonl, .csv, .tsv or .parquet file.
         label_names: Label names of the data set.
-        columns: Which column holds what; the default names where left out.
+        columns: Names of the columns; by default those of :class:`ColumnNames`.
 
     Raises:
-        DataError: The file or a column is missing, it has a fault, or a label is not among
+        DataError: The file or a column is missing, the file is invalid, or a label is not in
             ``label_names``.
     """
     if not path.is_file():
         raise DataError(f"there is no file {path}: check the path")
-    return to_split(rows_of(read_table(path), columns or Columns()), path.stem, label_names)
+    examples = parse_examples(read_table(path), columns or ColumnNames())
+    return to_split(examples, path.stem, label_names)
 
 
 def data_files(folder: Path) -> dict[str, Path]:
@@ -154,22 +165,23 @@ def _contents(folder: Path, files: dict[str, Path]) -> str:
     return f"it holds {', '.join(names[:6])}{', ...' if len(names) > 6 else ''}"
 
 
-def _with_meta_file(rows: Rows, path: Path) -> Rows:
+def _with_meta_file(examples: RawExamples, path: Path) -> RawExamples:
+    """Add the columns of ``NAME_meta.tsv``, if it exists, to the examples of ``NAME``."""
     meta_path = path.with_name(f"{path.stem}_meta.tsv")
     if not meta_path.is_file():
-        return rows
+        return examples
     table = read_table(meta_path)
-    if len(table) != len(rows.texts):
+    if len(table) != len(examples.texts):
         raise DataError(
-            f"{meta_path} has {len(table)} rows but {path.name} has {len(rows.texts)}: "
-            "it needs one line for each"
+            f"{meta_path} has {len(table)} rows but {path.name} has {len(examples.texts)}: "
+            "it needs one row per example"
         )
     columns = dict(table.columns)
-    # A column "line" only numbers the rows; it shows whether the two files still fit together.
+    # A column "line" numbers the rows, which shows whether the two files belong together.
     numbers = columns.pop("line", None)
     if numbers is not None and numbers != [str(row + 1) for row in range(len(numbers))]:
         raise DataError(f"{meta_path}: its column 'line' does not count 1, 2, 3 ... in order")
-    taken = sorted(set(columns) & set(rows.meta))
+    taken = sorted(set(columns) & set(examples.meta))
     if taken:
         raise DataError(f"{meta_path} and {path.name} both have the column '{taken[0]}'")
-    return Rows(rows.table, rows.texts, rows.labels, rows.text_pairs, {**rows.meta, **columns})
+    return replace(examples, meta={**examples.meta, **columns})

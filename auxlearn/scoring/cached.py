@@ -1,0 +1,113 @@
+"""Cached token scores: one call scores texts in shards, on every visible GPU.
+
+Each shard is written to the cache as soon as it is scored, under a key of everything that its
+scores depend on. An interrupted scoring therefore resumes at the next shard, and runs that differ
+in seed, classes or training share their scores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Lock
+
+import torch
+from torch import Tensor
+
+from auxlearn.cache import TensorCache, content_key
+from auxlearn.data.tokens import TokenizedTexts
+from auxlearn.encoders.shared import SharedEncoder
+from auxlearn.progress import ProgressBar, no_progress_bar
+from auxlearn.scoring.forward import numerical_variant
+from auxlearn.scoring.pseudo_likelihood import pseudo_log_likelihood
+from auxlearn.scoring.replicas import map_on_replicas, scoring_devices
+
+#: Texts of one shard, the unit of caching: the most that an interruption can cost.
+SHARD_TEXTS = 256
+
+#: Part of the cache key; raise it when a change of the code changes the scores.
+SCORING_VERSION = 3
+
+
+def score_texts(
+    encoder: SharedEncoder,
+    texts: TokenizedTexts,
+    cache: TensorCache,
+    *,
+    passes: int | None = None,
+    dtype: torch.dtype = torch.float32,
+    progress: ProgressBar = no_progress_bar,
+) -> Tensor:
+    """Return the pseudo-log-likelihood of every maskable token, from the cache where possible.
+
+    Args:
+        encoder: The encoder that scores; left as it was. If it is on a GPU, replicas of it work on
+            all other visible GPUs.
+        texts: The texts.
+        cache: Holds the scores of earlier calls and receives those of this one.
+        passes: Masked copies of each text; ``None``: one per token, which is exact. See
+            :func:`~auxlearn.scoring.pseudo_likelihood.pseudo_log_likelihood`.
+        dtype: Dtype of the encoder's layers, float32 or bfloat16.
+        progress: Shows how many tokens have been scored.
+
+    Returns:
+        Log-probabilities in nats, ``(tokens,)``, float32; zero at tokens that are not maskable.
+
+    Raises:
+        EncoderError: The encoder's device does not have the memory for a single text.
+        UserError: The cache folder cannot be written to.
+    """
+    fingerprint = encoder.language_model_fingerprint()
+    mask_id = encoder.tokenizer.mask_token_id
+    lock = Lock()
+
+    with progress("scoring tokens", int(texts.maskable.sum())) as advance:
+
+        def count(tokens: int) -> None:
+            with lock:
+                advance(tokens)
+
+        def score_shard(replica: SharedEncoder, indices: Tensor) -> Tensor:
+            shard = texts.select(indices)
+            key = content_key(
+                "pll-word-l2r",
+                SCORING_VERSION,
+                passes,
+                numerical_variant(replica, dtype),
+                fingerprint,
+                mask_id,
+                shard.input_ids,
+                shard.words,
+                shard.maskable,
+                shard.offsets,
+                "" if shard.token_type_ids is None else shard.token_type_ids,
+            )
+            return _cached_shard(
+                cache,
+                shard,
+                key,
+                lambda done: pseudo_log_likelihood(replica, shard, done, passes, dtype),
+                count,
+            )
+
+        shards = torch.arange(len(texts)).split(SHARD_TEXTS)
+        return torch.cat(map_on_replicas(encoder, scoring_devices(encoder), score_shard, shards))
+
+
+def _cached_shard(
+    cache: TensorCache,
+    shard: TokenizedTexts,
+    key: str,
+    compute: Callable[[Callable[[int], None]], Tensor],
+    advance: Callable[[int], None],
+) -> Tensor:
+    """Return the scores of a shard, and advance by all of its tokens wherever they come from."""
+    scored = 0
+
+    def count(tokens: int) -> None:
+        nonlocal scored
+        scored += tokens
+        advance(tokens)
+
+    entry = cache.get(key, lambda: {"logprobs": compute(count)})
+    advance(int(shard.maskable.sum()) - scored)  # tokens whose scores were in the cache
+    return entry["logprobs"]
