@@ -61,8 +61,8 @@ from auxlearn.weighting.learned import (
 from auxlearn.weighting.separate import SeparateSteps
 from auxlearn.weighting.step_derivative import StepDerivative, gram_matrices
 
-#: Share of the primary task at the start, and the least that it can have.
-PRIMARY, FLOOR = 0.9, 0.4
+#: Initial weight of the primary task, and default of its floor.
+INITIAL_PRIMARY, FLOOR = 0.9, 0.4
 
 #: Largest change of a logit while the weights are learned, at the default learning rate. So the
 #: ratio of two weights can change by a factor of exp(2.5), about 12.
@@ -86,6 +86,20 @@ def logit_learning_rate(step: int, steps: float, every: int, initial: float | No
     if initial is None:
         initial = min(1.0, 2 * MAX_LOGIT_CHANGE * every / steps)
     return initial * max(0.0, 1 - step / steps)
+
+
+def default_meta_weights(count: int) -> Tensor:
+    """Return the default initial weights of ``count`` objectives, the primary task first.
+
+    The primary task has :data:`INITIAL_PRIMARY`, the others share the rest equally.
+
+    Returns:
+        ``(count,)``, float64, with sum 1.
+    """
+    others = max(1, count - 1)
+    weights = torch.full((count,), (1 - INITIAL_PRIMARY) / others, dtype=torch.float64)
+    weights[0] = INITIAL_PRIMARY
+    return weights / weights.sum()
 
 
 def meta_gradient_of_logits(weights: Tensor, products: Tensor) -> Tensor:
@@ -192,11 +206,8 @@ class Meta(LogitWeighting):
         self._separate = SeparateSteps(len(self.objectives))
 
     def default_weights(self) -> Tensor:
-        """0.9 for the primary task, the rest in equal parts for the others."""
-        others = max(1, len(self.objectives) - 1)
-        weights = torch.full((len(self.objectives),), (1 - PRIMARY) / others, dtype=torch.float64)
-        weights[0] = PRIMARY
-        return weights / weights.sum()
+        """Return the initial weights if option ``initial`` is not given."""
+        return default_meta_weights(len(self.objectives))
 
     def step(self, step: TrainingStep) -> None:
         """Make one optimizer step, and update the logits if the schedule says so."""
