@@ -16,7 +16,7 @@ Every row has ``kind`` ("train" or "eval") and ``step`` besides, most have ``epo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any
 
@@ -44,6 +44,14 @@ class Quantity(StrEnum):
         'loss/primary'
         """
         return f"{self.value}/{name}"
+
+    def row(self, names: Iterable[str], values: Iterable[float]) -> dict[str, float]:
+        """Return the entries of a row for several objectives or metrics.
+
+        >>> Quantity.NORM.row(["primary", "l3mask"], [1.5, 2.0])
+        {'norm/primary': 1.5, 'norm/l3mask': 2.0}
+        """
+        return {self.key(name): value for name, value in zip(names, values, strict=True)}
 
     def read(self, row: Mapping[str, Any]) -> dict[str, float]:
         """Return the values that a row has of this quantity, by objective or metric.

@@ -171,7 +171,7 @@ class Contestant:
         for parameter in self.objectives.parameters:
             drawn = torch.randn(parameter.shape, generator=draws) * 1e-3
             parameter.grad = drawn.to(parameter.device)
-        self.objectives.update()
+        self.objectives.optimizer_step()
 
     def step(self, number: int) -> None:
         """Make one optimizer step."""

@@ -1,17 +1,16 @@
-"""An auxiliary task in twenty lines: mask the words that are rare in the training texts.
+"""An auxiliary task in twenty lines: mask words that are rare in the training texts.
 
 Use it with ``auxlearn train --plugin examples/rare_first.py --aux rare_first``.
 """
 
 import torch
 
-import auxlearn
-from auxlearn.masking.probabilities import rescale_to_mean
+from auxlearn.plugins import MaskedLanguageModelling, register_task, rescale_to_mean
 
 
-@auxlearn.register_task("rare_first")
-class RareFirst(auxlearn.MaskedLanguageModelling):
-    """Mask a token in proportion to minus the logarithm of its share of all tokens."""
+@register_task("rare_first")
+class RareFirst(MaskedLanguageModelling):
+    """Mask tokens with probabilities proportional to minus the logarithm of their frequency."""
 
     def prepare(self, context):
         super().prepare(context)

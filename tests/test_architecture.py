@@ -38,6 +38,7 @@ LAYERS = (
     "auxlearn.training",
     "auxlearn.sweeps",
     "auxlearn.comparison",
+    "auxlearn.plugins",
     "auxlearn.commands",
     "auxlearn.cli",
     "auxlearn.__main__",
@@ -185,7 +186,14 @@ def test_nothing_remote_is_executed_and_nothing_unsafe_is_loaded():
 
 
 HEAVY = ("torch", "transformers", "datasets", "sklearn", "matplotlib", "pandas", "higher")
-LIGHT = ["auxlearn", "auxlearn.cli", "auxlearn.config", "auxlearn.registry", "auxlearn.rng"]
+LIGHT = [
+    "auxlearn",
+    "auxlearn.cli",
+    "auxlearn.config",
+    "auxlearn.plugins",
+    "auxlearn.registry",
+    "auxlearn.rng",
+]
 
 
 @pytest.mark.parametrize("module", LIGHT)

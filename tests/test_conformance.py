@@ -16,7 +16,7 @@ import pytest
 from auxlearn import RunConfig, train
 from auxlearn.encoders.load import load_classifier
 from auxlearn.registry import TASKS, WEIGHTINGS
-from auxlearn.weighting.learned import Learned
+from auxlearn.weighting.learned import LearnedWeighting
 from tests import helpers
 
 #: Options that each auxiliary task is tried with.
@@ -188,6 +188,6 @@ def check_run(config, folder, monkeypatch):
     logits = classifier(**tokenizer("The tagger is faster.", return_tensors="pt")).logits
     assert logits.shape == (1, 3)
     assert logits.isfinite().all()
-    if issubclass(WEIGHTINGS.get(config.weights.name), Learned):
+    if issubclass(WEIGHTINGS.get(config.weights.name), LearnedWeighting):
         values = list(whole.weights.values())
         assert max(values) - min(values) > 1e-9, "the weights never moved"

@@ -1,31 +1,63 @@
-"""The examples work as they stand."""
+"""The examples work as they stand, and need ``auxlearn.plugins`` and torch only."""
 
 from __future__ import annotations
 
+import ast
 import json
 from pathlib import Path
+
+import pytest
 
 from auxlearn import RunConfig, train
 from tests import helpers
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
+PLUGINS = ("rare_first", "inverse_loss")
 
 
-def test_a_task_of_ones_own_trains(tmp_path, encoder_folder):
+@pytest.fixture(scope="module")
+def results(tmp_path_factory, encoder_folder):
+    """Results and metrics of a run with the example task and the example weighting."""
+    folder = tmp_path_factory.mktemp("examples")
     rows = [{"text": t, "label": helpers.LABELS[i % 3]} for i, t in enumerate(helpers.LINES)]
     for name in ("train", "dev", "test"):
         lines = "".join(json.dumps(row) + "\n" for row in rows)
-        (tmp_path / f"{name}.jsonl").write_text(lines)
-    results = train(
+        (folder / f"{name}.jsonl").write_text(lines)
+    found = train(
         RunConfig(
-            dataset=str(tmp_path),
+            dataset=str(folder),
             encoder=str(encoder_folder("bert")),
             aux=["rare_first"],
-            plugins=(str(EXAMPLES / "rare_first.py"),),
+            weights="inverse_loss",
+            plugins=tuple(str(EXAMPLES / f"{name}.py") for name in PLUGINS),
             epochs=1,
-            batch_size=8,
+            batch_size=len(helpers.LINES),  # one step, so that metrics are not means over several
             device="cpu",
-            output=str(tmp_path / "run"),
+            output=str(folder / "run"),
         )
     )
-    assert set(results.weights) == {"primary", "rare_first"}
+    lines = (folder / "run" / "metrics.jsonl").read_text().splitlines()
+    return found, [row for row in map(json.loads, lines) if row["kind"] == "train"]
+
+
+def test_a_plug_in_task_trains(results):
+    found, steps = results
+    assert set(found.weights) == {"primary", "rare_first"}
+    assert all(row["loss/rare_first"] > 0 for row in steps)
+
+
+def test_a_plug_in_weighting_sets_the_weights(results):
+    _, (row,) = results
+    for name in ("primary", "rare_first"):
+        assert row[f"weight/{name}"] * row[f"loss/{name}"] == pytest.approx(1, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", PLUGINS)
+def test_a_plug_in_imports_nothing_else_of_the_package(name):
+    imported = set()
+    for node in ast.walk(ast.parse((EXAMPLES / f"{name}.py").read_text())):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            imported.add(node.module)
+    assert imported == {"torch", "auxlearn.plugins"}

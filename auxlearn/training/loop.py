@@ -195,7 +195,7 @@ class TrainingLoop:
         self.objectives.begin(self.progress.step)
         if self.in_final_stage:
             self.objectives.backward((1.0,))
-            self.objectives.update()
+            self.objectives.optimizer_step()
         else:
             self.weighting.step(self.objectives)
         self.progress.step += 1
@@ -216,7 +216,7 @@ class TrainingLoop:
         if not self.in_final_stage:
             weights = zip(self.objectives.names, self.weighting.weights.tolist(), strict=True)
             row |= {Quantity.WEIGHT.key(name): weight for name, weight in weights}
-            row |= self.weighting.record()
+            row |= self.weighting.metrics()
         row["learning_rate"] = self.objectives.schedule.rate
         self._write(row)
 

@@ -21,7 +21,7 @@ from auxlearn.tasks.base import AuxiliaryTask, TaskResult
 from auxlearn.training.optimization import LinearSchedule
 from auxlearn.training.reach import check_trained
 from auxlearn.training.validation import ValidationObjective
-from auxlearn.weighting.base import Gradient, Part
+from auxlearn.weighting.base import Gradient, Placement
 
 logger = logging.getLogger(__name__)
 
@@ -89,12 +89,12 @@ class RunStep:
         self.attends_to_padding = attends_to_padding
         self.names = ("primary", *(auxiliary.name for auxiliary in self.auxiliaries))
         self.parameters = [p for p in encoder.parameters() if p.requires_grad]
-        self.parts = parts_of(encoder, self.parameters)
+        self.placements = placements_of(encoder, self.parameters)
         self._clipped_together = [self.parameters]
         if clips_apart:
-            placed = list(zip(self.parameters, self.parts, strict=True))
+            placed = list(zip(self.parameters, self.placements, strict=True))
             self._clipped_together = [
-                [p for p, part in placed if (part == "primary") == inside]
+                [p for p, placement in placed if (placement == "primary_head") == inside]
                 for inside in (False, True)
             ]
         self._said = False
@@ -154,12 +154,12 @@ class RunStep:
         finally:
             self.losses, self.log = recorded, log
 
-    def validation_gradient(self, draw: int = 0, batches: int = 1) -> Gradient:
+    def validation_gradient(self, index: int = 0, batches: int = 1) -> Gradient:
         """Return the mean gradient of the validation objective over batches, dropout off."""
         validation = self._validation()
         total: Gradient = [None] * len(self.parameters)
         losses = []
-        for number in range(draw, draw + batches):
+        for number in range(index, index + batches):
             with self.encoder.evaluating(), self.autocast():
                 loss = validation.loss(self.encoder, self.number, number) / batches
             _add(total, torch.autograd.grad(loss, self.parameters, allow_unused=True))
@@ -167,10 +167,10 @@ class RunStep:
         self.losses[VALIDATION] = torch.stack(losses).sum()
         return total
 
-    def functional_losses(self, model: nn.Module, ahead: int) -> Tensor:
+    def functional_losses(self, model: nn.Module, lookahead: int) -> Tensor:
         """Return each objective's loss on the batches of a step to come, by a copy of the model."""
         totals: list[Tensor | float] = [0.0] * len(self.names)
-        for _, index, loss in self._losses(model, ahead):
+        for _, index, loss in self._losses(model, lookahead):
             totals[index] = totals[index] + loss
         return torch.stack([torch.as_tensor(total) for total in totals])
 
@@ -188,9 +188,9 @@ class RunStep:
         self.losses[VALIDATION] = mean.detach()
         return mean
 
-    def learning_rates(self, ahead: int) -> list[float]:
+    def learning_rates(self, lookahead: int) -> list[float]:
         """Return the rate of each group of the optimizer at a step to come."""
-        return self.schedule.rates(self.number + ahead)
+        return self.schedule.rates(self.number + lookahead)
 
     @contextmanager
     def twice_differentiable(self) -> Iterator[None]:
@@ -204,7 +204,7 @@ class RunStep:
                 )
             yield
 
-    def update(self) -> None:
+    def optimizer_step(self) -> None:
         """Clip, step the optimizer, and clear the gradients."""
         if self.clip_norm:
             for parameters in self._clipped_together:
@@ -218,16 +218,16 @@ class RunStep:
         return self.validation
 
     def _losses(
-        self, model: nn.Module | None = None, ahead: int = 0
+        self, model: nn.Module | None = None, lookahead: int = 0
     ) -> Iterator[tuple[int, int, Tensor]]:
         """Yield ``(part, objective, loss)`` with a graph; the parts of a batch sum to it.
 
         Args:
             model: What computes; by default the encoder itself.
-            ahead: Updates from this one to the one whose batches are used.
+            lookahead: Updates from this one to the one whose batches are used.
         """
-        model, step = self.model if model is None else model, self.number + ahead
-        if not ahead:
+        model, step = self.model if model is None else model, self.number + lookahead
+        if not lookahead:
             for name in self.names:  # what an earlier pass of this step measured is measured again
                 self.losses.pop(name, None)
         batch = self.primary.batch(step)
@@ -249,13 +249,13 @@ class RunStep:
                 with self._draws(auxiliary.name, step, part):
                     result = model(auxiliary.task.loss, used, draws)
                 if isinstance(result, TaskResult):
-                    if not ahead:
+                    if not lookahead:
                         self._note(auxiliary.name, used, result)
                     primary = result.primary or primary
                     result = result.loss
                 self._check(auxiliary, result, model)
                 loss = result * shares[index - 1][part]
-                yield part, index, loss if ahead else self._count(auxiliary.name, loss)
+                yield part, index, loss if lookahead else self._count(auxiliary.name, loss)
                 del loss, result  # one graph at a time
             if primary is None:
                 continue
@@ -265,7 +265,7 @@ class RunStep:
                 logits = model("classify", primary)
                 labels = upload(primary.labels, logits.device)
                 loss = nn.functional.cross_entropy(logits, labels) * share
-            yield part, 0, loss if ahead else self._count("primary", loss)
+            yield part, 0, loss if lookahead else self._count("primary", loss)
             del loss, logits
 
     def _shares(self, auxiliary: Auxiliary, parts: Sequence[Batch], step: int) -> list[float]:
@@ -321,12 +321,14 @@ def _add(total: Gradient, gradient: Sequence[Tensor | None]) -> None:
         total[place] = new if old is None else (old if new is None else old.add_(new))
 
 
-def parts_of(encoder: SharedEncoder, parameters: Sequence[nn.Parameter]) -> tuple[Part, ...]:
+def placements_of(
+    encoder: SharedEncoder, parameters: Sequence[nn.Parameter]
+) -> tuple[Placement, ...]:
     """Say whether each parameter is the body's, the classification head's or another head's."""
     body = {id(parameter) for parameter in encoder.body_parameters()}
     primary = {id(parameter) for parameter in encoder.classification_parameters()}
     return tuple(
-        "body" if id(p) in body else ("primary" if id(p) in primary else "other")
+        "encoder" if id(p) in body else ("primary_head" if id(p) in primary else "other_head")
         for p in parameters
     )
 

@@ -1,17 +1,17 @@
-r"""Rules that combine gradients by their conflicts, from the library TorchJD.
+r"""Gradient aggregation: rules of the library TorchJD on the Gram matrix of the gradients.
 
-One thin adapter, :class:`Aggregation`, and a class for each rule. With :math:`g_i` the gradient of
-objective i over the shared parameters, n objectives and the Gram matrix
-:math:`G_{ij} = \langle g_i, g_j \rangle`, ``(objectives, objectives)``, a rule gives weights w,
-``(objectives,)``, and the step is made with :math:`d = \sum_i w_i g_i`. Heads take their own
-gradients unweighted.
+An adapter, :class:`Aggregation`, and a class for each rule. Notation: n objectives, the primary
+task first; :math:`g_i` the gradient of objective i over the shared parameters;
+:math:`G_{ij} = \langle g_i, g_j \rangle` their Gram matrix, ``(objectives, objectives)``. A rule
+computes weights w, ``(objectives,)``, and the optimizer step is made with
+:math:`d = \sum_i w_i g_i`. Heads take their own gradients unweighted.
 
-The library is an extra: ``pip install "auxlearn[aggregation]"`` (Quinton and Rey 2024, "Jacobian
-Descent for Multi-Objective Optimization", https://arxiv.org/abs/2406.16232). Where its rules depart
-from their authors' code, its documentation says so.
+The library is an extra, ``pip install "auxlearn[aggregation]"`` (Quinton and Rey 2024, "Jacobian
+Descent for Multi-Objective Optimization", https://arxiv.org/abs/2406.16232). Where a rule departs
+from its authors' code, the library's documentation says so: https://torchjd.org.
 
-Cost of all of them: the gradient of each objective is kept; inner products of all pairs,
-O(objectives^2 x parameters), and a step of the size of G.
+Cost of all rules: keep the gradient of each objective; inner products of all pairs,
+O(objectives^2 x parameters), and a small problem of the size of G.
 """
 
 from __future__ import annotations
@@ -31,13 +31,21 @@ from auxlearn.registry import register_weighting
 from auxlearn.weighting.base import TrainingStep
 from auxlearn.weighting.gram import GramWeighting
 
-_Made = TypeVar("_Made", bound=nn.Module)
+_Rule = TypeVar("_Rule", bound=nn.Module)
 
 
-def made(name: str, make: Callable[[], _Made]) -> _Made:
-    """Return what a rule makes of the library, or say in one line what is not installed."""
+def require_torchjd(name: str, construct: Callable[[], _Rule]) -> _Rule:
+    """Construct a rule of the library.
+
+    Args:
+        name: The weighting, for the message.
+        construct: Imports the library and returns the rule.
+
+    Raises:
+        ConfigError: TorchJD or a solver that the rule needs is not installed.
+    """
     try:
-        return make()
+        return construct()
     except ImportError as error:
         reason = " ".join(str(error).split())
         raise ConfigError(
@@ -47,11 +55,12 @@ def made(name: str, make: Callable[[], _Made]) -> _Made:
 
 
 class Aggregation(GramWeighting):
-    """A rule of TorchJD on the Gram matrix: a subclass names it in :meth:`rule`.
+    """A rule of TorchJD on the Gram matrix; a subclass constructs it in :meth:`rule`.
 
     Attributes:
-        scaled: Whether the rule is given the Gram matrix over the mean of its diagonal. Solvers
-            have absolute tolerances, and for most rules the scale is without meaning.
+        scaled: Whether the rule is given the Gram matrix divided by the mean of its diagonal.
+            Solvers have absolute tolerances, and the results of most rules do not depend on the
+            scale.
 
     Raises:
         ConfigError: TorchJD or a solver that the rule needs is not installed.
@@ -61,40 +70,40 @@ class Aggregation(GramWeighting):
 
     def __init__(self, options: Settings, objectives: Sequence[str]) -> None:
         super().__init__(options, objectives)
-        self._rule = made(self.name, self.rule)
+        self._rule = require_torchjd(self.name, self.rule)
 
     @abstractmethod
     def rule(self) -> nn.Module:
-        """Return what turns a Gram matrix ``(objectives, objectives)`` into weights."""
+        """Return a module that maps a Gram matrix ``(objectives, objectives)`` to weights."""
 
     def weigh(self, gram: Tensor, step: TrainingStep) -> Tensor:
-        """The library's weights."""
+        """Return the library's weights."""
         if self.scaled:
             gram = gram / gram.diagonal().mean().clamp(min=1e-30)
-        with rng.seeded(step.seed, self.name, step.number):  # some draw an order
+        with rng.seeded(step.seed, self.name, step.number):  # some rules use a random order
             weights: Tensor = self._rule(gram)
         return weights.detach().double().cpu()
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The weights of the last step, and what the rule keeps from one step to the next."""
+        """Return the weights of the last step, and the state of the library's rule."""
         return super().state_dict() | {f"rule/{k}": v for k, v in self._rule.state_dict().items()}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Take back what :meth:`state_dict` gave."""
+        """Restore what :meth:`state_dict` returned."""
         super().load_state_dict(state)
         kept = {k.removeprefix("rule/"): v for k, v in state.items() if k.startswith("rule/")}
         if kept:
-            # A rule makes its buffers when it is first used, and takes others only then.
+            # A rule creates its buffers when it is first called, and can load others only then.
             self._rule(torch.eye(len(self.objectives), dtype=torch.float64))
             self._rule.load_state_dict(kept)
 
 
 @register_weighting("upgrad")
 class UPGrad(Aggregation):
-    r"""Project each gradient to where it harms no other, and average (Quinton and Rey 2024).
+    r"""Project each gradient onto the cone that conflicts with none, and average (UPGrad).
 
     :math:`w = \frac{1}{n} \sum_i \arg\min_{v \ge e_i} v^\top G v`, with :math:`e_i` the i-th unit
-    vector: the library's own rule.
+    vector. Quinton and Rey 2024, https://arxiv.org/abs/2406.16232.
     """
 
     def rule(self) -> nn.Module:
@@ -106,10 +115,10 @@ class UPGrad(Aggregation):
 
 @register_weighting("dualproj")
 class DualProj(Aggregation):
-    r"""Project the mean gradient to where it harms no objective (Lopez-Paz and Ranzato 2017, GEM).
+    r"""Project the mean gradient onto the cone that conflicts with no gradient (DualProj, GEM).
 
-    :math:`w = \arg\min_{v \ge 1/n} v^\top G v`. "Gradient Episodic Memory for Continual Learning",
-    https://arxiv.org/abs/1706.08840, equation 11.
+    :math:`w = \arg\min_{v \ge 1/n} v^\top G v`. Lopez-Paz and Ranzato 2017, "Gradient Episodic
+    Memory for Continual Learning", https://arxiv.org/abs/1706.08840, equation 11.
     """
 
     def rule(self) -> nn.Module:
@@ -121,46 +130,46 @@ class DualProj(Aggregation):
 
 @register_weighting("pcgrad")
 class PCGrad(Aggregation):
-    r"""Take from each gradient what conflicts with the others, one by one (Yu et al. 2020).
+    r"""Project each gradient onto the normal planes of those that it conflicts with (PCGrad).
 
-    For each :math:`g_i` and the other j in a drawn order: where their inner product is negative,
-    :math:`g_i \leftarrow g_i - \langle g_i, g_j \rangle / \lVert g_j \rVert^2 \, g_j`, the
-    :math:`g_j` as they were; d is the sum. "Gradient Surgery for Multi-Task Learning",
+    For each :math:`g_i` and all other j in random order: where their inner product is negative,
+    :math:`g_i \leftarrow g_i - \langle g_i, g_j \rangle / \lVert g_j \rVert^2 \, g_j`, with the
+    original :math:`g_j`; d is the sum. Yu et al. 2020, "Gradient Surgery for Multi-Task Learning",
     https://arxiv.org/abs/2001.06782.
     """
 
     def rule(self) -> nn.Module:
-        """PCGrad in an order that follows from the run's seed and the step."""
+        """PCGrad, in an order that follows from the run's seed and the step's number."""
         from torchjd.aggregation import PCGradWeighting
 
         return PCGradWeighting()
 
 
 class GradVacOptions(Settings):
-    """Settings of GradVac."""
+    """Options of GradVac."""
 
     beta: float = Field(
-        0.5, ge=0, le=1, description="How fast the cosines that are aimed at follow the measured."
+        0.5, ge=0, le=1, description="How fast the target cosines follow the current ones."
     )
 
 
 @register_weighting("gradvac")
 class GradVac(Aggregation):
-    r"""Turn gradients until their cosines are those of the past (Wang et al. 2021, GradVac).
+    r"""Change gradients so that their cosines are at least those of the past (GradVac).
 
-    For each :math:`g_i` and the other j in a drawn order, with :math:`\phi` their cosine and
-    :math:`\hat\phi` its moving average of the steps before: where :math:`\phi < \hat\phi`,
-    :math:`g_i` is moved along :math:`g_j` until the cosine is :math:`\hat\phi`; d is the sum. Then
-    :math:`\hat\phi \leftarrow (1 - \beta) \hat\phi + \beta \phi`. "Gradient Vaccine: Investigating
-    and Improving Multi-task Optimization in Massively Multilingual Models",
-    https://arxiv.org/abs/2010.05874. Cosines are over the whole body, not tensor by tensor.
+    For each :math:`g_i` and all other j in random order, with :math:`\phi` their cosine and
+    :math:`\hat\phi` its moving average over previous steps: where :math:`\phi < \hat\phi`, a
+    multiple of :math:`g_j` is added to :math:`g_i` so that the cosine is :math:`\hat\phi`; d is the
+    sum. Then :math:`\hat\phi \leftarrow (1 - \beta) \hat\phi + \beta \phi`. Wang et al. 2021,
+    "Gradient Vaccine: Investigating and Improving Multi-task Optimization in Massively Multilingual
+    Models", https://arxiv.org/abs/2010.05874. Cosines are over the whole encoder, not by tensor.
     """
 
     Options = GradVacOptions
     options: GradVacOptions
 
     def rule(self) -> nn.Module:
-        """GradVac in an order that follows from the run's seed and the step."""
+        """GradVac, in an order that follows from the run's seed and the step's number."""
         from torchjd.aggregation import GradVacWeighting
 
         return GradVacWeighting(beta=self.options.beta)
@@ -168,41 +177,46 @@ class GradVac(Aggregation):
 
 @register_weighting("mgda")
 class MGDA(Aggregation):
-    r"""The shortest vector among the convex combinations (Désidéri 2012; Sener and Koltun 2018).
+    r"""Use the convex combination of the gradients with the smallest norm (MGDA).
 
-    :math:`w = \arg\min_{v \ge 0, \sum v = 1} v^\top G v`. "Multi-Task Learning as Multi-Objective
-    Optimization", https://arxiv.org/abs/1810.04650.
+    :math:`w = \arg\min_{v \ge 0, \sum v = 1} v^\top G v`. Désidéri 2012,
+    https://doi.org/10.1016/j.crma.2012.03.014; Sener and Koltun 2018, "Multi-Task Learning
+    as Multi-Objective Optimization", https://arxiv.org/abs/1810.04650.
     """
 
     def rule(self) -> nn.Module:
-        """MGDA by Frank and Wolfe's method."""
+        """MGDA by the Frank-Wolfe algorithm."""
         from torchjd.aggregation import MGDAWeighting
 
         return MGDAWeighting()
 
 
 class CAGradOptions(Settings):
-    """Settings of CAGrad."""
+    """Options of CAGrad."""
 
     c: float = Field(
-        0.5, ge=0, lt=1, description="How far the update may lie from the mean gradient."
+        0.5,
+        ge=0,
+        lt=1,
+        description="Largest distance of the combined gradient from the mean gradient, relative "
+        "to the norm of the latter.",
     )
 
 
 @register_weighting("cagrad")
 class CAGrad(Aggregation):
-    r"""Help the worst-off objective within a ball around the mean gradient (Liu et al. 2021).
+    r"""Improve the worst objective most within a ball around the mean gradient (CAGrad).
 
     :math:`d = \arg\max_d \min_i \langle g_i, d \rangle` with :math:`\lVert d - \bar g \rVert \le c
-    \lVert \bar g \rVert` and :math:`\bar g` the mean. "Conflict-Averse Gradient Descent for
-    Multi-task Learning", https://arxiv.org/abs/2110.14048.
+    \lVert \bar g \rVert` and :math:`\bar g` the mean gradient. Liu et al. 2021, "Conflict-Averse
+    Gradient Descent for Multi-task Learning", https://arxiv.org/abs/2110.14048.
     """
 
     Options = CAGradOptions
     options: CAGradOptions
 
     def rule(self) -> nn.Module:
-        """CAGrad with the radius ``c``."""
+        """CAGrad with the relative radius ``c``."""
         from torchjd.aggregation import CAGradWeighting
 
         return CAGradWeighting(c=self.options.c)
@@ -210,10 +224,10 @@ class CAGrad(Aggregation):
 
 @register_weighting("imtl_g")
 class IMTLG(Aggregation):
-    r"""Give the update the same projection on every gradient (Liu et al. 2021, IMTL).
+    r"""Combine gradients so that all have the same projection on the sum (IMTL-G).
 
-    :math:`w \propto G^+ (\lVert g_1 \rVert, \dots, \lVert g_n \rVert)`, with sum 1. "Towards
-    Impartial Multi-task Learning", https://openreview.net/forum?id=IMPnRXEWpvr.
+    :math:`w \propto G^+ (\lVert g_1 \rVert, \dots, \lVert g_n \rVert)^\top`, with sum 1 and
+    :math:`G^+` the pseudo-inverse of G. Liu et al. 2021, "Towards Impartial Multi-task Learning", https://openreview.net/forum?id=IMPnRXEWpvr.
     """
 
     def rule(self) -> nn.Module:
@@ -225,11 +239,11 @@ class IMTLG(Aggregation):
 
 @register_weighting("aligned_mtl")
 class AlignedMTL(Aggregation):
-    r"""Align the principal components of the gradients (Senushkin et al. 2023).
+    r"""Align the principal components of the gradients (Aligned-MTL).
 
     With the eigenvectors V and eigenvalues :math:`\lambda` of G: :math:`w = \sqrt{\lambda_{min}} V
-    \mathrm{diag}(\lambda)^{-1/2} V^\top (1/n, \dots, 1/n)`. "Independent Component Alignment for
-    Multi-Task Learning", https://arxiv.org/abs/2305.19000.
+    \mathrm{diag}(\lambda)^{-1/2} V^\top (1/n, \dots, 1/n)^\top`. Senushkin et al. 2023,
+    "Independent Component Alignment for Multi-Task Learning", https://arxiv.org/abs/2305.19000.
     """
 
     def rule(self) -> nn.Module:
@@ -240,22 +254,22 @@ class AlignedMTL(Aggregation):
 
 
 class FairGradOptions(Settings):
-    """Settings of FairGrad."""
+    """Options of FairGrad."""
 
     alpha: float = Field(
         2.0,
         gt=0,
-        description="Fairness of the shares of progress; 1 is Nash-MTL, large values help the "
-        "worst-off objective most.",
+        description="Fairness of the objectives' progress; 1 is Nash-MTL, large values favour the "
+        "objective with the least progress.",
     )
 
 
 @register_weighting("fairgrad")
 class FairGrad(Aggregation):
-    r"""Share out progress fairly between objectives (Ban and Ji 2024).
+    r"""Allocate progress fairly among the objectives (FairGrad).
 
-    :math:`G w = w^{-1/\alpha}`, the power by element. "Fair Resource Allocation in Multi-Task
-    Learning", https://arxiv.org/abs/2402.15638, equation 4.
+    :math:`G w = w^{-1/\alpha}`, the power elementwise. Ban and Ji 2024, "Fair Resource Allocation
+    in Multi-Task Learning", https://arxiv.org/abs/2402.15638, equation 4.
     """
 
     Options = FairGradOptions
@@ -269,13 +283,14 @@ class FairGrad(Aggregation):
 
 
 class PCDOptions(Settings):
-    """Settings of priority-constrained descent."""
+    """Options of priority-constrained descent."""
 
     tau: float = Field(
         0.02,
         ge=0,
         le=1,
-        description="Share of its own best progress that each auxiliary task is left.",
+        description="Progress that each auxiliary task keeps, as a share of that of a step along "
+        "its own gradient.",
     )
     beta: float = Field(
         0.999, ge=0, lt=1, description="Decay of the moving averages of squared gradient norms."
@@ -284,14 +299,15 @@ class PCDOptions(Settings):
 
 @register_weighting("pcd")
 class PCD(Aggregation):
-    r"""Follow the primary gradient and leave auxiliary tasks some progress (2026, PCD).
+    r"""Follow the primary gradient, under constraints on auxiliary progress (PCD).
 
-    With :math:`\tilde g_i` the gradients over the root of a moving average of their squared norms,
-    :math:`\tilde d = \arg\min_d \lVert d - \tilde g_1 \rVert` where for every auxiliary j
-    :math:`\langle \tilde g_j, d \rangle \ge \tau \lVert \tilde g_j \rVert^2`; d is
-    :math:`\tilde d` at the norm of :math:`g_1`. "Not All Objectives Are Born Equal:
-    Priority-Constrained Descent for Hierarchical Multi-Objective Optimization",
-    https://arxiv.org/abs/2606.29521. The Gram matrix comes unscaled, because of the moving average.
+    With :math:`\tilde g_i` the gradients divided by the root of a moving average (decay
+    :math:`\beta`) of their squared norms, and :math:`g_1` the primary gradient,
+    :math:`\tilde d = \arg\min_d \lVert d - \tilde g_1 \rVert` subject to
+    :math:`\langle \tilde g_j, d \rangle \ge \tau \lVert \tilde g_j \rVert^2` for every auxiliary
+    task j; d is :math:`\tilde d` scaled to the norm of :math:`g_1`. "Not All Objectives Are Born
+    Equal: Priority-Constrained Descent for Hierarchical Multi-Objective Optimization" (2026),
+    https://arxiv.org/abs/2606.29521. The Gram matrix is unscaled, because of the moving average.
     """
 
     Options = PCDOptions

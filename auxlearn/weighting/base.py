@@ -1,10 +1,17 @@
-"""What a weighting is: the rule that turns the objectives of a step into one update.
+"""Base classes of weightings: rules that combine the objectives of an optimizer step.
 
 A weighting sees objectives by name, their losses and gradients, and the validation objective. It
-never sees a task. Most rules define one method of one of these classes:
+never sees a task. A new rule subclasses one of three classes and defines one or two methods:
 
-* :class:`LossWeighting`: a weight for each objective.
-* :class:`Weighting`: a whole update step, for rules that need more.
+* :class:`LossWeighting`: ``weights``, a weight for each loss, known before the step.
+* :class:`~auxlearn.weighting.learned.LearnedWeighting`: ``weights`` and ``learn``, for weights that
+  change within a schedule (warm-up, share of the steps, floor of the primary task).
+* :class:`Weighting`: ``weights`` and ``step``, for everything else.
+
+What a rule keeps from one step to the next goes through ``state_dict`` and ``load_state_dict``, so
+that a resumed run makes the same steps. All randomness follows from ``step.seed`` and
+``step.number``. ``examples/inverse_loss.py`` is a complete rule in twenty lines;
+:mod:`auxlearn.plugins` has every name that a rule needs.
 """
 
 from __future__ import annotations
@@ -20,32 +27,42 @@ from torch import Tensor, nn
 
 from auxlearn.config import Settings
 
-#: Gradient of one objective: a tensor per parameter, ``None`` where it has no part in the loss.
+#: Gradient of one objective: a tensor per parameter, in the order of
+#: :attr:`TrainingStep.parameters`; ``None`` where the objective does not depend on the parameter.
 Gradient = list[Tensor | None]
 
-#: What a validation loss is read through: the run's own classification head; or a fresh head on
-#: other validation rows, in closed form, fitted to features that are computed once ("fitted"), or
-#: to features that are computed in every step of the fit ("refitted").
+#: Classification head that the validation loss is computed with: the run's own ("own"); or one made
+#: from other validation examples, in closed form ("closed"), fitted by gradient descent to features
+#: that are computed once ("fitted"), or to features computed again in every step of the fit
+#: ("refitted").
 DevHead = Literal["own", "closed", "fitted", "refitted"]
 
-#: Where a parameter belongs: to the body, to the head of the primary task, or to another head.
-Part = Literal["body", "primary", "other"]
+#: Where a parameter belongs: to the encoder, which all objectives share; to the classification head
+#: of the primary task; or to another head, such as that for masked language modelling.
+Placement = Literal["encoder", "primary_head", "other_head"]
 
 
 class TrainingStep(Protocol):
-    """One update step as a weighting sees it.
+    """One optimizer step of the run, as a weighting sees it.
+
+    A weighting obtains gradients from it by :meth:`backward`, :meth:`gradients` or
+    :meth:`micro_gradients`, leaves the combined gradient in ``.grad``, and calls
+    :meth:`optimizer_step`; :func:`apply_gradient` does the last two.
 
     Attributes:
-        names: Objectives, the primary task first.
+        names: Names of the objectives, the primary task first. Vectors "by objective" below are
+            in this order.
         number: Number of the optimizer step, from 0.
-        seed: The run's seed, for rules that draw.
-        total_steps: Optimizer steps of the run if nothing stops it early.
-        parameters: What is trained, in a fixed order; gradients are in the same order.
-        parts: Where each of them belongs.
-        model: The module that holds them.
-        optimizer: The optimizer that :meth:`update` steps.
-        clip_norm: Largest norm of the gradient that :meth:`update` lets through; 0: no limit.
-        losses: Loss of each objective that was computed in this step, detached.
+        seed: The run's seed, for rules that use random numbers.
+        total_steps: Optimizer steps of the run if early stopping does not end it before.
+        parameters: The trained parameters, in a fixed order; gradients are in the same order.
+        placements: Where each of the parameters belongs, in the same order.
+        model: The module that holds the parameters.
+        optimizer: The optimizer that :meth:`optimizer_step` steps.
+        clip_norm: Maximum norm to which :meth:`optimizer_step` clips the gradient; 0: no clipping.
+        losses: Mean loss of each objective on the batches of this step, by name: scalars without
+            graph, on the encoder's device. Filled by :meth:`backward`, :meth:`gradients` and
+            :meth:`micro_gradients`; ``"validation"`` is added by the methods that compute it.
     """
 
     names: tuple[str, ...]
@@ -53,94 +70,118 @@ class TrainingStep(Protocol):
     seed: int
     total_steps: int
     parameters: list[nn.Parameter]
-    parts: tuple[Part, ...]
+    placements: tuple[Placement, ...]
     model: nn.Module
     optimizer: torch.optim.Optimizer
     clip_norm: float
     losses: dict[str, Tensor]
 
     def backward(self, weights: Sequence[float] | Tensor) -> None:
-        """Add the weighted gradients of all objectives to ``.grad``, one graph at a time."""
+        """Add the gradient of the weighted sum of the losses to ``.grad``.
+
+        The cheapest way to train when the weights are known before the step: it keeps no gradient
+        of single objectives.
+
+        Args:
+            weights: One by objective. An objective of weight 0 is computed, but not trained on.
+        """
 
     def gradients(self) -> list[Gradient]:
-        """Return the unweighted gradient of each objective; ``.grad`` is left empty."""
+        """Return the unweighted gradient of each objective; ``.grad`` stays empty."""
 
     def micro_gradients(self) -> Iterator[list[Gradient]]:
-        """Yield the gradient of each objective on one part of the batches after another.
+        """Yield the gradient of each objective on one micro-batch after another.
 
-        The parts of one objective sum to what :meth:`gradients` returns.
+        Over the micro-batches of a step the gradients of an objective sum to what
+        :meth:`gradients` returns.
         """
 
     def current_losses(self) -> Tensor:
-        """Return the losses of this step's batches at the current parameters, ``(objectives,)``.
+        """Return the losses on this step's batches at the current parameters, ``(objectives,)``.
 
-        Dropout masks and draws are those of the step; nothing is recorded, and there is no graph.
+        One more forward pass of each objective, without graph, with the dropout masks and corrupted
+        tokens of the step. :attr:`losses` is left as it is.
         """
 
-    def validation_gradient(self, draw: int = 0, batches: int = 1) -> Gradient:
-        """Return the gradient of the validation objective at the current parameters.
+    def validation_gradient(self, index: int = 0, batches: int = 1) -> Gradient:
+        """Return the gradient of the mean validation loss at the current parameters.
 
-        Dropout is off. The validation loss is recorded under ``losses["validation"]``.
+        Dropout is off. The validation loss is recorded as ``losses["validation"]``.
 
         Args:
-            draw: Which of the validation batches of this step; there are as many as gradient
+            index: First of the step's validation batches to use. A step has as many as gradient
                 accumulation has micro-batches, or :attr:`Weighting.validation_batches` if those
                 are more.
-            batches: How many of them the mean is taken over, one after another.
+            batches: Number of consecutive validation batches that the mean is over.
+
+        Raises:
+            RuntimeError: The weighting has no validation examples; see
+                :attr:`Weighting.validation_split`.
         """
 
-    def update(self) -> None:
-        """Clip what is in ``.grad``, step the optimizer, clear ``.grad``."""
+    def optimizer_step(self) -> None:
+        """Clip the gradient in ``.grad``, step the optimizer, and clear ``.grad``."""
 
-    def functional_losses(self, model: nn.Module, ahead: int) -> Tensor:
+    def functional_losses(self, model: nn.Module, lookahead: int) -> Tensor:
         """Return the loss of each objective, ``(objectives,)``, computed by a copy of ``model``.
 
         Args:
             model: A functional copy, as ``higher`` makes them.
-            ahead: Updates from this one to the one whose batches are used.
+            lookahead: Steps from this one to the one whose batches are used.
         """
 
     def functional_validation_loss(self, model: nn.Module, batches: int = 1) -> Tensor:
-        """Return the mean of the validation objective over batches; dropout is off.
+        """Return the mean of the validation loss over batches, a scalar with graph; dropout is off.
 
         Args:
             model: A functional copy, as ``higher`` makes them.
-            batches: How many validation batches of this step.
+            batches: Number of this step's validation batches.
         """
 
-    def learning_rates(self, ahead: int) -> list[float]:
-        """Return the rate of each group of the optimizer, so many updates from now."""
+    def learning_rates(self, lookahead: int) -> list[float]:
+        """Return the learning rate of each parameter group of the optimizer in a later step.
+
+        Args:
+            lookahead: Steps from this one to that one.
+        """
 
     def twice_differentiable(self) -> AbstractContextManager[None]:
-        """Within it the model computes in ways that have a second derivative."""
+        """Return a context in which the model only uses kernels that have a second derivative."""
 
 
 class ValidationOptions(Settings):
-    """Settings of every rule that learns from validation rows."""
+    """Options of every rule that learns from validation examples."""
 
     split: str = Field(
         "dev",
         pattern=r"^(dev|train:0?\.\d*[1-9]\d*|.+\.(jsonl|csv|tsv|parquet))$",
-        description="Rows that steer the weights: dev, train:SHARE to hold out some of train, or "
-        "a file of labelled rows.",
+        description="Validation examples that drive the weight updates: dev, train:SHARE to hold "
+        "out a share of train, or a file of labelled examples.",
     )
     batch_size: int | None = Field(
-        None, ge=1, description="Validation rows of a step; by default the training batch size."
+        None, ge=1, description="Validation examples per step; by default the training batch size."
     )
 
 
 class Weighting(ABC):
-    """A rule that combines objectives.
+    """A rule that combines the objectives of a step.
 
     Args:
-        options: The rule's own settings, an instance of :attr:`Options`.
+        options: The rule's options, an instance of :attr:`Options`.
         objectives: Names of the objectives, the primary task first.
 
     Attributes:
         name: The registered name.
-        Options: The rule's settings; the command line, YAML files and lists come from it.
-        attends_to_padding: The attention mask is left out in training; for one rule's sake that
-            imitates code which does so.
+        Options: Class of the rule's options. Command line, YAML files and ``auxlearn list`` show
+            its fields with their descriptions.
+        attends_to_padding: Whether the attention mask is left out in training, so that padding is
+            attended to. Only for reproducing released code that does so.
+        follows_metric: Whether the validation loss is the differentiable surrogate of the metric
+            that selects the checkpoint, for macro F1 on class-balanced batches. If not, it is the
+            cross-entropy on uniformly drawn batches whatever the metric.
+        clips_apart: Whether the gradient of the classification head is clipped to
+            :attr:`TrainingStep.clip_norm` separately from the gradient of all other parameters,
+            instead of both together.
     """
 
     name: ClassVar[str]
@@ -155,84 +196,105 @@ class Weighting(ABC):
 
     @property
     def validation_split(self) -> str | None:
-        """Which rows the rule learns from, as the option says, or ``None`` for no rows."""
+        """Validation examples of the rule, as :attr:`ValidationOptions.split` has it, or ``None``.
+
+        A rule whose options derive from :class:`ValidationOptions` has some; for all others
+        :meth:`TrainingStep.validation_gradient` is not available.
+        """
         return self.options.split if isinstance(self.options, ValidationOptions) else None
 
     @property
     def dev_head(self) -> DevHead:
-        """Which head the validation gradient is read through."""
+        """Classification head that the validation loss is computed with."""
         return "own"
 
     @property
     def validation_batches(self) -> int:
-        """How many validation batches the rule takes in a step."""
+        """Number of validation batches that the rule uses in a step."""
         return 1
 
     @property
     def differentiates_twice(self) -> bool:
-        """Whether the rule differentiates updates through the encoder."""
+        """Whether the rule differentiates optimizer steps through the encoder."""
         return False
 
     @property
     @abstractmethod
     def weights(self) -> Tensor:
-        """The weight of each objective now, ``(objectives,)``, float64, for the record."""
+        """Current weight of each objective, ``(objectives,)``, float64, on the CPU.
+
+        Recorded in ``metrics.jsonl`` as ``weight/NAME``.
+        """
 
     @abstractmethod
     def step(self, step: TrainingStep) -> None:
-        """Make one update: leave a gradient in ``.grad`` and call ``step.update()``."""
+        """Make one optimizer step.
 
-    def record(self) -> dict[str, float]:
-        """Return further figures about the last step, for ``metrics.jsonl``."""
+        Args:
+            step: Gives the gradients, and makes the step by
+                :meth:`~TrainingStep.optimizer_step`, which is to be called exactly once unless the
+                rule documents otherwise.
+        """
+
+    def metrics(self) -> dict[str, float]:
+        """Return further metrics of the last step for ``metrics.jsonl``; none by default."""
         return {}
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return what was learned and must outlast a kill; nothing by default."""
+        """Return what a resumed run needs to make the same steps; nothing by default."""
         return {}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Take back what :meth:`state_dict` gave."""
+        """Restore what :meth:`state_dict` returned; its tensors are on the CPU."""
 
 
 class LossWeighting(Weighting):
-    """A rule that gives each loss a weight before the update."""
+    """A rule whose weights are known before the step: it trains on the weighted sum of the losses.
+
+    A subclass defines :attr:`~Weighting.weights`.
+    """
 
     def step(self, step: TrainingStep) -> None:
-        """Train on the weighted sum of the losses."""
+        """Make one optimizer step on the weighted sum of the losses."""
         step.backward(self.weights)
-        step.update()
+        step.optimizer_step()
 
 
-def apply(step: TrainingStep, gradient: Gradient) -> None:
-    """Make the update of a step with a gradient that has been worked out outside of ``.grad``."""
-    for parameter, part in zip(step.parameters, gradient, strict=True):
-        parameter.grad = part
-    step.update()
+def apply_gradient(step: TrainingStep, gradient: Gradient) -> None:
+    """Make the optimizer step with a given gradient.
+
+    Args:
+        step: The step.
+        gradient: Becomes ``.grad`` of the step's parameters.
+    """
+    for parameter, grad in zip(step.parameters, gradient, strict=True):
+        parameter.grad = grad
+    step.optimizer_step()
 
 
-def mix(gradients: Sequence[Gradient], weights: Sequence[float] | Tensor) -> Gradient:
+def weighted_sum(gradients: Sequence[Gradient], weights: Sequence[float] | Tensor) -> Gradient:
     """Return the weighted sum of gradients.
 
     Args:
-        gradients: One per objective, each with the same number of parameters.
-        weights: One per objective.
+        gradients: One by objective, each with the same number of parameters.
+        weights: One by objective.
 
     Returns:
-        New tensors; ``None`` for a parameter that no objective reaches.
+        New tensors; ``None`` for a parameter that no objective depends on.
     """
     values = [float(weight) for weight in weights]
-    mixed: Gradient = []
-    for parts in zip(*gradients, strict=True):
+    found: Gradient = []
+    for by_objective in zip(*gradients, strict=True):
         total = None
-        for weight, part in zip(values, parts, strict=True):
-            if part is not None:
-                total = part * weight if total is None else total.add_(part, alpha=weight)
-        mixed.append(total)
-    return mixed
+        for weight, grad in zip(values, by_objective, strict=True):
+            if grad is not None:
+                total = grad * weight if total is None else total.add_(grad, alpha=weight)
+        found.append(total)
+    return found
 
 
 def dot(left: Gradient, right: Gradient) -> Tensor:
-    """Return the inner product of two gradients as a float64 scalar."""
+    """Return the inner product of two gradients, a float64 scalar; ``None`` counts as zero."""
     products = [
         torch.dot(a.flatten(), b.flatten()).double()
         for a, b in zip(left, right, strict=True)
@@ -241,11 +303,14 @@ def dot(left: Gradient, right: Gradient) -> Tensor:
     return torch.stack(products).sum() if products else torch.zeros((), dtype=torch.float64)
 
 
-def read(scalars: Sequence[Tensor]) -> Tensor:
-    """Return scalars as one vector, float64, on the CPU; a device is waited for once.
+def gather_scalars(scalars: Sequence[Tensor]) -> Tensor:
+    """Copy scalars into one vector on the CPU, with one synchronisation per device.
 
     Args:
-        scalars: Tensors of one number, on any devices.
+        scalars: Tensors with one element each, on any devices.
+
+    Returns:
+        ``(len(scalars),)``, float64, without graph.
     """
     values = torch.empty(len(scalars), dtype=torch.float64)
     for device in {scalar.device for scalar in scalars}:

@@ -1,8 +1,17 @@
-r"""Dynamic weight average (Liu, Johns and Davison 2019, "End-to-End Multi-Task Learning with
-Attention").
+r"""Dynamic weight average (DWA): weights from the rate at which each loss decreases.
 
-:math:`w_i(t) = n \, \mathrm{softmax}_i (r_i(t-1) / T)` with :math:`r_i(t-1) = L_i(t-1) / L_i(t-2)`
-(equation 7): an objective whose loss has fallen less than the others' gets more weight.
+Liu, Johns and Davison 2019, "End-to-End Multi-Task Learning with Attention",
+https://arxiv.org/abs/1803.10704, equation 7. With n objectives, :math:`L_i(t)` the mean of loss i
+over window t, and the temperature T,
+
+.. math:: w_i(t) = n \, \mathrm{softmax}_i \bigl( r_i(t-1) / T \bigr), \qquad
+    r_i(t-1) = L_i(t-1) / L_i(t-2):
+
+an objective whose loss has decreased less than the others' gets a larger weight.
+
+Cost: that of fixed weights.
+
+Departure from the paper: a window is a number of optimizer steps; there it is an epoch.
 """
 
 from __future__ import annotations
@@ -14,22 +23,48 @@ from pydantic import Field
 from torch import Tensor
 
 from auxlearn.registry import register_weighting
-from auxlearn.weighting.base import TrainingStep, read
-from auxlearn.weighting.learned import Learned, LearnedOptions
+from auxlearn.weighting.base import TrainingStep, gather_scalars
+from auxlearn.weighting.learned import LearnedOptions, LearnedWeighting
+
+#: Smallest loss that another is divided by.
+EPSILON = 1e-12
+
+
+def dwa_weights(previous: Tensor, before: Tensor, temperature: float) -> Tensor:
+    """Return the weights after two windows.
+
+    Args:
+        previous: Mean losses over the window just completed, ``(objectives,)``.
+        before: Mean losses over the window before that, ``(objectives,)``.
+        temperature: T, above zero; the higher, the closer the weights are to 1.
+
+    Returns:
+        ``(objectives,)``, positive, with sum ``objectives``.
+    """
+    rates = previous / before.clamp(min=EPSILON)
+    shares = (rates / temperature).softmax(0)
+    return shares * len(shares)
 
 
 class DynamicWeightAverageOptions(LearnedOptions):
-    """Settings of dynamic weight average."""
+    """Options of dynamic weight average."""
 
-    temperature: float = Field(2.0, gt=0, description="T; the higher, the more equal the weights.")
+    temperature: float = Field(
+        2.0, gt=0, description="Temperature T; the higher, the more equal the weights."
+    )
     window: int = Field(
-        50, ge=1, description="Updates over which losses are averaged; the paper takes an epoch."
+        50,
+        ge=1,
+        description="Optimizer steps over which losses are averaged; in the paper, an epoch.",
     )
 
 
 @register_weighting("dwa")
-class DynamicWeightAverage(Learned):
-    """Weights from how fast each loss falls; the initial ones stand for the first two windows."""
+class DynamicWeightAverage(LearnedWeighting):
+    """Weights from the rate at which each loss decreases (Liu et al. 2019).
+
+    During the first two windows the weights are the initial ones.
+    """
 
     Options = DynamicWeightAverageOptions
     options: DynamicWeightAverageOptions
@@ -43,25 +78,24 @@ class DynamicWeightAverage(Learned):
 
     @property
     def weights(self) -> Tensor:
-        """The weights, which sum to the number of objectives."""
+        """Current weights, which sum to the number of objectives."""
         return self._weights.clone()
 
     def learn(self, step: TrainingStep) -> None:
-        """Train on the weighted losses; at the end of a window set the weights anew."""
+        """Train on the weighted losses; compute new weights at the end of a window."""
         step.backward(self._weights)
-        step.update()
-        self._sums += read([step.losses[name] for name in step.names])
+        step.optimizer_step()
+        self._sums += gather_scalars([step.losses[name] for name in step.names])
         self._count += 1
         if int(self._count) % self.options.window == 0:
             mean = self._sums / self.options.window
             if self._previous.any():
-                rates = mean / self._previous.clamp(min=1e-12)
-                shares = (rates / self.options.temperature).softmax(0)
-                self._weights = self.floored(shares * len(shares))
+                weights = dwa_weights(mean, self._previous, self.options.temperature)
+                self._weights = self.with_floor(weights)
             self._previous, self._sums = mean, torch.zeros_like(mean)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Weights, and the losses of this window and the one before."""
+        """Return the weights, and the losses of this window and the one before."""
         return {
             "weights": self._weights,
             "sums": self._sums,
@@ -70,7 +104,7 @@ class DynamicWeightAverage(Learned):
         }
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Take back what :meth:`state_dict` gave."""
+        """Restore what :meth:`state_dict` returned."""
         self._weights = state["weights"].clone()
         self._sums = state["sums"].clone()
         self._previous = state["previous"].clone()

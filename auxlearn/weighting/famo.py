@@ -1,24 +1,26 @@
-r"""FAMO: all losses are to fall at the same rate (Liu, Feng, Stone and Liu 2023, "FAMO: Fast
-Adaptive Multitask Optimization", https://arxiv.org/abs/2306.03792).
+r"""FAMO: weights that let all losses decrease at the same rate.
 
-With logits :math:`\xi`, :math:`z = \mathrm{softmax}(\xi)` and losses :math:`L_i`, the step is made
-with the gradient of :math:`c \sum_i z_i \log L_i`, where :math:`c = (\sum_i z_i / L_i)^{-1}` is a
-constant: weights :math:`c z_i / L_i`, which sum to 1. Then the losses :math:`L_i'` of the same
-batches at the new parameters tell how far each has fallen, and Adam moves the logits by
+Liu, Feng, Stone and Liu 2023, "FAMO: Fast Adaptive Multitask Optimization",
+https://arxiv.org/abs/2306.03792, Algorithm 1.
 
-.. math:: \delta = J^\top (\log L - \log L'), \quad J = \partial z / \partial \xi,
+With logits :math:`\xi`, :math:`z = \mathrm{softmax}(\xi)` and losses :math:`L_i`, the optimizer
+step is made with the gradient of :math:`c \sum_i z_i \log L_i`, where
+:math:`c = (\sum_i z_i / L_i)^{-1}` is held constant: weights :math:`c z_i / L_i`, which sum to 1.
+Then the losses :math:`L_i'` of the same batches at the new parameters show how much each has
+decreased, and Adam updates the logits with the gradient
 
-against :math:`\delta`: what falls fast loses weight (Algorithm 1). ``weight_decay`` is the
-paper's :math:`\gamma`.
+.. math:: \delta = J^\top (\log L - \log L'), \quad J = \partial z / \partial \xi:
 
-Cost: a second forward pass of every objective. The paper needs no gradient of single objectives;
-here they are kept, because the weights depend on all losses of the step and one objective's graph
-lives at a time.
+an objective whose loss decreases fast loses weight. ``weight_decay`` is the paper's :math:`\gamma`.
 
-Departures from the authors' code (Cranial-XIX/FAMO, ``famo.py``): losses are bounded below by 0;
-gradients are clipped by the run's ``clip_norm``. The second forward pass has the dropout masks and
-draws of the first. The logits move at the start of the next step, which saves a wait for a GPU and
-changes no number.
+Cost: a second forward pass of every objective. The paper needs no gradients of single objectives;
+here they are kept, because the weights depend on all losses of the step and only one objective's
+graph is in memory at a time.
+
+Departures from the authors' code (Cranial-XIX/FAMO, ``famo.py``): the lower bound of the losses is
+0; gradients are clipped by the run's ``clip_norm``. The second forward pass has the dropout masks
+and corrupted tokens of the first. The logits are updated at the start of the next step, which saves
+a synchronisation with the GPU and changes no number.
 """
 
 from __future__ import annotations
@@ -30,49 +32,52 @@ from pydantic import Field
 from torch import Tensor
 
 from auxlearn.registry import register_weighting
-from auxlearn.weighting.base import TrainingStep, apply, mix
-from auxlearn.weighting.learned import Learned, LearnedOptions
+from auxlearn.weighting.base import TrainingStep, apply_gradient, weighted_sum
+from auxlearn.weighting.learned import LearnedOptions, LearnedWeighting
 
 #: Added to losses before logarithms and divisions, as the authors do.
 EPSILON = 1e-8
 
 
 def famo_weights(logits: Tensor, losses: Tensor) -> Tensor:
-    """Return the weights of the losses: ``softmax(logits) / losses``, scaled to sum to 1.
+    r"""Return the weights of the losses, :math:`c z_i / L_i`.
 
     Args:
-        logits: ``(objectives,)``.
-        losses: ``(objectives,)``, none negative.
+        logits: :math:`\xi`, ``(objectives,)``.
+        losses: :math:`L_i`, ``(objectives,)``, none negative.
+
+    Returns:
+        ``(objectives,)``, with sum 1.
     """
     shares = logits.softmax(0) / (losses + EPSILON)
     return shares / shares.sum()
 
 
-def famo_gradient(logits: Tensor, before: Tensor, after: Tensor) -> Tensor:
-    """Return what the logits descend, ``(objectives,)``.
+def famo_logit_gradient(logits: Tensor, before: Tensor, after: Tensor) -> Tensor:
+    r"""Return the gradient of the logits, :math:`\delta`, ``(objectives,)``; its sum is 0.
 
     Args:
-        logits: ``(objectives,)``.
-        before: Losses before the optimizer step, ``(objectives,)``.
-        after: Losses of the same batches after it.
+        logits: :math:`\xi`, ``(objectives,)``.
+        before: :math:`L_i`, losses before the optimizer step, ``(objectives,)``.
+        after: :math:`L_i'`, losses of the same batches after it, ``(objectives,)``.
     """
-    falls = (before + EPSILON).log() - (after + EPSILON).log()
+    decreases = (before + EPSILON).log() - (after + EPSILON).log()
     shares = logits.softmax(0)
-    return shares * (falls - (shares * falls).sum())
+    return shares * (decreases - (shares * decreases).sum())
 
 
 class FAMOOptions(LearnedOptions):
-    """Settings of FAMO."""
+    """Options of FAMO."""
 
     learning_rate: float = Field(0.025, gt=0, description="Learning rate of Adam on the logits.")
     weight_decay: float = Field(
-        0.001, ge=0, description="Decay of the logits towards equal ones: gamma."
+        0.001, ge=0, description="Weight decay of the logits, towards equal weights (gamma)."
     )
 
 
 @register_weighting("famo")
-class FAMO(Learned):
-    """Weights that let all losses fall at the same rate (Liu et al. 2023)."""
+class FAMO(LearnedWeighting):
+    """Weights that let all losses decrease at the same rate (Liu et al. 2023)."""
 
     Options = FAMOOptions
     options: FAMOOptions
@@ -81,51 +86,51 @@ class FAMO(Learned):
         super().__init__(options, objectives)
         self._weights = self.initial_weights()
         start = self._weights.log()
-        self.logits = start - start.mean()  # the decay is towards zero
+        self.logits = start - start.mean()  # weight decay is towards zero
         self.optimizer = torch.optim.Adam(
             [self.logits], lr=options.learning_rate, weight_decay=options.weight_decay
         )
-        # Losses of the last step before and after it, which the logits have yet to learn from.
+        # Losses before and after the last step, which the logits are yet to be updated with.
         self._before: Tensor | None = None
         self._after: Tensor | None = None
 
     @property
     def weights(self) -> Tensor:
-        """The weights of the last step, which sum to 1; at the start the initial ones."""
+        """Weights of the last step, which sum to 1; the initial ones before the first."""
         return self._weights.clone()
 
     def step(self, step: TrainingStep) -> None:
-        """Make one optimizer step on the log losses, whether the weights move or rest."""
+        """Make one optimizer step on the log losses, whether the logits are learned or fixed."""
         self.learn(step)
 
     def learn(self, step: TrainingStep) -> None:
-        """Move the logits by what the last step did, and make the next."""
+        """Update the logits with what the last step changed, and make this step."""
         gradients = step.gradients()
         losses = torch.stack([step.losses[name] for name in step.names])
         if self._after is not None:
             assert self._before is not None
             after, losses = torch.stack([self._after.to(losses), losses]).cpu().double()
-            self._descend(famo_gradient(self.logits, self._before, after))
+            self._update_logits(famo_logit_gradient(self.logits, self._before, after))
         losses = losses.cpu().double()
-        self._weights = self.floored(famo_weights(self.logits, losses))
-        apply(step, mix(gradients, self._weights))
+        self._weights = self.with_floor(famo_weights(self.logits, losses))
+        apply_gradient(step, weighted_sum(gradients, self._weights))
         self._before = self._after = None
-        if self.moves(step):
+        if self.is_learning(step):
             self._before, self._after = losses, step.current_losses()
 
-    def _descend(self, gradient: Tensor) -> None:
+    def _update_logits(self, gradient: Tensor) -> None:
         self.logits.grad = gradient
         self.optimizer.step()
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Logits, the state of their optimizer, weights, and the losses not yet learned from."""
+        """Return logits, the state of their optimizer, weights, and losses not yet used."""
         state = {"logits": self.logits, "weights": self._weights}
         if self._before is not None and self._after is not None:
             state |= {"before": self._before, "after": self._after}
         return state | {f"adam/{k}": v for k, v in self.optimizer.state[self.logits].items()}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Take back what :meth:`state_dict` gave."""
+        """Restore what :meth:`state_dict` returned."""
         self.logits.copy_(state["logits"])
         self._weights = state["weights"].clone()
         self._before, self._after = state.get("before"), state.get("after")

@@ -1,6 +1,8 @@
-"""Weights that stay as they are."""
+"""Fixed weights: a share of the auxiliary tasks, or the same weight for every objective."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 from pydantic import Field
@@ -12,8 +14,42 @@ from auxlearn.registry import register_weighting
 from auxlearn.weighting.base import LossWeighting
 
 
+def fixed_weights(alpha: float | Sequence[float], count: int) -> Tensor:
+    """Return the weights of the primary task and of ``count`` auxiliary tasks.
+
+    Args:
+        alpha: Share of the auxiliary tasks, split equally among them; or the share of each.
+        count: Number of auxiliary tasks; with 0 the primary task has weight 1 whatever alpha.
+
+    Returns:
+        ``(1 + count,)``, float64, the primary task first, with sum 1.
+
+    Raises:
+        ConfigError: alpha is outside (0, 1), or there are not as many shares as auxiliary tasks.
+    """
+    if count == 0:
+        return torch.ones(1, dtype=torch.float64)
+    shares = [alpha / count] * count if isinstance(alpha, float) else list(alpha)
+    if len(shares) != count:
+        raise ConfigError(
+            f"fixed: alpha has {len(shares)} shares for {count} auxiliary tasks: "
+            "give one share, or one for each"
+        )
+    smallest = min(shares)
+    if smallest < 0 or (smallest == 0 and isinstance(alpha, float)) or sum(shares) >= 1:
+        raise ConfigError(
+            f"fixed: alpha {alpha} is outside (0, 1): the primary task keeps 1 - alpha"
+        )
+    return torch.tensor([1 - sum(shares), *shares], dtype=torch.float64)
+
+
+def equal_weights(count: int) -> Tensor:
+    """Return ``1 / count`` for each of ``count`` objectives, float64."""
+    return torch.full((count,), 1 / count, dtype=torch.float64)
+
+
 class FixedOptions(Settings):
-    """Settings of fixed weights."""
+    """Options of fixed weights."""
 
     alpha: float | tuple[float, ...] = Field(
         0.5,
@@ -26,8 +62,8 @@ class FixedOptions(Settings):
 class Fixed(LossWeighting):
     """The auxiliary tasks share alpha, the primary task keeps 1 - alpha (Mask-tuning, eq. 1).
 
-    A list of shares may hold zeros: such a task is measured but not trained on. Mask-tuning then
-    still perturbs the text: its ablation "without integrated loss" (Table III).
+    A list of shares may contain zeros: the loss of such a task is computed but not trained on.
+    Mask-tuning then still perturbs the text: its ablation "without integrated loss" (Table III).
     """
 
     Options = FixedOptions
@@ -35,34 +71,23 @@ class Fixed(LossWeighting):
 
     @property
     def weights(self) -> Tensor:
-        """The weights; a run without auxiliary task trains on the primary loss alone.
+        """The weights, by :func:`fixed_weights`.
 
         Raises:
-            ConfigError: alpha leaves (0, 1), or has another length than there are tasks.
+            ConfigError: alpha is outside (0, 1), or there are not as many shares as tasks.
         """
-        count = len(self.objectives) - 1
-        if count == 0:
-            return torch.ones(1, dtype=torch.float64)
-        alpha = self.options.alpha
-        shares = [alpha / count] * count if isinstance(alpha, float) else list(alpha)
-        if len(shares) != count:
-            raise ConfigError(
-                f"fixed: alpha has {len(shares)} shares for {count} auxiliary tasks: "
-                "give one share, or one for each"
-            )
-        least = min(shares)
-        if least < 0 or (least == 0 and isinstance(alpha, float)) or sum(shares) >= 1:
-            raise ConfigError(
-                f"fixed: alpha {alpha} is outside (0, 1): the primary task keeps 1 - alpha"
-            )
-        return torch.tensor([1 - sum(shares), *shares], dtype=torch.float64)
+        return fixed_weights(self.options.alpha, len(self.objectives) - 1)
 
 
 @register_weighting("equal")
 class Equal(LossWeighting):
-    """Every objective weighs 1/n (MT-TARTAN of Dery et al. 2022)."""
+    """Weight 1/n for each of n objectives (MT-TARTAN of Dery et al. 2022).
+
+    "Should We Be Pre-training? An Argument for End-task Aware Training as an Alternative",
+    https://arxiv.org/abs/2109.07437.
+    """
 
     @property
     def weights(self) -> Tensor:
         """The same weight for each objective."""
-        return torch.full((len(self.objectives),), 1 / len(self.objectives), dtype=torch.float64)
+        return equal_weights(len(self.objectives))

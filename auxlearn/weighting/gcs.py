@@ -1,20 +1,21 @@
-r"""Auxiliary gradients gated by their cosine with the primary one (Du, Czarnecki, Jayakumar,
-Farajtabar, Pascanu and Lakshminarayanan 2018, "Adapting Auxiliary Losses Using Gradient
-Similarity", https://arxiv.org/abs/1812.02224).
+r"""Gradient cosine similarity (GCS): gate auxiliary gradients by their cosine with the primary's.
+
+Du, Czarnecki, Jayakumar, Farajtabar, Pascanu and Lakshminarayanan 2018, "Adapting Auxiliary Losses
+Using Gradient Similarity", https://arxiv.org/abs/1812.02224.
 
 With :math:`g_0` the gradient of the primary task over the shared parameters, :math:`g_i` that of
-auxiliary task i, and :math:`c_i = \cos(g_i, g_0)`, the step is made with
+auxiliary task i, and :math:`c_i = \cos(g_i, g_0)`, the optimizer step is made with
 
 .. math:: g_0 + \sum_i \max(0, c_i) \, g_i \quad \text{or} \quad g_0 + \sum_i [c_i > 0] \, g_i,
 
-the weighted and the unweighted version. The sum never points away from the primary gradient:
+the weighted and the unweighted version. The sum never conflicts with the primary gradient:
 :math:`\langle g_0, g_0 + \sum_i w_i g_i \rangle \ge \lVert g_0 \rVert^2`. As in the paper, heads
 are trained on their own losses, ungated.
 
-Cost: the gradient of each objective is kept; inner products of all pairs, O(objectives^2 x
+Cost: keeps the gradient of each objective; inner products of all pairs, O(objectives^2 x
 parameters). No state.
 
-The paper has one auxiliary task; here each of several has its own gate.
+Departure from the paper: it has one auxiliary task; here each of several has a gate of its own.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from auxlearn.weighting.base import TrainingStep
 from auxlearn.weighting.gram import GramWeighting
 
 
-def gcs_weights(gram: Tensor, version: Literal["weighted", "unweighted"]) -> Tensor:
+def gcs_gates(gram: Tensor, version: Literal["weighted", "unweighted"]) -> Tensor:
     """Return the gates of the objectives.
 
     Args:
@@ -41,7 +42,7 @@ def gcs_weights(gram: Tensor, version: Literal["weighted", "unweighted"]) -> Ten
 
     Returns:
         ``(objectives,)``: 1 for the primary task, in [0, 1] for the others. A gradient of norm
-        zero has no direction and gets 0.
+        zero has no direction; its gate is 0.
     """
     norms = gram.diagonal().clamp(min=0).sqrt()
     lengths = norms * norms[0]
@@ -52,22 +53,22 @@ def gcs_weights(gram: Tensor, version: Literal["weighted", "unweighted"]) -> Ten
 
 
 class GradientCosineOptions(Settings):
-    """Settings of the gradient cosine gate."""
+    """Options of gradient cosine similarity."""
 
     version: Literal["weighted", "unweighted"] = Field(
         "weighted",
-        description="An auxiliary gradient is multiplied by its cosine with the primary one, or "
-        "taken whole; where the cosine is negative it is left out.",
+        description="Multiply an auxiliary gradient by its cosine with the primary gradient "
+        "(weighted) or by 1 (unweighted); where the cosine is negative, by 0.",
     )
 
 
 @register_weighting("gcs")
 class GradientCosine(GramWeighting):
-    """Leave out auxiliary gradients that point away from the primary one (Du et al. 2018)."""
+    """Leave out auxiliary gradients that conflict with the primary one (Du et al. 2018)."""
 
     Options = GradientCosineOptions
     options: GradientCosineOptions
 
     def weigh(self, gram: Tensor, step: TrainingStep) -> Tensor:
-        """The gates."""
-        return gcs_weights(gram, self.options.version)
+        """Return the gates."""
+        return gcs_gates(gram, self.options.version)

@@ -1,10 +1,25 @@
-r"""Weights that balance gradient norms (Chen, Badrinarayanan, Lee and Rabinovich 2018, "GradNorm:
-Gradient Normalization for Adaptive Loss Balancing").
+r"""GradNorm: weights that balance the norms of the objectives' gradients.
 
-With :math:`G_i = w_i \lVert \nabla L_i \rVert`, their mean :math:`\bar G`, and the relative
-inverse rate of training :math:`r_i = (L_i / L_i(0)) / \mathrm{mean}_j (L_j / L_j(0))`, the weights
-descend :math:`\sum_i | G_i - \bar G r_i^\alpha |`, where the target is held constant, and are then
-scaled to sum to the number of objectives (Algorithm 1).
+Chen, Badrinarayanan, Lee and Rabinovich 2018, "GradNorm: Gradient Normalization for Adaptive Loss
+Balancing in Deep Multitask Networks", https://arxiv.org/abs/1711.02257, Algorithm 1.
+
+With :math:`w_i` the weight of objective i, :math:`g_i` the gradient of its loss :math:`L_i` over
+the shared parameters, and :math:`L_i(0)` the loss in the first step,
+
+.. math::
+    G_i = w_i \lVert g_i \rVert, \qquad \bar G = \mathrm{mean}_j \, G_j, \qquad
+    r_i = \frac{L_i / L_i(0)}{\mathrm{mean}_j \, L_j / L_j(0)},
+
+the weights minimise :math:`\sum_i | G_i - \bar G r_i^\alpha |` by Adam, where the targets
+:math:`\bar G r_i^\alpha` are held constant, and are then scaled to sum to the number of objectives.
+:math:`r_i` is the relative inverse training rate: above 1 for an objective whose loss has decreased
+less than the others', which then gets a larger gradient norm. The exponent :math:`\alpha` says how
+much larger.
+
+Cost: keeps the gradient of each objective; one norm by objective.
+
+Departure from the paper: the norms are over the whole encoder. The paper uses the last shared layer
+only, to save time; here the gradients of all layers are computed anyway.
 """
 
 from __future__ import annotations
@@ -17,29 +32,59 @@ from torch import Tensor
 
 from auxlearn.metric_keys import Quantity
 from auxlearn.registry import register_weighting
-from auxlearn.weighting.base import TrainingStep, apply, dot, mix, read
-from auxlearn.weighting.learned import Learned, LearnedOptions
+from auxlearn.weighting.base import TrainingStep, apply_gradient, dot, gather_scalars, weighted_sum
+from auxlearn.weighting.gram import shared_gradient
+from auxlearn.weighting.learned import LearnedOptions, LearnedWeighting
 
-#: A weight never falls below this: it could not rise again.
-LEAST = 1e-4
+#: Lower bound of a weight: from zero it could not increase again.
+MIN_WEIGHT = 1e-4
+
+#: Smallest initial loss that a loss is divided by.
+EPSILON = 1e-12
+
+
+def gradnorm_weight_gradient(
+    weights: Tensor, norms: Tensor, losses: Tensor, initial_losses: Tensor, alpha: float
+) -> Tensor:
+    r"""Return the gradient of GradNorm's loss with respect to the weights.
+
+    Args:
+        weights: :math:`w_i`, ``(objectives,)``.
+        norms: :math:`\lVert g_i \rVert`, of the unweighted gradients, ``(objectives,)``.
+        losses: :math:`L_i`, ``(objectives,)``.
+        initial_losses: :math:`L_i(0)`, ``(objectives,)``.
+        alpha: Exponent of the relative inverse training rates, 0 or more; 0: equal norms.
+
+    Returns:
+        ``(objectives,)``.
+    """
+    progress = losses / initial_losses.clamp(min=EPSILON)
+    weighted = weights * norms
+    target = weighted.mean() * (progress / progress.mean()) ** alpha
+    return (weighted - target).sign() * norms
+
+
+def renormalised(weights: Tensor) -> Tensor:
+    """Return weights of at least :data:`MIN_WEIGHT`, scaled to sum to their number."""
+    bounded = weights.clamp(min=MIN_WEIGHT)
+    return bounded * (len(bounded) / bounded.sum())
 
 
 class GradNormOptions(LearnedOptions):
-    """Settings of GradNorm."""
+    """Options of GradNorm."""
 
     alpha: float = Field(
-        1.5, ge=0, description="How hard objectives that lag behind are pulled; 0: equal norms."
+        1.5,
+        ge=0,
+        description="Exponent of the relative inverse training rates: the higher, the larger the "
+        "gradients of objectives whose loss decreases slowly; 0: equal norms.",
     )
     learning_rate: float = Field(0.025, gt=0, description="Learning rate of Adam on the weights.")
 
 
 @register_weighting("gradnorm")
-class GradNorm(Learned):
-    """Weights that bring all objectives to train at like rates.
-
-    The norms are over the whole body. The paper takes its last layer alone, to save time; here the
-    gradients of all layers are at hand.
-    """
+class GradNorm(LearnedWeighting):
+    """Weights that let all objectives train at similar rates (Chen et al. 2018)."""
 
     Options = GradNormOptions
     options: GradNormOptions
@@ -52,48 +97,45 @@ class GradNorm(Learned):
 
     @property
     def weights(self) -> Tensor:
-        """The weights, which sum to the number of objectives."""
+        """Current weights, which sum to the number of objectives."""
         return self._weights.clone()
 
     def step(self, step: TrainingStep) -> None:
-        """Update the parameters; the losses of the very first step are kept, whatever it is."""
+        """Make one optimizer step; keep the losses of the first step of all, warm-up or not."""
         super().step(step)
         if not self._first.any():
-            self._first.copy_(read([step.losses[name] for name in step.names]))
+            self._first.copy_(gather_scalars([step.losses[name] for name in step.names]))
 
     def learn(self, step: TrainingStep) -> None:
-        """Train on the weighted losses, and move the weights towards balanced norms."""
+        """Train on the weighted losses, and update the weights towards balanced norms."""
         gradients = step.gradients()
-        body = [place == "body" for place in step.parts]
         norms = []
         for gradient in gradients:
-            shared = [g if inside else None for g, inside in zip(gradient, body, strict=True)]
+            shared = shared_gradient(gradient, step.placements)
             norms.append(dot(shared, shared).sqrt())
         weights = self.weights
-        apply(step, mix(gradients, weights))
-        found = read([*norms, *(step.losses[name] for name in step.names)])
-        sizes, losses = found.split(len(norms))
-        self._record = dict(zip(map(Quantity.NORM.key, step.names), sizes.tolist(), strict=True))
-        self._move(sizes, losses)
+        apply_gradient(step, weighted_sum(gradients, weights))
+        found = gather_scalars([*norms, *(step.losses[name] for name in step.names)])
+        values, losses = found.split(len(norms))
+        self._metrics = Quantity.NORM.row(step.names, values.tolist())
+        self._update_weights(values, losses)
 
-    def _move(self, norms: Tensor, losses: Tensor) -> None:
+    def _update_weights(self, norms: Tensor, losses: Tensor) -> None:
         if not self._first.any():
             self._first.copy_(losses)
-        progress = losses / self._first.clamp(min=1e-12)
-        weighted = self._weights * norms
-        target = weighted.mean() * (progress / progress.mean()) ** self.options.alpha
-        self._weights.grad = (weighted - target).sign() * norms
+        self._weights.grad = gradnorm_weight_gradient(
+            self._weights, norms, losses, self._first, self.options.alpha
+        )
         self.optimizer.step()
-        bounded = self._weights.clamp(min=LEAST)
-        self._weights.copy_(self.floored(bounded * (len(bounded) / bounded.sum())))
+        self._weights.copy_(self.with_floor(renormalised(self._weights)))
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Weights, the first losses, and the state of the optimizer."""
+        """Return the weights, the initial losses, and the state of the weights' optimizer."""
         moments = self.optimizer.state[self._weights]
         return {"weights": self._weights, "first": self._first, **moments}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Take back what :meth:`state_dict` gave."""
+        """Restore what :meth:`state_dict` returned."""
         self._weights.copy_(state["weights"])
         self._first.copy_(state["first"])
         moments = {k: v.clone() for k, v in state.items() if k not in ("weights", "first")}

@@ -1,7 +1,7 @@
-"""Rules that weigh objectives by the inner products of their gradients.
+"""Base class of rules that compute weights from the Gram matrix of the objectives' gradients.
 
-Gradients are combined over the parameters that objectives share, the body of the encoder. A head
-has one objective alone and takes that one's gradient as it is.
+Gradients are combined over the parameters that the objectives share, those of the encoder. A head
+belongs to one objective and takes the gradient of that objective unweighted.
 """
 
 from __future__ import annotations
@@ -14,21 +14,28 @@ from torch import Tensor
 
 from auxlearn.config import Settings
 from auxlearn.metric_keys import Quantity
-from auxlearn.weighting.base import Gradient, Part, TrainingStep, Weighting, apply, mix
-from auxlearn.weighting.step_derivative import inner_products
+from auxlearn.weighting.base import (
+    Gradient,
+    Placement,
+    TrainingStep,
+    Weighting,
+    apply_gradient,
+    weighted_sum,
+)
+from auxlearn.weighting.step_derivative import gram_matrices
 
 
 class GramWeighting(Weighting):
-    """A rule that needs no more than the Gram matrix of the gradients over the shared parameters.
+    """A rule that only needs the Gram matrix of the gradients over the shared parameters.
 
-    A subclass defines :meth:`weigh`. With a single objective there is nothing to weigh, and it is
-    trained on as it is.
+    A subclass defines :meth:`weigh`. With a single objective that is not called: its gradient has
+    weight 1.
     """
 
     def __init__(self, options: Settings, objectives: Sequence[str]) -> None:
         super().__init__(options, objectives)
         self._weights = torch.ones(len(objectives), dtype=torch.float64)
-        self._record: dict[str, float] = {}
+        self._metrics: dict[str, float] = {}
 
     @abstractmethod
     def weigh(self, gram: Tensor, step: TrainingStep) -> Tensor:
@@ -37,7 +44,7 @@ class GramWeighting(Weighting):
         Args:
             gram: Inner products of the gradients over the shared parameters, the primary task
                 first, ``(objectives, objectives)``, float64, on the CPU.
-            step: The step they come from.
+            step: The step that they belong to.
 
         Returns:
             ``(objectives,)``, float64, on the CPU.
@@ -45,53 +52,67 @@ class GramWeighting(Weighting):
 
     @property
     def weights(self) -> Tensor:
-        """The weights of the last step over the shared parameters; 1 each before the first."""
+        """Weights of the last step over the shared parameters; 1 each before the first."""
         return self._weights.clone()
 
     def step(self, step: TrainingStep) -> None:
-        """Make one optimizer step with the gradients combined."""
+        """Make one optimizer step with the weighted sum of the gradients."""
         gradients = step.gradients()
-        (gram,) = inner_products([shared(gradient, step.parts) for gradient in gradients])
+        (gram,) = gram_matrices(
+            [shared_gradient(gradient, step.placements) for gradient in gradients]
+        )
         norms = gram.diagonal().sqrt().tolist()
-        self._record = dict(zip(map(Quantity.NORM.key, step.names), norms, strict=True))
+        self._metrics = Quantity.NORM.row(step.names, norms)
         if len(gradients) > 1:
             self._weights = self.weigh(gram, step)
-        apply(step, mix_shared(gradients, self._weights, step.parts))
+        apply_gradient(step, combine(gradients, self._weights, step.placements))
 
-    def record(self) -> dict[str, float]:
-        """Norm of each objective's gradient over the shared parameters."""
-        return self._record
+    def metrics(self) -> dict[str, float]:
+        """``norm/NAME``: norm of each objective's gradient over the shared parameters."""
+        return self._metrics
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The weights of the last step, for the record alone."""
+        """Return the weights of the last step, which are only reported."""
         return {"weights": self._weights}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Take back what :meth:`state_dict` gave."""
+        """Restore what :meth:`state_dict` returned."""
         self._weights = state["weights"].clone()
 
 
-def shared(gradient: Gradient, parts: Sequence[Part]) -> Gradient:
-    """Return a gradient over the shared parameters, ``None`` in place of the heads."""
-    return [part if place == "body" else None for part, place in zip(gradient, parts, strict=True)]
+def shared_gradient(gradient: Gradient, placements: Sequence[Placement]) -> Gradient:
+    """Return a gradient with ``None`` for the parameters of the heads."""
+    return [
+        grad if placement == "encoder" else None
+        for grad, placement in zip(gradient, placements, strict=True)
+    ]
 
 
-def unshared(gradient: Gradient, parts: Sequence[Part]) -> Gradient:
-    """Return a gradient over the heads, ``None`` in place of the shared parameters."""
-    return [None if place == "body" else part for part, place in zip(gradient, parts, strict=True)]
+def head_gradient(gradient: Gradient, placements: Sequence[Placement]) -> Gradient:
+    """Return a gradient with ``None`` for the shared parameters."""
+    return [
+        None if placement == "encoder" else grad
+        for grad, placement in zip(gradient, placements, strict=True)
+    ]
 
 
-def mix_shared(gradients: Sequence[Gradient], weights: Tensor, parts: Sequence[Part]) -> Gradient:
-    """Return the weighted sum over the shared parameters, and over the heads the plain sum.
+def combine(
+    gradients: Sequence[Gradient], weights: Tensor, placements: Sequence[Placement]
+) -> Gradient:
+    """Return the weighted sum over the shared parameters, and the plain sum over the heads.
 
     Args:
-        gradients: One per objective, each with the same number of parameters.
-        weights: One per objective.
-        parts: Where each parameter belongs.
+        gradients: One by objective, each with the same number of parameters.
+        weights: One by objective.
+        placements: Where each parameter belongs.
     """
-    weighted = mix([shared(gradient, parts) for gradient in gradients], weights)
-    heads = mix([unshared(gradient, parts) for gradient in gradients], torch.ones(len(gradients)))
+    shared = weighted_sum(
+        [shared_gradient(gradient, placements) for gradient in gradients], weights
+    )
+    heads = weighted_sum(
+        [head_gradient(gradient, placements) for gradient in gradients], torch.ones(len(gradients))
+    )
     return [
-        inside if place == "body" else outside
-        for inside, outside, place in zip(weighted, heads, parts, strict=True)
+        inside if placement == "encoder" else outside
+        for inside, outside, placement in zip(shared, heads, placements, strict=True)
     ]

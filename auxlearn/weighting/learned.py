@@ -1,4 +1,4 @@
-"""What rules with learned weights have in common: when the weights move, and within what bounds."""
+"""Base classes of learned weights: schedule, initial weights, floor of the primary task, logits."""
 
 from __future__ import annotations
 
@@ -13,81 +13,132 @@ from torch import Tensor
 from auxlearn.config import Settings
 from auxlearn.errors import ConfigError
 from auxlearn.metric_keys import VALIDATION, Quantity
-from auxlearn.weighting.base import Gradient, TrainingStep, Weighting, apply, mix
-from auxlearn.weighting.gram import shared
+from auxlearn.weighting.base import (
+    Gradient,
+    TrainingStep,
+    Weighting,
+    apply_gradient,
+    weighted_sum,
+)
+from auxlearn.weighting.gram import shared_gradient
 from auxlearn.weighting.metabalance import metabalance_factors
-from auxlearn.weighting.step_derivative import inner_products
+from auxlearn.weighting.step_derivative import gram_matrices
 
-#: Decay of the moving averages of gradient norms, as MetaBalance has it.
-AVERAGING = 0.9
+#: Decay of the moving averages of gradient norms, MetaBalance's default.
+NORM_DECAY = 0.9
+
+#: Smallest product of gradient norms that an inner product is divided by.
+EPSILON = 1e-30
+
+
+def floored_weights(weights: Tensor, floor: float) -> Tensor:
+    """Raise the primary task's weight to its floor, and scale the others down in proportion.
+
+    Args:
+        weights: ``(objectives,)``, none negative, the primary task first.
+        floor: Smallest share of the sum that the primary task may have, from 0 to less than 1.
+
+    Returns:
+        Weights of the same sum.
+    """
+    total, least = weights.sum(), floor * weights.sum()
+    if len(weights) == 1 or weights[0] >= least:
+        return weights
+    others = weights[1:] * ((total - least) / weights[1:].sum())
+    return torch.cat([least[None], others])
+
+
+def floored_primary_logit(logits: Tensor, floor: float) -> Tensor:
+    """Return the primary task's logit at which its softmax weight equals the floor.
+
+    Args:
+        logits: ``(objectives,)``, float64, the primary task first.
+        floor: Weight of the primary task, above 0 and below 1.
+    """
+    return logits[1:].logsumexp(0) + torch.logit(torch.tensor(floor, dtype=torch.float64))
+
+
+def softmax_gradient(weights: Tensor, weight_gradient: Tensor) -> Tensor:
+    r"""Return the gradient with respect to logits, given that with respect to their softmax.
+
+    With :math:`w = \mathrm{softmax}(z)` and :math:`d_i = \partial L / \partial w_i`:
+    :math:`\partial L / \partial z_i = w_i (d_i - \sum_j w_j d_j)`.
+
+    Args:
+        weights: :math:`w`, ``(objectives,)``.
+        weight_gradient: :math:`d`, ``(objectives,)``.
+    """
+    return weights * (weight_gradient - (weights * weight_gradient).sum())
 
 
 class LearnedOptions(Settings):
-    """Settings of every rule whose weights move."""
+    """Options of every rule with learned weights."""
 
     initial: tuple[float, ...] | None = Field(
-        None, description="Weight of each objective at the start, primary first; by default equal."
+        None, description="Initial weight of each objective, primary first; by default equal."
     )
-    warmup: int = Field(0, ge=0, description="Updates before the weights move.")
+    warmup: int = Field(
+        0, ge=0, description="Optimizer steps before the first update of the weights."
+    )
     learn_share: float = Field(
         1.0,
         gt=0,
         le=1,
-        description="Share of the optimizer steps, from the first on, in which the weights are "
-        "learned; afterwards they are held fixed.",
+        description="Share of the optimizer steps, counted from the first, in which the weights "
+        "are learned; afterwards they are held fixed.",
     )
     floor: float = Field(
-        0.0, ge=0, lt=1, description="Least share that the primary task has of all weights."
+        0.0, ge=0, lt=1, description="Smallest share of the sum of weights for the primary task."
     )
 
 
-class Learned(Weighting):
-    """A rule whose weights move within a schedule.
+class LearnedWeighting(Weighting):
+    """A rule whose weights are learned within a schedule.
 
-    A subclass defines :meth:`learn`, which makes an update that the weights learn from, and reads
-    and writes its weights through :attr:`weights`. While the weights rest, a step is that of fixed
-    weights.
+    A subclass defines :attr:`~Weighting.weights` and :meth:`learn`, calls :meth:`initial_weights`
+    at the start, and may keep metrics of a step in ``self._metrics``. In steps outside the schedule
+    the weights are held fixed: the step is that of a :class:`LossWeighting`.
     """
 
     options: LearnedOptions
 
     def __init__(self, options: LearnedOptions, objectives: Sequence[str]) -> None:
         super().__init__(options, objectives)
-        self._record: dict[str, float] = {}
+        self._metrics: dict[str, float] = {}
 
     @abstractmethod
     def learn(self, step: TrainingStep) -> None:
-        """Make one update and move the weights."""
+        """Make one optimizer step and update the weights."""
 
-    def moves(self, step: TrainingStep) -> bool:
-        """Whether the weights are learned in a step."""
+    def is_learning(self, step: TrainingStep) -> bool:
+        """Whether the weights are learned in a step, or held fixed."""
         return len(self.objectives) > 1 and (
             self.options.warmup <= step.number < self.options.learn_share * step.total_steps
         )
 
     def step(self, step: TrainingStep) -> None:
-        """Update the parameters, and the weights if their schedule says so."""
-        if self.moves(step):
+        """Make one optimizer step, and update the weights if the schedule says so."""
+        if self.is_learning(step):
             self.learn(step)
         else:
-            self._record = {}
+            self._metrics = {}
             step.backward(self.weights)
-            step.update()
+            step.optimizer_step()
 
-    def record(self) -> dict[str, float]:
-        """What the last step found out about the objectives."""
-        return self._record
+    def metrics(self) -> dict[str, float]:
+        """Metrics of the last step, such as ``norm/NAME``; none while weights are held fixed."""
+        return self._metrics
 
     def initial_weights(self) -> Tensor:
-        """Return the weights of the start, ``(objectives,)``, float64, which sum to 1.
+        """Return the initial weights, ``(objectives,)``, float64, with sum 1.
 
         Raises:
-            ConfigError: ``initial`` has another length than there are objectives, or one of its
-                values is not above zero.
+            ConfigError: Option ``initial`` has not one value per objective, or a value that is not
+                above zero.
         """
         given, count = self.options.initial, len(self.objectives)
         if given is None:
-            return self.floored(self.default_weights())
+            return self.with_floor(self.default_weights())
         if len(given) != count:
             raise ConfigError(
                 f"{self.name}: initial has {len(given)} weights for the {count} objectives "
@@ -96,29 +147,27 @@ class Learned(Weighting):
         if not all(0 < weight < float("inf") for weight in given):
             raise ConfigError(f"{self.name}: initial weights are above zero, got {given}")
         weights = torch.tensor(given, dtype=torch.float64)
-        return self.floored(weights / weights.sum())
+        return self.with_floor(weights / weights.sum())
 
     def default_weights(self) -> Tensor:
-        """Return the weights of the start that hold if none are given: equal ones."""
+        """Return the initial weights if option ``initial`` is not given: equal ones."""
         count = len(self.objectives)
         return torch.full((count,), 1 / count, dtype=torch.float64)
 
-    def floored(self, weights: Tensor) -> Tensor:
-        """Return weights of the same sum in which the primary's share is the floor at least."""
-        total, floor = weights.sum(), self.options.floor * weights.sum()
-        if len(weights) == 1 or weights[0] >= floor:
-            return weights
-        others = weights[1:] * ((total - floor) / weights[1:].sum())
-        return torch.cat([floor[None], others])
+    def with_floor(self, weights: Tensor) -> Tensor:
+        """Apply :func:`floored_weights` with the option ``floor``."""
+        return floored_weights(weights, self.options.floor)
 
 
 class LogitOptions(LearnedOptions):
-    """Settings of rules whose weights are the softmax of logits."""
+    """Options of rules whose weights are the softmax of logits."""
 
-    every: int = Field(1, ge=1, description="Updates from one change of the weights to the next.")
+    every: int = Field(
+        1, ge=1, description="Optimizer steps from one update of the weights to the next."
+    )
     learning_rate: float | None = Field(0.02, gt=0, description="Learning rate of the logits.")
     optimizer: Literal["adam", "momentum", "sgd"] = Field(
-        "adam", description="What moves the logits; momentum is SGD with momentum 0.9."
+        "adam", description="Optimizer of the logits; momentum is SGD with momentum 0.9."
     )
     scale: Literal["none", "primary"] = Field(
         "none",
@@ -127,20 +176,22 @@ class LogitOptions(LearnedOptions):
     )
 
 
-class LogitWeighting(Learned):
-    """Weights that are the softmax of logits.
+class LogitWeighting(LearnedWeighting):
+    """Weights that are the softmax of logits, learned by an optimizer of their own.
 
-    The floor is kept by putting the primary's logit back to where its share is the floor, so that
-    the logits keep their gradient there and the primary may rise again.
+    The floor is enforced by raising the primary task's logit after an update, so that the logits
+    keep their gradient there and the primary weight can grow again.
 
-    With ``scale: primary`` weights act on gradients of equal norm. Gradients of masked language
-    modelling have several times the norm of the classification's at first, and under Adam, which
-    only knows ratios, equal weights would leave nearly all of an optimizer step to them. The norms
-    are moving averages over the shared parameters (MetaBalance, He et al. 2022, with relaxation 1
-    and one norm per objective in place of one per tensor).
+    With ``scale: primary`` the weights multiply gradients of equal norm. Gradients of masked
+    language modelling have several times the norm of the classification gradient at first, and
+    under Adam, which only sees ratios, equal weights would leave nearly all of an optimizer step to
+    them. The norms are moving averages over the shared parameters (MetaBalance, He et al. 2022,
+    https://arxiv.org/abs/2203.06801, with relaxation 1 and one norm by objective instead of one by
+    tensor).
 
     Attributes:
-        logits: ``(objectives,)``, float64.
+        logits: ``(objectives,)``, float64, on the CPU.
+        optimizer: Optimizer of the logits.
     """
 
     options: LogitOptions
@@ -159,24 +210,28 @@ class LogitWeighting(Learned):
         self._averages = torch.zeros(len(self.objectives), 1, dtype=torch.float64)
 
     def step(self, step: TrainingStep) -> None:
-        """Make an optimizer step, and one of the logits if their schedule says so."""
-        if self.options.scale == "none" or self.moves(step):
+        """Make one optimizer step, and update the logits if the schedule says so."""
+        if self.options.scale == "none" or self.is_learning(step):
             super().step(step)
             return
         gradients = step.gradients()
-        factors = self.factors_of(gradients, step)
-        self._record = scales(step.names, factors)
-        apply(step, mix(gradients, self.weights * factors))
+        factors = self.measured_factors(gradients, step)
+        self._metrics = scale_metrics(step.names, factors)
+        apply_gradient(step, weighted_sum(gradients, self.weights * factors))
 
-    def factors_of(self, gradients: Sequence[Gradient], step: TrainingStep) -> Tensor:
-        """Return :meth:`factors` for the gradients of a step; measures norms only if need be."""
+    def measured_factors(self, gradients: Sequence[Gradient], step: TrainingStep) -> Tensor:
+        """Return :meth:`scale_factors` of gradients; their norms are computed only if needed."""
         if self.options.scale == "none":
             return torch.ones(len(self.objectives), dtype=torch.float64)
-        (gram,) = inner_products([shared(gradient, step.parts) for gradient in gradients])
-        return self.factors(gram.diagonal().sqrt())
+        (gram,) = gram_matrices(
+            [shared_gradient(gradient, step.placements) for gradient in gradients]
+        )
+        return self.scale_factors(gram.diagonal().sqrt())
 
-    def factors(self, norms: Tensor) -> Tensor:
-        """Return what the gradients of a step are multiplied by, apart from their weights.
+    def scale_factors(self, norms: Tensor) -> Tensor:
+        """Return the factors that gradients are scaled by before they are weighted.
+
+        To be called once a step: it updates the moving averages.
 
         Args:
             norms: Norm of each gradient over the shared parameters, ``(objectives,)``, float64.
@@ -186,36 +241,44 @@ class LogitWeighting(Learned):
         """
         if self.options.scale == "none":
             return torch.ones_like(norms)
-        found, self._averages = metabalance_factors(norms[:, None], self._averages, 1.0, AVERAGING)
-        return found[:, 0]
+        factors, self._averages = metabalance_factors(
+            norms[:, None], self._averages, 1.0, NORM_DECAY
+        )
+        return factors[:, 0]
 
     @property
     def weights(self) -> Tensor:
         """Softmax of the logits."""
         return self.logits.detach().softmax(0)
 
-    def moves(self, step: TrainingStep) -> bool:
-        """Whether the weights are learned in a step."""
-        return super().moves(step) and step.number % self.options.every == 0
+    def is_learning(self, step: TrainingStep) -> bool:
+        """Whether the logits are updated in a step."""
+        return super().is_learning(step) and step.number % self.options.every == 0
 
-    def descend(self, by_weight: Tensor) -> None:
-        """Step the logits, given a derivative by the weights: it is passed on through softmax."""
+    def apply_weight_gradient(self, gradient: Tensor) -> None:
+        """Step the logits' optimizer with a gradient with respect to the weights.
+
+        Args:
+            gradient: ``(objectives,)``, without the derivative of the softmax.
+        """
         weights = self.weights
-        by_weight = by_weight.detach().to(weights)
-        self.descend_logits(weights * (by_weight - (weights * by_weight).sum()))
+        self.apply_logit_gradient(softmax_gradient(weights, gradient.detach().to(weights)))
 
-    def descend_logits(self, by_logit: Tensor) -> None:
-        """Step the logits, given what stands for a derivative by the logits themselves."""
-        self.logits.grad = by_logit.detach().to(self.logits)
+    def apply_logit_gradient(self, gradient: Tensor) -> None:
+        """Step the logits' optimizer with a gradient, and enforce the floor.
+
+        Args:
+            gradient: Gradient with respect to the logits or a surrogate of it, ``(objectives,)``.
+        """
+        self.logits.grad = gradient.detach().to(self.logits)
         self.optimizer.step()
         with torch.no_grad():
-            least = self.options.floor
-            if least and float(self.weights[0]) < least:
-                others = self.logits[1:].logsumexp(0)
-                self.logits[0] = others + torch.logit(torch.tensor(least, dtype=torch.float64))
+            floor = self.options.floor
+            if floor and float(self.weights[0]) < floor:
+                self.logits[0] = floored_primary_logit(self.logits, floor)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Logits and the state of their optimizer."""
+        """Return the logits, the state of their optimizer, and the moving averages."""
         state = self.optimizer.state[self.logits]
         return {
             "logits": self.logits.detach(),
@@ -224,7 +287,7 @@ class LogitWeighting(Learned):
         }
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Take back logits and optimizer state."""
+        """Restore what :meth:`state_dict` returned."""
         with torch.no_grad():
             self.logits.copy_(state["logits"])
         self._averages = state["averages"].clone()
@@ -233,27 +296,27 @@ class LogitWeighting(Learned):
             self.optimizer.state[self.logits] = {k: v.clone() for k, v in moments.items()}
 
 
-def scales(names: Sequence[str], factors: Tensor) -> dict[str, float]:
-    """Return ``scale/NAME``, what each gradient was multiplied by apart from its weight."""
-    return dict(zip(map(Quantity.SCALE.key, names), factors.tolist(), strict=True))
+def scale_metrics(names: Sequence[str], factors: Tensor) -> dict[str, float]:
+    """Return ``scale/NAME``, the factor by which each gradient was scaled before weighting."""
+    return Quantity.SCALE.row(names, factors.tolist())
 
 
-def alignment(names: Sequence[str], gram: Tensor, with_validation: Tensor) -> dict[str, float]:
+def alignment_metrics(names: Sequence[str], gram: Tensor, products: Tensor) -> dict[str, float]:
     """Return norms of gradients and their cosines with the validation gradient.
 
     Args:
         names: The objectives.
         gram: Inner products of their gradients, ``(objectives, objectives)``.
-        with_validation: Inner products with the validation gradient, and last its own with itself,
-            ``(objectives + 1,)``.
+        products: Inner products of the validation gradient with each of them and, last, with
+            itself, ``(objectives + 1,)``.
 
     Returns:
         ``norm/NAME``, ``cosine/NAME`` and ``norm/validation``.
     """
-    size = float(with_validation[-1].sqrt())
-    figures = {Quantity.NORM.key(VALIDATION): size}
+    size = float(products[-1].sqrt())
+    found = {Quantity.NORM.key(VALIDATION): size}
     for index, name in enumerate(names):
         norm = float(gram[index, index].sqrt())
-        figures[Quantity.NORM.key(name)] = norm
-        figures[Quantity.COSINE.key(name)] = float(with_validation[index]) / max(norm * size, 1e-30)
-    return figures
+        found[Quantity.NORM.key(name)] = norm
+        found[Quantity.COSINE.key(name)] = float(products[index]) / max(norm * size, EPSILON)
+    return found

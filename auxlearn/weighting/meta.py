@@ -1,22 +1,32 @@
-r"""Weights learned from validation data, by the exact derivative of one or several steps.
+r"""Meta-learned weights: the exact derivative of the validation loss after one or several steps.
 
-Weights are :math:`w = \mathrm{softmax}(z)`. By default each objective makes an optimizer step of
-its own, :math:`u_i`, and :math:`\theta' = \theta + u_0 + \sum_i (w_i / w_0) u_i`
-(:mod:`auxlearn.weighting.separate`). With the validation gradient :math:`v` at :math:`\theta'`,
+Notation: :math:`\theta` are the parameters, :math:`w = \mathrm{softmax}(z)` the weights of the
+objectives with the primary task at index 0, :math:`L_{val}` the validation loss, and v its gradient
+at the parameters :math:`\theta'` after the step.
 
-.. math:: \partial L_{val} / \partial z_i = (w_i / w_0) \, v^\top u_i
+With ``mix: steps``, the default, each objective i has an optimizer step of its own, :math:`u_i`,
+and :math:`\theta' = \theta + u_0 + \sum_{i>0} (w_i / w_0) u_i`
+(:mod:`auxlearn.weighting.separate`). The meta-gradient of that step is
 
-is the exact meta-gradient of one step: the encoder is never differentiated twice.
+.. math:: \partial L_{val} / \partial z_i = (w_i / w_0) \, v^\top u_i \quad (i > 0), \qquad
+    \partial L_{val} / \partial z_0 = -\sum_{i>0} \partial L_{val} / \partial z_i,
 
-With ``mix: gradients``, :math:`\theta' = U(\theta, \sum_i w_i g_i)` is one step of the optimizer
-with the gradient :math:`g_i` of every objective at the current parameters, and
+exact, and without second derivatives of the encoder.
+
+With ``mix: gradients``, :math:`\theta' = U(\theta, \sum_i w_i g_i)` is one step U of the run's
+optimizer with the gradients :math:`g_i` of all objectives at :math:`\theta`, and
 :math:`\partial L_{val} / \partial w_i = v^\top (\partial U / \partial g) \, g_i`, exact as well:
-only the optimizer step is differentiated. Both keep to the aim of META-TARTAN (Dery et al. 2022,
-"Should We Be Pre-training?"), whose own rule leaves out the optimizer and the derivative of the
-softmax.
+only the optimizer step is differentiated. Both follow the idea of META-TARTAN (Dery et al. 2022,
+"Should We Be Pre-training?", https://arxiv.org/abs/2109.07437), whose own rule leaves out the
+derivatives of the optimizer and of the softmax.
 
-With ``unroll: K`` the validation loss is differentiated through the K steps to come, were the
-weights to stay as they are (as Franceschi et al. 2018 and MAML do); the first of them is made.
+With ``unroll: K`` the validation loss is differentiated through the next K steps with constant
+weights (as in Franceschi et al. 2018, "Bilevel Programming for Hyperparameter Optimization and
+Meta-Learning", https://arxiv.org/abs/1806.04910, and in MAML, https://arxiv.org/abs/1703.03400);
+then the first of them is made.
+
+Cost: keeps the gradient or step of each objective, and one backward pass by validation batch while
+the weights are learned; with ``unroll`` the graphs of K steps.
 """
 
 from __future__ import annotations
@@ -36,108 +46,147 @@ from auxlearn.weighting.base import (
     Gradient,
     TrainingStep,
     ValidationOptions,
-    apply,
+    apply_gradient,
     dot,
-    mix,
-    read,
+    gather_scalars,
+    weighted_sum,
 )
-from auxlearn.weighting.gram import shared, unshared
-from auxlearn.weighting.learned import LogitOptions, LogitWeighting, alignment, scales
+from auxlearn.weighting.gram import head_gradient, shared_gradient
+from auxlearn.weighting.learned import (
+    EPSILON,
+    LogitOptions,
+    LogitWeighting,
+    alignment_metrics,
+    scale_metrics,
+)
 from auxlearn.weighting.separate import SeparateSteps
-from auxlearn.weighting.step_derivative import UpdateDerivative, inner_products
+from auxlearn.weighting.step_derivative import StepDerivative, gram_matrices
 
-#: Share of the primary task at the start, and the least that it can have.
-PRIMARY, FLOOR = 0.9, 0.4
+#: Initial weight of the primary task, and default of its floor.
+INITIAL_PRIMARY, FLOOR = 0.9, 0.4
 
-#: How far a logit can move while the weights are learned. The ratio of two weights can so change by
-#: a factor of exp(2.5), about 12.
-REACH = 1.25
+#: Largest change of a logit while the weights are learned, at the default learning rate. So the
+#: ratio of two weights can change by a factor of exp(2.5), about 12.
+MAX_LOGIT_CHANGE = 1.25
 
 
-def logit_rate(step: int, steps: float, every: int, first: float | None) -> float:
-    """Return the learning rate of the logits in a step: it falls linearly to 0.
+def logit_learning_rate(step: int, steps: float, every: int, initial: float | None) -> float:
+    """Return the learning rate of the logits in a step: it decreases linearly to 0.
 
-    Adam moves a logit by about its learning rate in each step, whatever the size of the gradient.
-    So the number of steps decides how far the weights can get, and the default rate is in inverse
-    proportion to it.
+    Adam changes a logit by about its learning rate in each step, whatever the norm of the gradient.
+    So the number of steps decides how much the weights can change, and the default learning rate is
+    inversely proportional to it.
 
     Args:
-        step: The step, from 0.
-        steps: Steps in which weights are learned.
-        every: Steps from one change of the logits to the next.
-        first: The rate in step 0; ``None`` for one that lets a logit move by :data:`REACH`, but at
-            most 1.
+        step: Number of the step, from 0.
+        steps: Number of steps in which the weights are learned.
+        every: Steps from one update of the logits to the next.
+        initial: Learning rate in step 0; ``None`` for one at which a logit changes by
+            :data:`MAX_LOGIT_CHANGE` in all, at most 1.
     """
-    if first is None:
-        first = min(1.0, 2 * REACH * every / steps)
-    return first * max(0.0, 1 - step / steps)
+    if initial is None:
+        initial = min(1.0, 2 * MAX_LOGIT_CHANGE * every / steps)
+    return initial * max(0.0, 1 - step / steps)
+
+
+def default_meta_weights(count: int) -> Tensor:
+    """Return the default initial weights of ``count`` objectives, the primary task first.
+
+    The primary task has :data:`INITIAL_PRIMARY`, the others share the rest equally.
+
+    Returns:
+        ``(count,)``, float64, with sum 1.
+    """
+    others = max(1, count - 1)
+    weights = torch.full((count,), (1 - INITIAL_PRIMARY) / others, dtype=torch.float64)
+    weights[0] = INITIAL_PRIMARY
+    return weights / weights.sum()
+
+
+def meta_gradient_of_logits(weights: Tensor, products: Tensor) -> Tensor:
+    r"""Return the derivative of the validation loss after separate steps, by logit.
+
+    The parameters of heads that the primary task does not depend on have no part in it: the
+    validation gradient is zero there.
+
+    Args:
+        weights: :math:`w`, ``(objectives,)``, the primary task first.
+        products: :math:`v^\top u_i`, inner product of the validation gradient after the step with
+            each objective's own step, ``(objectives,)``; the first is not used.
+
+    Returns:
+        :math:`\partial L_{val} / \partial z_i`, ``(objectives,)``; they sum to 0.
+    """
+    gradient = weights / weights[0] * products
+    gradient[0] = -gradient[1:].sum()
+    return gradient
 
 
 class MetaOptions(LogitOptions, ValidationOptions):
-    """Settings of meta-learned weights."""
+    """Options of meta-learned weights."""
 
     mix: Literal["steps", "gradients"] = Field(
         "steps",
-        description="What is weighted: an optimizer step of each objective, made with moments of "
-        "its own, or gradients that share one optimizer state.",
+        description="What is weighted: the optimizer steps of the objectives, each with moments "
+        "of its own (steps), or their gradients, with one optimizer state (gradients).",
     )
     floor: float = Field(
-        FLOOR, ge=0, lt=1, description="Least share that the primary task has of all weights."
+        FLOOR, ge=0, lt=1, description="Smallest share of the sum of weights for the primary task."
     )
     warmup: int = Field(
         5,
         ge=0,
-        description="Updates before the weights move. The first steps of Adam are close to the "
-        "sign of the gradient, and their derivative is lost in rounding.",
+        description="Optimizer steps before the first update of the weights. The first steps of "
+        "Adam are close to the sign of the gradient, and their derivative is lost in rounding.",
     )
     learn_share: float = Field(
         0.25,
         gt=0,
         le=1,
-        description="Share of the optimizer steps, from the first on, in which the weights are "
-        "learned; the learning rate of the logits falls linearly to 0 over them, and afterwards "
-        "the weights are held fixed.",
+        description="Share of the optimizer steps, counted from the first, in which the weights "
+        "are learned; the learning rate of the logits decreases linearly to 0 over them, and "
+        "afterwards the weights are held fixed.",
     )
     learning_rate: float | None = Field(
         None,
         gt=0,
-        description="Learning rate of the logits in the first step; by default as large as lets a "
-        f"logit change by {REACH:g} in all.",
+        description="Initial learning rate of the logits; by default the one at which a logit can "
+        f"change by {MAX_LOGIT_CHANGE:g} in all.",
     )
     scale: Literal["none", "primary"] = Field(
         "primary",
         description="Scale each gradient to the norm of the primary task's over the shared "
-        "parameters before it is weighted (primary), or weight it as it is (none). Steps of "
-        "separate moments have one size anyway.",
+        "parameters before it is weighted (primary), or weight it as it is (none). No effect with "
+        "mix steps, whose steps have similar norms anyway.",
     )
     batches: int = Field(
-        3, ge=1, description="Validation batches that the meta-gradient of a step is averaged over."
+        3, ge=1, description="Validation batches over which a step's meta-gradient is averaged."
     )
     dev_head: Literal["own", "closed", "fitted"] = Field(
         "own",
-        description="Head that the validation loss is read through: the run's own, or a fresh one "
-        "for other validation rows, in closed form (differentiated as well) or fitted in a few "
-        "steps (then held while differentiating).",
+        description="Classification head of the validation loss: the run's own, or one made from "
+        "other validation examples, in closed form (and differentiated as well) or fitted in a few "
+        "steps (and held fixed when differentiating).",
     )
     unroll: int = Field(
         1,
         ge=1,
-        description="Updates that the validation loss is differentiated through. More than one "
-        "keeps the graphs of all of them and needs several times the memory.",
+        description="Optimizer steps that the validation loss is differentiated through. More "
+        "than one keeps the graphs of all of them and needs several times the memory.",
     )
     unroll_over: Literal["all", "heads"] = Field(
         "all",
-        description="What an unroll of several updates moves. With heads the body rests; "
-        "objectives that share no head with the primary task then teach nothing.",
+        description="Parameters that an unroll of several steps updates. With heads the encoder is "
+        "frozen in it; objectives that share no head with the primary task then get no gradient.",
     )
 
 
 @register_weighting("meta")
 class Meta(LogitWeighting):
-    """Softmax weights that follow the exact meta-gradient.
+    """Softmax weights learned by the exact meta-gradient.
 
-    The meta-gradient is small and of no fixed scale (it carries the learning rate), so the logits
-    are moved by Adam, whose steps do not depend on the scale.
+    The meta-gradient is small and has no fixed scale (it is proportional to the learning rate), so
+    the logits are learned by Adam, whose steps do not depend on the scale.
     """
 
     Options = MetaOptions
@@ -145,7 +194,7 @@ class Meta(LogitWeighting):
 
     @property
     def dev_head(self) -> DevHead:
-        """The head that the option names."""
+        """Classification head of the validation loss, as option ``dev_head`` has it."""
         return self.options.dev_head
 
     def __init__(self, options: MetaOptions, objectives: Sequence[str]) -> None:
@@ -158,41 +207,32 @@ class Meta(LogitWeighting):
         self._separate = SeparateSteps(len(self.objectives))
 
     def default_weights(self) -> Tensor:
-        """0.9 for the primary task, the rest in equal parts for the others."""
-        others = max(1, len(self.objectives) - 1)
-        weights = torch.full((len(self.objectives),), (1 - PRIMARY) / others, dtype=torch.float64)
-        weights[0] = PRIMARY
-        return weights / weights.sum()
+        """Return the initial weights if option ``initial`` is not given."""
+        return default_meta_weights(len(self.objectives))
 
     def step(self, step: TrainingStep) -> None:
-        """Make an optimizer step, and one of the logits if their schedule says so."""
+        """Make one optimizer step, and update the logits if the schedule says so."""
         if self.options.mix == "gradients" or len(self.objectives) == 1:
             super().step(step)
             return
         gradients = step.gradients()
         weights = self.weights
         steps = self._separate.step(step, gradients, weights)
-        self._record = {}
-        if self.moves(step):
+        self._metrics = {}
+        if self.is_learning(step):
             self._set_rate(step)
-            self._learn_from(step, gradients, weights, steps)
+            self._update_logits(step, gradients, weights, steps)
 
-    def _learn_from(
+    def _update_logits(
         self,
         step: TrainingStep,
         gradients: Sequence[Gradient],
         weights: Tensor,
         steps: Sequence[Gradient],
     ) -> None:
-        r"""Step the logits by the derivative of the validation loss after separate steps.
-
-        With :math:`r_i = w_i / w_0 = e^{z_i - z_0}`, :math:`\theta' = \theta + u_0 + \sum r_i u_i`
-        wherever the primary task has a gradient, and nowhere else has the validation loss one. So
-        :math:`\partial L_{val} / \partial z_i = r_i \, v^\top u_i`, and for :math:`z_0` it is minus
-        the sum of these.
-        """
+        """Update the logits with the meta-gradient of the separate steps that were just made."""
         validation = step.validation_gradient(batches=self.options.batches)
-        found = read(
+        found = gather_scalars(
             [
                 dot(validation, validation),
                 *(dot(u, u) for u in steps),
@@ -200,28 +240,27 @@ class Meta(LogitWeighting):
                 *(dot(gradient, gradient) for gradient in gradients),
             ]
         )
-        size, sizes, pulls, norms = found.split([1, len(steps), len(steps), len(steps)])
-        by_logit = weights / weights[0] * pulls
-        by_logit[0] = -by_logit[1:].sum()
-        self.descend_logits(by_logit)
-        cosines = -pulls / (size * sizes).sqrt().clamp(min=1e-30)
-        self._record = {Quantity.NORM.key(VALIDATION): float(size.sqrt())}
-        for name, norm, cosine in zip(step.names, norms.sqrt(), cosines, strict=True):
-            self._record[Quantity.NORM.key(name)] = float(norm)
-            self._record[Quantity.COSINE.key(name)] = float(cosine)
+        count = len(steps)
+        square, step_squares, products, squares = found.split([1, count, count, count])
+        self.apply_logit_gradient(meta_gradient_of_logits(weights, products))
+        cosines = -products / (square * step_squares).sqrt().clamp(min=EPSILON)
+        self._metrics = {Quantity.NORM.key(VALIDATION): float(square.sqrt())}
+        for name, norm, cosine in zip(step.names, squares.sqrt(), cosines, strict=True):
+            self._metrics[Quantity.NORM.key(name)] = float(norm)
+            self._metrics[Quantity.COSINE.key(name)] = float(cosine)
 
     @property
     def validation_batches(self) -> int:
-        """As many as the option says."""
+        """Number of validation batches of a step, as option ``batches`` has it."""
         return self.options.batches
 
     @property
     def differentiates_twice(self) -> bool:
-        """Whether several updates are unrolled."""
+        """Whether several optimizer steps are unrolled."""
         return self.options.unroll > 1
 
     def learn(self, step: TrainingStep) -> None:
-        """Update the parameters, and the weights by what the update did."""
+        """Make one optimizer step with mixed gradients, and update the weights."""
         self._set_rate(step)
         if self.options.unroll > 1:
             self._unrolled(step)
@@ -232,53 +271,57 @@ class Meta(LogitWeighting):
         options = self.options
         steps = options.learn_share * step.total_steps
         for group in self.optimizer.param_groups:
-            group["lr"] = logit_rate(step.number, steps, options.every, options.learning_rate)
+            group["lr"] = logit_learning_rate(
+                step.number, steps, options.every, options.learning_rate
+            )
 
     def _one_step(self, step: TrainingStep) -> None:
         gradients = step.gradients()
-        parts = step.parts
-        inside, outside = inner_products(
-            [shared(gradient, parts) for gradient in gradients],
-            [unshared(gradient, parts) for gradient in gradients],
+        placements = step.placements
+        inside, outside = gram_matrices(
+            [shared_gradient(gradient, placements) for gradient in gradients],
+            [head_gradient(gradient, placements) for gradient in gradients],
         )
         gram = inside + outside
-        factors = self.factors(inside.diagonal().sqrt())
+        factors = self.scale_factors(inside.diagonal().sqrt())
         weights = self.weights * factors
-        derivative = UpdateDerivative(step.optimizer, step.parameters, step.clip_norm)
-        apply(step, mix(gradients, weights))
-        by_weight, aligned = derivative.by_weights(
+        derivative = StepDerivative(step.optimizer, step.parameters, step.clip_norm)
+        apply_gradient(step, weighted_sum(gradients, weights))
+        weight_gradient, products = derivative.weight_gradient(
             gradients, weights, gram, step.validation_gradient(batches=self.options.batches)
         )
-        self._record = alignment(step.names, gram, aligned) | scales(step.names, factors)
-        self.descend(factors * by_weight)
+        self._metrics = alignment_metrics(step.names, gram, products) | scale_metrics(
+            step.names, factors
+        )
+        self.apply_weight_gradient(factors * weight_gradient)
 
     def _unrolled(self, step: TrainingStep) -> None:
         from auxlearn.weighting.unrolling import unrolled_gradient
 
         heads_only = self.options.unroll_over == "heads"
-        # An unroll gives the gradient of the weighted sum alone: norms take a pass of their own.
-        # The factors of the first step hold for all of them.
+        # An unroll only gives the gradient of the weighted sum: the norms need a pass of their own.
+        # The scale factors of the first step are used for all of them.
         scaled = self.options.scale != "none"
-        factors = self.factors_of(step.gradients() if scaled else [], step)
+        factors = self.measured_factors(step.gradients() if scaled else [], step)
         weights = self.weights * factors
-        by_weight, first = unrolled_gradient(
+        weight_gradient, first = unrolled_gradient(
             step, weights, self.options.unroll, heads_only, self.options.batches
         )
-        self._record = scales(step.names, factors)
+        self._metrics = scale_metrics(step.names, factors)
         if heads_only:
             step.backward(weights)
-            step.update()
+            step.optimizer_step()
         else:
-            apply(step, first)
-        self.descend(factors * by_weight.to(factors))
+            apply_gradient(step, first)
+        self.apply_weight_gradient(factors * weight_gradient.to(factors))
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Logits, the state of their optimizer, and the moments of the auxiliary objectives."""
+        """Return what the logits need, and the moments of the auxiliary objectives."""
         moments = self._separate.state_dict()
         return super().state_dict() | {f"steps/{key}": value for key, value in moments.items()}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Take back what :meth:`state_dict` gave."""
+        """Restore what :meth:`state_dict` returned."""
         moments = {k.removeprefix("steps/"): v for k, v in state.items() if k.startswith("steps/")}
         super().load_state_dict({k: v for k, v in state.items() if not k.startswith("steps/")})
         self._separate.load_state_dict(moments)

@@ -1,28 +1,32 @@
-r"""MetaBalance: auxiliary gradients brought to the size of the primary one (He, Feng, Cheng, Ji,
-Guo and Caverlee 2022, "MetaBalance: Improving Multi-Task Recommendations via Adapting Gradient
-Magnitudes of Auxiliary Tasks", https://arxiv.org/abs/2203.06801).
+r"""MetaBalance: scale auxiliary gradients towards the norm of the primary gradient.
 
-For each shared parameter tensor k and objective i, with :math:`g_{ik}` the gradient in step t and
-i = 0 the primary task,
+He, Feng, Cheng, Ji, Guo and Caverlee 2022, "MetaBalance: Improving Multi-Task Recommendations via
+Adapting Gradient Magnitudes of Auxiliary Tasks", https://arxiv.org/abs/2203.06801.
+
+For each shared parameter tensor k and objective i, with :math:`g_{ik}` the gradient in the current
+step and i = 0 the primary task,
 
 .. math::
     m_{ik} &\leftarrow \beta \, m_{ik} + (1 - \beta) \lVert g_{ik} \rVert \\
     f_{ik} &= r \, m_{0k} / m_{ik} + (1 - r)
 
-and the step is made with :math:`\sum_i f_{ik} g_{ik}`: larger gradients are made smaller and
-smaller ones larger. ``r`` is the relaxation (0: gradients as they are; 1: the primary's magnitude),
-:math:`\beta` the decay of the moving average, which starts at zero; its bias cancels in the ratio.
+and the optimizer step is made with :math:`\sum_i f_{ik} g_{ik}`: larger gradients are scaled down,
+smaller ones up. :math:`r` is the relaxation (0: gradients as they are; 1: the norm of the primary
+gradient), :math:`\beta` the decay of the moving average :math:`m_{ik}` of gradient norms, which
+starts at zero; its bias cancels in the ratio. :math:`f_{ik}` is the factor that gradient i is
+multiplied by.
 
-This is what the released code does (facebookresearch/MetaBalance, ``metabalance.py``): magnitudes
-by parameter tensor, brought closer from both sides. Cost: the gradient of each objective is kept;
-one norm per objective and tensor.
+This is what the released code does (facebookresearch/MetaBalance, ``metabalance.py``): norms by
+parameter tensor, scaled in both directions.
+
+Cost: keeps the gradient of each objective; one norm by objective and tensor.
 
 Departures from that code:
 
-* Where it meets a parameter without gradient it leaves out the rest of the parameters for that
-  objective; here only that parameter is left out.
-* A moving average of zero, of a gradient that has always been zero, gives no division by zero.
-* Shared are the parameters of the body; heads take their own gradients.
+* Where it finds a parameter without gradient it skips all further parameters for that objective;
+  here only that parameter is skipped.
+* A moving average of zero, of a gradient that has always been zero, causes no division by zero.
+* The shared parameters are those of the encoder; heads take their own gradients.
 """
 
 from __future__ import annotations
@@ -36,20 +40,27 @@ from torch import Tensor
 from auxlearn.config import Settings
 from auxlearn.metric_keys import Quantity
 from auxlearn.registry import register_weighting
-from auxlearn.weighting.base import Gradient, Part, TrainingStep, Weighting, apply, mix
+from auxlearn.weighting.base import (
+    Gradient,
+    Placement,
+    TrainingStep,
+    Weighting,
+    apply_gradient,
+    weighted_sum,
+)
 
 
 def metabalance_factors(
     norms: Tensor, averages: Tensor, relaxation: float, beta: float
 ) -> tuple[Tensor, Tensor]:
-    """Return what each gradient is multiplied by, and the new moving averages.
+    r"""Return the factors :math:`f_{ik}` and the new moving averages :math:`m_{ik}`.
 
     Args:
-        norms: Norm of the gradient by objective and parameter tensor, the primary task first,
-            ``(objectives, tensors)``; 0 where an objective does not reach a tensor.
-        averages: Moving averages from the step before, of the same shape; zeros at the start.
-        relaxation: ``r``, from 0 to 1.
-        beta: Decay of the moving averages, from 0 to less than 1.
+        norms: :math:`\lVert g_{ik} \rVert` by objective and parameter tensor, the primary task
+            first, ``(objectives, tensors)``; 0 where an objective does not depend on a tensor.
+        averages: Moving averages of the previous step, of the same shape; zeros at the start.
+        relaxation: :math:`r`, from 0 to 1.
+        beta: :math:`\beta`, from 0 to less than 1.
 
     Returns:
         Factors and moving averages, both ``(objectives, tensors)``. The factors of the primary
@@ -62,25 +73,41 @@ def metabalance_factors(
     return factors, averages
 
 
+def metabalance_weights(norms: Tensor, factors: Tensor) -> Tensor:
+    """Summarise the factors of an objective as the norm of its scaled over its unscaled gradient.
+
+    Args:
+        norms: Norm of the gradient by objective and tensor, ``(objectives, tensors)``.
+        factors: Factors of the same shape.
+
+    Returns:
+        ``(objectives,)``; 1 for a gradient of norm zero.
+    """
+    unscaled = norms.norm(dim=1)
+    scaled = (factors * norms).norm(dim=1)
+    return torch.where(unscaled > 0, scaled / unscaled, torch.ones_like(unscaled))
+
+
 class MetaBalanceOptions(Settings):
-    """Settings of MetaBalance."""
+    """Options of MetaBalance."""
 
     relaxation: float = Field(
         0.7,
         ge=0,
         le=1,
-        description="How far auxiliary gradients are brought to the primary one's magnitude; "
-        "0: not at all, 1: all the way.",
+        description="How far auxiliary gradients are scaled towards the norm of the primary "
+        "gradient; 0: not at all, 1: all the way.",
     )
-    beta: float = Field(0.9, ge=0, lt=1, description="Decay of the moving averages of magnitudes.")
+    beta: float = Field(
+        0.9, ge=0, lt=1, description="Decay of the moving averages of gradient norms."
+    )
 
 
 @register_weighting("metabalance")
 class MetaBalance(Weighting):
-    """Bring auxiliary gradients to the primary one's magnitude, tensor by tensor (He et al. 2022).
+    """Scale auxiliary gradients to the primary gradient's norm, by tensor (He et al. 2022).
 
-    The weight of an objective is the norm of its scaled gradient over that of its gradient, both
-    over the whole body.
+    The reported weight of an objective is :func:`metabalance_weights` over the encoder.
     """
 
     Options = MetaBalanceOptions
@@ -90,59 +117,60 @@ class MetaBalance(Weighting):
         super().__init__(options, objectives)
         self._weights = torch.ones(len(self.objectives), dtype=torch.float64)
         self._averages: Tensor | None = None
-        self._record: dict[str, float] = {}
+        self._metrics: dict[str, float] = {}
 
     @property
     def weights(self) -> Tensor:
-        """The weights of the last step; 1 each before the first."""
+        """Weights of the last step; 1 each before the first."""
         return self._weights.clone()
 
     def step(self, step: TrainingStep) -> None:
         """Make one optimizer step with the scaled gradients."""
         gradients = step.gradients()
-        norms = _norms(gradients, step.parts)
+        norms = _tensor_norms(gradients, step.placements)
         averages = torch.zeros_like(norms) if self._averages is None else self._averages
         factors, self._averages = metabalance_factors(
             norms, averages, self.options.relaxation, self.options.beta
         )
-        sizes = norms.norm(dim=1)
-        scaled = (factors * norms).norm(dim=1)
-        self._weights = torch.where(sizes > 0, scaled / sizes, torch.ones_like(sizes))
-        self._record = dict(zip(map(Quantity.NORM.key, step.names), sizes.tolist(), strict=True))
-        columns = iter(factors.T)
+        self._weights = metabalance_weights(norms, factors)
+        self._metrics = Quantity.NORM.row(step.names, norms.norm(dim=1).tolist())
+        by_tensor = iter(factors.T)
         ones = torch.ones(len(gradients))
-        mixed: Gradient = []
-        for number, place in enumerate(step.parts):
-            used = next(columns) if place == "body" else ones
-            mixed += mix([[gradient[number]] for gradient in gradients], used)
-        apply(step, mixed)
+        combined: Gradient = []
+        for number, placement in enumerate(step.placements):
+            used = next(by_tensor) if placement == "encoder" else ones
+            combined += weighted_sum([[gradient[number]] for gradient in gradients], used)
+        apply_gradient(step, combined)
 
-    def record(self) -> dict[str, float]:
-        """Norm of each objective's gradient over the shared parameters."""
-        return self._record
+    def metrics(self) -> dict[str, float]:
+        """``norm/NAME``: norm of each objective's gradient over the shared parameters."""
+        return self._metrics
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The moving averages, and the weights of the last step."""
+        """Return the moving averages, and the weights of the last step."""
         averages = {} if self._averages is None else {"averages": self._averages}
         return {"weights": self._weights, **averages}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Take back what :meth:`state_dict` gave."""
+        """Restore what :meth:`state_dict` returned."""
         self._weights = state["weights"].clone()
         self._averages = state["averages"].clone() if "averages" in state else None
 
 
-def _norms(gradients: Sequence[Gradient], parts: Sequence[Part]) -> Tensor:
-    """Norms over the body, ``(objectives, tensors)``, float64, on the CPU; one wait for a GPU."""
-    body = [number for number, place in enumerate(parts) if place == "body"]
+def _tensor_norms(gradients: Sequence[Gradient], placements: Sequence[Placement]) -> Tensor:
+    """Return the norms over the encoder's tensors, ``(objectives, tensors)``, float64, on the CPU.
+
+    All norms are copied at once, so that a GPU is synchronised with once.
+    """
+    encoder = [number for number, placement in enumerate(placements) if placement == "encoder"]
     places, found = [], []
     for row, gradient in enumerate(gradients):
-        for column, number in enumerate(body):
-            part = gradient[number]
-            if part is not None:
+        for column, number in enumerate(encoder):
+            grad = gradient[number]
+            if grad is not None:
                 places.append((row, column))
-                found.append(torch.linalg.vector_norm(part))
-    norms = torch.zeros(len(gradients), len(body), dtype=torch.float64)
+                found.append(torch.linalg.vector_norm(grad))
+    norms = torch.zeros(len(gradients), len(encoder), dtype=torch.float64)
     if found:
         rows, columns = torch.tensor(places).T
         norms[rows, columns] = torch.stack(found).cpu().double()

@@ -1,12 +1,14 @@
-r"""Random weights (Lin, Ye, Zhang and Tsang 2022, "Reasonable Effectiveness of Random Weighting: A
-Litmus Test for Multi-Task Learning", https://arxiv.org/abs/2111.10603).
+r"""Random loss weighting (RLW).
 
-In every step :math:`w = \mathrm{softmax}(\lambda)` with :math:`\lambda_i \sim N(0, 1)`, drawn
-independently of the losses: the paper's RLW with normal draws. With ``equal`` it is the baseline
-that a learned rule has to beat.
+Lin, Ye, Zhang and Tsang 2022, "Reasonable Effectiveness of Random Weighting: A Litmus Test for
+Multi-Task Learning", https://arxiv.org/abs/2111.10603.
 
-Cost: that of fixed weights. The draw follows from the run's seed and the step, so nothing needs to
-be saved for a resumed run.
+In every step the weights are :math:`w = \mathrm{softmax}(\lambda)` with :math:`\lambda_i` sampled
+from the standard normal distribution, independently of the losses. Together with ``equal`` it is
+the baseline that a learned rule has to beat.
+
+Cost: that of fixed weights. The random numbers follow from the run's seed and the step's number, so
+that a resumed run has the same.
 """
 
 from __future__ import annotations
@@ -23,13 +25,21 @@ from auxlearn.weighting.base import LossWeighting, TrainingStep
 
 
 def random_weights(count: int, generator: torch.Generator) -> Tensor:
-    """Return the softmax of standard normal draws, ``(count,)``, float64; they sum to 1."""
+    """Return the softmax of standard normal numbers.
+
+    Args:
+        count: Number of objectives.
+        generator: Source of the random numbers, on the CPU.
+
+    Returns:
+        ``(count,)``, float64, positive, with sum 1.
+    """
     return torch.randn(count, generator=generator, dtype=torch.float64).softmax(0)
 
 
 @register_weighting("random")
 class RandomWeights(LossWeighting):
-    """Weights drawn afresh in every step, whatever the losses (Lin et al. 2022)."""
+    """New random weights in every step, whatever the losses (Lin et al. 2022)."""
 
     def __init__(self, options: Settings, objectives: Sequence[str]) -> None:
         super().__init__(options, objectives)
@@ -38,19 +48,19 @@ class RandomWeights(LossWeighting):
 
     @property
     def weights(self) -> Tensor:
-        """The weights of the last step, which sum to 1; equal before the first."""
+        """Weights of the last step, which sum to 1; equal before the first."""
         return self._weights.clone()
 
     def step(self, step: TrainingStep) -> None:
-        """Draw the weights and train on the weighted sum of the losses."""
-        draws = rng.generator(step.seed, self.name, step.number)
-        self._weights = random_weights(len(self.objectives), draws)
+        """Sample the weights and train on the weighted sum of the losses."""
+        generator = rng.generator(step.seed, self.name, step.number)
+        self._weights = random_weights(len(self.objectives), generator)
         super().step(step)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The weights of the last step, for the record alone."""
+        """Return the weights of the last step, which are only reported."""
         return {"weights": self._weights}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Take back what :meth:`state_dict` gave."""
+        """Restore what :meth:`state_dict` returned."""
         self._weights = state["weights"].clone()

@@ -1,23 +1,26 @@
-r"""One optimizer step per objective, each with moments of its own, added up with weights.
+r"""Weighted sums of separate optimizer steps: one step per objective, with moments of its own.
 
-Adam divides each number of a gradient by its own running size. If several objectives share one
-Adam, a weight has no effect where only one objective has a gradient: however small it is, the
-quotient is the same. Masked language modelling moves every row of the tied output layer in this
-way, at the full learning rate. With moments of its own for each objective,
+Adam divides each element of a gradient by a running average of its size. If several objectives
+share one Adam, a weight has no effect where only one objective has a gradient: however small the
+weighted gradient, the quotient is the same. In this way masked language modelling updates every row
+of the tied output layer at the full learning rate, whatever its weight. With moments of its own for
+each objective,
 
-.. math:: \theta' = \theta + u_0 + \sum_i r_i u_i, \qquad u_i = U_i(g_i)
+.. math:: \theta' = \theta + u_0 + \sum_{i>0} r_i u_i, \qquad u_i = U_i(g_i),
 
-the ratios :math:`r_i = w_i / w_0` of the auxiliary weights to the primary's mean what they say: at
-:math:`r = 0` the step is that of training the primary task alone, and the primary task's own part
-of the step, :math:`u_0`, is never made smaller by an auxiliary task. Objectives of different
-gradient norms become comparable as well, since each :math:`u_i` has the size of the learning rate.
+where :math:`\theta` are the parameters, :math:`g_i` the gradient of objective i (0: the primary
+task), :math:`U_i` the optimizer with the state of objective i, :math:`u_i` its step and
+:math:`r_i = w_i / w_0` the ratio of an auxiliary weight to the primary's. At :math:`r_i = 0` the
+step is that of training the primary task alone, and an auxiliary task never makes :math:`u_0`
+smaller. Objectives of different gradient norms become comparable as well, since the elements of
+each :math:`u_i` are of the size of the learning rate.
 
 Where the primary task has no gradient, in the language-model head for instance, the steps of the
-objectives that have one are averaged by their weights. Weight decay is part of :math:`u_0`;
+objectives that have one are averaged with their weights. Weight decay is part of :math:`u_0`;
 auxiliary steps have none.
 
-Cost over one shared optimizer: per auxiliary task the memory of its moments, two copies of the
-parameters that it reaches, and one pass over memory.
+Cost compared with one shared optimizer: for each auxiliary task the memory of its moments, two
+copies of the parameters that it depends on, and one pass over memory.
 """
 
 from __future__ import annotations
@@ -28,14 +31,32 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from auxlearn.weighting.base import Gradient, TrainingStep, apply
+from auxlearn.weighting.base import Gradient, TrainingStep, apply_gradient
+
+
+def step_coefficients(weights: Sequence[float], has_step: Sequence[bool]) -> list[float]:
+    """Return the factors of the objectives' steps for one parameter.
+
+    Args:
+        weights: One by objective, above zero, the primary task first.
+        has_step: Whether each objective has a gradient, and so a step, for the parameter.
+
+    Returns:
+        One by objective: its weight over the primary task's, or over the sum of the weights of the
+        objectives that have a step if the primary task has none; 0 for objectives without a step.
+    """
+    if has_step[0]:
+        total = weights[0]
+    else:
+        total = sum(weight for weight, has in zip(weights, has_step, strict=True) if has)
+    return [weight / total if has else 0.0 for weight, has in zip(weights, has_step, strict=True)]
 
 
 class SeparateSteps:
-    """Makes the steps of a run's optimizer for several objectives, with states kept apart.
+    """Steps of a run's optimizer for several objectives, each with a state of its own.
 
-    The optimizer itself holds the primary task's state, as in single-task training. What the
-    auxiliary objectives have is kept here.
+    The optimizer itself holds the primary task's state, as in single-task training. The states of
+    the auxiliary objectives are kept here.
 
     Args:
         count: Number of objectives, the primary task first.
@@ -47,43 +68,45 @@ class SeparateSteps:
     def step(
         self, step: TrainingStep, gradients: Sequence[Gradient], weights: Tensor
     ) -> list[Gradient]:
-        """Make the step of every objective and put their weighted sum into the parameters.
+        """Compute the step of every objective, and add their weighted sum to the parameters.
 
         Args:
-            step: The step; its optimizer is stepped once per objective.
-            gradients: One per objective.
-            weights: One per objective, above zero; only their ratios count.
+            step: The training step; its optimizer is stepped once by objective.
+            gradients: One by objective.
+            weights: One by objective, above zero; only their ratios count.
 
         Returns:
-            :math:`u_i` of each objective.
+            :math:`u_i` of each objective; ``None`` for a parameter without gradient.
         """
         before = [p.detach().clone() for p in step.parameters]
         steps = []
         for index, gradient in enumerate(gradients):
             self._step_of(index, step, gradient)
-            steps.append(_take_back(step.parameters, before, gradient))
+            steps.append(_undo(step.parameters, before, gradient))
         values = weights.tolist()
         with torch.no_grad():
-            for parameter, *parts in zip(step.parameters, *steps, strict=True):
-                given = [(w, u) for w, u in zip(values, parts, strict=True) if u is not None]
-                whole = values[0] if parts[0] is not None else sum(w for w, _ in given)
-                for weight, part in given:
-                    parameter.add_(part, alpha=weight / whole)
+            for parameter, *by_objective in zip(step.parameters, *steps, strict=True):
+                factors = step_coefficients(values, [u is not None for u in by_objective])
+                for factor, own in zip(factors, by_objective, strict=True):
+                    if own is not None:
+                        parameter.add_(own, alpha=factor)
         return steps
 
     def _step_of(self, index: int, step: TrainingStep, gradient: Gradient) -> None:
-        """Step the optimizer with one objective's gradient and state; the parameters move."""
+        """Step the optimizer with one objective's gradient and state; changes the parameters."""
         if index == 0:
-            apply(step, gradient)
+            apply_gradient(step, gradient)
             return
         optimizer = step.optimizer
         own = self._states[index - 1]
-        reached = [number for number, part in enumerate(gradient) if part is not None]
+        reached = [number for number, grad in enumerate(gradient) if grad is not None]
         primary: dict[int, dict[str, Any]] = {}
         for number in reached:
             parameter = step.parameters[number]
             primary[number] = optimizer.state.pop(parameter, {})
-            if number in own:  # after a resume its moments are on the CPU, where steps are counted
+            if (
+                number in own
+            ):  # in a resumed run the moments are on the CPU; steps are counted there
                 optimizer.state[parameter] = {
                     key: value if key == "step" else value.to(parameter.device)
                     for key, value in own[number].items()
@@ -92,7 +115,7 @@ class SeparateSteps:
         try:
             for group in optimizer.param_groups:
                 group["weight_decay"] = 0.0
-            apply(step, gradient)
+            apply_gradient(step, gradient)
         finally:
             for group, decay in zip(optimizer.param_groups, decays, strict=True):
                 group["weight_decay"] = decay
@@ -103,7 +126,7 @@ class SeparateSteps:
                     optimizer.state[parameter] = primary[number]
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The optimizer states of the auxiliary objectives, by objective, parameter and key."""
+        """Return the optimizer states of the auxiliary objectives: ``OBJECTIVE/PARAMETER/KEY``."""
         return {
             f"{index}/{number}/{key}": torch.as_tensor(value)
             for index, states in enumerate(self._states)
@@ -113,7 +136,7 @@ class SeparateSteps:
         }
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Take back what :meth:`state_dict` gave."""
+        """Restore what :meth:`state_dict` returned."""
         for states in self._states:
             states.clear()
         for name, value in state.items():
@@ -121,14 +144,18 @@ class SeparateSteps:
             self._states[int(index)].setdefault(int(number), {})[key] = value.clone()
 
 
-def _take_back(
-    parameters: Sequence[Tensor], before: Sequence[Tensor], gradient: Gradient
-) -> Gradient:
-    """Return a step that was made with a gradient, and undo it."""
+def _undo(parameters: Sequence[Tensor], before: Sequence[Tensor], gradient: Gradient) -> Gradient:
+    """Undo the step that was made with a gradient, and return it.
+
+    Args:
+        parameters: The parameters after the step; set back to ``before``.
+        before: The parameters before the step.
+        gradient: ``None`` where the step changed nothing.
+    """
     found: Gradient = []
     with torch.no_grad():
-        for parameter, old, part in zip(parameters, before, gradient, strict=True):
-            if part is None:
+        for parameter, old, grad in zip(parameters, before, gradient, strict=True):
+            if grad is None:
                 found.append(None)
                 continue
             found.append(parameter.detach() - old)

@@ -1,19 +1,20 @@
-r"""Smooth Tchebycheff weights: the worst loss counts most (Lin, Zhang, Yang, Liu, Wang and Zhang
-2024, "Smooth Tchebycheff Scalarization for Multi-Objective Optimization",
-https://arxiv.org/abs/2402.19078).
+r"""Smooth Tchebycheff scalarization (STCH): the largest relative loss counts most.
 
-With :math:`N_i` the mean of loss i over the last steps of a warm-up, what is minimised is the
-smooth maximum of n log losses relative to their size then,
+Lin, Zhang, Yang, Liu, Wang and Zhang 2024, "Smooth Tchebycheff Scalarization for Multi-Objective
+Optimization", https://arxiv.org/abs/2402.19078.
+
+With n objectives, losses :math:`L_i`, and :math:`N_i` the nadir, the mean of loss i over the last
+steps of a warm-up, the smooth maximum of the n log losses relative to their nadirs is minimised,
 
 .. math:: n \, \mu \log \sum_i \exp\bigl( \log(L_i / N_i) / \mu \bigr),
 
 so that the weight of loss i is :math:`n \, \mathrm{softmax}_i(\log(L_i / N_i) / \mu) / L_i`. The
-smaller :math:`\mu`, the closer to the maximum alone; with :math:`\mu = 1` the weights are
-:math:`n / N_i` over :math:`\sum_j L_j / N_j`. During the warm-up :math:`\sum_i \log L_i` is
-minimised. This is the paper's scalarization with equal preferences, on the normalised log losses
-of its code for multi-task learning.
+smaller the smoothing :math:`\mu`, the closer to the maximum alone; with :math:`\mu = 1` the weights
+are :math:`(n / N_i) / \sum_j (L_j / N_j)`. During the warm-up :math:`\sum_i \log L_i` is minimised.
+This is the paper's scalarization with equal preferences, on the normalised log losses of its code
+for multi-task learning.
 
-Cost: the gradient of each objective is kept, because the weights depend on all losses of the step.
+Cost: keeps the gradient of each objective, because the weights depend on all losses of the step.
 
 Departure from the authors' code (Xi-L/STCH, ``LibMTL/weighting/STCH.py``): it warms up for four
 epochs and takes the mean over a fifth; here ``warmup`` and ``window`` are numbers of steps.
@@ -29,40 +30,46 @@ from torch import Tensor
 
 from auxlearn.config import Settings
 from auxlearn.registry import register_weighting
-from auxlearn.weighting.base import TrainingStep, Weighting, apply, mix
+from auxlearn.weighting.base import TrainingStep, Weighting, apply_gradient, weighted_sum
 
 #: Added to losses before logarithms and divisions, as the authors do.
 EPSILON = 1e-20
 
 
 def stch_weights(losses: Tensor, nadir: Tensor, mu: float) -> Tensor:
-    """Return the derivative of the smooth maximum by each loss.
+    r"""Return the derivative of the smooth maximum with respect to each loss.
 
     Args:
-        losses: ``(objectives,)``, none negative.
-        nadir: The losses that they are relative to, ``(objectives,)``, above zero.
-        mu: The smoothing, above zero.
+        losses: :math:`L_i`, ``(objectives,)``, none negative.
+        nadir: :math:`N_i`, ``(objectives,)``, above zero.
+        mu: The smoothing :math:`\mu`, above zero.
 
     Returns:
-        ``(objectives,)``. Weighted with it, the losses sum to their number.
+        ``(objectives,)``. The weighted losses sum to the number of objectives.
     """
-    heights = (losses / nadir + EPSILON).log() / mu
-    return len(losses) * heights.softmax(0) / (losses + EPSILON)
+    relative = (losses / nadir + EPSILON).log() / mu
+    return len(losses) * relative.softmax(0) / (losses + EPSILON)
 
 
 class SmoothTchebycheffOptions(Settings):
-    """Settings of smooth Tchebycheff weights."""
+    """Options of smooth Tchebycheff scalarization."""
 
-    mu: float = Field(1.0, gt=0, description="Smoothing; the smaller, the more the worst counts.")
-    warmup: int = Field(50, ge=0, description="Steps on the sum of log losses at the start.")
+    mu: float = Field(
+        1.0, gt=0, description="Smoothing; the smaller, the more the largest relative loss counts."
+    )
+    warmup: int = Field(
+        50, ge=0, description="Optimizer steps at the start that minimise the sum of log losses."
+    )
     window: int = Field(
-        50, ge=1, description="Further such steps, over which losses are averaged: the nadir."
+        50,
+        ge=1,
+        description="Further such steps, over which the losses are averaged to the nadir.",
     )
 
 
 @register_weighting("stch")
 class SmoothTchebycheff(Weighting):
-    """Train on a smooth maximum of the losses relative to their size early on (Lin et al. 2024)."""
+    """Train on the smooth maximum of the losses relative to early ones (Lin et al. 2024)."""
 
     Options = SmoothTchebycheffOptions
     options: SmoothTchebycheffOptions
@@ -74,11 +81,11 @@ class SmoothTchebycheff(Weighting):
 
     @property
     def weights(self) -> Tensor:
-        """The weights of the last step; 1 each before the first."""
+        """Weights of the last step; 1 each before the first."""
         return self._weights.clone()
 
     def step(self, step: TrainingStep) -> None:
-        """Make one optimizer step on the smooth maximum, or on the log losses at first."""
+        """Make one optimizer step on the smooth maximum; during the warm-up, on log losses."""
         gradients = step.gradients()
         losses = torch.stack([step.losses[name] for name in step.names]).cpu().double()
         warmup, window = self.options.warmup, self.options.window
@@ -88,13 +95,13 @@ class SmoothTchebycheff(Weighting):
                 self._sums = self._sums + losses
         else:
             self._weights = stch_weights(losses, self._sums / window, self.options.mu)
-        apply(step, mix(gradients, self._weights))
+        apply_gradient(step, weighted_sum(gradients, self._weights))
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The sums of the losses that they are compared with, and the weights of the last step."""
+        """Return the sums of the losses over the window, and the weights of the last step."""
         return {"sums": self._sums, "weights": self._weights}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Take back what :meth:`state_dict` gave."""
+        """Restore what :meth:`state_dict` returned."""
         self._sums = state["sums"].clone()
         self._weights = state["weights"].clone()

@@ -1,10 +1,10 @@
-r"""The derivative of one optimizer step with respect to the weights of the objectives.
+r"""Derivative of an optimizer step with respect to the weights of the objectives, in closed form.
 
-An update is :math:`\theta' = U(\theta, c(\sum_i w_i g_i))` with the optimizer's step ``U`` and
-clipping ``c``. SGD and AdamW act on each number by itself, so :math:`\partial U / \partial g` is a
-diagonal matrix with a closed form, and of clipping only a few inner products are needed. Large
-tensors are gone through in pieces that fit the processor's cache: the work is a single pass over
-memory, where a tape would make some thirty.
+A step is :math:`\theta' = U(\theta, c(\sum_i w_i g_i))`, with parameters :math:`\theta`, weights
+:math:`w_i` and gradients :math:`g_i` of the objectives, gradient clipping c, and the optimizer U.
+SGD and AdamW work elementwise, so :math:`\partial U / \partial g` is a diagonal matrix with a
+closed form; clipping only needs a few inner products. Large tensors are processed in chunks that
+fit the processor's cache: one pass over memory, where autograd would make some thirty.
 """
 
 from __future__ import annotations
@@ -15,50 +15,52 @@ from itertools import combinations_with_replacement
 import torch
 from torch import Tensor
 
-from auxlearn.weighting.base import Gradient, read
+from auxlearn.weighting.base import Gradient, gather_scalars
 
-#: Numbers that are worked on at once on a CPU; some ten such pieces fit the cache of a core.
-PIECE = 1 << 15
+#: Elements of a chunk on a CPU; some ten chunks fit the cache of a core.
+CHUNK_SIZE = 1 << 15
 
-#: Writes the derivative of a piece of the update by its gradient: ``(gradient, piece, out)``.
+#: Writes the derivative of a chunk of the step with respect to its gradient into ``out``:
+#: ``(gradient, chunk, out)``.
 Diagonal = Callable[[Tensor, slice, Tensor], None]
 
 
-def inner_products(*groups: Sequence[Gradient]) -> list[Tensor]:
-    """Return the Gram matrix of each group of gradients; a GPU is waited for once for all.
+def gram_matrices(*groups: Sequence[Gradient]) -> list[Tensor]:
+    """Return the Gram matrix of each group of gradients, with one synchronisation with a GPU.
 
     Args:
-        groups: Gradients, one per objective, each with the same number of parameters.
+        groups: Gradients, one by objective, each with the same number of parameters.
 
     Returns:
-        One ``(objectives, objectives)`` per group, float64, on the CPU.
+        The inner products of each group, ``(objectives, objectives)``, float64, on the CPU.
     """
     found = []
     for gradients in groups:
         products = _Products(len(gradients))
-        for parts in zip(*gradients, strict=True):
-            sources = [(i, part.reshape(-1)) for i, part in enumerate(parts) if part is not None]
+        for by_objective in zip(*gradients, strict=True):
+            sources = [(i, g.reshape(-1)) for i, g in enumerate(by_objective) if g is not None]
             if not sources:
                 continue
-            for piece in _pieces(sources[0][1]):
+            for chunk in _chunks(sources[0][1]):
                 for (i, one), (j, other) in combinations_with_replacement(sources, 2):
-                    products.add(i, j, one[piece], other[piece])
+                    products.add(i, j, one[chunk], other[chunk])
         found.append(products)
     return [gram + gram.triu(1).T for gram in _totals(found)]
 
 
-class UpdateDerivative:
-    """The derivative of a step of SGD or AdamW by the weights of the gradients it was made from.
+class StepDerivative:
+    """Derivative of a step of SGD or AdamW with respect to the weights of the gradients.
 
-    Make it before the real step and ask it after: it reads the moments that the step has left.
+    To be constructed before the optimizer step, and called after it: it uses the moments after the
+    step.
 
     Args:
         optimizer: The optimizer about to be stepped: SGD, or AdamW without amsgrad.
         parameters: Its parameters, in the order of the gradients.
-        clip_norm: Norm to which the gradient is clipped before the step; 0: not clipped.
+        clip_norm: Norm to which the gradient is clipped before the step; 0: no clipping.
 
     Raises:
-        ValueError: The optimizer is of another kind.
+        ValueError: The optimizer is of another class, or has amsgrad.
     """
 
     def __init__(
@@ -77,73 +79,74 @@ class UpdateDerivative:
         self._parameters = list(parameters)
         self._groups = [groups[id(p)] for p in self._parameters]
         self._diagonal = self._adamw if adamw else self._sgd
-        # SGD takes its first gradient into the momentum whole, whatever the dampening.
-        self._fresh = [
+        # SGD initialises the momentum buffer with the first gradient, without dampening.
+        self._first = [
             optimizer.state.get(p, {}).get("momentum_buffer") is None for p in self._parameters
         ]
 
-    def by_weights(
+    def weight_gradient(
         self, gradients: Sequence[Gradient], weights: Tensor, gram: Tensor, direction: Gradient
     ) -> tuple[Tensor, Tensor]:
-        r"""Return the derivative of something at the updated parameters by the weights.
+        r"""Return the derivative of a function of the updated parameters by each weight.
 
         Args:
-            gradients: One per objective; the step was made with their weighted sum.
-            weights: One per objective, float64.
-            gram: Inner products of the gradients, as :func:`inner_products` gives them.
-            direction: ``v``, the derivative of that something at the updated parameters.
+            gradients: :math:`g_i`, one by objective; the step was made with their weighted sum.
+            weights: :math:`w_i`, ``(objectives,)``, float64, on the CPU.
+            gram: Gram matrix of the gradients, as :func:`gram_matrices` returns it.
+            direction: v, the gradient of the function at the updated parameters.
 
         Returns:
-            :math:`v^\top (\partial U / \partial g) g_i` for each objective, and the inner products
-            of ``v`` with each gradient and, last, with itself; float64, on the CPU.
+            :math:`v^\top (\partial U / \partial w_i)`, ``(objectives,)``; and the inner products of
+            v with each gradient and, last, with itself, ``(objectives + 1,)``; both float64, on the
+            CPU.
         """
         norm = float((weights @ gram @ weights).clamp(min=0).sqrt())
         excess = norm + 1e-6  # as torch clips
         factor = min(1.0, self._clip_norm / excess) if self._clip_norm else 1.0
-        pulled = _Products(len(gradients))
-        aligned = _Products(len(gradients) + 1)
+        through_step = _Products(len(gradients))
+        direct = _Products(len(gradients) + 1)
         last = len(gradients)
         values = [weight * factor for weight in weights.tolist()]
         for number, v in enumerate(direction):
             if v is None:
                 continue
             flat_v = v.reshape(-1)
-            parts = enumerate(gradient[number] for gradient in gradients)
-            given = [(i, part.reshape(-1)) for i, part in parts if part is not None]
+            by_objective = enumerate(gradient[number] for gradient in gradients)
+            given = [(i, g.reshape(-1)) for i, g in by_objective if g is not None]
             diagonal = self._diagonal(number) if given else None
-            room = flat_v.new_empty(2, min(len(flat_v), _piece(flat_v)))
-            for piece in _pieces(flat_v):
-                part = flat_v[piece]
-                aligned.add(last, last, part, part)
+            buffer = flat_v.new_empty(2, min(len(flat_v), _chunk_size(flat_v)))
+            for chunk in _chunks(flat_v):
+                v_chunk = flat_v[chunk]
+                direct.add(last, last, v_chunk, v_chunk)
                 if diagonal is None:
                     continue
-                mixed, through = room[0, : len(part)], room[1, : len(part)]
+                combined, through = buffer[0, : len(v_chunk)], buffer[1, : len(v_chunk)]
                 (first, source), *others = given
-                torch.mul(source[piece], values[first], out=mixed)
+                torch.mul(source[chunk], values[first], out=combined)
                 for index, other in others:
-                    mixed.add_(other[piece], alpha=values[index])
-                diagonal(mixed, piece, through)
-                through.mul_(part)
+                    combined.add_(other[chunk], alpha=values[index])
+                diagonal(combined, chunk, through)
+                through.mul_(v_chunk)
                 for index, source in given:
-                    pulled.add(index, index, through, source[piece])
-                    aligned.add(index, index, part, source[piece])
-        through_update, validation = (found.diagonal() for found in _totals([pulled, aligned]))
+                    through_step.add(index, index, through, source[chunk])
+                    direct.add(index, index, v_chunk, source[chunk])
+        by_weight, products = (found.diagonal() for found in _totals([through_step, direct]))
         if factor < 1:
             # Clipping scales by M / (|g| + 1e-6), which depends on all of the gradient.
-            along = (weights @ through_update) / (norm * excess)
-            through_update = factor * (through_update - along * (gram @ weights))
-        return through_update, validation
+            along = (weights @ by_weight) / (norm * excess)
+            by_weight = factor * (by_weight - along * (gram @ weights))
+        return by_weight, products
 
     def _sgd(self, number: int) -> Diagonal:
         group = self._groups[number]
         slope, momentum = 1.0, group["momentum"]
         if momentum:
-            slope = 1.0 if self._fresh[number] else 1.0 - group["dampening"]
+            slope = 1.0 if self._first[number] else 1.0 - group["dampening"]
             if group["nesterov"]:
                 slope = 1.0 + momentum * slope
         slope *= float(group["lr"]) if group["maximize"] else -float(group["lr"])
 
-        def diagonal(gradient: Tensor, piece: slice, out: Tensor) -> None:
+        def diagonal(gradient: Tensor, chunk: slice, out: Tensor) -> None:
             out.fill_(slope)
 
         return diagonal
@@ -156,15 +159,15 @@ class UpdateDerivative:
         rate = -sign * float(group["lr"]) / (1 - beta1**step)
         correction = (1 - beta2**step) ** 0.5
         first, second = state["exp_avg"].reshape(-1), state["exp_avg_sq"].reshape(-1)
-        room = first.new_empty(min(len(first), _piece(first)))
+        buffer = first.new_empty(min(len(first), _chunk_size(first)))
         tiny = torch.finfo(first.dtype).tiny
 
-        def diagonal(gradient: Tensor, piece: slice, out: Tensor) -> None:
+        def diagonal(gradient: Tensor, chunk: slice, out: Tensor) -> None:
             # With m and s the moments after the step and D = sqrt(s) / correction + eps:
             # d(m / D)/dg = (1 - beta1) / D - m (1 - beta2) g / (sqrt(s) correction D^2)
-            root = torch.sqrt(second[piece], out=room[: len(out)])
-            root.clamp_(min=tiny)  # where s is 0, so is g, and the term is to vanish
-            torch.mul(first[piece], gradient, out=out)
+            root = torch.sqrt(second[chunk], out=buffer[: len(out)])
+            root.clamp_(min=tiny)  # where s is 0, so is g, and the second term vanishes
+            torch.mul(first[chunk], gradient, out=out)
             out.div_(root).mul_(sign * (beta2 - 1) / correction)
             root.div_(correction).add_(group["eps"])
             out.div_(root).add_(1 - beta1).div_(root).mul_(rate)
@@ -173,7 +176,7 @@ class UpdateDerivative:
 
 
 class _Products:
-    """Sums of inner products, gathered without making a GPU wait."""
+    """Sums of inner products by matrix element, gathered without synchronising with a GPU."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -184,9 +187,9 @@ class _Products:
 
 
 def _totals(products: Sequence[_Products]) -> list[Tensor]:
-    """Return each matrix of sums, float64, on the CPU; a GPU is waited for once for all."""
-    every = [torch.stack(parts).double().sum() for one in products for parts in one.found.values()]
-    values = iter(read(every))
+    """Return the matrices, float64, on the CPU, with one synchronisation with a GPU."""
+    every = [torch.stack(found).double().sum() for one in products for found in one.found.values()]
+    values = iter(gather_scalars(every))
     matrices = []
     for one in products:
         matrix = torch.zeros(one.size, one.size, dtype=torch.float64)
@@ -196,11 +199,11 @@ def _totals(products: Sequence[_Products]) -> list[Tensor]:
     return matrices
 
 
-def _piece(flat: Tensor) -> int:
-    return PIECE if flat.device.type == "cpu" else max(1, len(flat))
+def _chunk_size(flat: Tensor) -> int:
+    return CHUNK_SIZE if flat.device.type == "cpu" else max(1, len(flat))
 
 
-def _pieces(flat: Tensor) -> Iterator[slice]:
-    size = _piece(flat)
+def _chunks(flat: Tensor) -> Iterator[slice]:
+    size = _chunk_size(flat)
     for start in range(0, len(flat), size):
         yield slice(start, start + size)

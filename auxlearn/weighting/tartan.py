@@ -1,9 +1,20 @@
-"""META-TARTAN (Dery, Michel, Talwalkar and Neubig 2022, "Should We Be Pre-training?", ICLR).
+r"""META-TARTAN: weights that follow cosines with a validation gradient.
 
-Each objective's logit rises by the cosine between its gradient and a validation gradient, both
-over the body at the current parameters. The validation gradient is read through a fresh head that
-is fitted to validation rows in every update. Neither the optimizer nor the softmax is
-differentiated; the derivative of what is actually done is :mod:`auxlearn.weighting.meta`.
+Dery, Michel, Talwalkar and Neubig 2022, "Should We Be Pre-training? An Argument for End-task Aware
+Training as an Alternative", https://arxiv.org/abs/2109.07437, Algorithm 1.
+
+Weights are :math:`w = \mathrm{softmax}(z)`. With :math:`g_i` the gradient of objective i and v the
+validation gradient, both over the encoder at the current parameters, the logits are updated with
+the surrogate gradient
+
+.. math:: \delta_i = -\cos(g_i, v),
+
+averaged over the micro-batches of the step. The validation loss is computed with a newly
+initialised head that is fitted to validation examples in every step. Neither the optimizer nor the
+softmax is differentiated; :mod:`auxlearn.weighting.meta` has the exact derivative of a step.
+
+Cost: keeps the gradient of each objective; a validation batch by micro-batch, and the fit of the
+head.
 """
 
 from __future__ import annotations
@@ -19,106 +30,134 @@ from auxlearn.registry import register_weighting
 from auxlearn.weighting.base import (
     DevHead,
     Gradient,
-    Part,
+    Placement,
     TrainingStep,
     ValidationOptions,
-    apply,
+    apply_gradient,
     dot,
-    mix,
-    read,
+    gather_scalars,
+    weighted_sum,
 )
-from auxlearn.weighting.learned import LogitOptions, LogitWeighting, scales
+from auxlearn.weighting.learned import EPSILON, LogitOptions, LogitWeighting, scale_metrics
+
+
+def cosines_with(products: Tensor, norms: Tensor, norm: Tensor) -> Tensor:
+    """Return the cosines of vectors with another one.
+
+    Args:
+        products: Inner product of each vector with the other one, ``(vectors,)``.
+        norms: Norm of each vector, ``(vectors,)``.
+        norm: Norm of the other one, a scalar.
+
+    Returns:
+        ``(vectors,)``; 0 where a norm is zero.
+    """
+    return products / (norms * norm).clamp(min=EPSILON)
+
+
+def tartan_logit_gradient(cosines: Tensor) -> Tensor:
+    r"""Return the surrogate gradient :math:`\delta` of the logits, ``(objectives,)``.
+
+    Args:
+        cosines: :math:`\cos(g_i, v)` by micro-batch and objective, ``(micro-batches, objectives)``.
+    """
+    return -cosines.mean(0)
 
 
 class TartanOptions(LogitOptions, ValidationOptions):
-    """Settings of META-TARTAN; the defaults are those of its released code."""
+    """Options of META-TARTAN; the defaults are those of its released code."""
 
     learning_rate: float = Field(0.01, gt=0, description="Learning rate of the logits.")
     optimizer: Literal["adam", "momentum", "sgd"] = Field(
-        "sgd", description="What moves the logits; momentum is SGD with momentum 0.9."
+        "sgd", description="Optimizer of the logits; momentum is SGD with momentum 0.9."
     )
 
 
 @register_weighting("tartan")
 class Tartan(LogitWeighting):
-    """Weights that follow cosines with the validation gradient, as META-TARTAN's paper has it.
+    """Weights that follow cosines with the validation gradient, as in META-TARTAN's paper.
 
-    The logits move first, and the update is made with the new weights (Algorithm 1). The head is
-    fitted to other validation rows than the gradient is taken on.
+    The logits are updated first, and the optimizer step is made with the new weights (Algorithm 1).
+    The head is fitted to other validation examples than the validation gradient is computed on.
     """
 
     Options = TartanOptions
     options: TartanOptions
 
-    #: Parameters over which gradients are compared.
-    compared: ClassVar[tuple[Part, ...]] = ("body",)
-    #: Whether the update is made with the weights from before the logits move.
-    late: ClassVar[bool] = False
+    #: Parameters over which gradients are compared, by placement.
+    compared: ClassVar[tuple[Placement, ...]] = ("encoder",)
+    #: Whether the optimizer step is made with the weights from before the update of the logits.
+    uses_previous_weights: ClassVar[bool] = False
 
     @property
     def dev_head(self) -> DevHead:
-        """A tanh layer and a linear one, fitted to the body's features."""
+        """A tanh layer and a linear layer, fitted to the encoder's features."""
         return "fitted"
 
     def learn(self, step: TrainingStep) -> None:
-        """Move the logits by the cosines, and make the update."""
+        """Update the logits with the cosines, and make the optimizer step."""
         totals: list[Gradient] = []
         cosines: list[Tensor] = []
-        for draw, gradients in enumerate(step.micro_gradients()):
-            validation = self._restrict(step.validation_gradient(draw), step)
+        for index, gradients in enumerate(step.micro_gradients()):
+            validation = self._restrict(step.validation_gradient(index), step)
             cosines.append(self._cosines(gradients, validation, step))
             if totals:
-                gradients = [mix(pair, (1, 1)) for pair in zip(totals, gradients, strict=True)]
+                gradients = [
+                    weighted_sum(pair, (1, 1)) for pair in zip(totals, gradients, strict=True)
+                ]
             totals = gradients
-        weights = self.weights
-        self.descend_logits(-torch.stack(cosines).mean(0))
-        factors = self.factors_of(totals, step)
-        self._record |= scales(step.names, factors)
-        apply(step, mix(totals, factors * (weights if self.late else self.weights)))
+        previous = self.weights
+        self.apply_logit_gradient(tartan_logit_gradient(torch.stack(cosines)))
+        weights = previous if self.uses_previous_weights else self.weights
+        factors = self.measured_factors(totals, step)
+        self._metrics |= scale_metrics(step.names, factors)
+        apply_gradient(step, weighted_sum(totals, factors * weights))
 
     def _cosines(
         self, gradients: list[Gradient], validation: Gradient, step: TrainingStep
     ) -> Tensor:
         compared = [self._restrict(gradient, step) for gradient in gradients]
-        own = [dot(gradient, gradient) for gradient in compared]
-        along = [dot(gradient, validation) for gradient in compared]
-        found = read([dot(validation, validation), *own, *along])
-        size, norms = found[0].sqrt(), found[1 : 1 + len(own)].sqrt()
-        cosines = found[1 + len(own) :] / (norms * size).clamp(min=1e-30)
-        self._record = {Quantity.NORM.key(VALIDATION): float(size)}
-        for name, norm, cosine in zip(step.names, norms.tolist(), cosines.tolist(), strict=True):
-            self._record[Quantity.NORM.key(name)] = norm
-            self._record[Quantity.COSINE.key(name)] = cosine
+        squares = [dot(gradient, gradient) for gradient in compared]
+        products = [dot(gradient, validation) for gradient in compared]
+        found = gather_scalars([dot(validation, validation), *squares, *products])
+        norm, norms = found[0].sqrt(), found[1 : 1 + len(squares)].sqrt()
+        cosines = cosines_with(found[1 + len(squares) :], norms, norm)
+        self._metrics = {Quantity.NORM.key(VALIDATION): float(norm)}
+        for name, size, cosine in zip(step.names, norms.tolist(), cosines.tolist(), strict=True):
+            self._metrics[Quantity.NORM.key(name)] = size
+            self._metrics[Quantity.COSINE.key(name)] = cosine
         return cosines
 
     def _restrict(self, gradient: Gradient, step: TrainingStep) -> Gradient:
+        """Return a gradient with ``None`` for the parameters that are not compared."""
         return [
-            part if place in self.compared else None
-            for part, place in zip(gradient, step.parts, strict=True)
+            grad if placement in self.compared else None
+            for grad, placement in zip(gradient, step.placements, strict=True)
         ]
 
 
 @register_weighting("tartan_released")
 class TartanReleased(Tartan):
-    """META-TARTAN as its released code has it, slips included, for comparison with it.
+    """META-TARTAN as in its released code, slips included, for comparison with it.
 
-    Beside :class:`Tartan`: no attention mask in training and in the validation gradient, so that
-    padding is attended to; gradients are compared over the language-model head as well, which the
-    validation gradient does not reach, so that the cosine of a masked-language-model objective
-    shrinks; the body is run anew in every step of the head's fit, although it rests; the update is
-    made with the weights from before the logits move; the validation loss is the cross-entropy of
-    uniform draws, whatever metric selects the checkpoint; the gradient of the classification head
-    is clipped apart from all else. The settings of a run that belong to it, and what remains
-    different, are in ``docs/weighting.md``.
+    Differences from :class:`Tartan`: no attention mask in training and in the validation gradient,
+    so that padding is attended to; gradients are compared over the language-model head as well,
+    which the validation loss does not depend on, so that the cosine of a masked-language-modelling
+    objective shrinks; the features are computed again in every step of the head's fit, although the
+    encoder is frozen; the optimizer step is made with the weights from before the update of the
+    logits; the validation loss is the cross-entropy on uniformly drawn batches, whatever metric
+    selects the checkpoint; the gradient of the classification head is clipped separately. The
+    settings of a run that belong to it, and the differences that remain, are in
+    ``docs/weighting.md``.
     """
 
-    compared = ("body", "other")
-    late = True
+    compared = ("encoder", "other_head")
+    uses_previous_weights = True
     attends_to_padding = True
     follows_metric = False
     clips_apart = True
 
     @property
     def dev_head(self) -> DevHead:
-        """As :class:`Tartan` has it, on features that are computed in every step of the fit."""
+        """As in :class:`Tartan`, on features that are computed in every step of the fit."""
         return "refitted"

@@ -1,9 +1,17 @@
-r"""Weights from learned noise (Kendall, Gal and Cipolla 2018, "Multi-Task Learning Using
-Uncertainty to Weigh Losses").
+r"""Uncertainty weighting: weights from the learned noise of each objective.
 
-Each objective has a noise :math:`\sigma_i^2 = e^{s_i}`, and what is minimised, in the parameters
-and in every ``s`` alike, is :math:`\sum_i e^{-s_i} L_i + s_i / 2` (equation 10 for cross-entropies,
-with the authors' advice to learn the logarithm).
+Kendall, Gal and Cipolla 2018, "Multi-Task Learning Using Uncertainty to Weigh Losses for Scene
+Geometry and Semantics", https://arxiv.org/abs/1705.07115.
+
+Each objective i has a learned log variance :math:`s_i = \log \sigma_i^2`. The model's parameters
+and the log variances together minimise
+
+.. math:: \sum_i e^{-s_i} L_i + s_i / 2
+
+(equation 10 for cross-entropies, with the logarithm learned as the authors advise). So the weight
+of loss :math:`L_i` is :math:`e^{-s_i}`; at a constant loss it converges to :math:`1 / (2 L_i)`.
+
+Cost: that of fixed weights.
 """
 
 from __future__ import annotations
@@ -15,21 +23,39 @@ from pydantic import Field
 from torch import Tensor
 
 from auxlearn.registry import register_weighting
-from auxlearn.weighting.base import TrainingStep, read
-from auxlearn.weighting.learned import Learned, LearnedOptions
+from auxlearn.weighting.base import TrainingStep, gather_scalars
+from auxlearn.weighting.learned import LearnedOptions, LearnedWeighting
+
+
+def uncertainty_weights(log_variances: Tensor) -> Tensor:
+    """Return the inverse variances ``exp(-log_variances)``, ``(objectives,)``."""
+    return (-log_variances).exp()
+
+
+def uncertainty_gradient(log_variances: Tensor, losses: Tensor) -> Tensor:
+    r"""Return the gradient of :math:`\sum_i e^{-s_i} L_i + s_i / 2` with respect to every s.
+
+    Args:
+        log_variances: :math:`s_i`, ``(objectives,)``.
+        losses: :math:`L_i`, ``(objectives,)``.
+
+    Returns:
+        ``(objectives,)``.
+    """
+    return 0.5 - (-log_variances).exp() * losses
 
 
 class UncertaintyOptions(LearnedOptions):
-    """Settings of uncertainty weighting."""
+    """Options of uncertainty weighting."""
 
     learning_rate: float = Field(0.01, gt=0, description="Learning rate of Adam on log variances.")
 
 
 @register_weighting("uncertainty")
-class Uncertainty(Learned):
-    """Weights that fall where the loss stays high.
+class Uncertainty(LearnedWeighting):
+    """Smaller weights for objectives whose loss stays high (Kendall et al. 2018).
 
-    Weights start at the given ones times the number of objectives, so that equal ones are 1.
+    Initial weights are multiplied by the number of objectives, so that equal ones are 1.
     """
 
     Options = UncertaintyOptions
@@ -43,24 +69,24 @@ class Uncertainty(Learned):
 
     @property
     def weights(self) -> Tensor:
-        """The inverse variances; they do not sum to a constant."""
-        return self.floored((-self.log_variances).exp())
+        """Inverse variances; they do not sum to a constant."""
+        return self.with_floor(uncertainty_weights(self.log_variances))
 
     def learn(self, step: TrainingStep) -> None:
-        """Train on the weighted losses, and move each variance towards twice its loss."""
+        """Train on the weighted losses, and update the log variances."""
         weights = self.weights
         step.backward(weights)
-        step.update()
-        losses = read([step.losses[name] for name in step.names])
-        self.log_variances.grad = 0.5 - (-self.log_variances).exp() * losses
+        step.optimizer_step()
+        losses = gather_scalars([step.losses[name] for name in step.names])
+        self.log_variances.grad = uncertainty_gradient(self.log_variances, losses)
         self.optimizer.step()
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Log variances and the state of their optimizer."""
+        """Return the log variances and the state of their optimizer."""
         return {"log_variances": self.log_variances, **self.optimizer.state[self.log_variances]}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Take back log variances and optimizer state."""
+        """Restore what :meth:`state_dict` returned."""
         self.log_variances.copy_(state["log_variances"])
         moments = {key: value.clone() for key, value in state.items() if key != "log_variances"}
         if moments:

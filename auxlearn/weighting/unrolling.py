@@ -1,8 +1,9 @@
-"""Updates that are differentiated on a tape: the one module that imports ``higher``.
+"""Unrolled optimizer steps, differentiated by autograd with the library ``higher``.
 
-``higher`` 0.2.1 does not know AdamW, and its Adam adds epsilon before the bias correction, treats
-weight decay as L2 and ignores ``maximize``. :class:`DifferentiableAdamW` makes the step that
-:class:`torch.optim.AdamW` makes, and is registered for it.
+``higher`` (Grefenstette et al. 2019, https://arxiv.org/abs/1910.01727) has no AdamW as of version
+0.2.1, and its Adam adds epsilon before the bias correction, treats weight decay as L2 and ignores
+``maximize``. :class:`DifferentiableAdamW` makes the step of :class:`torch.optim.AdamW`, and is
+registered for it. This is the only module that imports ``higher``.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from auxlearn.weighting.base import Gradient, TrainingStep
 
 
 class DifferentiableAdamW(higher.optim.DifferentiableOptimizer):
-    """AdamW (Loshchilov and Hutter 2019) as torch computes it, on a gradient tape.
+    """AdamW (Loshchilov and Hutter 2019, https://arxiv.org/abs/1711.05101), with a graph.
 
-    The smallest normal number is added to the second moment before its root is taken, because the
-    derivative of a root at zero is infinite. Beside epsilon it is far below rounding, and a
-    parameter that never had a gradient contributes nothing, as it should.
+    Computes what :class:`torch.optim.AdamW` computes. The smallest normal number is added to the
+    second moment before its square root, because the derivative of the square root at zero is
+    infinite. It is far below the rounding error of epsilon, and a parameter whose gradient has
+    always been zero contributes nothing, as it should.
     """
 
     def _update(self, grouped_grads: list[list[Tensor | None]], **kwargs: Any) -> None:
@@ -58,28 +60,28 @@ higher.register_optim(torch.optim.AdamW, DifferentiableAdamW)
 def unrolled_gradient(
     step: TrainingStep, weights: Tensor, steps: int, heads_only: bool = False, batches: int = 1
 ) -> tuple[Tensor, Gradient]:
-    """Differentiate the validation loss through several updates that keep their graphs.
+    """Differentiate the validation loss through several optimizer steps.
 
-    The model and its optimizer are copied, and nothing of the originals is changed. The graphs are
-    freed before this returns, whether by a value or by an error.
+    The model and its optimizer are copied; nothing of the originals is changed. The graphs are
+    freed before the function ends, with a result or with an error.
 
     Args:
-        step: The step that the first update belongs to.
-        weights: Weight of each objective in all of the updates, ``(objectives,)``.
-        steps: How many updates.
-        heads_only: Leave the body as it is and move the heads alone.
-        batches: Validation batches that the loss is the mean over.
+        step: The first of the steps.
+        weights: Weight of each objective in all of the steps, ``(objectives,)``.
+        steps: Number of steps.
+        heads_only: Freeze the encoder and update the heads only.
+        batches: Validation batches that the loss is averaged over.
 
     Returns:
-        The derivative by the weights, in the dtype of the losses; and the weighted gradient of the
-        first update, before clipping.
+        The gradient with respect to the weights, ``(objectives,)``, in the dtype of the losses; and
+        the gradient of the weighted sum in the first step, before clipping.
     """
     weights = weights.detach().clone().requires_grad_()
     first: list[Gradient] = []
 
-    def given(gradient: Gradient) -> Gradient:
+    def clip_and_keep_first(gradient: Gradient) -> Gradient:
         if not first:
-            first.append([None if part is None else part.detach() for part in gradient])
+            first.append([None if grad is None else grad.detach() for grad in gradient])
         return clip(gradient, step.clip_norm)
 
     with (
@@ -88,38 +90,39 @@ def unrolled_gradient(
     ):
         try:
             if heads_only:
-                _freeze_body(step, model)
-            for ahead in range(steps):
-                losses = step.functional_losses(model, ahead)
+                _freeze_encoder(step, model)
+            for lookahead in range(steps):
+                losses = step.functional_losses(model, lookahead)
                 optimizer.step(
                     (weights.to(losses) * losses).sum(),
-                    override={"lr": step.learning_rates(ahead)},
-                    grad_callback=given,
+                    override={"lr": step.learning_rates(lookahead)},
+                    grad_callback=clip_and_keep_first,
                 )
             loss = step.functional_validation_loss(model, batches)
-            (by_weight,) = torch.autograd.grad(loss, weights)
+            (weight_gradient,) = torch.autograd.grad(loss, weights)
         finally:
             _release(model, optimizer)
     places = {id(parameter): place for place, parameter in enumerate(step.model.parameters())}
-    return by_weight, [first[0][places[id(parameter)]] for parameter in step.parameters]
+    return weight_gradient, [first[0][places[id(parameter)]] for parameter in step.parameters]
 
 
-def _freeze_body(step: TrainingStep, model: Any) -> None:
-    body = {
+def _freeze_encoder(step: TrainingStep, model: Any) -> None:
+    """Freeze the encoder's parameters in a copy of the step's model."""
+    frozen = {
         id(parameter)
-        for parameter, part in zip(step.parameters, step.parts, strict=True)
-        if part == "body"
+        for parameter, placement in zip(step.parameters, step.placements, strict=True)
+        if placement == "encoder"
     }
     for original, copy in zip(step.model.parameters(), model.parameters(), strict=True):
-        if id(original) in body:
+        if id(original) in frozen:
             copy.requires_grad_(False)
 
 
 def _release(model: Any, optimizer: Any) -> None:
-    """Let go of every tensor that a functional copy holds.
+    """Release every tensor that a functional copy holds.
 
-    `higher` makes a class for each module, and classes refer to themselves: without this, the
-    graphs would live until the garbage collector finds the cycles.
+    ``higher`` makes a class for each module, and classes refer to themselves: without this, the
+    graphs would stay in memory until the garbage collector finds the cycles.
     """
     optimizer.state = []
     optimizer.param_groups = []
@@ -130,14 +133,14 @@ def _release(model: Any, optimizer: Any) -> None:
 
 
 def clip(gradient: Gradient, max_norm: float) -> Gradient:
-    """Clip a gradient to a norm, differentiably, as ``torch.nn.utils.clip_grad_norm_`` does.
+    """Clip a gradient to a norm as :func:`torch.nn.utils.clip_grad_norm_` does, with a graph.
 
     Args:
-        gradient: One tensor per parameter, or ``None``.
-        max_norm: Largest norm; 0: no limit.
+        gradient: A tensor by parameter, or ``None``.
+        max_norm: Maximum norm; 0: no clipping.
     """
     if not max_norm:
         return gradient
-    norms = [torch.linalg.vector_norm(part) for part in gradient if part is not None]
+    norms = [torch.linalg.vector_norm(grad) for grad in gradient if grad is not None]
     factor = (max_norm / (torch.linalg.vector_norm(torch.stack(norms)) + 1e-6)).clamp(max=1.0)
-    return [None if part is None else part * factor for part in gradient]
+    return [None if grad is None else grad * factor for grad in gradient]

@@ -108,10 +108,10 @@ def test_waits_are_counted(on_accelerator, source, count):
 
 
 def place_of_a_wait() -> tuple[str, str]:
-    from auxlearn.weighting.base import mix
+    from auxlearn.weighting.base import weighted_sum
 
     with pretend.counted() as found:
-        mix([[on_device(2)]], on_device(1))  # reads the weights one by one
+        weighted_sum([[on_device(2)]], on_device(1))  # reads the weights one by one
     ((_, inside),) = found
     with pretend.counted() as found:
         on_device(1).item()

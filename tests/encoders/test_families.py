@@ -20,7 +20,7 @@ from auxlearn.encoders.families import FAMILIES as SUPPORTED
 from auxlearn.encoders.families import family_of
 from auxlearn.encoders.load import load_encoder
 from auxlearn.errors import EncoderError
-from auxlearn.training.step import parts_of
+from auxlearn.training.step import placements_of
 from tests import helpers
 from tests.helpers import FAMILIES, HARD_TEXTS, LABELS, tokenized
 
@@ -255,13 +255,13 @@ def test_the_body_is_what_both_objectives_reach(encoder):
         found = torch.autograd.grad(loss, parameters, allow_unused=True)
         reached.append([gradient is not None for gradient in found])
     expected = {
-        (True, True): "body",
-        (True, False): "primary",
-        (False, True): "other",
+        (True, True): "encoder",
+        (True, False): "primary_head",
+        (False, True): "other_head",
     }
-    for name, part, *by in zip(names, parts_of(encoder, parameters), *reached, strict=True):
+    for name, part, *by in zip(names, placements_of(encoder, parameters), *reached, strict=True):
         assert part == expected[tuple(by)], name
-    assert set(parts_of(encoder, parameters)) >= {"body", "primary"}
+    assert set(placements_of(encoder, parameters)) >= {"encoder", "primary_head"}
 
 
 def test_class_logits_are_computed_in_single_precision(encoder):

@@ -34,7 +34,7 @@ def test_after_the_update_they_are_those_of_the_new_parameters(objectives):
     objectives.begin(0)
     objectives.backward((0.5, 0.5))
     recorded = dict(objectives.losses)
-    objectives.update()
+    objectives.optimizer_step()
     found = objectives.current_losses()
     again = objectives.current_losses()
     assert torch.equal(found, again)

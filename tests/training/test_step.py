@@ -71,7 +71,7 @@ class Harness:
             self.objectives.begin(step)
             self.objectives.backward(weights)
             losses.append(dict(self.objectives.losses))
-            self.objectives.update()
+            self.objectives.optimizer_step()
         return losses
 
 
@@ -205,7 +205,7 @@ def test_update_clips_steps_and_clears(fresh):
     norm = torch.nn.utils.clip_grad_norm_(parameters, 0.01)
     assert norm > 0.01
     optimizer.step()
-    objectives.update()
+    objectives.optimizer_step()
     assert equal(snapshot(harness.encoder), snapshot(twin))
     assert all(parameter.grad is None for parameter in objectives.parameters)
 
@@ -219,13 +219,17 @@ def test_the_classification_head_may_be_clipped_apart(fresh, mlm, apart):
     objectives.begin(0)
     objectives.backward((0.5, 0.5))
     before = [parameter.detach().clone() for parameter in objectives.parameters]
-    objectives.update()
+    objectives.optimizer_step()
     moved = [old - new for old, new in zip(before, objectives.parameters, strict=True)]
     head, rest = (
         torch.cat(
-            [m.flatten() for m, part in zip(moved, objectives.parts, strict=True) if kind(part)]
+            [
+                m.flatten()
+                for m, part in zip(moved, objectives.placements, strict=True)
+                if kind(part)
+            ]
         )
-        for kind in (lambda part: part == "primary", lambda part: part != "primary")
+        for kind in (lambda part: part == "primary_head", lambda part: part != "primary_head")
     )
     norms = [float(one.detach().norm()) for one in (head, rest, torch.cat([head, rest]))]
     if apart:

@@ -16,7 +16,7 @@ from auxlearn.errors import ConfigError
 from auxlearn.registry import WEIGHTINGS
 from auxlearn.weighting.aggregation import Aggregation
 from auxlearn.weighting.scalarization import Scalarization
-from tests.weighting.gradients import NAMES, Given, drawn, resumed, run
+from tests.weighting.fakes import NAMES, FakeStep, drawn, resumed, run
 
 #: The library's own function of a Jacobian for each rule.
 AGGREGATORS = {
@@ -61,7 +61,7 @@ def test_the_step_is_the_librarys_aggregation_of_the_jacobian(name):
     steps = drawn(4, seed=1)
     rule = make(name)
     aggregator = AGGREGATORS[name]()
-    combined, _ = run(rule, Given(steps))
+    combined, _ = run(rule, FakeStep(steps))
     for step, (found, gradients) in enumerate(zip(combined, steps, strict=True)):
         matrix = jacobian(gradients)
         scale = 1.0
@@ -80,7 +80,7 @@ def test_the_step_is_the_librarys_aggregation_of_the_jacobian(name):
 @pytest.mark.parametrize("name", ["gradvac", "pcd", "pcgrad", "upgrad"])
 def test_a_resumed_rule_makes_the_same_steps(name):
     steps = drawn(8, seed=4)
-    undisturbed, halted = Given(steps), Given(steps)
+    undisturbed, halted = FakeStep(steps), FakeStep(steps)
     rule = make(name)
     run(rule, undisturbed)
     resumed(lambda: make(name), halted, at=3)
@@ -96,9 +96,9 @@ def test_orders_follow_from_the_seed_of_the_run(name):
     step = [[row, None, None, None] for row in rows]
     found = set()
     for seed in range(12):
-        problem = Given([step])
-        problem.seed = seed
-        found.add(tuple(run(make(name), problem)[0][0][0]))
+        fake = FakeStep([step])
+        fake.seed = seed
+        found.add(tuple(run(make(name), fake)[0][0][0]))
     assert len(found) > 1
 
 
@@ -108,7 +108,7 @@ def test_fairgrad_shares_out_progress_by_its_condition():
     gram /= gram.diagonal().mean()
     for alpha in (1.0, 2.0):
         rule = make("fairgrad", alpha=alpha)
-        run(rule, Given(drawn(1, seed=1)))
+        run(rule, FakeStep(drawn(1, seed=1)))
         torch.testing.assert_close(
             gram @ rule.weights, rule.weights ** (-1 / alpha), rtol=1e-5, atol=1e-6
         )
@@ -120,7 +120,7 @@ def test_pcd_by_hand():
     """
     step = [[[3.0, 0.0], None, None, None], [[-0.5, 1.0], None, None, None]]
     step.append([[1.0, 0.1], None, None, None])
-    combined, _ = run(make("pcd", tau=0.1), Given([step]))
+    combined, _ = run(make("pcd", tau=0.1), FakeStep([step]))
     unit = np.array([-1.0, 2.0]) / math.sqrt(5)
     nearest = np.array([1.0, 0.0]) + (0.1 + 1 / math.sqrt(5)) * unit
     assert unit @ nearest == pytest.approx(0.1, abs=1e-15)
@@ -129,7 +129,7 @@ def test_pcd_by_hand():
 
 def test_the_geometric_mean_by_hand():
     rule = make("geometric_mean")
-    combined, weights = run(rule, Given(drawn(5), LOSSES))
+    combined, weights = run(rule, FakeStep(drawn(5), LOSSES))
     for used, losses in zip(weights, LOSSES, strict=True):
         mean = math.prod(losses) ** (1 / 3)
         assert used == pytest.approx([mean / (3 * loss) for loss in losses], rel=1e-14)
@@ -141,7 +141,7 @@ def test_the_geometric_mean_by_hand():
 
 def test_imtl_l_minimises_its_objective():
     rule = make("imtl_l", learning_rate=0.1)
-    _, weights = run(rule, Given(drawn(5), LOSSES))
+    _, weights = run(rule, FakeStep(drawn(5), LOSSES))
     factors = torch.zeros(3, dtype=torch.float64, requires_grad=True)
     adam = torch.optim.Adam([factors], lr=0.1)
     for used, given in zip(weights, LOSSES, strict=True):
@@ -155,7 +155,7 @@ def test_imtl_l_minimises_its_objective():
 @pytest.mark.parametrize("name", SCALARIZATIONS)
 def test_a_resumed_scalarization_makes_the_same_steps(name):
     given = {"learning_rate": 0.1} if name == "imtl_l" else {}
-    undisturbed, halted = (Given(drawn(5), LOSSES) for _ in range(2))
+    undisturbed, halted = (FakeStep(drawn(5), LOSSES) for _ in range(2))
     run(make(name, **given), undisturbed)
     resumed(lambda: make(name, **given), halted, at=2)
     assert halted.combined == undisturbed.combined

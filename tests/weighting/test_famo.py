@@ -7,8 +7,8 @@ import torch
 from pydantic import ValidationError
 from torchjd.scalarization import FAMO as Reference
 
-from auxlearn.weighting.famo import FAMO, FAMOOptions, famo_gradient, famo_weights
-from tests.weighting.gradients import NAMES, Given, drawn, resumed, run
+from auxlearn.weighting.famo import FAMO, FAMOOptions, famo_logit_gradient, famo_weights
+from tests.weighting.fakes import NAMES, FakeStep, drawn, resumed, run
 
 BEFORE = [[2.0, 0.5, 7.0], [1.5, 0.6, 6.0], [1.2, 0.2, 5.0], [1.0, 0.3, 4.0], [0.8, 0.1, 3.0]]
 AFTER = [[1.9, 0.6, 6.0], [1.2, 0.5, 6.1], [1.2, 0.1, 4.0], [1.1, 0.2, 4.0], [0.7, 0.1, 2.9]]
@@ -33,7 +33,7 @@ def reference(lr=0.025, weight_decay=1e-3):
 @pytest.mark.parametrize(("rate", "decay"), [(0.025, 1e-3), (0.5, 0.0), (0.1, 0.1)])
 def test_weights_are_those_of_torchjd(rate, decay):
     rule = make(learning_rate=rate, weight_decay=decay)
-    combined, weights = run(rule, Given(drawn(5), BEFORE, AFTER))
+    combined, weights = run(rule, FakeStep(drawn(5), BEFORE, AFTER))
     expected = reference(rate, decay)
     assert expected.std(0).min() > 0.01
     torch.testing.assert_close(
@@ -51,32 +51,32 @@ def test_weights_sum_to_one_and_equal_falls_leave_the_logits():
     logits = torch.tensor([0.3, -1.0, 0.2], dtype=torch.float64)
     losses = torch.tensor([2.0, 0.5, 7.0], dtype=torch.float64)
     assert float(famo_weights(logits, losses).sum()) == pytest.approx(1, abs=1e-15)
-    slope = famo_gradient(logits, losses, losses * 0.9)
+    slope = famo_logit_gradient(logits, losses, losses * 0.9)
     torch.testing.assert_close(slope, torch.zeros(3, dtype=torch.float64), rtol=0, atol=1e-9)
 
 
 def test_what_falls_fast_loses_weight():
     logits = torch.zeros(3, dtype=torch.float64)
     before = torch.tensor([1.0, 1.0, 1.0], dtype=torch.float64)
-    slope = famo_gradient(logits, before, torch.tensor([0.5, 1.0, 1.0], dtype=torch.float64))
+    slope = famo_logit_gradient(logits, before, torch.tensor([0.5, 1.0, 1.0], dtype=torch.float64))
     assert slope[0] > 0 > slope[1] == slope[2]  # logits descend it
     assert float(slope.sum()) == pytest.approx(0, abs=1e-15)
 
 
 def test_losses_after_the_step_are_computed_once_and_only_while_weights_move():
-    problem = Given(drawn(5), BEFORE, AFTER)
+    fake = FakeStep(drawn(5), BEFORE, AFTER)
     rule = make(learning_rate=0.5, warmup=1, learn_share=0.25)
-    run(rule, problem)
-    assert problem.forward_passes == 2
+    run(rule, fake)
+    assert fake.forward_passes == 2
     logits = rule.logits.clone()
     assert logits.std() > 0.1
-    run(rule, problem, [4])
+    run(rule, fake, [4])
     assert torch.equal(rule.logits, logits)
 
 
 def test_steps_at_rest_are_on_log_losses_as_well():
     rule = make(warmup=9)
-    _, weights = run(rule, Given(drawn(5), BEFORE, AFTER))
+    _, weights = run(rule, FakeStep(drawn(5), BEFORE, AFTER))
     for used, losses in zip(weights, BEFORE, strict=True):
         inverse = [1 / loss for loss in losses]
         assert used == pytest.approx([value / sum(inverse) for value in inverse], rel=1e-7)
@@ -84,7 +84,7 @@ def test_steps_at_rest_are_on_log_losses_as_well():
 
 @pytest.mark.parametrize("at", [1, 3])
 def test_a_resumed_rule_makes_the_same_steps(at):
-    undisturbed, halted = (Given(drawn(5), BEFORE, AFTER) for _ in range(2))
+    undisturbed, halted = (FakeStep(drawn(5), BEFORE, AFTER) for _ in range(2))
     run(make(learning_rate=0.3), undisturbed)
     resumed(lambda: make(learning_rate=0.3), halted, at=at)
     assert halted.combined == undisturbed.combined

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from auxlearn.errors import ConfigError
 from auxlearn.registry import WEIGHTINGS
-from auxlearn.weighting.base import dot, mix
+from auxlearn.weighting.base import dot, weighted_sum
 from auxlearn.weighting.fixed import Equal, Fixed, FixedOptions
 
 ONE, TWO = ("primary", "l3mask"), ("primary", "l3mask", "random_mlm")
@@ -72,20 +72,20 @@ def test_loss_weightings_train_on_the_weighted_sum(name):
         def backward(self, weights):
             calls.append([float(weight) for weight in weights])
 
-        def update(self):
+        def optimizer_step(self):
             calls.append("update")
 
     rule.step(Recorder())
     assert calls == [rule.weights.tolist(), "update"]
     assert rule.state_dict() == {}
-    assert rule.record() == {}
+    assert rule.metrics() == {}
     assert rule.validation_split is None
 
 
 def test_mix_and_dot_by_hand():
     one = [torch.tensor([1.0, 2.0]), None, torch.tensor([[3.0]]), None]
     other = [torch.tensor([10.0, 0.0]), torch.tensor([5.0]), None, None]
-    mixed = mix([one, other], [0.5, 0.25])
+    mixed = weighted_sum([one, other], [0.5, 0.25])
     assert mixed[0].tolist() == [3.0, 1.0]
     assert mixed[1].tolist() == [1.25]
     assert mixed[2].tolist() == [[1.5]]

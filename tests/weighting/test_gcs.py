@@ -9,8 +9,8 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from auxlearn.weighting.gcs import GradientCosine, GradientCosineOptions, gcs_weights
-from tests.weighting.gradients import NAMES, Given, drawn, run
+from auxlearn.weighting.gcs import GradientCosine, GradientCosineOptions, gcs_gates
+from tests.weighting.fakes import NAMES, FakeStep, drawn, run
 
 
 def gram(*vectors):
@@ -21,8 +21,8 @@ def gram(*vectors):
 def test_gates_by_hand():
     # Angles with (2, 0): 60 degrees, 135 degrees, 90 degrees.
     found = gram((2.0, 0.0), (1.5, 1.5 * math.sqrt(3)), (-4.0, 4.0), (0.0, 7.0))
-    assert gcs_weights(found, "weighted").tolist() == pytest.approx([1, 0.5, 0, 0], abs=1e-15)
-    assert gcs_weights(found, "unweighted").tolist() == [1, 1, 0, 0]
+    assert gcs_gates(found, "weighted").tolist() == pytest.approx([1, 0.5, 0, 0], abs=1e-15)
+    assert gcs_gates(found, "unweighted").tolist() == [1, 1, 0, 0]
 
 
 @pytest.mark.parametrize("version", ["weighted", "unweighted"])
@@ -30,7 +30,7 @@ def test_the_sum_never_points_away_from_the_primary_gradient(version):
     draws = torch.Generator().manual_seed(3)
     for _ in range(200):
         vectors = torch.randn(4, 3, generator=draws, dtype=torch.float64)
-        combined = gcs_weights(vectors @ vectors.T, version) @ vectors
+        combined = gcs_gates(vectors @ vectors.T, version) @ vectors
         assert combined @ vectors[0] >= vectors[0] @ vectors[0] * (1 - 1e-12)
 
 
@@ -39,8 +39,8 @@ def test_gates_do_not_depend_on_scales(version):
     vectors = torch.randn(3, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     scaled = vectors * torch.tensor([[1e-6], [1e4], [3.0]])
     torch.testing.assert_close(
-        gcs_weights(vectors @ vectors.T, version),
-        gcs_weights(scaled @ scaled.T, version),
+        gcs_gates(vectors @ vectors.T, version),
+        gcs_gates(scaled @ scaled.T, version),
         rtol=1e-12,
         atol=1e-15,
     )
@@ -48,12 +48,12 @@ def test_gates_do_not_depend_on_scales(version):
 
 @pytest.mark.parametrize("version", ["weighted", "unweighted"])
 def test_a_gradient_of_zero_gets_no_weight(version):
-    assert gcs_weights(gram((1.0, 0.0), (0.0, 0.0), (1.0, 0.0)), version).tolist() == [1, 0, 1]
-    assert gcs_weights(gram((0.0, 0.0), (1.0, 0.0), (1.0, 1.0)), version).tolist() == [1, 0, 0]
+    assert gcs_gates(gram((1.0, 0.0), (0.0, 0.0), (1.0, 0.0)), version).tolist() == [1, 0, 1]
+    assert gcs_gates(gram((0.0, 0.0), (1.0, 0.0), (1.0, 1.0)), version).tolist() == [1, 0, 0]
 
 
 def test_the_primary_task_as_auxiliary_counts_whole():
-    assert gcs_weights(gram((0.3, 0.1), (0.3, 0.1)), "weighted").tolist() == pytest.approx(
+    assert gcs_gates(gram((0.3, 0.1), (0.3, 0.1)), "weighted").tolist() == pytest.approx(
         [1, 1], abs=1e-15
     )
 
@@ -63,7 +63,7 @@ def test_a_step(version):
     """Gates over the body alone, in numpy; heads take their own gradients."""
     steps = drawn(6, seed=2)
     rule = GradientCosine(GradientCosineOptions(version=version), NAMES)
-    combined, weights = run(rule, Given(steps))
+    combined, weights = run(rule, FakeStep(steps))
     gated = 0
     for found, gradients, used in zip(combined, steps, weights, strict=True):
         flat = [np.concatenate([p or [0.0, 0.0] for p in g[:2]]) for g in gradients]
@@ -75,7 +75,7 @@ def test_a_step(version):
         assert found[2] == gradients[0][2]
         gated += gates.count(0)
     assert gated > 2
-    assert rule.record()["norm/primary"] == pytest.approx(np.sqrt(flat[0] @ flat[0]), rel=1e-14)
+    assert rule.metrics()["norm/primary"] == pytest.approx(np.sqrt(flat[0] @ flat[0]), rel=1e-14)
 
 
 def test_an_unknown_version():

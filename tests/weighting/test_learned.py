@@ -10,9 +10,9 @@ import torch
 
 from auxlearn.errors import ConfigError
 from auxlearn.registry import WEIGHTINGS
-from tests.weighting.test_meta import NAMES, Network, NetworkProblem, adamw, options, sgd
+from tests.weighting.test_meta import NAMES, Network, NetworkStep, adamw, options, sgd
 
-PARTS = ("body", "body", "primary", "other")
+PARTS = ("encoder", "encoder", "primary_head", "other_head")
 
 
 #: Options that take a rule back to what all of them have in common.
@@ -24,8 +24,8 @@ def make(name, **given):
     return cls(cls.Options(**PLAIN.get(name, {}) | given), NAMES)
 
 
-class Given:
-    """A problem whose losses are given, and whose updates do nothing."""
+class FakeStep:
+    """A fake whose losses are given, and whose updates do nothing."""
 
     names = NAMES
     total_steps = 1000
@@ -39,15 +39,15 @@ class Given:
         values = torch.tensor(self.given[self.number], dtype=torch.float64)
         self.losses = dict(zip(NAMES, values, strict=True))
 
-    def update(self):
+    def optimizer_step(self):
         pass
 
 
 def run(rule, losses):
-    problem = Given(losses)
-    for problem.number in range(len(losses)):
-        rule.step(problem)
-    return problem.used
+    fake = FakeStep(losses)
+    for fake.number in range(len(losses)):
+        rule.step(fake)
+    return fake.used
 
 
 LEARNED = ["meta", "tartan", "uncertainty", "gradnorm", "dwa", "famo", "ol_aux"]
@@ -72,12 +72,12 @@ def test_initial_weights_that_do_not_fit(name):
 
 
 def test_weights_rest_before_the_warm_up_and_after_the_freeze():
-    problem = NetworkProblem(Network(), adamw, 0.0)
+    fake = NetworkStep(Network(), adamw, 0.0)
     rule = make("meta", warmup=3, learn_share=0.5)
     moved = []
     for step in range(9):
-        before, problem.number = rule.weights, step
-        rule.step(problem)
+        before, fake.number = rule.weights, step
+        rule.step(fake)
         moved.append(not torch.equal(before, rule.weights))
     assert [step for step, did in enumerate(moved) if did] == [3, 4, 5]
 
@@ -85,11 +85,11 @@ def test_weights_rest_before_the_warm_up_and_after_the_freeze():
 def test_the_primary_task_keeps_its_floor_and_may_rise_again():
     rule = make("meta", floor=0.25, learning_rate=0.5, optimizer="sgd")
     for _ in range(20):
-        rule.descend(torch.tensor([1.0, -1.0, 0.0]))
+        rule.apply_weight_gradient(torch.tensor([1.0, -1.0, 0.0]))
         assert float(rule.weights[0]) >= 0.25 - 1e-12
     assert float(rule.weights[0]) == pytest.approx(0.25, abs=1e-12)
     for _ in range(20):
-        rule.descend(torch.tensor([-1.0, 1.0, 0.0]))
+        rule.apply_weight_gradient(torch.tensor([-1.0, 1.0, 0.0]))
     assert float(rule.weights[0]) > 0.5
 
 
@@ -103,11 +103,11 @@ def test_what_moves_the_logits(kind):
         "sgd": torch.optim.SGD([twin], lr=0.1),
     }[kind]
     for slope in ([1.0, 2.0, -1.0], [0.5, -0.5, 1.0], [3.0, 0.0, 0.0]):
-        by_weight = torch.tensor(slope, dtype=torch.float64)
+        weight_gradient = torch.tensor(slope, dtype=torch.float64)
         torchs.zero_grad()
-        (twin.softmax(0) * by_weight).sum().backward()
+        (twin.softmax(0) * weight_gradient).sum().backward()
         torchs.step()
-        rule.descend(by_weight)
+        rule.apply_weight_gradient(weight_gradient)
     torch.testing.assert_close(rule.logits.detach(), twin.detach(), rtol=1e-12, atol=1e-14)
 
 
@@ -142,25 +142,25 @@ def test_dwa_by_hand():
 
 def test_gradnorm_by_its_own_objective():
     """Norms of the whole body; the objective and its derivative are autograd's."""
-    problem = NetworkProblem(Network(), sgd, 0.0)
-    problem.parts = PARTS
+    fake = NetworkStep(Network(), sgd, 0.0)
+    fake.placements = PARTS
     recorded = []
 
     def gradients():
-        found = NetworkProblem.gradients(problem)
-        losses = problem.network.losses(problem.parameters, problem.number)
-        problem.losses = {n: v.detach() for n, v in zip(NAMES, losses, strict=True)}
+        found = NetworkStep.gradients(fake)
+        losses = fake.network.losses(fake.parameters, fake.number)
+        fake.losses = {n: v.detach() for n, v in zip(NAMES, losses, strict=True)}
         norms = [torch.cat([g.flatten() for g in one[:2]]).norm() for one in found]
-        recorded.append((torch.stack(norms), torch.stack(list(problem.losses.values()))))
+        recorded.append((torch.stack(norms), torch.stack(list(fake.losses.values()))))
         return found
 
-    problem.gradients = gradients
+    fake.gradients = gradients
     rule = make("gradnorm", alpha=0.7, learning_rate=0.1)
     weights = torch.ones(3, dtype=torch.float64, requires_grad=True)
     adam, first = torch.optim.Adam([weights], lr=0.1), None
     for step in range(5):
-        problem.number = step
-        rule.step(problem)
+        fake.number = step
+        rule.step(fake)
         norms, losses = recorded[-1]
         first = losses if first is None else first
         ratio = losses / first
@@ -172,30 +172,30 @@ def test_gradnorm_by_its_own_objective():
         with torch.no_grad():
             weights.mul_(3 / weights.sum())
         torch.testing.assert_close(rule.weights, weights.detach(), rtol=1e-9, atol=0)
-    assert rule.record()["norm/primary"] == pytest.approx(float(recorded[-1][0][0]), rel=1e-12)
+    assert rule.metrics()["norm/primary"] == pytest.approx(float(recorded[-1][0][0]), rel=1e-12)
 
 
 def test_gradnorm_measures_progress_from_the_very_first_losses():
     """The weights rest during the warm-up; the losses do not."""
-    problem = NetworkProblem(Network(), sgd, 0.0)
-    problem.parts = PARTS
+    fake = NetworkStep(Network(), sgd, 0.0)
+    fake.placements = PARTS
     rule = make("gradnorm", warmup=2)
     seen = []
-    for problem.number in range(4):
-        values = problem.network.losses(problem.parameters, problem.number)
-        problem.losses = {n: v.detach() for n, v in zip(NAMES, values, strict=True)}
-        seen.append(torch.stack(list(problem.losses.values())))
-        rule.step(problem)
+    for fake.number in range(4):
+        values = fake.network.losses(fake.parameters, fake.number)
+        fake.losses = {n: v.detach() for n, v in zip(NAMES, values, strict=True)}
+        seen.append(torch.stack(list(fake.losses.values())))
+        rule.step(fake)
         resumed = make("gradnorm", warmup=2)
         resumed.load_state_dict({k: v.clone() for k, v in rule.state_dict().items()})
         assert torch.equal(resumed.state_dict()["first"], seen[0])
     assert not torch.equal(seen[0], seen[2])
 
 
-class Fixed(NetworkProblem):
+class Fixed(NetworkStep):
     """Gradients over one shared parameter and a head of each objective."""
 
-    parts = ("body", "primary", "other")
+    placements = ("encoder", "primary_head", "other_head")
 
     def __init__(self, shared):
         self.names, self.number, self.seed, self.clip_norm = ("primary", "first"), 0, 0, 0.0
@@ -211,12 +211,12 @@ class Fixed(NetworkProblem):
 
 def aggregated(name, shared):
     cls = WEIGHTINGS.get(name)
-    rule, problem = cls(cls.Options(), ("primary", "first")), Fixed(shared)
-    rule.step(problem)
-    assert problem.parameters[1].tolist() == [-1, -1]  # a head takes its objective's gradient
-    assert problem.parameters[2].tolist() == [-2, -2]
-    assert rule.record()["norm/primary"] == pytest.approx(math.hypot(*shared[0]), rel=1e-6)
-    return (-problem.parameters[0]).tolist()
+    rule, fake = cls(cls.Options(), ("primary", "first")), Fixed(shared)
+    rule.step(fake)
+    assert fake.parameters[1].tolist() == [-1, -1]  # a head takes its objective's gradient
+    assert fake.parameters[2].tolist() == [-2, -2]
+    assert rule.metrics()["norm/primary"] == pytest.approx(math.hypot(*shared[0]), rel=1e-6)
+    return (-fake.parameters[0]).tolist()
 
 
 def test_aggregation_by_hand():
@@ -255,10 +255,10 @@ def test_a_resumed_rule_goes_on_as_before(name):
     first, second = make(name, **given), make(name, **given)
     used = run(first, losses[:5])
     second.load_state_dict({key: value.clone() for key, value in first.state_dict().items()})
-    problem = Given(losses)
-    for problem.number in range(5, 9):
-        second.step(problem)
-    assert used + problem.used == undisturbed
+    fake = FakeStep(losses)
+    for fake.number in range(5, 9):
+        second.step(fake)
+    assert used + fake.used == undisturbed
 
 
 def test_options_of_meta_reach_the_rule():

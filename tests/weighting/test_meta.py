@@ -58,10 +58,10 @@ class Network:
         return torch.nn.functional.cross_entropy(hidden @ params[2], self.targets)
 
 
-class NetworkProblem:
+class NetworkStep:
     """The network as a weighting sees it."""
 
-    parts = ("body", "body", "primary", "other")
+    placements = ("encoder", "encoder", "primary_head", "other_head")
 
     def __init__(self, network, optimizer, clip_norm):
         self.network = network
@@ -90,7 +90,7 @@ class NetworkProblem:
         self.losses["validation"] = loss.detach()
         return list(torch.autograd.grad(loss, self.parameters, allow_unused=True))
 
-    def update(self):
+    def optimizer_step(self):
         if self.clip_norm:
             torch.nn.utils.clip_grad_norm_(self.parameters, self.clip_norm)
         self.optimizer.step()
@@ -154,22 +154,22 @@ def unrolled(network, kind, clip_norm, logits, warm_up, scale="none"):
 @pytest.mark.parametrize("scale", ["none", "primary"])
 def test_the_meta_gradient_is_that_of_an_unrolled_step(scale, kind, warm_up, clip_norm):
     network = Network()
-    problem = NetworkProblem(network, kind, clip_norm)
+    fake = NetworkStep(network, kind, clip_norm)
     rule = Meta(options(warmup=warm_up, scale=scale), NAMES)
     for step in range(warm_up):
-        problem.number = step
-        rule.step(problem)
+        fake.number = step
+        rule.step(fake)
     with torch.no_grad():
         rule.logits.copy_(torch.tensor([0.3, -0.5, 0.1]))
     chosen = rule.logits.detach().clone().requires_grad_()
-    problem.number = warm_up
-    rule.step(problem)
+    fake.number = warm_up
+    rule.step(fake)
 
     loss = unrolled(network, kind, clip_norm, chosen, warm_up, scale)
     (expected,) = torch.autograd.grad(loss, chosen)
     assert expected.abs().min() > 1e-8  # on a fresh Adam state, whose step is nearly a sign
     torch.testing.assert_close(rule.logits.grad, expected, rtol=1e-8, atol=0)
-    assert float(problem.losses["validation"]) == pytest.approx(float(loss.detach()), rel=1e-12)
+    assert float(fake.losses["validation"]) == pytest.approx(float(loss.detach()), rel=1e-12)
 
     numeric = torch.zeros(3, dtype=torch.float64)
     for index in range(3):
@@ -185,36 +185,36 @@ def test_the_meta_gradient_is_that_of_an_unrolled_step(scale, kind, warm_up, cli
 
 
 def test_the_update_is_that_of_the_weighted_losses():
-    one = NetworkProblem(Network(), adamw, 0.5)
-    other = NetworkProblem(Network(), adamw, 0.5)
+    one = NetworkStep(Network(), adamw, 0.5)
+    other = NetworkStep(Network(), adamw, 0.5)
     rule = Meta(options(), NAMES)
     for step in range(6):
         weights = rule.weights
-        for problem in (one, other):
-            problem.number = step
+        for fake in (one, other):
+            fake.number = step
         rule.step(one)
         other.backward(weights)
-        other.update()
+        other.optimizer_step()
         for p, q in zip(one.parameters, other.parameters, strict=True):
             torch.testing.assert_close(p, q, rtol=1e-10, atol=1e-13)
     assert rule.weights.std() > 0.01
 
 
 def test_scaled_gradients_have_the_norm_of_the_primary_one():
-    problem = NetworkProblem(Network(), sgd, 0.0)
+    fake = NetworkStep(Network(), sgd, 0.0)
     rule = Meta(options(scale="primary", warmup=9), NAMES)
-    gradients = problem.gradients()
+    gradients = fake.gradients()
     norms = [torch.stack([g.square().sum() for g in one[:2]]).sum().sqrt() for one in gradients]
     expected = {
         f"scale/{name}": float(norms[0] / norm) for name, norm in zip(NAMES, norms, strict=True)
     }
-    rule.step(problem)
-    assert rule.record() == pytest.approx(expected, rel=1e-12)
+    rule.step(fake)
+    assert rule.metrics() == pytest.approx(expected, rel=1e-12)
     assert max(expected.values()) / min(expected.values()) > 2  # or there would be nothing to do
 
 
 def test_weights_sum_to_one_and_the_helpful_objective_gains():
-    class OneHelps(NetworkProblem):
+    class OneHelps(NetworkStep):
         """The first auxiliary loss is the validation loss itself, the second its opposite."""
 
         def gradients(self):
@@ -222,34 +222,34 @@ def test_weights_sum_to_one_and_the_helpful_objective_gains():
             helpful = self.validation_gradient()
             return [primary, helpful, [None if g is None else -g for g in helpful]]
 
-    problem = OneHelps(Network(), sgd, 0.0)
+    fake = OneHelps(Network(), sgd, 0.0)
     rule = Meta(options(), NAMES)
     assert rule.weights.tolist() == pytest.approx([1 / 3] * 3, abs=1e-15)
     for step in range(10):
-        problem.number = step
-        rule.step(problem)
+        fake.number = step
+        rule.step(fake)
         assert float(rule.weights.sum()) == pytest.approx(1, abs=1e-14)
     assert rule.weights[1] > 1 / 3 > rule.weights[2]
-    record = rule.record()
+    record = rule.metrics()
     assert record["cosine/first"] == pytest.approx(-record["cosine/second"], abs=1e-12)
     assert record["norm/first"] == pytest.approx(record["norm/second"], rel=1e-12)
 
 
 def test_warm_up_and_rhythm():
-    problem = NetworkProblem(Network(), adamw, 0.0)
+    fake = NetworkStep(Network(), adamw, 0.0)
     rule = Meta(options(warmup=4, every=3), NAMES)
     moved = []
     for step in range(11):
         before = rule.weights
-        problem.number = step
-        rule.step(problem)
+        fake.number = step
+        rule.step(fake)
         moved.append(not torch.equal(before, rule.weights))
-        assert bool(rule.record()) == moved[-1]
+        assert bool(rule.metrics()) == moved[-1]
     assert [step for step, did in enumerate(moved) if did] == [6, 9]
 
 
 def test_a_single_objective_keeps_its_weight():
-    class Alone(NetworkProblem):
+    class Alone(NetworkStep):
         def backward(self, weights):
             (float(weights[0]) * self.loss(0)).backward()
 
@@ -265,15 +265,15 @@ def test_a_resumed_rule_goes_on_as_before():
     given = options(scale="primary", warmup=2, every=2)
 
     def run(steps, interrupt):
-        problem = NetworkProblem(Network(), adamw, 0.0)
+        fake = NetworkStep(Network(), adamw, 0.0)
         rule = Meta(given, NAMES)
         for step in range(steps):
             if step == interrupt:
                 state = {name: tensor.clone() for name, tensor in rule.state_dict().items()}
                 rule = Meta(given, NAMES)
                 rule.load_state_dict(state)
-            problem.number = step
-            rule.step(problem)
+            fake.number = step
+            rule.step(fake)
         return rule.weights
 
     undisturbed = run(8, None)

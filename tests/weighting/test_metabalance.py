@@ -8,7 +8,7 @@ import torch
 from pydantic import ValidationError
 
 from auxlearn.weighting.metabalance import MetaBalance, MetaBalanceOptions, metabalance_factors
-from tests.weighting.gradients import NAMES, Given, drawn, resumed, run
+from tests.weighting.fakes import NAMES, FakeStep, drawn, resumed, run
 
 
 def make(**given):
@@ -35,7 +35,7 @@ def by_hand(steps, relaxation=0.7, beta=0.9):
 @pytest.mark.parametrize(("relaxation", "beta"), [(0.7, 0.9), (0.2, 0.5), (1.0, 0.0), (0.0, 0.9)])
 def test_the_step_is_that_of_the_released_code(relaxation, beta):
     steps = drawn(7)
-    combined, _ = run(make(relaxation=relaxation, beta=beta), Given(steps))
+    combined, _ = run(make(relaxation=relaxation, beta=beta), FakeStep(steps))
     for count in range(1, 8):
         expected = by_hand(steps[:count], relaxation, beta)
         np.testing.assert_allclose(combined[count - 1][:2], expected, rtol=1e-13, atol=1e-15)
@@ -43,7 +43,7 @@ def test_the_step_is_that_of_the_released_code(relaxation, beta):
 
 def test_heads_take_their_own_gradients():
     steps = drawn(2)
-    combined, _ = run(make(), Given(steps))
+    combined, _ = run(make(), FakeStep(steps))
     for found, gradients in zip(combined, steps, strict=True):
         assert found[2] == gradients[0][2]
         sums = np.array(gradients[1][3]) + np.array(gradients[2][3])
@@ -86,7 +86,7 @@ def test_the_primary_gradient_stays_and_no_zero_is_divided_by():
 def test_weights_are_ratios_of_norms_over_the_body():
     steps = drawn(1)
     rule = make()
-    run(rule, Given(steps))
+    run(rule, FakeStep(steps))
     alone = [
         by_hand([[steps[0][0], g, [None] * 4]]) - by_hand([[steps[0][0], [None] * 4, [None] * 4]])
         for g in steps[0][1:]
@@ -97,12 +97,12 @@ def test_weights_are_ratios_of_norms_over_the_body():
     ]
     expected = [1.0, *(np.sqrt((a**2).sum()) / n for a, n in zip(alone, norms[1:], strict=True))]
     assert rule.weights.tolist() == pytest.approx(expected, rel=1e-12)
-    assert list(rule.record().values()) == pytest.approx(norms, rel=1e-14)
+    assert list(rule.metrics().values()) == pytest.approx(norms, rel=1e-14)
 
 
 def test_a_resumed_rule_makes_the_same_steps():
     steps = drawn(9)
-    undisturbed, halted = Given(steps), Given(steps)
+    undisturbed, halted = FakeStep(steps), FakeStep(steps)
     run(make(), undisturbed)
     resumed(make, halted, at=4)
     assert halted.combined == undisturbed.combined

@@ -10,7 +10,7 @@ import torch
 from scipy.optimize import minimize
 
 from auxlearn.weighting.nash import NashMTL, nash_weights
-from tests.weighting.gradients import NAMES, Given, drawn, run
+from tests.weighting.fakes import NAMES, FakeStep, drawn, run
 
 
 def gram(seed, count=3, size=6):
@@ -99,7 +99,7 @@ def test_opposite_gradients_cancel():
 def test_a_step():
     steps = drawn(4)
     rule = NashMTL(NashMTL.Options(), NAMES)
-    combined, weights = run(rule, Given(steps))
+    combined, weights = run(rule, FakeStep(steps))
     for found, gradients, used in zip(combined, steps, weights, strict=True):
         flat = [np.concatenate([p or [0.0, 0.0] for p in g[:2]]) for g in gradients]
         total = np.concatenate(found[:2])

@@ -9,8 +9,8 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from auxlearn.weighting.ol_aux import OLAux, OLAuxOptions, log_coefficients, log_slopes
-from tests.weighting.gradients import NAMES, Given, drawn, resumed, run
+from auxlearn.weighting.ol_aux import OLAux, OLAuxOptions, ol_aux_coefficients, ol_aux_slopes
+from tests.weighting.fakes import NAMES, FakeStep, drawn, resumed, run
 
 LOSSES = [[2.0, 0.5, 7.0], [1.5, 0.6, 6.0], [1.2, 0.2, 5.0], [1.0, 0.3, 4.0], [0.8, 0.1, 3.0]]
 
@@ -36,23 +36,23 @@ def test_slopes_are_the_derivative_of_the_primary_log_loss_by_the_weights():
             return float((losses(theta - rate * slope)[0] + least).log())
 
     gradients = 2 * (start - centres)
-    found = log_slopes(gradients @ gradients[0], losses(start), least)
+    found = ol_aux_slopes(gradients @ gradients[0], losses(start), least)
     for index in (1, 2):
         ends = []
         for sign in (1, -1):
             weights = torch.ones(3, dtype=torch.float64)
             weights[index] += sign * 1e-4
             ends.append(primary_log_loss(weights))
-        by_weight = (ends[0] - ends[1]) / 2e-4
+        weight_gradient = (ends[0] - ends[1]) / 2e-4
         # To first order in the rate; the quadratic term is of the size of the rate itself.
-        assert -by_weight / rate == pytest.approx(float(found[index]), rel=0.01)
+        assert -weight_gradient / rate == pytest.approx(float(found[index]), rel=0.01)
 
 
 def test_coefficients_are_those_of_log_losses_times_the_primary_loss():
     losses = torch.tensor([2.0, 0.5, 7.0], dtype=torch.float64, requires_grad=True)
     weights = torch.tensor([1.0, 0.3, 2.0], dtype=torch.float64)
     (expected,) = torch.autograd.grad((weights * (losses + 0.02).log()).sum(), losses)
-    found = log_coefficients(weights, losses.detach(), 0.02)
+    found = ol_aux_coefficients(weights, losses.detach(), 0.02)
     torch.testing.assert_close(found, expected * 2.02, rtol=1e-14, atol=0)
     assert float(found[0]) == 1.0
 
@@ -83,7 +83,7 @@ def by_hand(steps, losses, every, rate, least):
 def test_the_rule_written_out(every, rate):
     steps = drawn(5)
     rule = make(every=every, learning_rate=rate)
-    combined, weights = run(rule, Given(steps, LOSSES))
+    combined, weights = run(rule, FakeStep(steps, LOSSES))
     expected, seen = by_hand(steps, LOSSES, every, rate, 0.02)
     np.testing.assert_allclose(combined, expected, rtol=1e-12, atol=1e-14)
     np.testing.assert_allclose(weights, seen, rtol=1e-12, atol=1e-14)
@@ -96,7 +96,7 @@ def test_a_task_against_the_primary_one_loses_its_weight_and_one_with_it_gains()
         [[2.0, 2.0], [1.0, 0.0], None, [1.0, 0.0]],
         [[-2.0, -2.0], [-1.0, 0.0], None, [1.0, 0.0]],
     ]
-    _, weights = run(make(every=1, learning_rate=0.1), Given([step] * 12))
+    _, weights = run(make(every=1, learning_rate=0.1), FakeStep([step] * 12))
     helpful, harmful = [w[1] for w in weights], [w[2] for w in weights]
     assert helpful == sorted(helpful)
     assert helpful[0] > 1
@@ -111,8 +111,8 @@ def test_the_scale_of_a_loss_is_without_effect():
     scaled = [[a, [None if p is None else [100 * x for x in p] for p in b], c] for a, b, c in steps]
     more = [[a, 100 * b, c] for a, b, c in LOSSES[:4]]
     given = {"every": 2, "learning_rate": 0.5, "least": 1e-12}
-    one = run(make(**given), Given(steps, LOSSES[:4]))
-    other = run(make(**given), Given(scaled, more))
+    one = run(make(**given), FakeStep(steps, LOSSES[:4]))
+    other = run(make(**given), FakeStep(scaled, more))
     np.testing.assert_allclose(one[0], other[0], rtol=1e-9)
     np.testing.assert_allclose(one[1], other[1], rtol=1e-9)
 
@@ -120,7 +120,7 @@ def test_the_scale_of_a_loss_is_without_effect():
 def test_weights_rest_before_the_warm_up_and_steps_stay_on_log_losses():
     steps = drawn(5)
     rule = make(every=1, learning_rate=1.0, warmup=2, learn_share=1 / 3)
-    combined, weights = run(rule, Given(steps, LOSSES))
+    combined, weights = run(rule, FakeStep(steps, LOSSES))
     changed = [one != other for one, other in zip([[1.0] * 3, *weights], weights, strict=False)]
     assert changed == [False, False, True, True, False]
     expected, _ = by_hand(steps[:1], LOSSES[:1], 1, 1.0, 0.02)
@@ -130,7 +130,7 @@ def test_weights_rest_before_the_warm_up_and_steps_stay_on_log_losses():
 def test_the_floor_of_the_primary_task():
     step = [[[1.0, 0.0], [0.0, 0.0], None, None]] * 3
     rule = make(every=1, learning_rate=10.0, floor=0.25)
-    for weights in run(rule, Given([step] * 3))[1]:
+    for weights in run(rule, FakeStep([step] * 3))[1]:
         assert weights[0] == 1.0
         assert weights[0] / math.fsum(weights) >= 0.25 - 1e-12
 
@@ -139,7 +139,7 @@ def test_a_resumed_rule_makes_the_same_steps():
     def new():
         return make(every=3, learning_rate=0.5)
 
-    undisturbed, halted = (Given(drawn(5), LOSSES) for _ in range(2))
+    undisturbed, halted = (FakeStep(drawn(5), LOSSES) for _ in range(2))
     run(new(), undisturbed)
     resumed(new, halted, at=2)  # in the midst of a mean
     assert halted.combined == undisturbed.combined

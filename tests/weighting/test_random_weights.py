@@ -7,7 +7,7 @@ from torchjd.scalarization import Random
 
 from auxlearn import rng
 from auxlearn.weighting.random import RandomWeights, random_weights
-from tests.weighting.gradients import NAMES, Given, resumed, run
+from tests.weighting.fakes import NAMES, FakeStep, resumed, run
 
 STEPS = [[[[1.0, 0.0]] * 4, [[0.0, 1.0]] * 4, [[0.0, 0.0]] * 4]] * 6
 
@@ -36,10 +36,10 @@ def test_weights_sum_to_one_and_favour_none():
 
 
 def test_draws_follow_from_the_seed_and_the_step():
-    combined, weights = run(make(), Given(STEPS))
-    assert run(make(), Given(STEPS)) == (combined, weights)
+    combined, weights = run(make(), FakeStep(STEPS))
+    assert run(make(), FakeStep(STEPS)) == (combined, weights)
     assert len({tuple(used) for used in weights}) == len(STEPS)
-    other = Given(STEPS)
+    other = FakeStep(STEPS)
     other.seed = 1
     assert run(make(), other)[1] != weights
     expected = random_weights(3, rng.generator(0, "random", 4)).tolist()
@@ -49,7 +49,7 @@ def test_draws_follow_from_the_seed_and_the_step():
 
 
 def test_a_resumed_rule_makes_the_same_steps():
-    undisturbed, halted = Given(STEPS), Given(STEPS)
+    undisturbed, halted = FakeStep(STEPS), FakeStep(STEPS)
     run(make(), undisturbed)
     resumed(make, halted, at=3)
     assert halted.combined == undisturbed.combined
@@ -57,5 +57,5 @@ def test_a_resumed_rule_makes_the_same_steps():
 
 def test_no_global_random_state_is_touched():
     before = torch.random.get_rng_state()
-    run(make(), Given(STEPS))
+    run(make(), FakeStep(STEPS))
     assert torch.equal(torch.random.get_rng_state(), before)

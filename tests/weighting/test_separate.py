@@ -8,7 +8,7 @@ import torch
 from auxlearn.errors import ConfigError
 from auxlearn.weighting.meta import Meta, MetaOptions
 from auxlearn.weighting.separate import SeparateSteps
-from tests.weighting.test_meta import NAMES, RATE, Network, NetworkProblem, adamw
+from tests.weighting.test_meta import NAMES, RATE, Network, NetworkStep, adamw
 
 SHARED = 3  # the primary task reaches the first three parameters, the last is the others' head
 CLIP = 0.5
@@ -49,33 +49,33 @@ def by_hand(network, weights_of, steps, taped=None):
 
 
 def ready(**given):
-    problem = NetworkProblem(Network(), adamw, CLIP)
-    return problem, Meta(MetaOptions(**{"warmup": 0, "learn_share": 1, **given}), NAMES)
+    fake = NetworkStep(Network(), adamw, CLIP)
+    return fake, Meta(MetaOptions(**{"warmup": 0, "learn_share": 1, **given}), NAMES)
 
 
 def test_steps_are_those_of_one_adamw_for_each_objective():
-    problem, rule = ready(learning_rate=0.1)
+    fake, rule = ready(learning_rate=0.1)
     used = []
     for step in range(6):
-        problem.number = step
+        fake.number = step
         used.append(rule.weights)
-        rule.step(problem)
+        rule.step(fake)
     expected = by_hand(Network(), lambda step: used[step], 6)
-    for found, wanted in zip(problem.parameters, expected, strict=True):
+    for found, wanted in zip(fake.parameters, expected, strict=True):
         torch.testing.assert_close(found.detach(), wanted, rtol=1e-9, atol=1e-12)
     assert rule.weights.std() > 0.05
 
 
 @pytest.mark.parametrize("before", [0, 4])
 def test_the_meta_gradient_is_exact(before):
-    problem, rule = ready(warmup=before)
+    fake, rule = ready(warmup=before)
     start = rule.weights
     for step in range(before + 1):
-        problem.number = step
+        fake.number = step
         if step == before:
             with torch.no_grad():
                 rule.logits.copy_(torch.tensor([0.3, -0.5, 0.1]))
-        rule.step(problem)
+        rule.step(fake)
     network = Network()
 
     def loss(logits):
@@ -96,39 +96,39 @@ def test_the_meta_gradient_is_exact(before):
 
 
 def test_auxiliary_tasks_of_no_weight_leave_the_primary_task_as_it_is_alone():
-    alone = NetworkProblem(Network(), adamw, CLIP)
-    problem, _ = ready()
+    alone = NetworkStep(Network(), adamw, CLIP)
+    fake, _ = ready()
     separate = SeparateSteps(3)
     weights = torch.tensor([1.0, 1e-30, 1e-30], dtype=torch.float64)
     for step in range(5):
-        alone.number = problem.number = step
-        separate.step(problem, problem.gradients(), weights)
+        alone.number = fake.number = step
+        separate.step(fake, fake.gradients(), weights)
         for parameter, part in zip(alone.parameters, alone.gradients()[0], strict=True):
             parameter.grad = part
-        alone.update()
-    for found, wanted in zip(problem.parameters[:SHARED], alone.parameters[:SHARED], strict=True):
+        alone.optimizer_step()
+    for found, wanted in zip(fake.parameters[:SHARED], alone.parameters[:SHARED], strict=True):
         torch.testing.assert_close(found.detach(), wanted.detach(), rtol=1e-12, atol=1e-15)
-    assert not torch.equal(problem.parameters[SHARED].detach(), alone.parameters[SHARED].detach())
+    assert not torch.equal(fake.parameters[SHARED].detach(), alone.parameters[SHARED].detach())
 
 
 def test_the_optimizer_is_left_with_the_state_of_the_primary_task():
-    problem, rule = ready()
-    rule.step(problem)
-    assert {id(p) for p in problem.optimizer.state} == {id(p) for p in problem.parameters[:SHARED]}
-    assert {group["weight_decay"] for group in problem.optimizer.param_groups} == {0.01}
+    fake, rule = ready()
+    rule.step(fake)
+    assert {id(p) for p in fake.optimizer.state} == {id(p) for p in fake.parameters[:SHARED]}
+    assert {group["weight_decay"] for group in fake.optimizer.param_groups} == {0.01}
 
 
 def test_a_resumed_rule_makes_the_same_steps():
     def run(interrupt):
-        problem, rule = ready(warmup=1)
+        fake, rule = ready(warmup=1)
         for step in range(7):
             if step == interrupt:
                 state = {name: tensor.clone() for name, tensor in rule.state_dict().items()}
                 _, rule = ready(warmup=1)
                 rule.load_state_dict(state)
-            problem.number = step
-            rule.step(problem)
-        return [p.detach() for p in problem.parameters]
+            fake.number = step
+            rule.step(fake)
+        return [p.detach() for p in fake.parameters]
 
     undisturbed = run(None)
     for interrupt in (0, 1, 4):
@@ -146,5 +146,5 @@ def test_the_primary_task_starts_with_nine_tenths_and_keeps_two_fifths():
     assert rule.weights.tolist() == pytest.approx([0.9, 0.05, 0.05], abs=1e-12)
     _, rule = ready(learning_rate=0.5)
     for _ in range(50):
-        rule.descend_logits(torch.tensor([1.0, -1.0, -1.0]))
+        rule.apply_logit_gradient(torch.tensor([1.0, -1.0, -1.0]))
     assert float(rule.weights[0]) == pytest.approx(0.4, abs=1e-12)

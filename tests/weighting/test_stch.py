@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from torchjd.scalarization import STCH
 
 from auxlearn.weighting.stch import SmoothTchebycheff, SmoothTchebycheffOptions, stch_weights
-from tests.weighting.gradients import NAMES, Given, drawn, resumed, run
+from tests.weighting.fakes import NAMES, FakeStep, drawn, resumed, run
 
 LOSSES = [[2.0, 0.5, 7.0], [1.5, 0.6, 6.0], [1.2, 0.2, 5.0], [1.0, 0.3, 4.0], [0.8, 0.1, 3.0]]
 
@@ -55,7 +55,7 @@ def test_the_scale_of_a_loss_is_undone():
 
 def test_log_losses_first_and_then_the_mean_of_the_window():
     rule = make(mu=0.5, warmup=1, window=2)
-    combined, weights = run(rule, Given(drawn(5), LOSSES))
+    combined, weights = run(rule, FakeStep(drawn(5), LOSSES))
     for step in range(3):
         assert weights[step] == pytest.approx([1 / loss for loss in LOSSES[step]], rel=1e-15)
     nadir = (values(*LOSSES[1]) + values(*LOSSES[2])) / 2
@@ -71,7 +71,7 @@ def test_a_resumed_rule_makes_the_same_steps(at):
     def new():
         return make(mu=0.5, warmup=1, window=2)
 
-    undisturbed, halted = (Given(drawn(5), LOSSES) for _ in range(2))
+    undisturbed, halted = (FakeStep(drawn(5), LOSSES) for _ in range(2))
     run(new(), undisturbed)
     resumed(new, halted, at=at)
     assert halted.combined == undisturbed.combined

@@ -158,7 +158,7 @@ def test_the_logits_after_twenty_updates(one_layer, kind, accumulation):
     expected = second_implementation(again, accumulation, not released, compared, late=released)
     assert expected.abs().min() > 1e-5  # far above the tolerance
     torch.testing.assert_close(rule.logits.detach(), expected, rtol=0, atol=1e-8)
-    assert {"cosine/primary", "norm/every3", "norm/validation"} <= rule.record().keys()
+    assert {"cosine/primary", "norm/every3", "norm/validation"} <= rule.metrics().keys()
 
 
 def test_the_language_model_head_shrinks_its_cosine_in_the_released_form(encoder_folder):
@@ -169,7 +169,7 @@ def test_the_language_model_head_shrinks_its_cosine_in_the_released_form(encoder
         harness.objectives.attends_to_padding = harness.objectives.validation.attends_to_padding = False  # noqa: E501 # fmt: skip
         harness.objectives.begin(0)
         rule.step(harness.objectives)
-        cosines[kind] = rule.record()
+        cosines[kind] = rule.metrics()
     assert abs(cosines[TartanReleased]["cosine/every3"]) < abs(cosines[Tartan]["cosine/every3"])
     one, other = cosines[TartanReleased]["cosine/primary"], cosines[Tartan]["cosine/primary"]
     assert one == pytest.approx(other, abs=1e-12)

@@ -16,7 +16,7 @@ from tests.weighting.test_meta import (
     NAMES,
     RATE,
     Network,
-    NetworkProblem,
+    NetworkStep,
     adamw,
     options,
     sgd,
@@ -36,10 +36,10 @@ class Module(torch.nn.Module):
         return compute(list(self.parts))
 
 
-class FunctionalProblem(NetworkProblem):
+class FunctionalNetworkStep(NetworkStep):
     """The network of three losses as a module that can be copied."""
 
-    parts = ("body", "body", "primary", "other")
+    placements = ("encoder", "encoder", "primary_head", "other_head")
 
     def __init__(self, network, optimizer, clip_norm):
         super().__init__(network, optimizer, clip_norm)
@@ -47,16 +47,18 @@ class FunctionalProblem(NetworkProblem):
         self.parameters = list(self.model.parameters())
         self.optimizer = optimizer(self.parameters)
 
-    def functional_losses(self, model, ahead):
-        return torch.stack(model(lambda params: self.network.losses(params, self.number + ahead)))
+    def functional_losses(self, model, lookahead):
+        return torch.stack(
+            model(lambda params: self.network.losses(params, self.number + lookahead))
+        )
 
     def functional_validation_loss(self, model, batches=1):
         loss = model(self.network.validation_loss)
         self.losses["validation"] = loss.detach()
         return loss
 
-    def learning_rates(self, ahead):
-        return [RATE / (1 + ahead)]
+    def learning_rates(self, lookahead):
+        return [RATE / (1 + lookahead)]
 
     def twice_differentiable(self):
         return nullcontext()
@@ -93,27 +95,27 @@ def by_hand(network, kind, clip_norm, weights, before, steps):
 
 
 def ready(kind, clip_norm, before):
-    problem = FunctionalProblem(Network(), kind, clip_norm)
+    fake = FunctionalNetworkStep(Network(), kind, clip_norm)
     for step in range(before):
-        problem.number = step
-        problem.backward(torch.full((3,), 1 / 3, dtype=torch.float64))
-        problem.update()
-    problem.number = before
-    return problem
+        fake.number = step
+        fake.backward(torch.full((3,), 1 / 3, dtype=torch.float64))
+        fake.optimizer_step()
+    fake.number = before
+    return fake
 
 
 @pytest.mark.parametrize("clip_norm", [0.0, 0.05])
 @pytest.mark.parametrize("steps", [1, 2, 3])
 @pytest.mark.parametrize("kind", [sgd, adamw])
 def test_an_unroll_equals_a_loop_by_hand_and_central_differences(kind, steps, clip_norm):
-    problem = ready(kind, clip_norm, before=3)
-    found, first = unrolled_gradient(problem, CHOSEN, steps)
+    fake = ready(kind, clip_norm, before=3)
+    found, first = unrolled_gradient(fake, CHOSEN, steps)
     weights = CHOSEN.clone().requires_grad_()
-    loss = by_hand(problem.network, kind, clip_norm, weights, 3, steps)
+    loss = by_hand(fake.network, kind, clip_norm, weights, 3, steps)
     (expected,) = torch.autograd.grad(loss, weights)
     assert expected.abs().min() > 1e-6
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=0)
-    torch.testing.assert_close(problem.losses["validation"], loss.detach(), rtol=1e-12, atol=0)
+    torch.testing.assert_close(fake.losses["validation"], loss.detach(), rtol=1e-12, atol=0)
 
     size, numeric = 1e-3, torch.zeros(3, dtype=torch.float64)
     for index in range(3):
@@ -121,13 +123,13 @@ def test_an_unroll_equals_a_loop_by_hand_and_central_differences(kind, steps, cl
         for shift in (-2, -1, 1, 2):
             moved = CHOSEN.clone()
             moved[index] += shift * size
-            loss = by_hand(problem.network, kind, clip_norm, moved, 3, steps)
+            loss = by_hand(fake.network, kind, clip_norm, moved, 3, steps)
             ends.append(float(loss.detach()))
         numeric[index] = (ends[0] - 8 * ends[1] + 8 * ends[2] - ends[3]) / (12 * size)
     torch.testing.assert_close(found, numeric, rtol=1e-6, atol=1e-12)
 
-    problem.backward(CHOSEN)
-    for given, parameter in zip(first, problem.parameters, strict=True):
+    fake.backward(CHOSEN)
+    for given, parameter in zip(first, fake.parameters, strict=True):
         torch.testing.assert_close(given, parameter.grad, rtol=1e-12, atol=1e-15)
 
 
@@ -136,34 +138,34 @@ def test_an_unroll_equals_a_loop_by_hand_and_central_differences(kind, steps, cl
 def test_one_unrolled_step_is_the_exact_one_step(kind, clip_norm):
     rule = Meta(options(initial=tuple(CHOSEN.tolist())), NAMES)
     exact = ready(kind, clip_norm, before=3)
-    by_weight, _ = unrolled_gradient(ready(kind, clip_norm, before=3), rule.weights, 1)
+    weight_gradient, _ = unrolled_gradient(ready(kind, clip_norm, before=3), rule.weights, 1)
     weights = rule.weights
     rule.step(exact)
-    expected = weights * (by_weight - (weights * by_weight).sum())
+    expected = weights * (weight_gradient - (weights * weight_gradient).sum())
     torch.testing.assert_close(rule.logits.grad, expected, rtol=1e-8, atol=0)
 
 
 def test_unrolled_weights_move_and_the_update_is_the_first_of_the_unroll():
-    problem, other = ready(adamw, 0.05, 3), ready(adamw, 0.05, 3)
+    fake, other = ready(adamw, 0.05, 3), ready(adamw, 0.05, 3)
     rule = Meta(options(unroll=3), NAMES)
-    rule.step(problem)
+    rule.step(fake)
     other.backward(torch.full((3,), 1 / 3, dtype=torch.float64))
-    other.update()
-    for p, q in zip(problem.parameters, other.parameters, strict=True):
+    other.optimizer_step()
+    for p, q in zip(fake.parameters, other.parameters, strict=True):
         torch.testing.assert_close(p, q, rtol=1e-10, atol=1e-13)
     assert rule.weights.std() > 1e-3
 
 
 def test_an_unroll_over_the_heads_leaves_the_body_out():
-    problem = ready(sgd, 0.0, 3)
-    found, first = unrolled_gradient(problem, CHOSEN, 2, heads_only=True)
+    fake = ready(sgd, 0.0, 3)
+    found, first = unrolled_gradient(fake, CHOSEN, 2, heads_only=True)
     assert [part is None for part in first] == [True, True, False, False]
     # The auxiliary losses share no head with the primary one, so that they teach nothing.
     assert found[0] != 0
     assert found[1:].tolist() == [0, 0]
-    before = [p.detach().clone() for p in problem.parameters]
-    Meta(options(unroll=2, unroll_over="heads"), NAMES).step(problem)
-    assert all(not torch.equal(p, b) for p, b in zip(problem.parameters, before, strict=True))
+    before = [p.detach().clone() for p in fake.parameters]
+    Meta(options(unroll=2, unroll_over="heads"), NAMES).step(fake)
+    assert all(not torch.equal(p, b) for p, b in zip(fake.parameters, before, strict=True))
 
 
 @pytest.fixture
@@ -181,7 +183,7 @@ def advance(harness, steps):
     for step in range(steps):
         harness.objectives.begin(step)
         harness.objectives.backward((0.5, 0.5))
-        harness.objectives.update()
+        harness.objectives.optimizer_step()
     harness.objectives.begin(steps)
 
 
@@ -193,10 +195,10 @@ def test_one_step_of_an_encoder_by_both_ways(harness, family):
     assert one.encoder.config._attn_implementation == "sdpa"
     for made in (one, other):
         advance(made, 3)
-    by_weight, _ = unrolled_gradient(one.objectives, weights, 1, batches=3)
+    weight_gradient, _ = unrolled_gradient(one.objectives, weights, 1, batches=3)
     rule = Meta(options(initial=(0.6, 0.4)), other.objectives.names)
     rule.step(other.objectives)
-    expected = weights * (by_weight - (weights * by_weight).sum())
+    expected = weights * (weight_gradient - (weights * weight_gradient).sum())
     torch.testing.assert_close(rule.logits.grad, expected, rtol=1e-8, atol=0)
 
 
@@ -208,7 +210,7 @@ def test_two_steps_of_an_encoder_by_central_differences(harness):
         for step in (3, 4):
             validation.begin(step)
             validation.backward(weights)
-            validation.update()
+            validation.optimizer_step()
         validation.number = 3
         validation.validation_gradient()
         return float(validation.losses["validation"])

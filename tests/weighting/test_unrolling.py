@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from auxlearn.weighting.base import mix
-from auxlearn.weighting.step_derivative import UpdateDerivative, inner_products
+from auxlearn.weighting.base import weighted_sum
+from auxlearn.weighting.step_derivative import StepDerivative, gram_matrices
 from auxlearn.weighting.unrolling import DifferentiableAdamW, clip
 
 SHAPES = [(3, 4), (5,), (2, 2), (4,)]
@@ -97,7 +97,7 @@ def test_it_goes_on_from_the_state_of_a_real_optimizer():
 def test_optimizers_whose_derivative_is_not_known_are_refused(kind):
     parameter = torch.ones(2, requires_grad=True)
     with pytest.raises(ValueError, match="is not known here"):
-        UpdateDerivative(kind(parameter), [parameter])
+        StepDerivative(kind(parameter), [parameter])
 
 
 KINDS = ["sgd", "nesterov", "adamw", "adamw maximizing"]
@@ -108,7 +108,7 @@ KINDS = ["sgd", "nesterov", "adamw", "adamw maximizing"]
 @pytest.mark.parametrize("kind", KINDS)
 def test_derivatives_by_the_weights_equal_central_differences(monkeypatch, kind, clip_norm, fresh):
     monkeypatch.setattr(
-        "auxlearn.weighting.step_derivative.PIECE", 5
+        "auxlearn.weighting.step_derivative.CHUNK_SIZE", 5
     )  # most tensors fall into pieces
     warm_up, size = 0 if fresh else 4, 1e-4
     weights = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
@@ -138,10 +138,10 @@ def test_derivatives_by_the_weights_equal_central_differences(monkeypatch, kind,
         return sum(float((p.detach() * v).sum()) for p, v in pairs if v is not None)
 
     params, real = ready()
-    derivative = UpdateDerivative(real, params, clip_norm)
+    derivative = StepDerivative(real, params, clip_norm)
     make_step(weights, params, real)
-    mixed, (gram,) = mix(gradients, weights), inner_products(gradients)
-    found, aligned = derivative.by_weights(gradients, weights, gram, direction)
+    mixed, (gram,) = weighted_sum(gradients, weights), gram_matrices(gradients)
+    found, aligned = derivative.weight_gradient(gradients, weights, gram, direction)
 
     numeric = torch.zeros(3, dtype=torch.float64)
     for index in range(3):
@@ -170,10 +170,10 @@ def test_a_gradient_of_zero_on_a_fresh_state_gives_numbers():
     parameter = torch.ones(3, dtype=torch.float64, requires_grad=True)
     grads = [[torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64)]]
     real, one = torch.optim.AdamW([parameter], lr=0.1), torch.ones(1, dtype=torch.float64)
-    derivative = UpdateDerivative(real, [parameter])
+    derivative = StepDerivative(real, [parameter])
     real_step(real, [parameter], grads[0])
     ones = torch.ones(3, dtype=torch.float64)
-    found, _ = derivative.by_weights(grads, one, inner_products(grads)[0], [ones])
+    found, _ = derivative.weight_gradient(grads, one, gram_matrices(grads)[0], [ones])
     assert found.isfinite().all()
 
 

@@ -7,16 +7,16 @@ import torch
 NAMES = ("primary", "first", "second")
 
 
-class Given:
+class FakeStep:
     """Gradients and losses that are given by step; parameters start at zero, SGD of rate 1.
 
     Args:
-        gradients: By step and objective a gradient over :attr:`parts`, ``None`` for a gap.
+        gradients: By step and objective a gradient over :attr:`placements`, ``None`` for a gap.
         losses: By step the losses of the objectives; 1 each by default.
         after: By step the losses after the optimizer step.
     """
 
-    parts = ("body", "body", "primary", "other")
+    placements = ("encoder", "encoder", "primary_head", "other_head")
     names = NAMES
     seed = 0
     total_steps = 12
@@ -27,12 +27,12 @@ class Given:
         self.given_losses = losses or [[1.0] * len(NAMES)] * len(gradients)
         self.given_after = after
         self.number = 0
-        self.parameters = [torch.zeros(2, dtype=torch.float64) for _ in self.parts]
+        self.parameters = [torch.zeros(2, dtype=torch.float64) for _ in self.placements]
         self.combined, self.forward_passes = [], 0
 
     @property
     def optimizer(self):
-        raise AssertionError("updates go through the problem")
+        raise AssertionError("updates go through the fake")
 
     def _losses(self, given):
         return torch.tensor(given[self.number], dtype=torch.float64)
@@ -54,20 +54,20 @@ class Given:
         self.forward_passes += 1
         return self._losses(self.given_after)
 
-    def update(self):
+    def optimizer_step(self):
         self.combined.append([None if p.grad is None else p.grad.tolist() for p in self.parameters])
         for parameter in self.parameters:
             parameter.grad = None
 
 
-def run(rule, problem, steps=None):
+def run(rule, fake, steps=None):
     """Make steps; return what was combined in each and the weights after each."""
     weights = []
-    for step in range(len(problem.given)) if steps is None else steps:
-        problem.number = step
-        rule.step(problem)
+    for step in range(len(fake.given)) if steps is None else steps:
+        fake.number = step
+        rule.step(fake)
         weights.append(rule.weights.tolist())
-    return problem.combined, weights
+    return fake.combined, weights
 
 
 def drawn(steps, seed=0):
@@ -87,11 +87,11 @@ def drawn(steps, seed=0):
     ]
 
 
-def resumed(make, problem, at):
+def resumed(make, fake, at):
     """Return a rule that was saved after ``at`` steps, loaded into a fresh one, and run on."""
     first, second = make(), make()
-    run(first, problem, range(at))
+    run(first, fake, range(at))
     second.load_state_dict({key: value.clone() for key, value in first.state_dict().items()})
     assert torch.equal(second.weights, first.weights)
-    run(second, problem, range(at, len(problem.given)))
+    run(second, fake, range(at, len(fake.given)))
     return second

@@ -1,0 +1,145 @@
+"""Names for authors of auxiliary tasks and weightings, in one place.
+
+A plug-in file needs this module, torch, and pydantic's ``Field`` if it has options::
+
+    from auxlearn.plugins import MaskedLanguageModelling, register_task
+
+Like ``auxlearn`` itself, this module imports neither torch nor transformers until a name is used.
+
+For both kinds:
+
+* ``Settings``: base class of a plug-in's options; unknown keys are errors.
+* ``ConfigError``: to be raised for options that do not fit: one line, exit code 2.
+* ``generator``: random generator for a purpose, from the run's seed.
+
+For auxiliary tasks:
+
+* ``register_task``: class decorator that gives a task its name.
+* ``AuxiliaryTask``: base class of every task; defines ``loss``.
+* ``MaskedLanguageModelling``: base class of masking strategies; defines ``mask_probabilities``.
+* ``MaskingOptions``: options of every masking strategy.
+* ``TaskContext``: what a task is prepared with: encoder, training texts, cache, seed.
+* ``TaskResult``: a loss together with a changed batch for the primary task.
+* ``Batch``: a padded mini-batch of tokenised texts.
+* ``TokenizedTexts``: all tokenised texts of a split.
+* ``SharedEncoder``: the encoder with its classification and language-model heads.
+* ``uniform``: the same mask probability for every token that may be masked.
+* ``rescale_to_mean``: scores as mask probabilities with a given mean.
+* ``choose``: sample masked positions from mask probabilities.
+* ``corrupt``: replace masked tokens by the mask token, random tokens, or themselves.
+
+For weightings:
+
+* ``register_weighting``: class decorator that gives a weighting its name.
+* ``Weighting``: base class of every rule; defines ``weights`` and ``step``.
+* ``LossWeighting``: base class for weights known before the step; defines ``weights``.
+* ``LearnedWeighting``: base class for weights learned within a schedule; defines ``learn``.
+* ``LearnedOptions``: options of learned weights: initial weights, warm-up, share, floor.
+* ``LogitWeighting``: base class for weights that are the softmax of learned logits.
+* ``LogitOptions``: options of the logits' optimizer and of gradient scaling.
+* ``GramWeighting``: base class for weights from the gradients' Gram matrix; defines ``weigh``.
+* ``ValidationOptions``: options of rules that learn from validation examples.
+* ``TrainingStep``: what a rule is given: gradients, losses, the optimizer step.
+* ``Gradient``: a tensor by parameter, or ``None``.
+* ``Placement``: where a parameter belongs: encoder, primary head, other head.
+* ``DevHead``: classification head of the validation loss.
+* ``weighted_sum``: weighted sum of gradients.
+* ``apply_gradient``: make the optimizer step with a gradient.
+* ``dot``: inner product of two gradients.
+* ``gram_matrices``: Gram matrices of groups of gradients.
+* ``shared_gradient``: a gradient restricted to the encoder.
+* ``gather_scalars``: copy scalars to the CPU with one synchronisation.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+# Public name -> module; loaded on first use, so that importing this module costs nothing.
+_PUBLIC = {
+    "AuxiliaryTask": "auxlearn.tasks.base",
+    "Batch": "auxlearn.data.batches",
+    "ConfigError": "auxlearn.errors",
+    "DevHead": "auxlearn.weighting.base",
+    "Gradient": "auxlearn.weighting.base",
+    "GramWeighting": "auxlearn.weighting.gram",
+    "LearnedOptions": "auxlearn.weighting.learned",
+    "LearnedWeighting": "auxlearn.weighting.learned",
+    "LogitOptions": "auxlearn.weighting.learned",
+    "LogitWeighting": "auxlearn.weighting.learned",
+    "LossWeighting": "auxlearn.weighting.base",
+    "MaskedLanguageModelling": "auxlearn.tasks.base",
+    "MaskingOptions": "auxlearn.tasks.base",
+    "Placement": "auxlearn.weighting.base",
+    "Settings": "auxlearn.config",
+    "SharedEncoder": "auxlearn.encoders.shared",
+    "TaskContext": "auxlearn.tasks.base",
+    "TaskResult": "auxlearn.tasks.base",
+    "TokenizedTexts": "auxlearn.data.tokens",
+    "TrainingStep": "auxlearn.weighting.base",
+    "ValidationOptions": "auxlearn.weighting.base",
+    "Weighting": "auxlearn.weighting.base",
+    "apply_gradient": "auxlearn.weighting.base",
+    "choose": "auxlearn.masking.corruption",
+    "corrupt": "auxlearn.masking.corruption",
+    "dot": "auxlearn.weighting.base",
+    "gather_scalars": "auxlearn.weighting.base",
+    "generator": "auxlearn.rng",
+    "gram_matrices": "auxlearn.weighting.step_derivative",
+    "register_task": "auxlearn.registry",
+    "register_weighting": "auxlearn.registry",
+    "rescale_to_mean": "auxlearn.masking.probabilities",
+    "shared_gradient": "auxlearn.weighting.gram",
+    "uniform": "auxlearn.masking.probabilities",
+    "weighted_sum": "auxlearn.weighting.base",
+}
+
+__all__ = sorted(_PUBLIC)  # noqa: PLE0605
+
+if TYPE_CHECKING:
+    from auxlearn.config import Settings as Settings
+    from auxlearn.data.batches import Batch as Batch
+    from auxlearn.data.tokens import TokenizedTexts as TokenizedTexts
+    from auxlearn.encoders.shared import SharedEncoder as SharedEncoder
+    from auxlearn.errors import ConfigError as ConfigError
+    from auxlearn.masking.corruption import choose as choose
+    from auxlearn.masking.corruption import corrupt as corrupt
+    from auxlearn.masking.probabilities import rescale_to_mean as rescale_to_mean
+    from auxlearn.masking.probabilities import uniform as uniform
+    from auxlearn.registry import register_task as register_task
+    from auxlearn.registry import register_weighting as register_weighting
+    from auxlearn.rng import generator as generator
+    from auxlearn.tasks.base import AuxiliaryTask as AuxiliaryTask
+    from auxlearn.tasks.base import MaskedLanguageModelling as MaskedLanguageModelling
+    from auxlearn.tasks.base import MaskingOptions as MaskingOptions
+    from auxlearn.tasks.base import TaskContext as TaskContext
+    from auxlearn.tasks.base import TaskResult as TaskResult
+    from auxlearn.weighting.base import DevHead as DevHead
+    from auxlearn.weighting.base import Gradient as Gradient
+    from auxlearn.weighting.base import LossWeighting as LossWeighting
+    from auxlearn.weighting.base import Placement as Placement
+    from auxlearn.weighting.base import TrainingStep as TrainingStep
+    from auxlearn.weighting.base import ValidationOptions as ValidationOptions
+    from auxlearn.weighting.base import Weighting as Weighting
+    from auxlearn.weighting.base import apply_gradient as apply_gradient
+    from auxlearn.weighting.base import dot as dot
+    from auxlearn.weighting.base import gather_scalars as gather_scalars
+    from auxlearn.weighting.base import weighted_sum as weighted_sum
+    from auxlearn.weighting.gram import GramWeighting as GramWeighting
+    from auxlearn.weighting.gram import shared_gradient as shared_gradient
+    from auxlearn.weighting.learned import LearnedOptions as LearnedOptions
+    from auxlearn.weighting.learned import LearnedWeighting as LearnedWeighting
+    from auxlearn.weighting.learned import LogitOptions as LogitOptions
+    from auxlearn.weighting.learned import LogitWeighting as LogitWeighting
+    from auxlearn.weighting.step_derivative import gram_matrices as gram_matrices
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'auxlearn.plugins' has no attribute '{name}'")
+    return getattr(importlib.import_module(_PUBLIC[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,33 @@
+"""A weighting in twenty lines: weight each loss by its inverse, so that all count alike.
+
+Use it with ``auxlearn train --plugin examples/inverse_loss.py --weights inverse_loss``.
+"""
+
+import torch
+
+from auxlearn.plugins import Weighting, apply_gradient, register_weighting, weighted_sum
+
+
+@register_weighting("inverse_loss")
+class InverseLoss(Weighting):
+    """Weights ``1 / loss``, in every step, as training on the sum of the log losses has them."""
+
+    def __init__(self, options, objectives):
+        super().__init__(options, objectives)
+        self.last = torch.ones(len(objectives), dtype=torch.float64)
+
+    @property
+    def weights(self):
+        return self.last
+
+    def step(self, step):
+        gradients = step.gradients()  # also fills step.losses
+        losses = torch.stack([step.losses[name] for name in step.names])
+        self.last = 1 / losses.cpu().double()
+        apply_gradient(step, weighted_sum(gradients, self.last))
+
+    def state_dict(self):
+        return {"last": self.last}
+
+    def load_state_dict(self, state):
+        self.last = state["last"].clone()
