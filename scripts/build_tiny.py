@@ -1,18 +1,18 @@
-"""Build the shipped encoder ``tiny`` from documentation text of installed packages.
+"""Build the shipped encoder ``tiny`` from the docstrings of installed packages.
 
-One command does all of it, from a fixed seed::
+One command builds it, from a fixed seed::
 
     python scripts/build_tiny.py --output auxlearn/encoders/tiny
 
-It reads the docstrings of the standard library and of packages that this project's dependencies
-bring (never of the five libraries that the data set ``pydocs`` is made of), trains a lower-cased
-WordPiece vocabulary on them, pretrains a small BERT by masked language modelling, and writes the
-model folder with a README that holds the figures of that very run.
+It reads the docstrings of the standard library and of packages among this project's dependencies
+(not of the five libraries of the data set ``pydocs``), trains a lower-cased WordPiece vocabulary on
+them, pretrains a small BERT by masked language modelling, and writes the model folder with a README
+that contains the results of the run.
 
-Text and time are short (about two million tokens, one CPU thread), so the model does not start
-from noise: its token embeddings are a factorisation of the text's co-occurrence counts, its
-position embeddings are sinusoids, and its output bias is the token frequencies. All of these are
-trained on like every other weight.
+Because the corpus is small (about two million tokens) and training uses one CPU thread, the model
+is not initialised at random: its token embeddings are a factorisation of the corpus's co-occurrence
+counts, its position embeddings are sinusoids, and its output bias is set from the token
+frequencies. All of these are trained like the other weights.
 """
 
 from __future__ import annotations
@@ -96,10 +96,10 @@ WARMUP_SHARE = 0.06
 
 
 def collect_documents() -> tuple[list[str], dict[str, int]]:
-    """Return one text for each docstring, near copies of paragraphs left out, and words by package.
+    """Return one text per docstring, without near copies of paragraphs, and words by package.
 
-    Copies go before documents are held out: many model files repeat each other's sentences, and
-    a held-out copy of a training sentence would flatter the figures.
+    Copies are removed before documents are held out: many model files repeat sentences of others,
+    and a held-out copy of a training sentence would bias the results.
     """
     found: list[tuple[str, int, str]] = []
     seen: set[str] = set()
@@ -165,7 +165,7 @@ def train_tokenizer(texts: list[str]) -> BertTokenizer:
 
 
 def cut(tokenizer: BertTokenizer, texts: list[str]) -> list[list[int]]:
-    """Tokenize texts and cut them into framed pieces of at most ``MAX_LENGTH`` tokens."""
+    """Tokenise texts and split them into sequences of at most ``MAX_LENGTH`` tokens."""
     body = MAX_LENGTH - 2
     pieces = []
     for ids in tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]:
@@ -177,7 +177,7 @@ def cut(tokenizer: BertTokenizer, texts: list[str]) -> list[list[int]]:
 
 
 def batches(pieces: list[list[int]], shuffle: torch.Generator | None) -> list[torch.Tensor]:
-    """Group pieces of like length into padded batches of about ``TOKENS_PER_BATCH`` tokens."""
+    """Group sequences of similar length into batches of about ``TOKENS_PER_BATCH`` tokens."""
     jitter = torch.zeros(len(pieces))
     if shuffle is not None:
         jitter = torch.rand(len(pieces), generator=shuffle)
@@ -200,7 +200,7 @@ def batches(pieces: list[list[int]], shuffle: torch.Generator | None) -> list[to
 
 
 def choose(ids: torch.Tensor, share: float, draw: torch.Generator) -> torch.Tensor:
-    """Choose tokens to predict: a boolean mask of the shape of ``ids``, special tokens spared."""
+    """Return the tokens to predict, a boolean mask of the shape of ``ids``; none is special."""
     return (torch.rand(ids.shape, generator=draw) < share) & (ids >= len(SPECIAL))
 
 
@@ -333,7 +333,7 @@ def evaluate(
 
 
 def save(model: BertForMaskedLM, tokenizer: BertTokenizer, output: Path) -> None:
-    """Write the folder's files, each whole or not at all; weights as float16."""
+    """Write the files of the folder atomically, weights as float16."""
     output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=output) as temporary:
         model.half().save_pretrained(temporary)
@@ -435,7 +435,7 @@ def write_readme(
     figures: dict[str, dict[str, float]],
     words: dict[str, int],
 ) -> None:
-    """Write the folder's README from the run's own figures."""
+    """Write the folder's README from the results of the run."""
     lines = [
         "# tiny",
         "",

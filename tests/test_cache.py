@@ -1,4 +1,4 @@
-"""The tensor cache: damage, two processes at once, a kill at a bad moment."""
+"""The tensor cache: damaged files, concurrent processes, interruptions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def same(found):
         assert torch.equal(found[name], tensor)
 
 
-def test_what_was_made_is_found(tmp_path, caplog):
+def test_a_stored_entry_is_found(tmp_path, caplog):
     folder = tmp_path / "new" / "cache"
     same(TensorCache(folder).get("key", lambda: TENSORS))
     same(TensorCache(folder).get("key", never))
@@ -54,7 +54,7 @@ def damage_of(kind, content):
 
 
 @pytest.mark.parametrize("kind", ["cut", "emptied", "overwritten", "one bit", "header"])
-def test_a_damaged_file_is_made_anew(tmp_path, caplog, kind):
+def test_a_damaged_file_is_computed_again(tmp_path, caplog, kind):
     cache = TensorCache(tmp_path)
     cache.get("key", lambda: TENSORS)
     path = tmp_path / "key.safetensors"
@@ -68,7 +68,7 @@ def test_a_damaged_file_is_made_anew(tmp_path, caplog, kind):
     same(cache.get("key", never))
 
 
-def test_a_file_of_other_makers_is_not_trusted(tmp_path, caplog):
+def test_a_file_without_a_checksum_is_not_trusted(tmp_path, caplog):
     from safetensors.torch import save_file
 
     save_file({"scores": torch.ones(3)}, tmp_path / "key.safetensors")
@@ -76,7 +76,7 @@ def test_a_file_of_other_makers_is_not_trusted(tmp_path, caplog):
     assert "damaged" in caplog.text
 
 
-def test_an_error_while_making_leaves_nothing(tmp_path):
+def test_an_error_while_computing_leaves_no_entry(tmp_path):
     cache = TensorCache(tmp_path)
     with pytest.raises(ZeroDivisionError):
         cache.get("key", lambda: {"x": 1 / 0})
@@ -192,7 +192,7 @@ def test_the_default_folder(monkeypatch):
     assert str(default_folder()) == "/home/someone/.cache/auxlearn"
 
 
-def test_keys_tell_contents_apart():
+def test_keys_differ_for_different_contents():
     ids = torch.tensor([1, 2, 3, 4], dtype=torch.int32)
     parts = [
         (ids,),

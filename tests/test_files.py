@@ -1,4 +1,4 @@
-"""Files that are whole or absent."""
+"""Atomic file writes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch, code):
     assert [entry.name for entry in tmp_path.iterdir()] == ["results.json"]
 
 
-def test_a_place_that_cannot_be_written_to(tmp_path):
+def test_a_path_that_cannot_be_written_to(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(UserError, match="choose a path that can be written to"):
         write_bytes(tmp_path / "file" / "below.txt", b"")

@@ -1,4 +1,4 @@
-"""Plug-ins by name: collisions, suggestions, files, installed packages."""
+"""Registries of plug-ins: collisions, suggestions, files, installed packages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def tasks():
     return Registry("auxiliary task", {"l3mask": "auxlearn.tasks.l3mask"}, "nobody.announces")
 
 
-def test_a_class_gets_its_name(tasks):
+def test_registering_sets_the_name(tasks):
     @tasks.register("mine")
     class Mine:
         pass
@@ -30,7 +30,7 @@ def test_a_class_gets_its_name(tasks):
     assert tasks.names() == ["l3mask", "mine"]
 
 
-def test_a_name_is_given_once(tasks):
+def test_a_name_belongs_to_one_class(tasks):
     @tasks.register("mine")
     class Mine:
         pass
@@ -46,7 +46,7 @@ def test_a_name_is_given_once(tasks):
     assert tasks.get("mine") is Mine
 
 
-def test_the_same_class_may_come_twice(tasks):
+def test_the_same_class_may_be_registered_twice(tasks):
     def define():
         @tasks.register("mine")
         class Mine:
@@ -73,7 +73,7 @@ def test_malformed_names(tasks, name):
         tasks.register(name)
 
 
-def test_an_unknown_name_gets_the_nearest():
+def test_an_unknown_name_gets_a_suggestion():
     with pytest.raises(ConfigError) as caught:
         TASKS.get("random-mln")
     assert str(caught.value) == ("unknown auxiliary task 'random_mln': did you mean 'random_mlm'?")
@@ -115,7 +115,7 @@ def test_a_file_registers_a_task(tmp_path):
     assert "from_file" in TASKS.names()
 
 
-def test_an_edited_file_takes_the_place_of_what_it_was(tmp_path):
+def test_an_edited_file_replaces_its_earlier_version(tmp_path):
     path = tmp_path / "edited.py"
     body = '@register_task("edited")\nclass Mine:\n    version = {}\n'
     for version in (1, 2, 1):
@@ -151,7 +151,7 @@ def test_a_file_that_takes_a_built_in_name(tmp_path):
     assert "is taken by auxlearn.tasks.l3mask" in refusal(path)
 
 
-def test_files_that_are_none(tmp_path):
+def test_paths_that_are_not_python_files(tmp_path):
     assert refusal(tmp_path / "nowhere.py") == f"plug-in file {tmp_path}/nowhere.py does not exist"
     (tmp_path / "notes.txt").write_text("x")
     assert "is not a Python file: name a .py file" in refusal(tmp_path / "notes.txt")
@@ -186,7 +186,7 @@ def installed(tmp_path, monkeypatch):
     return announce
 
 
-def test_an_installed_package_announces_a_task(installed):
+def test_an_installed_package_declares_a_task(installed):
     tasks = installed("class Mine:\n    pass\n", theirs="Mine")
     assert tasks.names() == ["theirs"]
     assert "a_package_with_tasks" not in sys.modules  # nothing is imported before it is wanted
@@ -198,7 +198,7 @@ def test_an_installed_package_announces_a_task(installed):
         tasks.get("their")
 
 
-def test_an_announced_class_may_register_itself(installed, monkeypatch):
+def test_a_declared_class_may_register_itself(installed, monkeypatch):
     tasks = installed(
         "from auxlearn import registry\n\n"
         "@registry.TASKS.register('theirs')\nclass Mine:\n    pass\n",
@@ -208,7 +208,7 @@ def test_an_announced_class_may_register_itself(installed, monkeypatch):
     assert tasks.get("theirs").__name__ == "Mine"
 
 
-def test_an_announced_class_is_known_by_its_module_and_distribution(
+def test_a_declared_class_is_identified_by_module_and_distribution(
     installed, tmp_path, monkeypatch
 ):
     body = "from a_helper import Base\n\nclass Mine(Base):\n    pass\n"
@@ -232,7 +232,7 @@ def test_an_announced_class_is_known_by_its_module_and_distribution(
     assert tasks.code_digests("theirs") == {**first, "distribution a-package": "1.2"}
 
 
-def test_built_in_classes_are_known_by_the_version_of_the_package():
+def test_built_in_classes_have_no_digests():
     assert TASKS.code_digests("l3mask") == WEIGHTINGS.code_digests("meta") == {}
 
 

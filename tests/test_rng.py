@@ -8,7 +8,7 @@ import torch
 from auxlearn.rng import derive_seed, generator, seeded
 
 
-def test_a_seed_follows_from_its_purpose():
+def test_seeds_differ_by_purpose():
     assert derive_seed(0, "l3mask", "mask", 17) == derive_seed(0, "l3mask", "mask", 17)
     purposes = [
         (0,),
@@ -44,7 +44,7 @@ def test_generators_are_independent_of_what_was_drawn_before():
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_seeded_leaves_no_trace(fails):
+def test_seeded_restores_the_global_generators(fails):
     before = torch.random.get_rng_state()
     try:
         with seeded(0, "dropout", 3):

@@ -1,4 +1,4 @@
-"""The audit on made data whose faults are known."""
+"""Audits of constructed data sets with known problems."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_counts(found):
     assert (test.examples, test.labels, test.missing_labels) == (5, {"no": 5, "yes": 0}, ("yes",))
 
 
-def test_repeated_texts(found):
+def test_duplicates(found):
     assert found.splits["train"].duplicates == 1  # "TWO!" repeats "two"
     assert found.splits["test"].duplicates == 1  # "one" repeats "One."
 
@@ -38,7 +38,7 @@ def test_texts_in_train(found):
     assert (other.in_train_exact, other.in_train_normalised) == (1, 1)
 
 
-def test_contradictory_labels_leave_out_of_distribution_sets_aside(found):
+def test_contradictory_labels_ignore_out_of_distribution_sets(found):
     assert found.contradictions == 2  # "two" and "four"; "three" of `other` means something else
 
 
@@ -79,7 +79,7 @@ def test_unlabelled_split():
     assert "corpus has 1 example with an empty text" in found.warnings()
 
 
-def test_a_pair_is_known_only_with_both_texts():
+def test_pairs_are_in_train_only_with_both_texts():
     train = Split("train", ("a", "c"), (0, 1), NAMES, ("b", "d"))
     test = Split("test", ("a", "a", "A", "b"), (0, 1, 0, 1), NAMES, ("b", "d", "b", "a"))
     assert seen_in_train(train, test) == [True, False, False, False]

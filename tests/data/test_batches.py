@@ -23,7 +23,7 @@ lengths_of_rows = st.lists(st.integers(2, 9), min_size=1, max_size=40)
 
 @settings(max_examples=80, deadline=None)
 @given(lengths_of_rows, st.data())
-def test_flatten_rows_undoes_pad_rows(lengths, data):
+def test_unpad_token_values_inverts_pad_token_values(lengths, data):
     texts = ragged(lengths)
     order = data.draw(st.permutations(range(len(lengths))))
     rows = torch.tensor(order[: data.draw(st.integers(1, len(order)))])
@@ -65,7 +65,7 @@ def test_collate(tiny_bert):
 
 @settings(max_examples=60, deadline=None)
 @given(lengths_of_rows, st.integers(1, 9), st.integers(0, 5))
-def test_every_row_comes_once_an_epoch(lengths, batch_size, seed):
+def test_every_text_occurs_once_per_epoch(lengths, batch_size, seed):
     stream = BatchStream(ragged(lengths), batch_size, seed, "primary")
     steps = stream.steps_per_epoch
     assert steps == -(-len(lengths) // batch_size)
@@ -79,7 +79,7 @@ def sequence(stream, steps):
     return [stream.indices(step).tolist() for step in steps]
 
 
-def test_a_batch_follows_from_seed_name_and_step_alone():
+def test_a_batch_depends_on_seed_name_and_step_only():
     texts = ragged([3, 5, 4, 6, 8, 2, 7, 9, 5, 4, 3] * 4)
     steps = list(range(30))
     whole = sequence(BatchStream(texts, 4, 0, "primary"), steps)
@@ -97,7 +97,7 @@ def test_a_batch_follows_from_seed_name_and_step_alone():
     assert whole[:11] != whole[11:22]  # every epoch has an order of its own
 
 
-def test_texts_of_like_length_stand_together(monkeypatch):
+def test_batches_group_texts_of_similar_length(monkeypatch):
     generator = torch.Generator().manual_seed(0)
     texts = ragged(torch.randint(2, 60, (400,), generator=generator).tolist())
 
@@ -111,7 +111,7 @@ def test_texts_of_like_length_stand_together(monkeypatch):
 
 
 @pytest.mark.parametrize("batch_size", [1, 3, 100])
-def test_eval_batches_cover_every_row_once(batch_size):
+def test_eval_batches_cover_every_text_once(batch_size):
     texts = ragged([3, 9, 4, 4, 6, 2, 8])
     found = eval_batches(texts, batch_size)
     assert sorted(torch.cat(found).tolist()) == list(range(7))
@@ -123,7 +123,7 @@ def test_eval_batches_cover_every_row_once(batch_size):
 @pytest.mark.parametrize(
     ("rows", "size", "batches"), [(20, 4, 5), (23, 4, 5), (3, 8, 1), (8, 8, 1)]
 )
-def test_uniform_batches_are_full_and_an_epoch_repeats_no_row(rows, size, batches):
+def test_uniform_batches_are_full_and_repeat_no_text_within_an_epoch(rows, size, batches):
     stream = UniformStream(ragged([5] * rows), size, 0, "validation")
     assert stream.steps_per_epoch == batches
     seen = set()

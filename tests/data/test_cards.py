@@ -1,4 +1,4 @@
-"""The cards that come with the package, and cards of a user's own."""
+"""The package's data-set cards, and card files of users."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_sets_of_the_papers_have_cards():
 
 
 @pytest.mark.parametrize("name", card_names())
-def test_card_is_whole(name):
+def test_card_is_complete(name):
     card = find_card(name)
     assert card.name == name
     assert "\n" not in card.title
@@ -90,7 +90,7 @@ def test_unknown_card():
         find_card("acl-arc")
 
 
-def test_all_faults_of_a_card_come_together(tmp_path):
+def test_all_errors_of_a_card_are_reported_together(tmp_path):
     text = message(write_card(tmp_path, metrc="x", metric="f2", hub={"id": "a/b", "split": {}}))
     assert "unknown key 'metrc', did you mean 'metric'?" in text
     assert "unknown key 'hub.split', did you mean 'splits'?" in text
@@ -106,11 +106,11 @@ def test_all_faults_of_a_card_come_together(tmp_path):
         ({"label_names": [True, False]}, "label_names.0: Input should be a valid string"),
     ],
 )
-def test_fault_in_a_card(tmp_path, changes, expected):
+def test_invalid_card(tmp_path, changes, expected):
     assert expected in message(write_card(tmp_path, **changes))
 
 
-def test_card_that_is_no_card(tmp_path):
+def test_file_that_is_not_a_card(tmp_path):
     path = tmp_path / "own.yaml"
     assert "cannot be read" in message(path)
     path.write_text("- a list")
@@ -121,5 +121,5 @@ def test_card_that_is_no_card(tmp_path):
     assert "cannot be read" in message(path)
 
 
-def test_no_card_is_overlooked():
+def test_the_card_folder_contains_only_cards():
     assert len(list(CARD_FOLDER.iterdir())) == len(card_names()) > 0

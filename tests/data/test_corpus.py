@@ -1,4 +1,4 @@
-"""Files of unlabelled text."""
+"""Files of unlabelled texts."""
 
 from __future__ import annotations
 

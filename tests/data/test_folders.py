@@ -1,4 +1,4 @@
-"""Folders of data files: what is read, and the one line that each fault gives."""
+"""Data-set folders: what is read, and the error message for each kind of invalid file."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_pairs_and_further_columns(tmp_path):
     assert train.meta == {"id": ("0", "1", "2")}
 
 
-def test_columns_by_other_names(tmp_path):
+def test_custom_column_names(tmp_path):
     rows = [{"q1": "one", "q2": "two", "y": 1}, {"q1": "three", "q2": "four", "y": 0}]
     write_jsonl(tmp_path / "train.jsonl", rows)
     train = read_folder(tmp_path, ColumnNames("q1", "q2", "y")).splits["train"]
@@ -95,7 +95,7 @@ def test_whole_numbers_are_sorted_by_value_and_text_by_alphabet():
     assert sort_labels(["b", "10", "9"]) == ("10", "9", "b")
 
 
-def test_the_numbering_of_labels_does_not_depend_on_the_order_of_rows(tmp_path):
+def test_class_indices_do_not_depend_on_the_order_of_examples(tmp_path):
     write_jsonl(tmp_path / "train.jsonl", ROWS[::-1])
     assert read_folder(tmp_path).label_names == ("bad", "good")
 
@@ -119,7 +119,7 @@ def test_further_files_are_splits_by_their_name(tmp_path):
     )
 
 
-def test_meta_file_joins_the_meta_columns(tmp_path):
+def test_meta_file_adds_meta_columns(tmp_path):
     write_jsonl(tmp_path / "train.jsonl", ROWS)
     (tmp_path / "train_meta.tsv").write_text("line\tkind\n1\ta\n2\tb\n3\tc\n")
     dataset = read_folder(tmp_path)
@@ -135,7 +135,7 @@ def test_meta_file_joins_the_meta_columns(tmp_path):
         ("line\tkind\n1\ta\n3\tb\n2\tc\n", "its column 'line' does not count"),
     ],
 )
-def test_meta_file_that_does_not_fit(tmp_path, content, expected):
+def test_mismatched_meta_file(tmp_path, content, expected):
     write_jsonl(tmp_path / "train.jsonl", ROWS)
     (tmp_path / "train_meta.tsv").write_text(content)
     assert expected in message(tmp_path)
@@ -154,7 +154,7 @@ def test_csv_with_an_open_quotation_mark_names_the_row_that_opens_it(tmp_path):
     assert message(tmp_path).startswith("train.csv:3: bad CSV (unexpected end of data)")
 
 
-def test_row_of_another_length(tmp_path):
+def test_row_with_a_wrong_number_of_cells(tmp_path):
     (tmp_path / "train.csv").write_text("text,label\none,a\ntwo,b,c\n")
     assert message(tmp_path).startswith(
         "train.csv:3: 3 cells, but the header names 2 columns: fix the row"
@@ -204,19 +204,19 @@ def test_unicode_line_separators_do_not_end_a_json_line(tmp_path):
         ("[" * 100_000, "train.jsonl:4: bad JSON ("),
     ],
 )
-def test_fault_in_a_json_line(tmp_path, line, expected):
+def test_invalid_json_line(tmp_path, line, expected):
     write_jsonl(tmp_path / "train.jsonl", ROWS)
     with (tmp_path / "train.jsonl").open("a") as file:
         file.write(line + "\n")
     assert message(tmp_path).startswith(expected)
 
 
-def test_fault_in_a_parquet_file_names_the_row(tmp_path):
+def test_invalid_parquet_value_names_the_row(tmp_path):
     write_table(tmp_path / "train.parquet", [*ROWS, {"text": None, "label": "good"}])
     assert message(tmp_path).startswith("train.parquet, row 4: empty text")
 
 
-def test_parquet_that_is_none(tmp_path):
+def test_file_that_is_not_parquet(tmp_path):
     (tmp_path / "train.parquet").write_text("no parquet")
     assert "train.parquet cannot be read as a Parquet file" in message(tmp_path)
 
@@ -254,7 +254,7 @@ def test_missing_column(tmp_path, rows, columns, expected):
     assert message(tmp_path, columns) == expected
 
 
-def test_labels_that_train_lacks(tmp_path):
+def test_labels_missing_from_train(tmp_path):
     write_jsonl(tmp_path / "train.jsonl", ROWS)
     odd = [{"text": "x", "label": "ugly"}, {"text": "y", "label": "odd"}]
     write_jsonl(tmp_path / "test.jsonl", [*ROWS, *odd])
@@ -292,7 +292,7 @@ def test_a_file_for_a_folder(tmp_path):
     assert "is a file: name the folder" in message(tmp_path / "train.jsonl")
 
 
-def test_no_train_says_what_is_there(tmp_path):
+def test_missing_train_file_lists_the_folder(tmp_path):
     assert message(tmp_path).endswith("it is empty")
     (tmp_path / "readme.md").write_text("x")
     assert message(tmp_path).endswith("it holds readme.md")
@@ -310,7 +310,7 @@ def test_no_rows(tmp_path, name, content):
     assert message(tmp_path) == f"{name} has no rows"
 
 
-def test_two_columns_of_one_name(tmp_path):
+def test_duplicate_column_names(tmp_path):
     (tmp_path / "train.csv").write_text("text,label,text\na,b,c\n")
     assert message(tmp_path) == "train.csv has two columns called 'text': rename one"
 

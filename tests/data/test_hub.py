@@ -1,4 +1,4 @@
-"""Data sets of the hub, with a stand-in for it; and the hub that does not answer."""
+"""Data sets of the hub: a fake hub, and a hub that cannot be reached."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_joined_splits(serve):
     assert train.meta["hub_split"] == ("r1", "r1", "r2")
 
 
-def test_given_label_names_replace_those_of_the_hub_and_name_numbers(serve):
+def test_label_names_replace_those_of_the_hub_and_name_integers(serve):
     named = nli(("a", "b", 0), ("c", "d", 2), ("e", "f", 1))
     for train in (named, named.cast_column("label", Value("int64"))):
         serve({"train": train})
@@ -132,7 +132,7 @@ def test_class_without_a_name(serve):
         load_hub("some/set", label_names=["a", "b"])
 
 
-def test_rows_that_nobody_can_mend_are_left_out_and_counted(serve):
+def test_incomplete_examples_are_left_out_and_counted(serve):
     serve({"train": nli(("a", "b", 0), ("", "d", 2), ("e", "f", 1), ("g", "h", -1), ("i", " ", 1))})
     dataset = load_hub("some/set", columns=PAIRS)
     assert dataset.splits["train"].texts == ("a", "e")
@@ -225,7 +225,7 @@ def test_a_hub_that_refuses_fails_in_seconds(monkeypatch, tmp_path):
     assert seconds < 5
 
 
-def test_a_hub_that_is_silent_fails_in_seconds(monkeypatch, tmp_path):
+def test_a_hub_that_does_not_answer_fails_in_seconds(monkeypatch, tmp_path):
     monkeypatch.setattr(hub, "TIMEOUT_SECONDS", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"http://127.0.0.1:{silent.getsockname()[1]}"
@@ -241,7 +241,7 @@ def test_offline_mode_is_named(monkeypatch, tmp_path):
         load_hub("some/set")
 
 
-def test_the_local_cache_is_used_when_the_hub_is_not_there(serve, monkeypatch):
+def test_the_local_cache_is_used_if_the_hub_cannot_be_reached(serve, monkeypatch):
     seen = []
     serve({"train": nli(("a", "b", 0), ("c", "d", 2))})
     answer = datasets.load_dataset

@@ -1,4 +1,4 @@
-"""What a user may call a data set."""
+"""Loading data sets by folder, card, built-in name and hub id."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _asked(monkeypatch):
     return asked
 
 
-def test_folder_with_every_split_is_taken_as_it_is(tmp_path):
+def test_folder_with_all_splits_is_unchanged(tmp_path):
     for name in ("train", "dev", "test"):
         write(tmp_path / "mine", name, [f"{name} {i}" for i in range(4)])
     dataset = load_dataset(str(tmp_path / "mine"), seed=5)
@@ -51,7 +51,7 @@ def test_folder_with_every_split_is_taken_as_it_is(tmp_path):
     assert dataset.notes == ()
 
 
-def test_missing_dev_is_cut_from_train_and_said(tmp_path):
+def test_missing_dev_is_held_out_of_train_with_a_note(tmp_path):
     write(tmp_path / "mine", "train", [f"text {i}" for i in range(40)])
     dataset = load_dataset(str(tmp_path / "mine"), seed=5)
     assert (len(dataset.splits["train"]), len(dataset.splits["dev"])) == (36, 4)
@@ -70,7 +70,7 @@ def test_folder_with_other_columns(tmp_path):
     assert dataset.label_names == ("x", "y")
 
 
-def test_a_folder_wins_over_a_name(tmp_path, monkeypatch):
+def test_a_folder_takes_precedence_over_a_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write(Path("imdb"), "train", [f"text {i}" for i in range(20)])
     assert len(load_dataset("imdb").splits["train"]) == 18
@@ -102,12 +102,12 @@ def test_card_of_a_set_on_the_hub(asked):
     assert any("held out as dev" in note for note in dataset.notes)
 
 
-def test_columns_of_the_user_go_before_those_of_the_card(asked):
+def test_columns_override_those_of_the_card(asked):
     load_dataset("sst2", columns=ColumnNames(text="phrase"))
     assert asked[0][3] == ColumnNames(text="phrase")
 
 
-def test_dev_cut_from_test_does_not_move_with_the_seed(asked):
+def test_dev_held_out_of_test_does_not_depend_on_the_seed(asked):
     first, second = (load_dataset("imdb", seed=seed) for seed in (0, 1))
     assert {name: len(split) for name, split in first.splits.items()} == {
         "train": 100,
@@ -149,7 +149,7 @@ def test_hub_id(asked, spec, hub_id, config, name):
     assert "dev" in dataset.splits
 
 
-def test_hub_error_also_speaks_of_the_folder(monkeypatch):
+def test_hub_error_mentions_the_missing_folder(monkeypatch):
     def load_hub(*args, **kwargs):
         raise DataError("the hub has none")
 

@@ -1,4 +1,4 @@
-"""Out-of-distribution sets: their labels, their pairs, what cards say of them."""
+"""Out-of-distribution sets: label mappings, pairs, subsets, cards."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_set_with_fewer_classes_is_scored_in_the_models_classes():
     assert (found.label_names, found.labels) == (NLI, (1, 0))
 
 
-def test_several_classes_may_stand_for_one_label():
+def test_several_classes_may_map_to_one_label():
     found = map_labels(NLI, ("entailment", "non-entailment"), TO_HANS, "hans")
     assert found.label_names == ("entailment", "non-entailment")
     assert found.targets == (0, 1, 1)
@@ -58,7 +58,7 @@ def test_several_classes_may_stand_for_one_label():
         (("a", "b"), ("x", "y"), {"a": "x", "b": "q"}, "no counterpart for b"),
     ],
 )
-def test_labels_that_cannot_be_matched_are_one_line_with_both_sets(model, found, given, fault):
+def test_unmatched_labels_give_one_line_with_both_label_sets(model, found, given, fault):
     with pytest.raises(DataError) as caught:
         map_labels(model, found, given, "hans")
     message = str(caught.value)
@@ -83,7 +83,7 @@ def test_the_card_of_the_trained_set_maps_the_labels(tmp_path):
         load_ood_set(OODSource.model_validate(str(folder)), "another_set", NLI)
 
 
-def test_a_card_that_does_not_fit_the_folder_says_nothing(tmp_path):
+def test_a_card_that_does_not_fit_the_folder_is_ignored(tmp_path):
     folder = write(tmp_path / "hans", test=[("a", "yes"), ("b", "no")])
     ood = load_ood_set(OODSource.model_validate(str(folder)), "mnli", ("no", "yes"))
     assert ood.source.subsets == ()
@@ -127,7 +127,7 @@ def test_pairs_and_subsets_that_do_not_fit_are_refused(tmp_path):
         load(split="tests")
 
 
-def test_a_set_that_only_the_card_names_is_left_out_with_a_sentence(tmp_path):
+def test_an_unavailable_set_of_the_card_is_skipped_with_a_note(tmp_path):
     folder = write(
         tmp_path / "sst2",
         train=[("a", "negative"), ("b", "positive")],
@@ -137,15 +137,15 @@ def test_a_set_that_only_the_card_names_is_left_out_with_a_sentence(tmp_path):
     dataset = load_dataset(str(folder))
     given = [OODSource(dataset=str(folder), name="imdb_cad")]
     # As if it had been loaded by the name of the card, which needs the hub.
-    sets, remarks = load_ood_sets(given, "sst2", dataset)
+    sets, notes = load_ood_sets(given, "sst2", dataset)
     assert [one.source.name for one in sets] == ["imdb_cad"]
-    assert len(remarks) == 1
-    assert "'imdb_contrast' was left out" in remarks[0]
-    assert "allenai/contrast-sets" in remarks[0], "it does not say where to get it"
+    assert len(notes) == 1
+    assert "'imdb_contrast' was left out" in notes[0]
+    assert "allenai/contrast-sets" in notes[0], "it does not say where to get it"
     assert load_ood_sets([], str(folder), dataset) == ([], [])
 
 
-def test_a_set_of_the_configuration_must_be_there(tmp_path):
+def test_an_unavailable_set_of_the_configuration_is_an_error(tmp_path):
     folder = write(
         tmp_path / "own", train=[("a", "n"), ("b", "p")], dev=[("c", "n")], test=[("d", "p")]
     )
@@ -163,7 +163,7 @@ def test_a_set_with_the_name_of_a_split_is_refused(tmp_path):
         load_ood_sets(given, str(folder), load_dataset(str(folder)))
 
 
-def test_cards_of_partners_are_whole():
+def test_cards_of_partners_are_complete():
     names = {partner for name in card_names() for partner in find_card(name).ood}
     assert names >= {"imdb_contrast", "imdb_cad", "hans", "anli", "paws"}
     for name in names:
@@ -195,7 +195,7 @@ def test_forms_in_a_configuration(tmp_path):
         ([{"name": "x"}], "dataset: Field required"),
     ],
 )
-def test_faults_in_a_configuration(tmp_path, ood, message):
+def test_invalid_configurations(tmp_path, ood, message):
     file = tmp_path / "config.yaml"
     file.write_text(json.dumps({"ood": ood}))
     with pytest.raises(ConfigError, match=message):

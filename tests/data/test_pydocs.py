@@ -1,4 +1,4 @@
-"""The data set made of installed libraries' documentation: balanced, clean, repeatable."""
+"""The built-in data set: balanced, without leaks, reproducible."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_length_of_texts(dataset: TextDataset) -> None:
     assert max(lengths) <= 60
 
 
-def test_no_text_nor_near_copy_is_there_twice(dataset: TextDataset) -> None:
+def test_no_duplicates_or_near_duplicates(dataset: TextDataset) -> None:
     texts = [text for texts in everything(dataset).values() for text in texts]
     plain = ["".join(re.findall("[a-z0-9]", text.lower())) for text in texts]
     assert len(set(plain)) == len(texts)
@@ -66,7 +66,7 @@ def test_no_text_nor_near_copy_is_there_twice(dataset: TextDataset) -> None:
     assert checked > 500_000
 
 
-def test_give_aways_are_gone(dataset: TextDataset) -> None:
+def test_library_names_are_removed(dataset: TextDataset) -> None:
     names = re.compile(
         r"numpy|scipy|sklearn|scikit|pandas|torch|\bnp\b|\bpd\b|\btensors?\b|\bndarrays?\b"
         r"|\bdataframes?\b|\bestimators?\b|array_like|>>>|:\w+:`|``|user guide|read more in",
@@ -101,14 +101,14 @@ def test_no_single_word_gives_a_label_away(dataset: TextDataset) -> None:
     assert telling == []
 
 
-def test_same_seed_same_data_and_another_seed_other_data(dataset: TextDataset, cache: Path) -> None:
+def test_the_data_depend_on_the_seed_only(dataset: TextDataset, cache: Path) -> None:
     assert load_pydocs(0, cache).fingerprint == dataset.fingerprint
     other = load_pydocs(1, cache)
     assert other.fingerprint != dataset.fingerprint
     assert len(set(other.split("train").texts) & set(dataset.split("train").texts)) < 500
 
 
-SMALL_PARTS = {
+SMALL_SUBPACKAGES = {
     "numpy": ("linalg", "polynomial"),
     "pandas": ("core/arrays",),
     "scipy": ("cluster", "fft"),
@@ -118,11 +118,11 @@ SMALL_PARTS = {
 
 
 def test_reading_does_not_depend_on_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pydocs, "_PARTS", SMALL_PARTS)
+    monkeypatch.setattr(pydocs, "_SUBPACKAGES", SMALL_SUBPACKAGES)
     here = pydocs._read()
     program = (
-        "import json\nfrom auxlearn.data import pydocs\n"
-        f"pydocs._PARTS = {SMALL_PARTS!r}\nprint(json.dumps(pydocs._read()))"
+        "import json\nfrom auxlearn.data.pydocs import build as pydocs\n"
+        f"pydocs._SUBPACKAGES = {SMALL_SUBPACKAGES!r}\nprint(json.dumps(pydocs._read()))"
     )
     there = subprocess.run(
         [sys.executable, "-c", program],
@@ -136,15 +136,15 @@ def test_reading_does_not_depend_on_the_process(monkeypatch: pytest.MonkeyPatch)
 
 def test_reading_imports_none_of_the_libraries() -> None:
     program = (
-        "import sys\nfrom auxlearn.data import pydocs\n"
-        f"pydocs._PARTS = {SMALL_PARTS!r}\npydocs._read()\n"
+        "import sys\nfrom auxlearn.data.pydocs import build as pydocs\n"
+        f"pydocs._SUBPACKAGES = {SMALL_SUBPACKAGES!r}\npydocs._read()\n"
         "print([name for name in pydocs.LABELS if name in sys.modules])"
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     assert run.stdout.split() == [b"[]"]
 
 
-def test_damaged_cache_is_made_again(
+def test_damaged_cache_is_rebuilt(
     dataset: TextDataset, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (kept,) = cache.iterdir()

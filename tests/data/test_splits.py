@@ -1,4 +1,4 @@
-"""Cutting a part off a split."""
+"""Stratified splitting."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def make_split(rows: list[tuple[str, int]], classes: int = 3) -> Split:
 UNEVEN = make_split([(f"text {i}", 0 if i < 140 else 1 if i < 190 else 2) for i in range(200)])
 
 
-def test_every_class_gives_its_share():
+def test_the_held_out_share_is_stratified():
     rest, dev = hold_out(UNEVEN, 0.1, seed=0)
     assert Counter(dev.labels) == {0: 14, 1: 5, 2: 1}
     assert Counter(rest.labels) == {0: 126, 1: 45, 2: 9}
     assert (rest.name, dev.name) == ("train", "dev")
 
 
-def test_no_row_is_lost_doubled_or_moved():
+def test_no_example_is_lost_duplicated_or_reordered():
     rest, dev = hold_out(UNEVEN, 0.3, seed=5, name="meta")
     assert dev.name == "meta"
     ids = [int(row) for row in (*rest.meta["id"], *dev.meta["id"])]
@@ -43,7 +43,7 @@ def test_no_row_is_lost_doubled_or_moved():
         assert part.labels == tuple(UNEVEN.labels[row] for row in own)
 
 
-def test_the_seed_decides_and_nothing_else():
+def test_the_choice_depends_on_the_seed_only():
     first = hold_out(UNEVEN, 0.1, seed=3)
     random.seed(99)
     state = random.getstate()
@@ -52,7 +52,7 @@ def test_the_seed_decides_and_nothing_else():
     assert hold_out(UNEVEN, 0.1, seed=4) != first
 
 
-def test_the_choice_does_not_depend_on_the_order_of_rows():
+def test_the_choice_does_not_depend_on_the_order_of_examples():
     order = random.Random(1).sample(range(200), 200)
     _, dev = hold_out(UNEVEN, 0.1, seed=3)
     _, shuffled = hold_out(UNEVEN.select(order), 0.1, seed=3)
@@ -101,7 +101,7 @@ def test_a_rare_class_whose_texts_also_carry_a_frequent_label(share):
         assert (1 in held) == (3 in held)
 
 
-def test_rows_held_out_with_a_rare_class_count_for_the_frequent_one():
+def test_examples_held_out_with_a_rare_class_count_for_the_frequent_one():
     labels = [1, 1] + [0] * 20
     keys = [(text,) for text in "ab" + "aaaaabbbbb" + "cdefghijkl"]
     for seed in range(20):

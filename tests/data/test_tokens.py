@@ -1,4 +1,4 @@
-"""Tokenised texts: words, special tokens written out, truncation, pairs, the cache."""
+"""Tokenised texts: words, special tokens, truncation, pairs, the cache."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_arrays_agree_with_the_tokenizer(load, family):
 @pytest.mark.parametrize(
     "family", ["bert", "roberta", "distilbert", "electra", "modernbert", "bart"]
 )
-def test_special_tokens_written_out_are_text(load, family):
+def test_special_tokens_in_a_text_are_ordinary_text(load, family):
     tokenizer = load(family)
     marks = (tokenizer.mask_token, tokenizer.sep_token, tokenizer.cls_token, tokenizer.pad_token)
     arrays = tokenize(tokenizer, [f"the {mark} stays" for mark in marks], None, 128)
@@ -86,7 +86,7 @@ def test_unknown_words_are_kept_and_not_maskable(load):
     assert arrays["words"].tolist() == [-1, 0, 1, 2, 3, 4, 5, -1]
 
 
-def test_subwords_share_their_words_number(load):
+def test_subwords_share_the_index_of_their_word(load):
     tokenizer = load("bert")
     arrays = tokenize(tokenizer, ["top parsers"], None, 128)
     words = arrays["words"].tolist()
@@ -97,7 +97,7 @@ def test_subwords_share_their_words_number(load):
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])
-def test_words_of_a_pair_count_on(load, family):
+def test_the_second_text_continues_the_word_indices(load, family):
     tokenizer = load(family)
     arrays = tokenize(tokenizer, ["the parser is", "the"], ["the tagger", "corpus"], 128)
     for row, (left, right) in enumerate([("the parser is", "the tagger"), ("the", "corpus")]):
@@ -116,14 +116,14 @@ def test_words_of_a_pair_count_on(load, family):
         assert set(first + second) == set(range(second[-1] + 1))
 
 
-def test_long_texts_are_cut(load):
+def test_long_texts_are_truncated(load):
     tokenizer = load("bert")
     arrays = tokenize(tokenizer, [" ".join(LINES[:4]), "the"], None, 12)
     assert arrays["offsets"].tolist() == [0, 12, 15]
     assert pieces(tokenizer, arrays)[-1] == "[SEP]"
 
 
-def test_of_a_pair_the_longer_text_is_cut(load):
+def test_the_longer_text_of_a_pair_is_truncated(load):
     tokenizer = load("bert")
     arrays = tokenize(tokenizer, ["the the the the the the the"], ["parser tagger"], 9)
     assert pieces(tokenizer, arrays) == (
@@ -173,7 +173,7 @@ def test_a_split_is_tokenised_once(load, tmp_path, monkeypatch):
         assert torch.equal(one.offsets, other.offsets)
 
 
-def test_the_cache_tells_apart_what_differs(load, tmp_path):
+def test_the_cache_key_covers_texts_tokenizer_and_length(load, tmp_path):
     cache = TensorCache(tmp_path)
     bert, distilbert = load("bert"), load("distilbert")
     # The same vocabulary and rules, but DistilBERT knows no segments.
@@ -201,7 +201,7 @@ def test_tokenizers_in_use_are_fast():
     assert byte_level().is_fast
 
 
-def test_texts_are_tokenised_a_few_at_a_time(load, monkeypatch):
+def test_texts_are_tokenised_in_chunks(load, monkeypatch):
     tokenizer = load("bert")
     whole = tokens.tokenize(tokenizer, HARD_TEXTS, HARD_TEXTS[::-1], 24)
     monkeypatch.setattr(tokens, "CHUNK_TEXTS", 3)

@@ -1,4 +1,4 @@
-"""Attention in half precision on a CPU: what is computed in which precision, and what comes out."""
+"""Attention of half-precision training on a CPU: precision, gradients, exports."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_attention_is_single_where_it_is_differentiated_without_dropout(
     assert set(asked) == {torch.bfloat16}
 
 
-def test_attention_with_dropout_is_left_alone(encoder_folder, asked):
+def test_attention_with_dropout_is_unchanged(encoder_folder, asked):
     encoder = load_encoder(str(encoder_folder("bert")), LABELS, attention_dropout=0.1).train()
     attend_in_single_precision(encoder.body)
     with half():
@@ -87,7 +87,7 @@ def test_gradients_are_those_of_single_precision_but_for_rounding(family, encode
     assert torch.nn.functional.cosine_similarity(rounded, exact, dim=0) > 0.995
 
 
-def test_an_attention_of_its_own_is_left_as_it_is(encoder_folder):
+def test_another_attention_implementation_is_unchanged(encoder_folder):
     encoder = load_encoder(str(encoder_folder("deberta-v2")), LABELS)
     before = encoder.config._attn_implementation
     attend_in_single_precision(encoder.body)
@@ -110,7 +110,7 @@ def test_the_second_derivative_is_that_of_the_ordinary_attention(tiny_bert):
     assert ordinary.abs().sum() > 0
 
 
-def test_an_export_says_nothing_of_it(tiny_bert, tmp_path):
+def test_an_export_does_not_mention_the_implementation(tiny_bert, tmp_path):
     attend_in_single_precision(tiny_bert.body)
     assert tiny_bert.config._attn_implementation == SINGLE
     tiny_bert.save(tmp_path, max_length=64)

@@ -1,4 +1,4 @@
-"""BART: which decoder state belongs to which token, worked by hand."""
+"""BART: which decoder state predicts which token."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def one_text(encoder, length):
     )
 
 
-def test_the_state_at_a_mask_has_read_the_tokens_before_it(encoder, native):
+def test_the_state_at_a_mask_depends_on_the_tokens_before_it(encoder, native):
     ids, batch = one_text(encoder, 4)  # <s> a b c d </s>
     a, b, _, d = ids[0, 1:5].tolist()
     masked = torch.tensor([[BOS, a, b, MASK, d, EOS]])
@@ -61,7 +61,7 @@ def test_the_state_at_a_mask_has_read_the_tokens_before_it(encoder, native):
     assert (left - by_hand).abs().max() > 0.1
 
 
-def test_training_labels_stand_at_the_same_index(encoder, native):
+def test_training_labels_have_the_same_index(encoder, native):
     """BART's own loss compares the state at i with token i, so no shift is left to be made."""
     ids, batch = one_text(encoder, 4)
     everywhere = torch.ones_like(ids, dtype=torch.bool)
@@ -72,7 +72,7 @@ def test_training_labels_stand_at_the_same_index(encoder, native):
     torch.testing.assert_close(ours, loss, atol=1e-5, rtol=1e-5)
 
 
-def test_the_class_is_read_where_the_whole_text_has_been_read(encoder):
+def test_the_class_is_read_at_the_last_token(encoder):
     _, batch = one_text(encoder, 4)
     with torch.no_grad():
         hidden = encoder.encode(batch).last_hidden_state

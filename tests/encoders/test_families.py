@@ -1,4 +1,4 @@
-"""Every family against the native models of transformers."""
+"""Every supported architecture against the native models of transformers."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def native_inputs(encoder, batch):
     return inputs
 
 
-def test_both_models_hold_one_body(encoder):
+def test_both_models_share_one_body(encoder):
     prefix = encoder.classifier.base_model_prefix
     assert getattr(encoder.language_model, prefix) is encoder.body is encoder.classifier.base_model
     embedding = encoder.body.get_input_embeddings().weight
@@ -193,7 +193,7 @@ def head(encoder):
     return {name: p.detach().clone() for name, p in named if id(p) not in body}
 
 
-def test_a_missing_language_model_head_is_drawn_from_the_seed(
+def test_a_missing_language_model_head_is_initialised_from_the_seed(
     family, encoder_folder, tmp_path, caplog
 ):
     folder = headless(family, encoder_folder, tmp_path)
@@ -223,7 +223,7 @@ def test_a_complete_checkpoint_gives_no_warning(family, encoder_folder, caplog):
     assert caplog.records == []
 
 
-def test_loading_leaves_the_global_generators_alone(family, encoder_folder):
+def test_loading_does_not_change_the_global_generators(family, encoder_folder):
     before = torch.random.get_rng_state()
     load_encoder(str(encoder_folder(family)), LABELS, seed=3)
     assert torch.equal(torch.random.get_rng_state(), before)
@@ -242,7 +242,7 @@ def test_the_body_learns_from_both_objectives(encoder):
         assert gradient.abs().sum() > 0
 
 
-def test_the_body_is_what_both_objectives_reach(encoder):
+def test_body_parameters_are_those_that_both_objectives_use(encoder):
     """A part that one objective alone reaches is that one's head, wherever transformers has it."""
     batch = batch_of(encoder)
     with_mask, positions = masked(encoder, batch)

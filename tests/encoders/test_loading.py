@@ -1,4 +1,4 @@
-"""What a user is told when an encoder cannot be had."""
+"""Error messages for encoders that cannot be loaded."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ def batch_of(encoder):
     return collate(tokenized(encoder, LINES[:3]), torch.arange(3))
 
 
-def test_tensors_come_back(tiny_bert):
+def test_tensors_are_restored(tiny_bert):
     before = snapshot(tiny_bert)
     logits = tiny_bert.classify(batch_of(tiny_bert))
     with torch.no_grad():
@@ -34,7 +34,7 @@ def test_tensors_of_another_encoder_are_refused(tiny_bert, encoder_folder):
         tiny_bert.load_tensors(snapshot(other))
 
 
-def test_the_fingerprint_is_of_what_predicts_tokens(tiny_bert, encoder_folder):
+def test_the_fingerprint_covers_what_token_predictions_depend_on(tiny_bert, encoder_folder):
     folder = str(encoder_folder("bert"))
     fingerprint = tiny_bert.language_model_fingerprint()
     # Another seed draws another classification head (and here a pooler), other data other labels.

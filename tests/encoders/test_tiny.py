@@ -1,4 +1,4 @@
-"""The shipped encoder: small, whole, opened by transformers alone, and better than counting."""
+"""The shipped encoder: size, files, tokenizer, predictions."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_size(model: BertForMaskedLM) -> None:
         assert {str(stored.get_tensor(name).dtype) for name in stored.keys()} == {"torch.float16"}  # noqa: SIM118 - not a dict
 
 
-def test_folder_holds_no_trace_of_a_machine() -> None:
+def test_folder_contains_no_local_paths() -> None:
     names = {path.name for path in FOLDER.iterdir()}
     expected = {"README.md", "config.json", "model.safetensors"}
     assert names == expected | {"tokenizer.json", "tokenizer_config.json"}
@@ -78,7 +78,7 @@ def test_folder_holds_no_trace_of_a_machine() -> None:
     assert json.loads((FOLDER / "config.json").read_text())["dtype"] == "float16"
 
 
-def test_masked_language_model_loads_whole() -> None:
+def test_masked_language_model_loads_completely() -> None:
     _, report = AutoModelForMaskedLM.from_pretrained(FOLDER, output_loading_info=True)
     assert not report["missing_keys"]
     assert not report["unexpected_keys"]

@@ -1,4 +1,4 @@
-"""Choosing tokens and corrupting them: shares, determinism, padding."""
+"""Choosing and corrupting tokens: shares, determinism, padding."""
 
 from __future__ import annotations
 

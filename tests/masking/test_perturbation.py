@@ -1,4 +1,4 @@
-"""Masking at least one token of a text, and putting predictions in."""
+"""Perturbation: choice of tokens, replacement tokens, cache."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_every_text_with_a_candidate_gets_one_and_only_candidates_are_chosen(row
     assert torch.equal(wide[:, :7], chosen)
 
 
-def test_what_is_chosen_already_stays_and_is_not_added_to():
+def test_at_least_one_adds_nothing_to_a_text_with_a_choice():
     candidates = torch.ones(2000, 5, dtype=torch.bool)
     chosen = torch.zeros_like(candidates)
     chosen[::2, 3] = True
@@ -55,7 +55,7 @@ def test_what_is_chosen_already_stays_and_is_not_added_to():
     assert (filled[1::2].sum(-1) == 1).all()
 
 
-def test_the_one_token_is_drawn_evenly():
+def test_at_least_one_draws_uniformly():
     candidates = torch.tensor([False, True, False, True, True]).expand(6000, 5)
     filled = at_least_one(torch.zeros(6000, 5, dtype=torch.bool), candidates, generator())
     counts = filled.sum(0).tolist()
@@ -91,12 +91,12 @@ def test_every_token_is_as_likely_in_an_exact_share():
     assert stats.chisquare(counts.numpy()).pvalue > 1e-6
 
 
-def test_pick_takes_the_likeliest_token_that_is_allowed():
+def test_the_most_likely_allowed_token_is_chosen():
     logits = torch.tensor([[9.0, 1.0, 3.0, 2.0], [0.0, 5.0, 1.0, 9.0]])
     assert choose_replacements(logits, torch.tensor([1, 2]), None, generator()).tolist() == [2, 1]
 
 
-def test_pick_leaves_the_generator_alone_without_a_temperature():
+def test_without_a_temperature_the_generator_is_not_used():
     source = generator()
     before = source.get_state()
     choose_replacements(torch.rand(3, 5), torch.arange(5), None, source)
@@ -115,7 +115,7 @@ def test_samples_follow_the_softmax_of_the_allowed_tokens(temperature):
     assert stats.chisquare(counts[allowed].numpy(), expected).pvalue > 1e-6
 
 
-def test_no_special_token_but_the_unknown_one_may_be_put_in(tiny_bert):
+def test_special_tokens_except_the_unknown_token_are_no_replacements(tiny_bert):
     allowed = set(allowed_replacement_ids(tiny_bert.tokenizer).tolist())
     tokenizer = tiny_bert.tokenizer
     barred = {
@@ -160,7 +160,7 @@ def test_predictions_are_those_of_the_native_model_at_its_masks(tiny_bert):
     assert torch.equal(made.batch.input_ids, expected)
 
 
-def test_a_batch_with_nothing_to_mask_stays_as_it_is(tiny_bert):
+def test_a_batch_without_maskable_tokens_is_unchanged(tiny_bert):
     batch = collated(tokenized(tiny_bert, ["日 語", "語"]))
     assert not batch.maskable.any()
     for temperature in (None, 1.0):
@@ -175,7 +175,7 @@ def test_a_batch_with_nothing_to_mask_stays_as_it_is(tiny_bert):
         assert torch.equal(made.batch.input_ids, batch.input_ids)
 
 
-def test_text_perturbed_once_follows_from_the_seed_and_leaves_the_encoder(tiny_bert):
+def test_perturb_texts_depends_on_the_seed_and_leaves_the_encoder_unchanged(tiny_bert):
     texts = tokenized(tiny_bert, LINES, labels=[n % 3 for n in range(len(LINES))])
     before = helpers.snapshot(tiny_bert)
     tiny_bert.train()
@@ -193,7 +193,7 @@ def test_text_perturbed_once_follows_from_the_seed_and_leaves_the_encoder(tiny_b
     assert one.input_ids.dtype == texts.input_ids.dtype
 
 
-def test_kept_perturbed_text_knows_which_tokens_were_allowed(tiny_bert, tmp_path):
+def test_the_cache_key_covers_the_allowed_tokens(tiny_bert, tmp_path):
     texts = tokenized(tiny_bert, LINES)
     cache = TensorCache(tmp_path)
     first = perturb_texts_cached(tiny_bert, texts, 0.3, 1, cache)
@@ -211,7 +211,7 @@ def test_kept_perturbed_text_knows_which_tokens_were_allowed(tiny_bert, tmp_path
     assert len(list(tmp_path.glob("*.safetensors"))) == 2
 
 
-def test_joined_texts_are_those_of_both(tiny_bert):
+def test_concatenated_texts_are_those_of_both(tiny_bert):
     first = tokenized(tiny_bert, LINES[:3], labels=[0, 1, 2], pairs=LINES[3:6])
     second = tokenized(tiny_bert, LINES[6:8], labels=[2, 0], pairs=LINES[8:10])
     both = concatenate(first, second)

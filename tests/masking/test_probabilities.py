@@ -1,4 +1,4 @@
-"""From scores to mask probabilities: exact mean, no more than 1, order kept."""
+"""Mask probabilities: exact mean, no probability above 1, order of the scores."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_padding_changes_nothing(rows, pad):
 
 @settings(max_examples=60, deadline=None)
 @given(score_rows)
-def test_rows_do_not_know_of_each_other(rows):
+def test_texts_are_independent_of_each_other(rows):
     together = rescale_to_mean(*laid_out(rows), MEAN)
     for index, row in enumerate(rows):
         alone = rescale_to_mean(*laid_out([row]), MEAN)[0]

@@ -65,7 +65,7 @@ def native_states(encoder, batches):
     return torch.cat(found)
 
 
-def test_states_and_probabilities_equal_the_ordinary_pass(encoder, linear_kind):
+def test_states_and_probabilities_equal_those_of_transformers(encoder, linear_kind):
     batches = batches_of(encoder)
     with torch.inference_mode():
         ready = scoring_pass(encoder)
@@ -81,7 +81,7 @@ def test_states_and_probabilities_equal_the_ordinary_pass(encoder, linear_kind):
     assert isinstance(ready, TargetPass if known else WholePass)
 
 
-def test_segments_count(encoder):
+def test_segments_are_used(encoder):
     batches = batches_of(encoder, pairs=HARD_TEXTS[::-1])
     with torch.inference_mode():
         states = scoring_pass(encoder).states(batches)
@@ -110,7 +110,7 @@ def test_an_activation_other_than_gelu(encoder_folder, linear_kind):
         torch.testing.assert_close(states, native_states(encoder, batches), atol=1e-5, rtol=1e-5)
 
 
-def test_bfloat16_stays_near(encoder, linear_kind):
+def test_bfloat16_is_close_to_float32(encoder, linear_kind):
     batches = batches_of(encoder)
     with torch.inference_mode():
         exact, near = scoring_pass(encoder), scoring_pass(encoder, torch.bfloat16)
@@ -151,7 +151,7 @@ def test_linear_layers_equal_those_of_torch(linear_kind, dtype, gelu, biased):
 
 
 @pytest.mark.parametrize("fault", ["absent", "refuses", "wrong"])
-def test_packing_is_used_only_where_it_is_right(monkeypatch, fault):
+def test_packing_is_used_only_if_it_is_correct(monkeypatch, fault):
     def wrong(*arguments):
         right = packed._plain(*arguments)
         return lambda *inputs: right(*inputs) * 1.01
@@ -171,7 +171,7 @@ def test_packing_is_used_only_where_it_is_right(monkeypatch, fault):
         packing_works.cache_clear()
 
 
-def test_every_architecture_named_here_is_supported():
+def test_every_stack_is_of_a_supported_architecture():
     assert {*STACKS} <= {*SUPPORTED}
 
 

@@ -150,7 +150,7 @@ def test_sentence_pairs_are_scored_with_their_segments(trained_bert, trained_fol
         )
 
 
-def test_scores_do_not_depend_on_order_company_or_budget(trained_bert, monkeypatch):
+def test_scores_do_not_depend_on_order_other_texts_or_budget(trained_bert, monkeypatch):
     texts = tokenized(trained_bert, LINES[:10])
     scores = pseudo_log_likelihood(trained_bert, texts).split(texts.lengths.tolist())
 
@@ -211,7 +211,7 @@ def test_the_encoder_is_left_as_it_was(trained_bert, monkeypatch, mode, fails):
     assert torch.is_grad_enabled()
 
 
-def test_dropout_plays_no_part(trained_bert):
+def test_dropout_is_disabled(trained_bert):
     texts = tokenized(trained_bert, LINES[:2])
     still = pseudo_log_likelihood(trained_bert.eval(), texts)
     assert torch.equal(pseudo_log_likelihood(trained_bert.train(), texts), still)
@@ -241,7 +241,7 @@ def by_hand(encoder, texts, groups):
 
 
 @pytest.mark.parametrize("passes", [2, 5])
-def test_passes_read_every_so_many_th_token(trained_bert, passes):
+def test_each_pass_scores_every_kth_token(trained_bert, passes):
     texts = tokenized(trained_bert, HARD_TEXTS)
     expected = by_hand(
         trained_bert, texts, lambda targets: [targets[turn::passes] for turn in range(passes)]
@@ -271,7 +271,7 @@ def counted(monkeypatch):
     return shapes
 
 
-def test_equal_copies_are_run_once(trained_bert, monkeypatch):
+def test_equal_copies_are_computed_once(trained_bert, monkeypatch):
     text, other = "The parser is faster.", "The tagger is faster."
     texts = tokenized(trained_bert, [text, text, other, text])
     one, two = (tokenized(trained_bert, [t]) for t in (text, other))
@@ -328,7 +328,7 @@ def test_a_batch_that_does_not_fit_is_halved(trained_bert, monkeypatch):
     assert len(refused) > 1
 
 
-def test_what_did_not_fit_is_gone_before_the_next_attempt(trained_bert, monkeypatch):
+def test_a_failed_attempt_is_freed_before_the_next(trained_bert, monkeypatch):
     plain = TargetPass.states
     made = []
 
@@ -345,7 +345,7 @@ def test_what_did_not_fit_is_gone_before_the_next_attempt(trained_bert, monkeypa
     assert len(made) > 3
 
 
-def test_not_even_one_text_fits(trained_bert, monkeypatch):
+def test_a_single_text_that_does_not_fit_is_an_error(trained_bert, monkeypatch):
     def states(self, batches):
         raise torch.OutOfMemoryError("no memory")
 

@@ -13,7 +13,7 @@ from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.scoring.replicas import map_on_replicas, scoring_devices
 
 
-def test_replicas_and_their_memory_are_given_back(trained_bert, monkeypatch):
+def test_replicas_and_their_memory_are_freed(trained_bert, monkeypatch):
     alive, emptied = [], []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
 
@@ -39,7 +39,7 @@ def test_replicas_and_their_memory_are_given_back(trained_bert, monkeypatch):
     assert emptied == [[None]]
 
 
-def test_other_gpus_help_only_where_the_run_is_on_one(monkeypatch):
+def test_other_gpus_are_used_only_if_the_encoder_is_on_one(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
 
     def devices(name):

@@ -1,4 +1,4 @@
-"""How l3mask scores: its options reach the scorer, and the cache keeps them apart."""
+"""Options of l3mask: they reach the scorer and are part of the cache key."""
 
 from __future__ import annotations
 

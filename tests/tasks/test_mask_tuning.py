@@ -1,4 +1,4 @@
-"""Mask-tuning: its loss, its gradients, and what the primary task gets to see."""
+"""Mask-tuning: its loss, its gradients, and the batch of the primary task."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_the_loss_is_the_mean_cross_entropy_of_the_masked_tokens(encoder, texts,
     assert result.loss.item() == pytest.approx(total / count, rel=1e-5)
 
 
-def test_the_generator_decides(encoder, texts, tmp_path):
+def test_the_result_depends_on_the_generator(encoder, texts, tmp_path):
     batch = collated(texts)
     for options in ({}, {"predictions": "sample", "temperature": 2.0}):
         task = task_for(encoder, texts, tmp_path, **options)
@@ -70,7 +70,7 @@ def test_the_generator_decides(encoder, texts, tmp_path):
         assert not torch.equal(written(1), written(2))
 
 
-def test_sampling_puts_in_other_tokens_than_argmax(encoder, texts, tmp_path):
+def test_sampling_substitutes_other_tokens_than_argmax(encoder, texts, tmp_path):
     batch = collated(texts)
     sampled = task_for(encoder, texts, tmp_path, predictions="sample", temperature=5.0)
     best = task_for(encoder, texts, tmp_path)
@@ -164,8 +164,8 @@ def test_with_alpha_near_zero_only_the_perturbed_text_is_left(
     assert unperturbed.item() != pytest.approx(classification.item(), abs=1e-4)
 
 
-def test_no_gradient_flows_through_the_tokens_that_were_put_in(encoder, texts, tmp_path):
-    """The token head decides what is put in; the classification loss must not reach it."""
+def test_no_gradient_flows_through_the_replacement_tokens(encoder, texts, tmp_path):
+    """The token head decides the replacement tokens; the classification loss must not reach it."""
     task = task_for(encoder, texts, tmp_path, probability=0.3)
     _, classification = expected_losses(encoder, texts, task)
     body = {id(parameter) for parameter in encoder.body.parameters()}
@@ -175,7 +175,7 @@ def test_no_gradient_flows_through_the_tokens_that_were_put_in(encoder, texts, t
     assert all(gradient is None for gradient in found)
 
 
-def test_a_batch_without_anything_to_mask_costs_nothing(encoder, tmp_path):
+def test_a_batch_without_maskable_tokens_has_zero_loss(encoder, tmp_path):
     texts = tokenized(encoder, ["日 語", "語"], labels=[0, 1])
     result = task_for(encoder, texts, tmp_path).loss(encoder, collated(texts), generator())
     assert result.loss.item() == 0.0
@@ -201,6 +201,6 @@ def test_an_exact_share_can_be_masked(encoder, tmp_path):
         assert task.items(batch, generator(seed)) == sum(counts)
 
 
-def test_settings_of_the_paper_are_the_defaults():
+def test_the_defaults_are_the_settings_of_the_paper():
     options = TASKS.get("mask_tuning").Options()
     assert (options.probability, options.predictions) == (0.05, "argmax")

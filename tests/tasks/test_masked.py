@@ -1,4 +1,4 @@
-"""Masked-language-modelling tasks: their loss, their probabilities, their promises."""
+"""Masked-language-modelling tasks: loss, mask probabilities, state."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_the_loss_is_the_mean_cross_entropy_of_the_chosen_tokens(trained_bert, t
     assert torch.equal(seen["ids"][~batch.maskable], batch.input_ids[~batch.maskable])
 
 
-def test_the_loss_follows_from_the_generator(trained_bert, tmp_path):
+def test_the_loss_depends_on_the_generator(trained_bert, tmp_path):
     task = prepared(RandomMLM, trained_bert, tmp_path)
     batch = batch_of(task)
     losses = [value(task.loss(trained_bert, batch, generator(seed))) for seed in (0, 0, 1)]
@@ -145,7 +145,7 @@ def test_random_masking_is_uniform(trained_bert, tmp_path):
         (lambda p: p * 0 + 0.15, "expected zero at special tokens and padding"),
     ],
 )
-def test_what_a_strategy_returns_is_checked(trained_bert, tmp_path, spoil, message):
+def test_invalid_mask_probabilities_are_refused(trained_bert, tmp_path, spoil, message):
     class Spoiled(MaskedLanguageModelling):
         name = "spoiled"
 
@@ -218,7 +218,7 @@ def test_l3mask_gives_each_text_its_own_probabilities(trained_bert, tmp_path, mo
 
 
 def test_l3mask_does_not_change_with_the_encoder(trained_bert, tmp_path):
-    """The probabilities are of the untouched encoder, whatever it is trained to later."""
+    """The probabilities are of the pretrained encoder, whatever it is trained to later."""
     task = prepared(L3Mask, trained_bert, tmp_path)
     batch = batch_of(task)
     before = task.mask_probabilities(batch)
@@ -325,7 +325,7 @@ def test_preparing_leaves_the_encoder_as_it_was(trained_bert, tmp_path):
         assert tensor.grad is None
 
 
-def test_tasks_without_a_state_keep_none(trained_bert, tmp_path):
+def test_masking_tasks_have_no_state(trained_bert, tmp_path):
     for cls in (RandomMLM, L3Mask):
         task = prepared(cls, trained_bert, tmp_path)
         assert task.state_dict() == {}

@@ -1,11 +1,11 @@
-"""The built-in data set ``pydocs``: which library does a documentation text come from?
+"""Build the data set ``pydocs``: which library does a documentation text come from?
 
-Real English with real jargon that needs no download: the documentation strings of five libraries
-that an installation of this package brings with it, read as text and never imported. The
-out-of-distribution set ``pydocs_notes`` has the same labels but another kind of text: what the
-sections on parameters and the notes say, instead of the opening summary.
+The texts are the docstrings of five libraries that this package depends on, so that no download is
+needed. The libraries are read as text and never imported. The out-of-distribution set
+``pydocs_notes`` has the same labels but another kind of text: parameter descriptions and notes
+instead of opening summaries.
 
-What would give the library away without being read is taken out (see :func:`neutral`).
+Words that reveal the library are replaced (see :func:`neutral`).
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ from auxlearn.errors import DataError
 from auxlearn.rng import derive_seed
 
 EXTRACTION = 1
-"""Part of the cache key: raised when the code reads other texts than before."""
+"""Part of the cache key; raise it when a change of the code changes the texts."""
 
 LABELS = ("numpy", "pandas", "scipy", "sklearn", "torch")
 ROWS_PER_LABEL = {"train": 200, "dev": 60, "test": 120}
 OOD_NAME, OOD_ROWS_PER_LABEL = "pydocs_notes", 120
 SHORTEST, LONGEST = 8, 60
-"""Words in a text."""
+"""Minimum and maximum number of words of a text."""
 NEAR_COPY = 0.7
-"""Overlap of word sets from which on two texts count as copies."""
+"""Overlap of word sets above which two texts count as near copies."""
 NOTES_PER_DOCSTRING = 3
-"""At most; functions with many parameters would fill the pool otherwise."""
+"""Maximum; otherwise functions with many parameters would dominate the pool."""
 
 Pool = dict[str, dict[str, list[str]]]
 """Kind of text ("summary" or "notes"), then label, then texts."""
 
 _DISTRIBUTIONS = {"sklearn": "scikit-learn"}
 
-# The parts with a public reference that are about the library's own subject; reading everything
+# Subpackages with public reference documentation on the library's own subject. Reading everything
 # would take three times as long and add build systems, compilers and vendored code.
-_PARTS = {
+_SUBPACKAGES = {
     "numpy": (
         "_core", "ctypeslib", "fft", "lib", "linalg", "ma", "matrixlib", "polynomial", "random",
     ),
@@ -82,7 +82,7 @@ _PARTS = {
 
 _SENTENCE = r"(?:[^.]|\.(?=\S))*"  # without its full stop
 _NEUTRAL: list[tuple[re.Pattern[str], str]] = [
-    # Sentences that only point elsewhere, each library in its own set phrase.
+    # Sentences that only refer to other pages, for which each library has its own phrase.
     (
         re.compile(rf"(?i)(?:^|(?<=\.) ){_SENTENCE}\b(?:user guide|read more in)\b{_SENTENCE}\.?"),
         "",
@@ -94,8 +94,8 @@ _NEUTRAL: list[tuple[re.Pattern[str], str]] = [
     # Names, aliases and nicknames of the libraries, compounds such as "PyTorch" included.
     (re.compile(r"(?i)\b\w*(?:numpy|scipy|sklearn|pandas|torch)\w*\b"), "library"),
     (re.compile(r"(?i)\bscikits?(?:[- ]learn)?\b|\b(?:np|pd)\b"), "library"),
-    # Classes: any name in CamelCase except Python's own exceptions and their like, and those in
-    # one word that are a library's trade mark.
+    # Classes: all names in CamelCase except errors and warnings, and single words that are
+    # characteristic of a library.
     (re.compile(r"\b(?!\w+(?:Error|Warning)\b)[A-Z]\w*[a-z]\w*[A-Z]\w*\b"), "object"),
     (re.compile(r"(?i)\b(?:nd|rec|masked|char|memory)array(s?)\b"), r"object\1"),
     (
@@ -111,18 +111,19 @@ _NEUTRAL: list[tuple[re.Pattern[str], str]] = [
 
 
 def neutral(text: str) -> str:
-    """Take out of a text what gives its library away without the text being read.
+    """Replace the words of a text that reveal its library.
 
     * The libraries' names, import aliases and compounds of them ("NumPy", "np", "PyTorch") become
       the word "library"; module paths keep their last part.
     * The names of classes become the word "object": every name in CamelCase but those of errors
-      and warnings, and the one-word trade marks ndarray, tensor, DataFrame, Series, Index, ufunc,
+      and warnings, and the characteristic words ndarray, tensor, DataFrame, Series, Index, ufunc,
       estimator and their like. "array_like" becomes "array": only some of the libraries use it.
-    * Sentences that only point elsewhere go ("Read more in the User Guide.", "See X for details."):
-      each library has a set phrase of its own.
+    * Sentences that only refer to other pages are removed ("Read more in the User Guide.", "See X
+      for details."), because each library has its own phrase.
 
-    One word for all five, so that its presence says little. Words of the field (sparse, axis,
-    batch, regression, spline) stay: they are what there is to learn.
+    All five libraries have the same replacement words, so that they carry little information.
+    Technical terms (sparse, axis, batch, regression, spline) are kept: they are what a classifier
+    is to learn.
     """
     for pattern, replacement in _NEUTRAL:
         text = pattern.sub(replacement, text)
@@ -132,20 +133,20 @@ def neutral(text: str) -> str:
 def load_pydocs(seed: int = 0, cache_dir: Path | None = None) -> TextDataset:
     """Return the data set: 1,000 train, 300 dev, 600 test and 600 out-of-distribution texts.
 
-    The same seed and the same versions of the libraries give the same data set. All splits are
-    balanced over the five labels; no text, nor a near copy of one, is in two of them.
+    It depends on the seed and the versions of the libraries only. All splits are balanced over the
+    five labels, and no text has a copy or near copy in another split.
 
     Args:
-        seed: Which texts are drawn, and into which split.
-        cache_dir: Folder in which the texts read from the libraries are kept for the next time,
-            keyed by the libraries' versions. ``None`` reads them anew.
+        seed: Seed of the choice of texts and of their order.
+        cache_dir: Cache folder of the extracted texts, keyed by the libraries' versions; ``None``
+            extracts them again.
 
     Raises:
         DataError: One of the libraries is not installed, or has too few texts.
     """
     versions = {label: _version(label) for label in LABELS}
     pool = _read_cached(cache_dir, versions) if cache_dir is not None else _read()
-    rows: dict[str, list[tuple[str, int]]] = defaultdict(list)
+    examples: dict[str, list[tuple[str, int]]] = defaultdict(list)
     for number, label in enumerate(LABELS):
         wanted = {"summary": ROWS_PER_LABEL, "notes": {OOD_NAME: OOD_ROWS_PER_LABEL}}
         for kind, sizes in wanted.items():
@@ -157,8 +158,8 @@ def load_pydocs(seed: int = 0, cache_dir: Path | None = None) -> TextDataset:
                 )
             drawn = iter(texts)
             for name, size in sizes.items():
-                rows[name].extend((next(drawn), number) for _ in range(size))
-    splits = {name: _split(name, pairs, seed) for name, pairs in rows.items()}
+                examples[name].extend((next(drawn), number) for _ in range(size))
+    splits = {name: _split(name, pairs, seed) for name, pairs in examples.items()}
     ood = {OOD_NAME: splits.pop(OOD_NAME)}
     installed = ", ".join(f"{_distribution(label)} {versions[label]}" for label in LABELS)
     return TextDataset(
@@ -195,18 +196,18 @@ def _version(label: str) -> str:
 
 
 def _read() -> Pool:
-    """Read all texts that may be drawn, copies removed."""
+    """Return all texts of the libraries, without copies and near copies."""
     labels_of: dict[str, set[str]] = defaultdict(set)
     found: dict[str, tuple[str, str, str]] = {}
     for label in LABELS:
         folder = package_folder(label)
-        for docstring in read_docstrings(folder, source_files(folder, _PARTS[label])):
+        for docstring in read_docstrings(folder, source_files(folder, _SUBPACKAGES[label])):
             for kind, text in _texts(docstring):
                 key = normalised(text)
                 labels_of[key].add(label)
                 found.setdefault(key, (kind, label, text))
-    # A text that two libraries share has no label. Of near copies the summary stays, then the one
-    # that comes first by hash, which favours no library.
+    # A text that two libraries share has no label. Of near copies, summaries are preferred, then
+    # the first by hash, which is independent of the library.
     rows = [row for key, row in found.items() if len(labels_of[key]) == 1]
     rows.sort(key=lambda row: (row[0] != "summary", hashlib.sha256(row[2].encode()).digest()))
     pool: Pool = {kind: {label: [] for label in LABELS} for kind in ("summary", "notes")}
@@ -217,7 +218,7 @@ def _read() -> Pool:
 
 
 def _texts(docstring: Docstring) -> Iterator[tuple[str, str]]:
-    """Yield the (kind, text) pairs of one docstring that have the right length."""
+    """Yield the kind and text of each text of a docstring with an allowed length."""
     if not docstring.public:
         return
     (_, opening), *rest = sections(docstring.text)
@@ -240,7 +241,7 @@ def _fits(text: str) -> bool:
 
 
 def _summary(opening: str) -> str:
-    """Return as many of the opening paragraphs as fit into the greatest length."""
+    """Return as many opening paragraphs as the maximum length allows."""
     summary = ""
     for paragraph in paragraphs(opening):
         longer = f"{summary} {neutral(paragraph)}".strip()
@@ -251,13 +252,13 @@ def _summary(opening: str) -> str:
 
 
 def _read_cached(cache_dir: Path, versions: dict[str, str]) -> Pool:
-    """Return the texts from the cache; read and keep them if it has none or a damaged file."""
+    """Return the texts from the cache; extract and store them if it has none or is damaged."""
     key = hashlib.sha256(json.dumps([EXTRACTION, versions]).encode()).hexdigest()[:16]
     path = cache_dir / f"pydocs-{key}.json"
     try:
-        kept = json.loads(path.read_text(encoding="utf-8"))
-        if kept["sha256"] == _checksum(kept["texts"]):
-            return kept["texts"]
+        entry = json.loads(path.read_text(encoding="utf-8"))
+        if entry["sha256"] == _checksum(entry["texts"]):
+            return entry["texts"]
     except (OSError, ValueError, KeyError, TypeError):
         pass
     pool = _read()
@@ -270,7 +271,7 @@ def _checksum(pool: Pool) -> str:
 
 
 def _write(path: Path, content: str) -> None:
-    """Write a file whole or not at all, also when two processes do it at once."""
+    """Write a file atomically, also if two processes write it at once."""
     temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,9 +1,8 @@
-"""Documentation strings of installed packages, read from their source as text.
+"""Extract prose from the docstrings of installed packages.
 
-Nothing that is read is imported or run: the files are found through the import system's own
-records and parsed with :mod:`ast`. A docstring is cut into sections (numpydoc underlines and
-Google headings alike), its sections into paragraphs or parameter entries, and the markup of
-these is reduced to plain words.
+Packages are neither imported nor run: their files are located through the import system and parsed
+with :mod:`ast`. A docstring is split into sections (numpydoc or Google style), sections into
+paragraphs or parameter entries, and their markup is reduced to plain words.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ SUMMARY = ""
 """Title of the section before the first heading."""
 
 BODY = "body"
-"""Title of text that goes on after a heading's indented block has ended."""
+"""Title of text that follows a heading's indented block."""
 
 NOTES = frozenset({"note", "notes", "warning", "warnings", "tip", "important", "caution"})
 ENTRIES = frozenset(
@@ -88,7 +87,7 @@ def package_folder(name: str) -> Path:
         name: A top-level import name; "stdlib" stands for the standard library.
 
     Raises:
-        DataError: There is no such package here.
+        DataError: The package is not installed.
     """
     if name == "stdlib":
         return Path(sysconfig.get_path("stdlib"))
@@ -106,16 +105,16 @@ def package_folder(name: str) -> Path:
 
 
 def source_files(folder: Path, within: Iterable[str] = ("",)) -> list[Path]:
-    """Return the Python files below a folder in a fixed order, tests and vendored code left out.
+    """Return the Python files below a folder in a fixed order, without tests and vendored code.
 
     Args:
         folder: A package's folder.
         within: Sub-folders or files of it to read; all of it by default.
     """
     found: set[Path] = set()
-    for part in within:
-        place = folder / part
-        found.update([place] if place.is_file() else place.rglob("*.py"))
+    for name in within:
+        path = folder / name
+        found.update([path] if path.is_file() else path.rglob("*.py"))
     kept = [
         path for path in found if _SKIPPED_FOLDERS.isdisjoint(path.relative_to(folder).parts[:-1])
     ]
@@ -125,9 +124,9 @@ def source_files(folder: Path, within: Iterable[str] = ("",)) -> list[Path]:
 def read_docstrings(folder: Path, files: Iterable[Path]) -> Iterator[Docstring]:
     """Yield the docstrings of files, in the order of the files and of their lines.
 
-    Besides the docstrings proper these are the texts that numpy, scipy and torch attach to
-    compiled functions by a call to ``add_newdoc`` or ``add_docstr``. Files that this Python
-    cannot parse are passed over: packages ship templates and code for other versions.
+    These include the texts that numpy, scipy and torch attach to compiled functions by calls of
+    ``add_newdoc`` or ``add_docstr``. Files that this version of Python cannot parse are skipped,
+    because packages contain templates and code for other versions.
     """
     for path in files:
         try:
@@ -142,7 +141,7 @@ def read_docstrings(folder: Path, files: Iterable[Path]) -> Iterator[Docstring]:
 
 
 def _documented(node: ast.AST, prefix: str) -> Iterator[tuple[str, str]]:
-    """Yield name and text for a module or class and what stands in it; functions stay closed."""
+    """Yield name and text of a module or class and its members; functions are not entered."""
     if isinstance(node, _DOCUMENTED):
         text = ast.get_docstring(node, clean=False)
         if text:
@@ -181,7 +180,7 @@ def _added_doc(call: ast.Call) -> tuple[str, str] | None:
 
 
 def sections(text: str) -> list[tuple[str, str]]:
-    """Cut a docstring into (title, body) pairs, titles in lower case and bodies dedented.
+    """Split a docstring into (title, body) pairs, titles in lower case and bodies dedented.
 
     The text before the first heading has the title :data:`SUMMARY`.
     """
@@ -234,7 +233,7 @@ def paragraphs(body: str) -> Iterator[str]:
 
 
 def entries(body: str) -> Iterator[str]:
-    """Yield the descriptions of a section's entries as plain words, names and types left out."""
+    """Yield the descriptions of a section's entries as plain words, without names and types."""
     found: list[list[str]] = []
     for line in body.splitlines():
         if line and not line[0].isspace():
@@ -303,8 +302,8 @@ _PLAIN = [
 def plain(text: str) -> str:
     """Reduce reStructuredText and Markdown of one paragraph to plain words.
 
-    Roles, links, literals and emphasis keep their words; formulas with LaTeX in them become the
-    word "formula"; addresses, citations and tags go.
+    Roles, links, literals and emphasis keep their words; LaTeX formulas become the word "formula";
+    URLs, citations and tags are removed.
     """
     for pattern, replacement in _PLAIN:
         text = pattern.sub(replacement, text)
@@ -312,7 +311,7 @@ def plain(text: str) -> str:
 
 
 def is_prose(text: str) -> bool:
-    """Whether a paragraph is language, not code, a table or a template to be filled in."""
+    """Whether a paragraph is natural language, not code, a table or a template."""
     if len(text.split()) < 3 or not text[:1].isalnum():
         return False
     if re.search(r"[{}]|%\(|>>>|\w = \w|__\w", text):
@@ -322,7 +321,7 @@ def is_prose(text: str) -> bool:
 
 
 def readable(docstring: str) -> list[str]:
-    """Return all prose of a docstring in its order: paragraphs and entries of every section."""
+    """Return the prose of a docstring in order: paragraphs and entries of all sections."""
     found: list[str] = []
     for title, body in sections(docstring):
         if title not in _UNREADABLE:
@@ -331,16 +330,16 @@ def readable(docstring: str) -> list[str]:
 
 
 def normalised(text: str) -> str:
-    """Return a text's letters and digits, case-folded: what two copies have in common."""
+    """Return a text's letters and digits, case-folded, which are equal for copies."""
     return "".join(character for character in text.casefold() if character.isalnum())
 
 
 def without_near_copies(texts: Sequence[str], threshold: float = 0.75) -> list[int]:
-    """Return the rows that are not a near copy of an earlier row, in order.
+    """Return the indices of the texts that are not a near copy of an earlier text, in order.
 
     Two texts are near copies if their sets of words overlap (intersection over union) by the
-    threshold or more. Candidates come from prefix filtering: two such sets must share one of
-    their few rarest words, so nearly all pairs are never looked at, and none is missed.
+    threshold or more. Candidates come from prefix filtering: two such sets must share one of their
+    few rarest words. So most pairs are never compared, and no near copy is missed.
     """
     words = [frozenset(re.findall(r"\w+", text.casefold())) for text in texts]
     counts = Counter(word for row in words for word in row)
