@@ -1,4 +1,4 @@
-"""Problems with given gradients and losses, for rules that combine them."""
+"""Training steps with given gradients and losses, for rules that combine them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class FakeStep:
 
     @property
     def optimizer(self):
-        raise AssertionError("updates go through the fake")
+        raise AssertionError("the optimizer is stepped by optimizer_step alone")
 
     def _losses(self, given):
         return torch.tensor(given[self.number], dtype=torch.float64)
@@ -61,7 +61,7 @@ class FakeStep:
 
 
 def run(rule, fake, steps=None):
-    """Make steps; return what was combined in each and the weights after each."""
+    """Make steps; return the combined gradient of each and the weights after each."""
     weights = []
     for step in range(len(fake.given)) if steps is None else steps:
         fake.number = step
@@ -70,12 +70,12 @@ def run(rule, fake, steps=None):
     return fake.combined, weights
 
 
-def drawn(steps, seed=0):
+def random_gradients(steps, seed=0):
     """Gradients of three objectives with the gaps that heads leave, as plain lists."""
-    draws = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
 
     def vector(scale=1.0):
-        return (scale * torch.randn(2, generator=draws, dtype=torch.float64)).tolist()
+        return (scale * torch.randn(2, generator=generator, dtype=torch.float64)).tolist()
 
     return [
         [
@@ -88,10 +88,41 @@ def drawn(steps, seed=0):
 
 
 def resumed(make, fake, at):
-    """Return a rule that was saved after ``at`` steps, loaded into a fresh one, and run on."""
+    """Return a rule that continues from the state of another one after ``at`` steps."""
     first, second = make(), make()
     run(first, fake, range(at))
     second.load_state_dict({key: value.clone() for key, value in first.state_dict().items()})
     assert torch.equal(second.weights, first.weights)
     run(second, fake, range(at, len(fake.given)))
     return second
+
+
+class FakeLossStep:
+    """A training step whose losses are given by step, and whose optimizer steps do nothing.
+
+    Args:
+        losses: By step the losses of the objectives.
+    """
+
+    names = NAMES
+    total_steps = 1000
+
+    def __init__(self, losses):
+        self.given, self.number = losses, 0
+        self.used = []
+
+    def backward(self, weights):
+        self.used.append([float(weight) for weight in weights])
+        values = torch.tensor(self.given[self.number], dtype=torch.float64)
+        self.losses = dict(zip(NAMES, values, strict=True))
+
+    def optimizer_step(self):
+        pass
+
+
+def run_on_losses(rule, losses, start=0):
+    """Make steps on given losses; return the weights that each was made with."""
+    fake = FakeLossStep(losses)
+    for fake.number in range(start, len(losses)):
+        rule.step(fake)
+    return fake.used

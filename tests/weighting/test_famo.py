@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from torchjd.scalarization import FAMO as Reference
 
 from auxlearn.weighting.famo import FAMO, FAMOOptions, famo_logit_gradient, famo_weights
-from tests.weighting.fakes import NAMES, FakeStep, drawn, resumed, run
+from tests.weighting.fakes import NAMES, FakeStep, random_gradients, resumed, run
 
 BEFORE = [[2.0, 0.5, 7.0], [1.5, 0.6, 6.0], [1.2, 0.2, 5.0], [1.0, 0.3, 4.0], [0.8, 0.1, 3.0]]
 AFTER = [[1.9, 0.6, 6.0], [1.2, 0.5, 6.1], [1.2, 0.1, 4.0], [1.1, 0.2, 4.0], [0.7, 0.1, 2.9]]
@@ -33,13 +33,13 @@ def reference(lr=0.025, weight_decay=1e-3):
 @pytest.mark.parametrize(("rate", "decay"), [(0.025, 1e-3), (0.5, 0.0), (0.1, 0.1)])
 def test_weights_are_those_of_torchjd(rate, decay):
     rule = make(learning_rate=rate, weight_decay=decay)
-    combined, weights = run(rule, FakeStep(drawn(5), BEFORE, AFTER))
+    combined, weights = run(rule, FakeStep(random_gradients(5), BEFORE, AFTER))
     expected = reference(rate, decay)
     assert expected.std(0).min() > 0.01
     torch.testing.assert_close(
         torch.tensor(weights, dtype=torch.float64), expected, rtol=1e-12, atol=1e-15
     )
-    for found, used, gradients in zip(combined, expected, drawn(5), strict=True):
+    for found, used, gradients in zip(combined, expected, random_gradients(5), strict=True):
         by_hand = sum(
             w * torch.tensor(g[0], dtype=torch.float64)
             for w, g in zip(used, gradients, strict=True)
@@ -64,7 +64,7 @@ def test_what_falls_fast_loses_weight():
 
 
 def test_losses_after_the_step_are_computed_once_and_only_while_weights_move():
-    fake = FakeStep(drawn(5), BEFORE, AFTER)
+    fake = FakeStep(random_gradients(5), BEFORE, AFTER)
     rule = make(learning_rate=0.5, warmup=1, learn_share=0.25)
     run(rule, fake)
     assert fake.forward_passes == 2
@@ -76,7 +76,7 @@ def test_losses_after_the_step_are_computed_once_and_only_while_weights_move():
 
 def test_steps_at_rest_are_on_log_losses_as_well():
     rule = make(warmup=9)
-    _, weights = run(rule, FakeStep(drawn(5), BEFORE, AFTER))
+    _, weights = run(rule, FakeStep(random_gradients(5), BEFORE, AFTER))
     for used, losses in zip(weights, BEFORE, strict=True):
         inverse = [1 / loss for loss in losses]
         assert used == pytest.approx([value / sum(inverse) for value in inverse], rel=1e-7)
@@ -84,7 +84,7 @@ def test_steps_at_rest_are_on_log_losses_as_well():
 
 @pytest.mark.parametrize("at", [1, 3])
 def test_a_resumed_rule_makes_the_same_steps(at):
-    undisturbed, halted = (FakeStep(drawn(5), BEFORE, AFTER) for _ in range(2))
+    undisturbed, halted = (FakeStep(random_gradients(5), BEFORE, AFTER) for _ in range(2))
     run(make(learning_rate=0.3), undisturbed)
     resumed(lambda: make(learning_rate=0.3), halted, at=at)
     assert halted.combined == undisturbed.combined

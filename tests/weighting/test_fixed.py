@@ -1,4 +1,4 @@
-"""Fixed and equal weights, and the arithmetic of gradients."""
+"""Fixed and equal weights, by hand."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from pydantic import ValidationError
 
 from auxlearn.errors import ConfigError
 from auxlearn.registry import WEIGHTINGS
-from auxlearn.weighting.base import dot, weighted_sum
-from auxlearn.weighting.fixed import Equal, Fixed, FixedOptions
+from auxlearn.weighting.fixed import Equal, Fixed, FixedOptions, equal_weights, fixed_weights
 
 ONE, TWO = ("primary", "l3mask"), ("primary", "l3mask", "random_mlm")
 
@@ -36,6 +35,7 @@ def test_alpha_is_the_share_of_the_auxiliary_tasks(alpha, objectives, weights):
     found = fixed(alpha, objectives).weights
     assert found.dtype == torch.float64
     assert found.tolist() == pytest.approx(weights, abs=1e-15)
+    assert torch.equal(fixed_weights(alpha, len(objectives) - 1), found)
 
 
 @pytest.mark.parametrize("alpha", [0, 0.0, 1, 1.0, -0.1, 1.5, [0.5, 0.5], [0.6, 0.6], [-0.2, 0.5]])
@@ -60,6 +60,7 @@ def test_the_shares_are_as_many_as_the_tasks(alpha, objectives):
 def test_equal(count):
     names = tuple(f"task{number}" for number in range(count))
     assert Equal(Equal.Options(), names).weights.tolist() == [1 / count] * count
+    assert equal_weights(count).tolist() == [1 / count] * count
 
 
 @pytest.mark.parametrize("name", ["fixed", "equal"])
@@ -80,18 +81,3 @@ def test_loss_weightings_train_on_the_weighted_sum(name):
     assert rule.state_dict() == {}
     assert rule.metrics() == {}
     assert rule.validation_split is None
-
-
-def test_mix_and_dot_by_hand():
-    one = [torch.tensor([1.0, 2.0]), None, torch.tensor([[3.0]]), None]
-    other = [torch.tensor([10.0, 0.0]), torch.tensor([5.0]), None, None]
-    mixed = weighted_sum([one, other], [0.5, 0.25])
-    assert mixed[0].tolist() == [3.0, 1.0]
-    assert mixed[1].tolist() == [1.25]
-    assert mixed[2].tolist() == [[1.5]]
-    assert mixed[3] is None
-    assert one[0].tolist() == [1.0, 2.0]  # new tensors: what was given stays
-    assert other[1].tolist() == [5.0]
-    assert float(dot(one, other)) == 10.0
-    assert dot(one, other).dtype == torch.float64
-    assert float(dot([None], [None])) == 0.0

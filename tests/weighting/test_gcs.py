@@ -10,7 +10,7 @@ import torch
 from pydantic import ValidationError
 
 from auxlearn.weighting.gcs import GradientCosine, GradientCosineOptions, gcs_gates
-from tests.weighting.fakes import NAMES, FakeStep, drawn, run
+from tests.weighting.fakes import NAMES, FakeStep, random_gradients, run
 
 
 def gram(*vectors):
@@ -61,7 +61,7 @@ def test_the_primary_task_as_auxiliary_counts_whole():
 @pytest.mark.parametrize("version", ["weighted", "unweighted"])
 def test_a_step(version):
     """Gates over the body alone, in numpy; heads take their own gradients."""
-    steps = drawn(6, seed=2)
+    steps = random_gradients(6, seed=2)
     rule = GradientCosine(GradientCosineOptions(version=version), NAMES)
     combined, weights = run(rule, FakeStep(steps))
     gated = 0

@@ -1,4 +1,4 @@
-"""Meta-learned weights: the meta-gradient against a step unrolled by hand."""
+"""Meta-learned weights: the meta-gradient against autograd through a step written by hand."""
 
 from __future__ import annotations
 
@@ -7,102 +7,7 @@ import torch
 from pydantic import ValidationError
 
 from auxlearn.weighting.meta import Meta, MetaOptions
-
-NAMES = ("primary", "first", "second")
-RATE = 0.05
-
-
-def options(**given):
-    return MetaOptions(
-        **{
-            "warmup": 0,
-            "mix": "gradients",
-            "floor": 0.0,
-            "scale": "none",
-            "learn_share": 1,
-            "learning_rate": 0.02,
-            "initial": (1.0, 1.0, 1.0),
-            **given,
-        }
-    )
-
-
-class Network:
-    """A two-layer network with three training losses and a validation loss, in plain torch.
-
-    The second output layer belongs to the auxiliary losses alone, so that gradients have gaps.
-    """
-
-    def __init__(self):
-        draws = torch.Generator().manual_seed(4)
-
-        def normal(*shape):
-            return torch.randn(*shape, generator=draws, dtype=torch.float64)
-
-        self.start = [normal(4, 6) * 0.5, normal(6) * 0.1, normal(6, 3) * 0.5, normal(6, 2) * 0.5]
-        self.x, self.y = normal(12, 8, 4), torch.randint(3, (12, 8), generator=draws)
-        self.z = normal(12, 8, 2)
-        self.held_out, self.targets = normal(9, 4), torch.randint(3, (9,), generator=draws)
-
-    def losses(self, params, step):
-        hidden = (self.x[step] @ params[0] + params[1]).tanh()
-        cross_entropy = torch.nn.functional.cross_entropy
-        return [
-            cross_entropy(hidden @ params[2], self.y[step]),
-            ((hidden @ params[3] - self.z[step]) ** 2).mean(),
-            (hidden.sin() @ params[3]).exp().mean(),
-        ]
-
-    def validation_loss(self, params):
-        hidden = (self.held_out @ params[0] + params[1]).tanh()
-        return torch.nn.functional.cross_entropy(hidden @ params[2], self.targets)
-
-
-class NetworkStep:
-    """The network as a weighting sees it."""
-
-    placements = ("encoder", "encoder", "primary_head", "other_head")
-
-    def __init__(self, network, optimizer, clip_norm):
-        self.network = network
-        self.names = NAMES
-        self.number, self.seed, self.total_steps = 0, 0, 12
-        self.parameters = [p.clone().requires_grad_() for p in network.start]
-        self.optimizer = optimizer(self.parameters)
-        self.clip_norm = clip_norm
-        self.losses = {}
-
-    def backward(self, weights):
-        losses = self.network.losses(self.parameters, self.number)
-        sum(float(w) * loss for w, loss in zip(weights, losses, strict=True)).backward()
-
-    def gradients(self):
-        return [
-            list(torch.autograd.grad(self.loss(index), self.parameters, allow_unused=True))
-            for index in range(3)
-        ]
-
-    def loss(self, index):
-        return self.network.losses(self.parameters, self.number)[index]
-
-    def validation_gradient(self, batches=1):
-        loss = self.network.validation_loss(self.parameters)
-        self.losses["validation"] = loss.detach()
-        return list(torch.autograd.grad(loss, self.parameters, allow_unused=True))
-
-    def optimizer_step(self):
-        if self.clip_norm:
-            torch.nn.utils.clip_grad_norm_(self.parameters, self.clip_norm)
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-
-
-def sgd(params):
-    return torch.optim.SGD(params, lr=RATE, momentum=0.9, weight_decay=0.01)
-
-
-def adamw(params):
-    return torch.optim.AdamW(params, lr=RATE, weight_decay=0.01)
+from tests.weighting.network import NAMES, RATE, Network, NetworkStep, adamw, meta_options, sgd
 
 
 def unrolled(network, kind, clip_norm, logits, warm_up, scale="none"):
@@ -155,7 +60,7 @@ def unrolled(network, kind, clip_norm, logits, warm_up, scale="none"):
 def test_the_meta_gradient_is_that_of_an_unrolled_step(scale, kind, warm_up, clip_norm):
     network = Network()
     fake = NetworkStep(network, kind, clip_norm)
-    rule = Meta(options(warmup=warm_up, scale=scale), NAMES)
+    rule = Meta(meta_options(warmup=warm_up, scale=scale), NAMES)
     for step in range(warm_up):
         fake.number = step
         rule.step(fake)
@@ -187,7 +92,7 @@ def test_the_meta_gradient_is_that_of_an_unrolled_step(scale, kind, warm_up, cli
 def test_the_update_is_that_of_the_weighted_losses():
     one = NetworkStep(Network(), adamw, 0.5)
     other = NetworkStep(Network(), adamw, 0.5)
-    rule = Meta(options(), NAMES)
+    rule = Meta(meta_options(), NAMES)
     for step in range(6):
         weights = rule.weights
         for fake in (one, other):
@@ -202,7 +107,7 @@ def test_the_update_is_that_of_the_weighted_losses():
 
 def test_scaled_gradients_have_the_norm_of_the_primary_one():
     fake = NetworkStep(Network(), sgd, 0.0)
-    rule = Meta(options(scale="primary", warmup=9), NAMES)
+    rule = Meta(meta_options(scale="primary", warmup=9), NAMES)
     gradients = fake.gradients()
     norms = [torch.stack([g.square().sum() for g in one[:2]]).sum().sqrt() for one in gradients]
     expected = {
@@ -223,7 +128,7 @@ def test_weights_sum_to_one_and_the_helpful_objective_gains():
             return [primary, helpful, [None if g is None else -g for g in helpful]]
 
     fake = OneHelps(Network(), sgd, 0.0)
-    rule = Meta(options(), NAMES)
+    rule = Meta(meta_options(), NAMES)
     assert rule.weights.tolist() == pytest.approx([1 / 3] * 3, abs=1e-15)
     for step in range(10):
         fake.number = step
@@ -235,9 +140,9 @@ def test_weights_sum_to_one_and_the_helpful_objective_gains():
     assert record["norm/first"] == pytest.approx(record["norm/second"], rel=1e-12)
 
 
-def test_warm_up_and_rhythm():
+def test_the_logits_are_updated_every_few_steps_after_the_warm_up():
     fake = NetworkStep(Network(), adamw, 0.0)
-    rule = Meta(options(warmup=4, every=3), NAMES)
+    rule = Meta(meta_options(warmup=4, every=3), NAMES)
     moved = []
     for step in range(11):
         before = rule.weights
@@ -256,13 +161,13 @@ def test_a_single_objective_keeps_its_weight():
         def validation_gradient(self, batches=1):
             raise AssertionError("nothing to learn")
 
-    rule = Meta(options(initial=None), NAMES[:1])
+    rule = Meta(meta_options(initial=None), NAMES[:1])
     rule.step(Alone(Network(), sgd, 0.0))
     assert rule.weights.tolist() == [1.0]
 
 
-def test_a_resumed_rule_goes_on_as_before():
-    given = options(scale="primary", warmup=2, every=2)
+def test_a_resumed_rule_has_the_same_weights():
+    given = meta_options(scale="primary", warmup=2, every=2)
 
     def run(steps, interrupt):
         fake = NetworkStep(Network(), adamw, 0.0)

@@ -7,8 +7,13 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from auxlearn.weighting.metabalance import MetaBalance, MetaBalanceOptions, metabalance_factors
-from tests.weighting.fakes import NAMES, FakeStep, drawn, resumed, run
+from auxlearn.weighting.metabalance import (
+    MetaBalance,
+    MetaBalanceOptions,
+    metabalance_factors,
+    metabalance_weights,
+)
+from tests.weighting.fakes import NAMES, FakeStep, random_gradients, resumed, run
 
 
 def make(**given):
@@ -34,7 +39,7 @@ def by_hand(steps, relaxation=0.7, beta=0.9):
 
 @pytest.mark.parametrize(("relaxation", "beta"), [(0.7, 0.9), (0.2, 0.5), (1.0, 0.0), (0.0, 0.9)])
 def test_the_step_is_that_of_the_released_code(relaxation, beta):
-    steps = drawn(7)
+    steps = random_gradients(7)
     combined, _ = run(make(relaxation=relaxation, beta=beta), FakeStep(steps))
     for count in range(1, 8):
         expected = by_hand(steps[:count], relaxation, beta)
@@ -42,7 +47,7 @@ def test_the_step_is_that_of_the_released_code(relaxation, beta):
 
 
 def test_heads_take_their_own_gradients():
-    steps = drawn(2)
+    steps = random_gradients(2)
     combined, _ = run(make(), FakeStep(steps))
     for found, gradients in zip(combined, steps, strict=True):
         assert found[2] == gradients[0][2]
@@ -83,8 +88,14 @@ def test_the_primary_gradient_stays_and_no_zero_is_divided_by():
     assert factors[1, 1] == pytest.approx(0.3, abs=1e-15)  # the primary never reaches that tensor
 
 
-def test_weights_are_ratios_of_norms_over_the_body():
-    steps = drawn(1)
+def test_weights_by_hand():
+    norms = torch.tensor([[3.0, 4.0], [0.0, 0.0]], dtype=torch.float64)
+    factors = torch.tensor([[4.0, 4.0], [1.0, 9.0]], dtype=torch.float64)
+    assert metabalance_weights(norms, factors).tolist() == pytest.approx([4.0, 1.0], rel=1e-15)
+
+
+def test_weights_are_ratios_of_norms_over_the_encoder():
+    steps = random_gradients(1)
     rule = make()
     run(rule, FakeStep(steps))
     alone = [
@@ -101,7 +112,7 @@ def test_weights_are_ratios_of_norms_over_the_body():
 
 
 def test_a_resumed_rule_makes_the_same_steps():
-    steps = drawn(9)
+    steps = random_gradients(9)
     undisturbed, halted = FakeStep(steps), FakeStep(steps)
     run(make(), undisturbed)
     resumed(make, halted, at=4)

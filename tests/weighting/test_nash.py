@@ -10,7 +10,7 @@ import torch
 from scipy.optimize import minimize
 
 from auxlearn.weighting.nash import NashMTL, nash_weights
-from tests.weighting.fakes import NAMES, FakeStep, drawn, run
+from tests.weighting.fakes import NAMES, FakeStep, random_gradients, run
 
 
 def gram(seed, count=3, size=6):
@@ -97,7 +97,7 @@ def test_opposite_gradients_cancel():
 
 
 def test_a_step():
-    steps = drawn(4)
+    steps = random_gradients(4)
     rule = NashMTL(NashMTL.Options(), NAMES)
     combined, weights = run(rule, FakeStep(steps))
     for found, gradients, used in zip(combined, steps, weights, strict=True):

@@ -9,8 +9,14 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from auxlearn.weighting.ol_aux import OLAux, OLAuxOptions, ol_aux_coefficients, ol_aux_slopes
-from tests.weighting.fakes import NAMES, FakeStep, drawn, resumed, run
+from auxlearn.weighting.ol_aux import (
+    OLAux,
+    OLAuxOptions,
+    ol_aux_coefficients,
+    ol_aux_slopes,
+    ol_aux_weights,
+)
+from tests.weighting.fakes import NAMES, FakeStep, random_gradients, resumed, run
 
 LOSSES = [[2.0, 0.5, 7.0], [1.5, 0.6, 6.0], [1.2, 0.2, 5.0], [1.0, 0.3, 4.0], [0.8, 0.1, 3.0]]
 
@@ -57,6 +63,13 @@ def test_coefficients_are_those_of_log_losses_times_the_primary_loss():
     assert float(found[0]) == 1.0
 
 
+def test_weights_ascend_their_slopes_and_stay_above_zero():
+    weights = torch.tensor([1.0, 0.3, 0.2], dtype=torch.float64)
+    slopes = torch.tensor([5.0, 2.0, -3.0], dtype=torch.float64)
+    found = ol_aux_weights(weights, slopes, 0.1)
+    assert found.tolist() == pytest.approx([1.0, 0.5, 0.0], abs=1e-15)
+
+
 def by_hand(steps, losses, every, rate, least):
     weights, slopes, combined, seen = np.ones(3), [], [], []
     for gradients, values in zip(steps, np.array(losses), strict=True):
@@ -81,7 +94,7 @@ def by_hand(steps, losses, every, rate, least):
 
 @pytest.mark.parametrize(("every", "rate"), [(1, 0.05), (2, 0.5), (3, 5.0)])
 def test_the_rule_written_out(every, rate):
-    steps = drawn(5)
+    steps = random_gradients(5)
     rule = make(every=every, learning_rate=rate)
     combined, weights = run(rule, FakeStep(steps, LOSSES))
     expected, seen = by_hand(steps, LOSSES, every, rate, 0.02)
@@ -107,7 +120,7 @@ def test_a_task_against_the_primary_one_loses_its_weight_and_one_with_it_gains()
 
 def test_the_scale_of_a_loss_is_without_effect():
     """A loss and its gradient times a constant: the step stays as it is, least being small."""
-    steps = drawn(4, seed=5)
+    steps = random_gradients(4, seed=5)
     scaled = [[a, [None if p is None else [100 * x for x in p] for p in b], c] for a, b, c in steps]
     more = [[a, 100 * b, c] for a, b, c in LOSSES[:4]]
     given = {"every": 2, "learning_rate": 0.5, "least": 1e-12}
@@ -118,7 +131,7 @@ def test_the_scale_of_a_loss_is_without_effect():
 
 
 def test_weights_rest_before_the_warm_up_and_steps_stay_on_log_losses():
-    steps = drawn(5)
+    steps = random_gradients(5)
     rule = make(every=1, learning_rate=1.0, warmup=2, learn_share=1 / 3)
     combined, weights = run(rule, FakeStep(steps, LOSSES))
     changed = [one != other for one, other in zip([[1.0] * 3, *weights], weights, strict=False)]
@@ -139,7 +152,7 @@ def test_a_resumed_rule_makes_the_same_steps():
     def new():
         return make(every=3, learning_rate=0.5)
 
-    undisturbed, halted = (FakeStep(drawn(5), LOSSES) for _ in range(2))
+    undisturbed, halted = (FakeStep(random_gradients(5), LOSSES) for _ in range(2))
     run(new(), undisturbed)
     resumed(new, halted, at=2)  # in the midst of a mean
     assert halted.combined == undisturbed.combined

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from auxlearn.errors import ConfigError
-from auxlearn.weighting.meta import Meta, MetaOptions
-from auxlearn.weighting.separate import SeparateSteps
-from tests.weighting.test_meta import NAMES, RATE, Network, NetworkStep, adamw
+from auxlearn.weighting.meta import Meta, MetaOptions, default_meta_weights, meta_gradient_of_logits
+from auxlearn.weighting.separate import SeparateSteps, step_coefficients
+from tests.weighting.network import NAMES, RATE, Network, NetworkStep, adamw
 
 SHARED = 3  # the primary task reaches the first three parameters, the last is the others' head
 CLIP = 0.5
@@ -144,7 +144,36 @@ def test_an_unroll_wants_mixed_gradients():
 def test_the_primary_task_starts_with_nine_tenths_and_keeps_two_fifths():
     _, rule = ready()
     assert rule.weights.tolist() == pytest.approx([0.9, 0.05, 0.05], abs=1e-12)
+    assert default_meta_weights(1).tolist() == [1.0]
+    assert default_meta_weights(2).tolist() == pytest.approx([0.9, 0.1], abs=1e-15)
     _, rule = ready(learning_rate=0.5)
     for _ in range(50):
         rule.apply_logit_gradient(torch.tensor([1.0, -1.0, -1.0]))
     assert float(rule.weights[0]) == pytest.approx(0.4, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("has_step", "expected"),
+    [
+        ((True, True, True), [1, 0.5, 0.25]),
+        ((True, False, True), [1, 0, 0.25]),
+        ((False, True, True), [0, 2 / 3, 1 / 3]),
+        ((False, False, True), [0, 0, 1]),
+        ((False, False, False), [0, 0, 0]),
+    ],
+)
+def test_coefficients_by_hand(has_step, expected):
+    """Ratios to the primary weight; an average where the primary task has no step."""
+    assert step_coefficients((0.8, 0.4, 0.2), has_step) == pytest.approx(expected, abs=1e-15)
+
+
+def test_the_meta_gradient_of_logits_by_autograd():
+    """A linear validation loss, so that its gradient v is the same everywhere."""
+    generator = torch.Generator().manual_seed(7)
+    v, *steps = torch.randn(4, 5, generator=generator, dtype=torch.float64)
+    logits = torch.tensor([0.4, -0.3, 1.0], dtype=torch.float64, requires_grad=True)
+    weights = logits.softmax(0)
+    after = steps[0] + weights[1] / weights[0] * steps[1] + weights[2] / weights[0] * steps[2]
+    (expected,) = torch.autograd.grad(v @ after, logits)
+    found = meta_gradient_of_logits(weights.detach(), torch.stack(steps) @ v)
+    torch.testing.assert_close(found, expected, rtol=1e-13, atol=1e-15)

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from torchjd.scalarization import STCH
 
 from auxlearn.weighting.stch import SmoothTchebycheff, SmoothTchebycheffOptions, stch_weights
-from tests.weighting.fakes import NAMES, FakeStep, drawn, resumed, run
+from tests.weighting.fakes import NAMES, FakeStep, random_gradients, resumed, run
 
 LOSSES = [[2.0, 0.5, 7.0], [1.5, 0.6, 6.0], [1.2, 0.2, 5.0], [1.0, 0.3, 4.0], [0.8, 0.1, 3.0]]
 
@@ -55,14 +55,16 @@ def test_the_scale_of_a_loss_is_undone():
 
 def test_log_losses_first_and_then_the_mean_of_the_window():
     rule = make(mu=0.5, warmup=1, window=2)
-    combined, weights = run(rule, FakeStep(drawn(5), LOSSES))
+    combined, weights = run(rule, FakeStep(random_gradients(5), LOSSES))
     for step in range(3):
         assert weights[step] == pytest.approx([1 / loss for loss in LOSSES[step]], rel=1e-15)
     nadir = (values(*LOSSES[1]) + values(*LOSSES[2])) / 2
     for step in (3, 4):
         expected = stch_weights(values(*LOSSES[step]), nadir, 0.5)
         assert weights[step] == expected.tolist()
-        by_hand = sum(w * values(*g[0]) for w, g in zip(expected, drawn(5)[step], strict=True))
+        by_hand = sum(
+            w * values(*g[0]) for w, g in zip(expected, random_gradients(5)[step], strict=True)
+        )
         torch.testing.assert_close(values(*combined[step][0]), by_hand)
 
 
@@ -71,7 +73,7 @@ def test_a_resumed_rule_makes_the_same_steps(at):
     def new():
         return make(mu=0.5, warmup=1, window=2)
 
-    undisturbed, halted = (FakeStep(drawn(5), LOSSES) for _ in range(2))
+    undisturbed, halted = (FakeStep(random_gradients(5), LOSSES) for _ in range(2))
     run(new(), undisturbed)
     resumed(new, halted, at=at)
     assert halted.combined == undisturbed.combined

@@ -17,7 +17,13 @@ from auxlearn.training.dev_head import fresh_head
 from auxlearn.training.loop import TrainingLoop
 from auxlearn.training.optimization import LinearSchedule, optimizer_of_run
 from auxlearn.training.validation import ValidationObjective
-from auxlearn.weighting.tartan import Tartan, TartanOptions, TartanReleased
+from auxlearn.weighting.tartan import (
+    Tartan,
+    TartanOptions,
+    TartanReleased,
+    cosines_with,
+    tartan_logit_gradient,
+)
 from tests.helpers import LABELS, LINES, without_dropout
 from tests.training.test_step import Harness, MaskedWords
 
@@ -244,3 +250,19 @@ def test_the_metric_only_selects_in_the_released_form(
     objectives = seen["objectives"]
     assert objectives.validation.metric == ("accuracy" if released else "macro_f1")
     assert len(objectives._clipped_together) == (2 if released else 1)
+
+
+def test_cosines_are_those_of_torch():
+    generator = torch.Generator().manual_seed(3)
+    vectors = torch.randn(4, 6, generator=generator, dtype=torch.float64)
+    other = torch.randn(6, generator=generator, dtype=torch.float64)
+    found = cosines_with(vectors @ other, vectors.norm(dim=1), other.norm())
+    expected = torch.nn.functional.cosine_similarity(vectors, other[None], dim=1)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-15)
+    zero = torch.zeros(1, dtype=torch.float64)
+    assert cosines_with(zero, zero, other.norm()).tolist() == [0.0]
+
+
+def test_the_logits_follow_the_mean_cosine_of_the_micro_batches():
+    cosines = torch.tensor([[0.5, -0.2], [0.1, -0.4]], dtype=torch.float64)
+    assert tartan_logit_gradient(cosines).tolist() == pytest.approx([-0.3, 0.3], abs=1e-15)

@@ -12,13 +12,13 @@ from auxlearn.weighting.meta import Meta
 from auxlearn.weighting.unrolling import unrolled_gradient
 from tests.helpers import LABELS, without_dropout
 from tests.training.test_step import Harness, MaskedWords
-from tests.weighting.test_meta import (
+from tests.weighting.network import (
     NAMES,
     RATE,
     Network,
     NetworkStep,
     adamw,
-    options,
+    meta_options,
     sgd,
 )
 
@@ -136,7 +136,7 @@ def test_an_unroll_equals_a_loop_by_hand_and_central_differences(kind, steps, cl
 @pytest.mark.parametrize("kind", [sgd, adamw])
 @pytest.mark.parametrize("clip_norm", [0.0, 0.05])
 def test_one_unrolled_step_is_the_exact_one_step(kind, clip_norm):
-    rule = Meta(options(initial=tuple(CHOSEN.tolist())), NAMES)
+    rule = Meta(meta_options(initial=tuple(CHOSEN.tolist())), NAMES)
     exact = ready(kind, clip_norm, before=3)
     weight_gradient, _ = unrolled_gradient(ready(kind, clip_norm, before=3), rule.weights, 1)
     weights = rule.weights
@@ -147,7 +147,7 @@ def test_one_unrolled_step_is_the_exact_one_step(kind, clip_norm):
 
 def test_unrolled_weights_move_and_the_update_is_the_first_of_the_unroll():
     fake, other = ready(adamw, 0.05, 3), ready(adamw, 0.05, 3)
-    rule = Meta(options(unroll=3), NAMES)
+    rule = Meta(meta_options(unroll=3), NAMES)
     rule.step(fake)
     other.backward(torch.full((3,), 1 / 3, dtype=torch.float64))
     other.optimizer_step()
@@ -164,7 +164,7 @@ def test_an_unroll_over_the_heads_leaves_the_body_out():
     assert found[0] != 0
     assert found[1:].tolist() == [0, 0]
     before = [p.detach().clone() for p in fake.parameters]
-    Meta(options(unroll=2, unroll_over="heads"), NAMES).step(fake)
+    Meta(meta_options(unroll=2, unroll_over="heads"), NAMES).step(fake)
     assert all(not torch.equal(p, b) for p, b in zip(fake.parameters, before, strict=True))
 
 
@@ -196,7 +196,7 @@ def test_one_step_of_an_encoder_by_both_ways(harness, family):
     for made in (one, other):
         advance(made, 3)
     weight_gradient, _ = unrolled_gradient(one.objectives, weights, 1, batches=3)
-    rule = Meta(options(initial=(0.6, 0.4)), other.objectives.names)
+    rule = Meta(meta_options(initial=(0.6, 0.4)), other.objectives.names)
     rule.step(other.objectives)
     expected = weights * (weight_gradient - (weights * weight_gradient).sum())
     torch.testing.assert_close(rule.logits.grad, expected, rtol=1e-8, atol=0)
@@ -236,9 +236,9 @@ def test_an_unroll_records_each_loss_once(harness, over):
     advance(made, 1)
     advance(plain, 1)
     plain.objectives.backward((0.5, 0.5))
-    Meta(options(unroll=2, unroll_over=over, initial=None, floor=0), made.objectives.names).step(
-        made.objectives
-    )
+    Meta(
+        meta_options(unroll=2, unroll_over=over, initial=None, floor=0), made.objectives.names
+    ).step(made.objectives)
     for name, loss in plain.objectives.losses.items():
         torch.testing.assert_close(made.objectives.losses[name], loss, rtol=1e-9, atol=0)
 
@@ -288,7 +288,7 @@ def live_tensors():
 @pytest.mark.parametrize("unroll", [1, 2])
 def test_memory_does_not_grow_over_fifty_meta_steps(harness, unroll):
     made = harness()
-    rule = Meta(options(unroll=unroll, initial=None), made.objectives.names)
+    rule = Meta(meta_options(unroll=unroll, initial=None), made.objectives.names)
     gc.collect()
     gc.disable()  # what is freed only by the collector would show
     try:

@@ -1,0 +1,104 @@
+"""A small network with three training losses and a validation loss, as a training step."""
+
+from __future__ import annotations
+
+import torch
+
+from auxlearn.weighting.meta import MetaOptions
+
+NAMES = ("primary", "first", "second")
+RATE = 0.05
+
+
+def meta_options(**given):
+    """Options of ``meta`` that take it back to one optimizer state and equal weights."""
+    return MetaOptions(
+        **{
+            "warmup": 0,
+            "mix": "gradients",
+            "floor": 0.0,
+            "scale": "none",
+            "learn_share": 1,
+            "learning_rate": 0.02,
+            "initial": (1.0, 1.0, 1.0),
+            **given,
+        }
+    )
+
+
+class Network:
+    """A two-layer network with three training losses and a validation loss, in plain torch.
+
+    The second output layer belongs to the auxiliary losses alone, so that gradients have gaps.
+    """
+
+    def __init__(self):
+        generator = torch.Generator().manual_seed(4)
+
+        def normal(*shape):
+            return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+        self.start = [normal(4, 6) * 0.5, normal(6) * 0.1, normal(6, 3) * 0.5, normal(6, 2) * 0.5]
+        self.x, self.y = normal(12, 8, 4), torch.randint(3, (12, 8), generator=generator)
+        self.z = normal(12, 8, 2)
+        self.held_out, self.targets = normal(9, 4), torch.randint(3, (9,), generator=generator)
+
+    def losses(self, params, step):
+        hidden = (self.x[step] @ params[0] + params[1]).tanh()
+        cross_entropy = torch.nn.functional.cross_entropy
+        return [
+            cross_entropy(hidden @ params[2], self.y[step]),
+            ((hidden @ params[3] - self.z[step]) ** 2).mean(),
+            (hidden.sin() @ params[3]).exp().mean(),
+        ]
+
+    def validation_loss(self, params):
+        hidden = (self.held_out @ params[0] + params[1]).tanh()
+        return torch.nn.functional.cross_entropy(hidden @ params[2], self.targets)
+
+
+class NetworkStep:
+    """The network as a training step, as a weighting sees it."""
+
+    placements = ("encoder", "encoder", "primary_head", "other_head")
+
+    def __init__(self, network, optimizer, clip_norm):
+        self.network = network
+        self.names = NAMES
+        self.number, self.seed, self.total_steps = 0, 0, 12
+        self.parameters = [p.clone().requires_grad_() for p in network.start]
+        self.optimizer = optimizer(self.parameters)
+        self.clip_norm = clip_norm
+        self.losses = {}
+
+    def backward(self, weights):
+        losses = self.network.losses(self.parameters, self.number)
+        sum(float(w) * loss for w, loss in zip(weights, losses, strict=True)).backward()
+
+    def gradients(self):
+        return [
+            list(torch.autograd.grad(self.loss(index), self.parameters, allow_unused=True))
+            for index in range(3)
+        ]
+
+    def loss(self, index):
+        return self.network.losses(self.parameters, self.number)[index]
+
+    def validation_gradient(self, batches=1):
+        loss = self.network.validation_loss(self.parameters)
+        self.losses["validation"] = loss.detach()
+        return list(torch.autograd.grad(loss, self.parameters, allow_unused=True))
+
+    def optimizer_step(self):
+        if self.clip_norm:
+            torch.nn.utils.clip_grad_norm_(self.parameters, self.clip_norm)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+
+def sgd(params):
+    return torch.optim.SGD(params, lr=RATE, momentum=0.9, weight_decay=0.01)
+
+
+def adamw(params):
+    return torch.optim.AdamW(params, lr=RATE, weight_decay=0.01)
