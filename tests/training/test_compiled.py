@@ -69,13 +69,13 @@ def test_a_killed_compiled_run_ends_as_an_undisturbed_one(config, monkeypatch, t
     monkeypatch.setattr("auxlearn.encoders.compiled.check_compiler", lambda device: None)
     captured = partialmethod(nn.Module.compile, backend="aot_eager")
     monkeypatch.setattr(nn.Module, "compile", captured)
-    real = TrainingLoop._step
+    real = TrainingLoop.run_step
 
     def step(self):
-        assert self.objectives.encoder.compiled
+        assert self.training_step.encoder.compiled
         real(self)
 
-    monkeypatch.setattr(TrainingLoop, "_step", step)
+    monkeypatch.setattr(TrainingLoop, "run_step", step)
     run, whole_run, killed_run = (tmp_path / name for name in ("run", "whole", "killed"))
     made = helpers.copy_before_step(monkeypatch, 3, killed_run)  # a checkpoint is made after two
     whole = train(config("run"))
@@ -83,7 +83,7 @@ def test_a_killed_compiled_run_ends_as_an_undisturbed_one(config, monkeypatch, t
     killed_run.rename(run)
     resumed = train(config("run"))
     assert made == [*range(whole.steps), *range(2, whole.steps)]
-    assert resumed.figures() == whole.figures()
+    assert resumed.reproducible() == whole.reproducible()
     for file in ("metrics.jsonl", "model/model.safetensors"):
         assert (run / file).read_bytes() == (whole_run / file).read_bytes(), file
     exported = AutoModelForSequenceClassification.from_pretrained(run / "model")

@@ -18,7 +18,6 @@ from auxlearn.errors import EncoderError, RunError
 from auxlearn.registry import TASKS
 from auxlearn.reporting.reporter import Reporter
 from auxlearn.training.inputs import RunInputs
-from auxlearn.training.loop import TrainingLoop
 from tests import helpers
 
 PLUGIN = """
@@ -253,18 +252,6 @@ def test_a_checkpoint_left_by_a_kill_just_after_the_results_is_deleted(finished)
     assert not (place / "run" / "checkpoint").exists()
 
 
-def stop_after(monkeypatch, steps: int) -> None:
-    real, made = TrainingLoop._step, []
-
-    def step(self):
-        if len(made) == steps:
-            raise SystemExit
-        made.append(None)
-        real(self)
-
-    monkeypatch.setattr(TrainingLoop, "_step", step)
-
-
 @pytest.fixture
 def killed(tmp_path, encoder_folder, monkeypatch):
     """Begin a run with all kinds of inputs and break it off after some steps."""
@@ -272,7 +259,7 @@ def killed(tmp_path, encoder_folder, monkeypatch):
     def make(steps: int) -> RunConfig:
         config = write_world(tmp_path, encoder_folder("bert"))
         with monkeypatch.context() as patch:
-            stop_after(patch, steps)
+            helpers.stop_before_step(patch, steps)
             with pytest.raises(SystemExit):
                 train(config)
         return config

@@ -68,18 +68,6 @@ def config(dataset, encoder_folder, tmp_path, monkeypatch):
     return make
 
 
-def stop_after(monkeypatch, steps):
-    real, made = TrainingLoop._step, []
-
-    def step(self):
-        if len(made) == steps:
-            raise SystemExit
-        made.append(None)
-        real(self)
-
-    monkeypatch.setattr(TrainingLoop, "_step", step)
-
-
 @pytest.mark.parametrize("task", ["mask_tuning", "random_mlm", "l3mask"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_trains_resumes_exports_and_reloads(
@@ -87,7 +75,7 @@ def test_every_family_trains_resumes_exports_and_reloads(
 ):
     undisturbed = train(config(family, aux=[task], output=str(tmp_path / "undisturbed")))
     with monkeypatch.context() as patch:
-        stop_after(patch, 3)
+        helpers.stop_before_step(patch, 3)
         with pytest.raises(SystemExit):
             train(config(family, aux=[task]))
     resumed = train(config(family, aux=[task]))
@@ -111,7 +99,7 @@ def test_every_family_trains_resumes_exports_and_reloads(
 def test_a_kill_leaves_no_trace_in_the_record(config, monkeypatch, tmp_path, steps):
     train(config(output=str(tmp_path / "undisturbed")))
     with monkeypatch.context() as patch:
-        stop_after(patch, steps)
+        helpers.stop_before_step(patch, steps)
         with pytest.raises(SystemExit):
             train(config())
     train(config())
@@ -156,7 +144,7 @@ def trained_on(monkeypatch, config):
     seen = []
 
     def run(self):
-        seen.append(self.objectives.primary.texts)
+        seen.append(self.training_step.primary.texts)
         raise SystemExit
 
     with monkeypatch.context() as patch:
@@ -221,8 +209,8 @@ def test_other_sets_are_reported_beside_the_own_ones(config, contrast, tmp_path)
     assert found.all.accuracy == pytest.approx(sum(right) / 6)
     assert found.subsets["kind: 0"].accuracy == pytest.approx(sum(right[:3]) / 3)
     assert 0 <= found.pair_accuracy <= min(found.all.accuracy, found.partner.accuracy)
-    assert results.dataset["rows"]["contrast"] == 6
-    assert found.seen_rows == 6, "its texts are in train"
+    assert results.dataset.examples["contrast"] == 6
+    assert found.seen_examples == 6, "its texts are in train"
     assert type(results).load(tmp_path / "run") == results
     card = (tmp_path / "run" / "model" / "README.md").read_text()
     front = yaml.safe_load(card.split("---")[1])

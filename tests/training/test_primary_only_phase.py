@@ -13,7 +13,7 @@ from auxlearn.errors import DataError
 from auxlearn.evaluation.surrogate import surrogate_report
 from auxlearn.reporting.reporter import Reporter
 from auxlearn.results.record import RunResults
-from auxlearn.training.dev_head import closed_form_head, fit, fresh_head
+from auxlearn.training.dev_head import closed_form_head, fit_head, initialise_head
 from auxlearn.training.loop import TrainingLoop
 from auxlearn.training.optimization import LinearSchedule, build_optimizer
 from auxlearn.training.validation import ValidationObjective
@@ -51,7 +51,7 @@ def test_the_last_stage_trains_the_primary_task_alone(config, tmp_path):  # noqa
     assert not any("loss/l3mask" in row and row["step"] > 10 for row in last)
     assert results.weights.keys() == {"primary", "l3mask"}
     best = max(row["dev/accuracy"] for row in rows if row["kind"] == "eval")
-    assert results.best["accuracy"] == best
+    assert results.best.value == best
 
 
 def test_it_is_kept_only_if_dev_improves(config, monkeypatch, tmp_path):  # noqa: F811
@@ -61,7 +61,7 @@ def test_it_is_kept_only_if_dev_improves(config, monkeypatch, tmp_path):  # noqa
         lambda self, surrogate: {"accuracy": next(figures), "macro_f1": 0.0, "loss": 0.0},
     )
     results = train(config(**FINAL, final_patience=2))
-    assert results.best["step"] == 6
+    assert results.best.step == 6
     assert results.steps == 12  # the last stage began at 6 and was given up after two evaluations
     assert results.stopped == "patience"
 
@@ -74,7 +74,7 @@ def test_later_ties_do_not_keep_it_without_an_improvement(config, monkeypatch, l
         lambda self, surrogate: {"accuracy": next(figures), "macro_f1": 0.0, "loss": 0.0},
     )
     results = train(config(**FINAL, ties="later", weights="fixed"))
-    assert results.best["step"] == step
+    assert results.best.step == step
 
 
 def test_a_kill_in_any_stage_costs_nothing(config, monkeypatch, tmp_path):  # noqa: F811
@@ -87,7 +87,7 @@ def test_a_kill_in_any_stage_costs_nothing(config, monkeypatch, tmp_path):  # no
     for folder in killed.values():
         made.clear()
         folder.rename(run)
-        assert train(config(**FINAL)).figures() == whole.figures()
+        assert train(config(**FINAL)).reproducible() == whole.reproducible()
         assert 0 < len(made) < whole.steps
         assert (run / "metrics.jsonl").read_bytes() == (whole_run / "metrics.jsonl").read_bytes()
         shutil.rmtree(run)
@@ -109,7 +109,7 @@ def test_which_checkpoint_is_kept_of_two_equals(config, monkeypatch, tmp_path, t
         lambda self, surrogate: {"accuracy": next(figures), "macro_f1": 0.0, "loss": 0.0},
     )
     results = train(config(ties=ties, weights="fixed"))
-    assert results.best["step"] == step
+    assert results.best.step == step
     kept = results.evaluations["dev"]
     assert kept is not None
 
@@ -140,7 +140,7 @@ def test_a_file_of_rows_may_steer(config, monkeypatch, tmp_path):  # noqa: F811
     real = TrainingLoop.run
 
     def run(self):
-        seen["validation"] = self.objectives.validation
+        seen["validation"] = self.training_step.validation
         return real(self)
 
     monkeypatch.setattr(TrainingLoop, "run", run)
@@ -195,12 +195,12 @@ def test_a_fitted_head_is_frozen_and_better_than_a_fresh_one():
     draws = torch.Generator().manual_seed(0)
     labels = torch.arange(32) % 2
     features = torch.randn(32, 8, generator=draws) + 3 * labels[:, None]
-    head = fresh_head(8, 2, 0, 5, features)
-    assert torch.equal(head[0].weight, fresh_head(8, 2, 0, 5, features)[0].weight)
-    assert not torch.equal(head[0].weight, fresh_head(8, 2, 0, 6, features)[0].weight)
+    head = initialise_head(8, 2, 0, 5, features)
+    assert torch.equal(head[0].weight, initialise_head(8, 2, 0, 5, features)[0].weight)
+    assert not torch.equal(head[0].weight, initialise_head(8, 2, 0, 6, features)[0].weight)
     before = torch.nn.functional.cross_entropy(head(features), labels)
     calls = []
-    fitted = fit(head, lambda: calls.append(None) or features, labels)
+    fitted = fit_head(head, lambda: calls.append(None) or features, labels)
     assert 2 <= len(calls) <= 10
     assert torch.nn.functional.cross_entropy(fitted(features), labels) < before
     assert not any(parameter.requires_grad for parameter in fitted.parameters())
@@ -210,7 +210,7 @@ def test_a_head_is_fitted_in_single_precision_under_autocast():
     """Autocast would go on with the weights from before the first step."""
     labels = torch.arange(32) % 2
     features = torch.randn(32, 8, generator=torch.Generator().manual_seed(0)) + labels[:, None]
-    expected = fit(fresh_head(8, 2, 0, 5, features), lambda: features, labels)
+    expected = fit_head(initialise_head(8, 2, 0, 5, features), lambda: features, labels)
     seen = []
 
     def half():
@@ -218,7 +218,7 @@ def test_a_head_is_fitted_in_single_precision_under_autocast():
         return features
 
     with torch.autocast("cpu", torch.bfloat16):
-        found = fit(fresh_head(8, 2, 0, 5, features), half, labels)
+        found = fit_head(initialise_head(8, 2, 0, 5, features), half, labels)
     assert all(seen)  # the body, whose features these are, stays in half precision
     for one, other in zip(found.parameters(), expected.parameters(), strict=True):
         assert torch.equal(one, other)
@@ -252,7 +252,7 @@ def test_the_derivative_through_a_closed_form_head_is_the_whole_one(tiny_bert):
     """Central differences, in which the head is set up again at every point."""
     encoder = tiny_bert.double().eval()
     texts = helpers.tokenized(encoder, helpers.LINES, [row % 3 for row in range(24)])
-    made = ValidationObjective(texts, 8, "accuracy", 0, head="closed", draws=2)
+    made = ValidationObjective(texts, 8, "accuracy", 0, head="closed", batches_per_step=2)
     parameters = encoder.body_parameters()
     draws = torch.Generator().manual_seed(0)
     direction = [torch.randn(p.shape, generator=draws, dtype=p.dtype) for p in parameters]

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -24,9 +25,9 @@ from auxlearn.errors import (
     TrainingDiverged,
     UserError,
 )
-from auxlearn.results.record import RunResults
+from auxlearn.results.record import BestCheckpoint, RunResults
+from auxlearn.tasks.l3mask import L3Mask
 from auxlearn.training.loop import TrainingLoop
-from auxlearn.training.step import RunStep
 from tests import helpers
 
 
@@ -71,19 +72,6 @@ def config(dataset, encoder_folder, tmp_path):
     return make
 
 
-def stop_after(monkeypatch, steps: int, error: BaseException) -> None:
-    """Make a run break off in the middle of a step, as a kill would."""
-    real, made = TrainingLoop._step, []
-
-    def step(self):
-        if len(made) == steps:
-            raise error
-        made.append(None)
-        real(self)
-
-    monkeypatch.setattr(TrainingLoop, "_step", step)
-
-
 @pytest.fixture(autouse=True)
 def without_plots(request, monkeypatch):
     """They take longer than these trainings, and one test looks at them."""
@@ -105,8 +93,8 @@ def test_a_run_leaves_a_whole_folder(config, tmp_path):
         "predictions",
     }
     assert results.steps == 12
-    assert results.evaluations["test"].seen_rows == 1
-    assert results.evaluations["test"].unseen.rows == 12
+    assert results.evaluations["test"].seen_examples == 1
+    assert results.evaluations["test"].unseen.examples == 12
     assert sum(results.weights.values()) == pytest.approx(1)
     assert results.weights["l3mask"] != 0.5, "the weights never moved"
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
@@ -115,7 +103,7 @@ def test_a_run_leaves_a_whole_folder(config, tmp_path):
 
 def test_the_same_command_twice_gives_the_results_without_training(config, monkeypatch):
     first = train(config())
-    stop_after(monkeypatch, 0, AssertionError("it trained again"))
+    helpers.stop_before_step(monkeypatch, 0, AssertionError("it trained again"))
     assert train(config()) == first
 
 
@@ -132,11 +120,11 @@ def test_two_runs_agree_to_the_last_digit(config, tmp_path):
 def test_a_killed_run_ends_as_an_undisturbed_one(config, monkeypatch, tmp_path, steps):
     undisturbed = train(config(output=str(tmp_path / "undisturbed")))
     with monkeypatch.context() as patch:
-        stop_after(patch, steps, SystemExit())
+        helpers.stop_before_step(patch, steps)
         with pytest.raises(SystemExit):
             train(config())
     resumed = train(config())
-    expected, found = undisturbed.figures(), resumed.figures()
+    expected, found = undisturbed.reproducible(), resumed.reproducible()
     expected["config"].pop("output"), found["config"].pop("output")
     assert found == expected
     metrics = [(tmp_path / name / "metrics.jsonl").read_bytes() for name in ("run", "undisturbed")]
@@ -165,31 +153,29 @@ def test_a_run_killed_by_the_system_resumes(config, tmp_path):
 
 def test_ctrl_c_saves_and_says_how_to_go_on(config, monkeypatch, tmp_path):
     undisturbed = train(config(output=str(tmp_path / "undisturbed")))
-    real = TrainingLoop._step
+    real = TrainingLoop.run_step
     before = signal.getsignal(signal.SIGINT)
 
     def step(self):
         real(self)
-        if self.progress.step == 6:
+        if self.state.step == 6:
             os.kill(os.getpid(), signal.SIGINT)
 
     with monkeypatch.context() as patch:
-        patch.setattr(TrainingLoop, "_step", step)
-        with pytest.raises(Interrupted, match="step 6 of 12: the same command goes on"):
+        patch.setattr(TrainingLoop, "run_step", step)
+        with pytest.raises(Interrupted, match="step 6 of 12: run the same command again"):
             train(config())
     assert signal.getsignal(signal.SIGINT) is before
     assert train(config()).evaluations == undisturbed.evaluations
 
 
 def test_a_loss_that_is_no_number_names_step_objective_and_rate(config, monkeypatch):
-    real = RunStep._count
+    real, calls = L3Mask.loss, count(1)
 
-    def count(self, name, loss):
-        if name == "l3mask" and self.step == 4:
-            loss = loss * torch.nan
-        return real(self, name, loss)
+    def loss(self, encoder, batch, generator):
+        return real(self, encoder, batch, generator) * (torch.nan if next(calls) == 5 else 1.0)
 
-    monkeypatch.setattr(RunStep, "_count", count)
+    monkeypatch.setattr(L3Mask, "loss", loss)
     message = r"the loss of 'l3mask' became nan at step 5, learning rate .*e?-?0?"
     with pytest.raises(TrainingDiverged, match=message):
         train(config())
@@ -218,7 +204,7 @@ def test_changed_data_are_noticed_on_resuming(config, monkeypatch, dataset, tmp_
     shutil.copytree(dataset, copy)
     settings = config(dataset=str(copy))
     with monkeypatch.context() as patch:
-        stop_after(patch, 5, SystemExit())
+        helpers.stop_before_step(patch, 5)
         with pytest.raises(SystemExit):
             train(settings)
     with (copy / "train.jsonl").open("a") as file:
@@ -268,8 +254,8 @@ def test_validation_rows_held_out_of_train_are_not_trained_on(config, monkeypatc
     real = TrainingLoop.run
 
     def run(self):
-        seen["train"] = self.objectives.primary.texts
-        seen["validation"] = self.objectives.validation.texts
+        seen["train"] = self.training_step.primary.texts
+        seen["validation"] = self.training_step.validation.texts
         return real(self)
 
     monkeypatch.setattr(TrainingLoop, "run", run)
@@ -290,7 +276,7 @@ def test_patience_ends_a_run_and_the_best_checkpoint_is_exported(config, monkeyp
         lambda self, surrogate: {"accuracy": next(figures), "macro_f1": 0.0, "loss": 0.0},
     )
     results = train(config(patience=2, epochs=3, min_epochs=0))
-    assert results.best == {"step": 8, "epoch": 8 / 6, "accuracy": 0.9}
+    assert results.best == BestCheckpoint(8, 8 / 6, "accuracy", 0.9)
     assert results.stopped == "patience"
     assert results.steps == 16
 
@@ -308,7 +294,7 @@ def test_patience_waits_for_the_dev_metric_to_leave_the_majority_baseline(config
     # A third of the dev examples belong to the majority class of train.
     dev_accuracy(monkeypatch, 1 / 3, 1 / 3, 1 / 3, 0.2, 0.5, 0.4, 0.4)
     results = train(config(patience=2, epochs=10, eval_every=6, min_epochs=0))
-    assert results.best["accuracy"] == 0.5
+    assert results.best.value == 0.5
     assert results.stopped == "patience"
     assert results.steps == 7 * 6
 

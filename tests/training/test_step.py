@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -17,8 +16,9 @@ from auxlearn.errors import ConfigError
 from auxlearn.registry import TASKS
 from auxlearn.tasks.base import AuxiliaryTask, TaskResult
 from auxlearn.tasks.random_mlm import RandomMLM
+from auxlearn.training.micro_batches import split_batch
 from auxlearn.training.optimization import LinearSchedule
-from auxlearn.training.step import Auxiliary, RunStep, cut
+from auxlearn.training.step import Auxiliary, RunStep, StepSettings
 from auxlearn.training.validation import ValidationObjective
 from auxlearn.weighting.meta import Meta, MetaOptions
 from tests.helpers import LABELS, LINES, context, snapshot, tokenized, without_dropout
@@ -37,7 +37,7 @@ class Harness:
         accumulation=1,
         clip_norm=1.0,
         seed=0,
-        clips_apart=False,
+        clip_head_separately=False,
     ):
         encoder.train()
         self.encoder = encoder
@@ -51,27 +51,27 @@ class Harness:
             )
             for name, task in tasks
         ]
-        self.objectives = RunStep(
-            encoder=encoder,
-            auxiliaries=auxiliaries,
+        self.training_step = RunStep(
+            encoder,
             primary=BatchStream(self.texts, batch_size, seed, "primary"),
-            optimizer=self.optimizer,
+            auxiliaries=auxiliaries,
             schedule=LinearSchedule(self.optimizer, 10, 0.2),
-            seed=seed,
-            accumulation=accumulation,
-            clip_norm=clip_norm,
+            settings=StepSettings(
+                seed=seed,
+                accumulation=accumulation,
+                clip_norm=clip_norm,
+                clip_head_separately=clip_head_separately,
+            ),
             validation=ValidationObjective(self.texts, 6, "accuracy", seed),
-            autocast=nullcontext,
-            clips_apart=clips_apart,
         )
 
     def run(self, steps, weights):
         losses = []
         for step in range(steps):
-            self.objectives.begin(step)
-            self.objectives.backward(weights)
-            losses.append(dict(self.objectives.losses))
-            self.objectives.update()
+            self.training_step.begin(step)
+            self.training_step.backward(weights)
+            losses.append(dict(self.training_step.losses))
+            self.training_step.update()
         return losses
 
 
@@ -127,16 +127,16 @@ def test_dropout_draws_follow_from_seed_and_step(fresh):
     harness = Harness(fresh())
     found = []
     for step, seed in [(0, 0), (0, 0), (1, 0), (0, 1)]:
-        harness.objectives.seed = seed
-        harness.objectives.primary = BatchStream(harness.texts, len(LINES), 0, "primary")
-        harness.objectives.begin(step)
-        harness.objectives.backward((0.0,))
-        found.append(float(harness.objectives.losses["primary"]))
+        harness.training_step.seed = seed
+        harness.training_step.primary = BatchStream(harness.texts, len(LINES), 0, "primary")
+        harness.training_step.begin(step)
+        harness.training_step.backward((0.0,))
+        found.append(float(harness.training_step.losses["primary"]))
     assert found[0] == found[1]
     assert len(set(found)) == 3
     before = torch.random.get_rng_state()
-    harness.objectives.begin(0)
-    harness.objectives.gradients()
+    harness.training_step.begin(0)
+    harness.training_step.gradients()
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
@@ -144,12 +144,12 @@ def test_dropout_draws_follow_from_seed_and_step(fresh):
 def test_parts_of_a_batch_sum_to_it(fresh, parts):
     def gradient(accumulation):
         harness = Harness(without_dropout(fresh()).double(), accumulation=accumulation)
-        harness.objectives.begin(0)
-        (found,) = harness.objectives.gradients()
-        loss = harness.objectives.losses["primary"]
-        harness.objectives.begin(0)
-        harness.objectives.backward((1.0,))
-        for tensor, parameter in zip(found, harness.objectives.parameters, strict=True):
+        harness.training_step.begin(0)
+        (found,) = harness.training_step.gradients()
+        loss = harness.training_step.losses["primary"]
+        harness.training_step.begin(0)
+        harness.training_step.backward((1.0,))
+        for tensor, parameter in zip(found, harness.training_step.parameters, strict=True):
             if tensor is None:
                 assert parameter.grad is None
             else:
@@ -171,16 +171,16 @@ def test_parts_of_a_batch_sum_to_it(fresh, parts):
 def test_backward_is_the_weighted_sum_of_the_gradients(fresh, mlm, accumulation):
     encoder = fresh().double()
     harness = Harness(encoder, [("random_mlm", mlm(encoder))], accumulation=accumulation)
-    objectives = harness.objectives
-    objectives.begin(2)
-    primary, auxiliary = objectives.gradients()
-    assert all(parameter.grad is None for parameter in objectives.parameters)
-    measured = dict(objectives.losses)
-    objectives.begin(2)
-    objectives.backward(torch.tensor([0.7, 0.3], dtype=torch.float64))
-    assert equal(measured, objectives.losses)
+    training_step = harness.training_step
+    training_step.begin(2)
+    primary, auxiliary = training_step.gradients()
+    assert all(parameter.grad is None for parameter in training_step.parameters)
+    measured = dict(training_step.losses)
+    training_step.begin(2)
+    training_step.backward(torch.tensor([0.7, 0.3], dtype=torch.float64))
+    assert equal(measured, training_step.losses)
     only_one = 0
-    for parameter, p, a in zip(objectives.parameters, primary, auxiliary, strict=True):
+    for parameter, p, a in zip(training_step.parameters, primary, auxiliary, strict=True):
         only_one += (p is None) != (a is None)
         if p is None and a is None:
             assert parameter.grad is None
@@ -192,38 +192,40 @@ def test_backward_is_the_weighted_sum_of_the_gradients(fresh, mlm, accumulation)
 
 def test_update_clips_steps_and_clears(fresh):
     harness = Harness(fresh(), clip_norm=0.01)
-    objectives = harness.objectives
+    training_step = harness.training_step
     twin = load_twin(harness.encoder, fresh())
     parameters = [p for p in twin.parameters() if p.requires_grad]
-    objectives.begin(0)
+    training_step.begin(0)
     rate = harness.optimizer.param_groups[0]["lr"]
     assert rate == pytest.approx(1e-3 / 3, rel=1e-12)  # the first of two rising steps
     optimizer = torch.optim.AdamW(parameters, lr=rate, weight_decay=0.1)
-    objectives.backward((1.0,))
-    for parameter, copy in zip(objectives.parameters, parameters, strict=True):
+    training_step.backward((1.0,))
+    for parameter, copy in zip(training_step.parameters, parameters, strict=True):
         copy.grad = None if parameter.grad is None else parameter.grad.clone()
     norm = torch.nn.utils.clip_grad_norm_(parameters, 0.01)
     assert norm > 0.01
     optimizer.step()
-    objectives.update()
+    training_step.update()
     assert equal(snapshot(harness.encoder), snapshot(twin))
-    assert all(parameter.grad is None for parameter in objectives.parameters)
+    assert all(parameter.grad is None for parameter in training_step.parameters)
 
 
 @pytest.mark.parametrize("apart", [False, True])
 def test_the_classification_head_may_be_clipped_apart(fresh, mlm, apart):
     encoder = fresh().double()
-    harness = Harness(encoder, [("random_mlm", mlm(encoder))], clip_norm=0.01, clips_apart=apart)
-    objectives = harness.objectives
-    objectives.optimizer = torch.optim.SGD(encoder.parameters(), lr=1.0)
-    objectives.begin(0)
-    objectives.backward((0.5, 0.5))
-    before = [parameter.detach().clone() for parameter in objectives.parameters]
-    objectives.update()
-    moved = [old - new for old, new in zip(before, objectives.parameters, strict=True)]
+    harness = Harness(
+        encoder, [("random_mlm", mlm(encoder))], clip_norm=0.01, clip_head_separately=apart
+    )
+    training_step = harness.training_step
+    training_step.optimizer = torch.optim.SGD(encoder.parameters(), lr=1.0)
+    training_step.begin(0)
+    training_step.backward((0.5, 0.5))
+    before = [parameter.detach().clone() for parameter in training_step.parameters]
+    training_step.update()
+    moved = [old - new for old, new in zip(before, training_step.parameters, strict=True)]
     head, rest = (
         torch.cat(
-            [m.flatten() for m, part in zip(moved, objectives.parts, strict=True) if kind(part)]
+            [m.flatten() for m, part in zip(moved, training_step.parts, strict=True) if kind(part)]
         )
         for kind in (lambda part: part == "primary", lambda part: part != "primary")
     )
@@ -240,13 +242,13 @@ def load_twin(encoder, twin):
 
 
 def test_the_validation_gradient_is_the_mean_over_batches(fresh):
-    objectives = Harness(fresh()).objectives
-    objectives.begin(2)
-    mean, loss = objectives.validation_gradient(batches=3), objectives.losses["validation"]
+    training_step = Harness(fresh()).training_step
+    training_step.begin(2)
+    mean, loss = training_step.validation_gradient(batches=3), training_step.losses["validation"]
     single, losses = [], []
     for draw in range(3):
-        single.append(objectives.validation_gradient(draw))
-        losses.append(float(objectives.losses["validation"]))
+        single.append(training_step.validation_gradient(draw))
+        losses.append(float(training_step.losses["validation"]))
     assert len(set(losses)) == 3
     assert float(loss) == pytest.approx(sum(losses) / 3, rel=1e-6)
     for found, *parts in zip(mean, *single, strict=True):
@@ -257,26 +259,26 @@ def test_the_validation_gradient_is_the_mean_over_batches(fresh):
 
 def test_the_validation_gradient_has_no_dropout_and_leaves_the_mode(fresh):
     harness = Harness(fresh())
-    objectives = harness.objectives
-    objectives.begin(3)
+    training_step = harness.training_step
+    training_step.begin(3)
     modes = [module.training for module in harness.encoder.modules()]
-    one, other = objectives.validation_gradient(), objectives.validation_gradient()
+    one, other = training_step.validation_gradient(), training_step.validation_gradient()
     assert [module.training for module in harness.encoder.modules()] == modes
     rows = UniformStream(harness.texts, 6, 0, "validation").rows(3)
     batch = collate(harness.texts, rows)
     with harness.encoder.evaluating():
         loss = torch.nn.functional.cross_entropy(harness.encoder.classify(batch), batch.labels)
-    expected = torch.autograd.grad(loss, objectives.parameters, allow_unused=True)
-    assert torch.equal(objectives.losses["validation"], loss.detach())
+    expected = torch.autograd.grad(loss, training_step.parameters, allow_unused=True)
+    assert torch.equal(training_step.losses["validation"], loss.detach())
     for first, second, third in zip(one, other, expected, strict=True):
         if third is None:
             assert first is None
         else:
             assert torch.equal(first, second)
             assert torch.equal(first, third)
-    objectives.validation = None
+    training_step.validation = None
     with pytest.raises(RuntimeError, match="no validation objective"):
-        objectives.validation_gradient()
+        training_step.validation_gradient()
 
 
 def test_every_objective_has_dropout_masks_of_its_own(fresh):
@@ -317,16 +319,16 @@ def test_a_task_may_change_what_the_primary_task_is_trained_on(fresh, accumulati
     encoder = without_dropout(fresh()).double()
     task = Perturbing()
     harness = Harness(encoder, [("perturbing", task)], accumulation=accumulation)
-    harness.objectives.begin(0)
-    harness.objectives.gradients()
-    batch = harness.objectives.primary.batch(0)
+    harness.training_step.begin(0)
+    harness.training_step.gradients()
+    batch = harness.training_step.primary.batch(0)
     assert torch.equal(torch.cat([part.rows for part in task.given]), batch.rows)
     masked = batch.input_ids.masked_fill(batch.maskable, encoder.tokenizer.mask_token_id)
     with torch.no_grad():
         logits = encoder.classify(replace(batch, input_ids=masked))
         expected = torch.nn.functional.cross_entropy(logits, batch.labels)
         squares = encoder.classify(batch).pow(2).mean()
-    losses = harness.objectives.losses
+    losses = harness.training_step.losses
     torch.testing.assert_close(losses["primary"], expected, rtol=1e-10, atol=0)
     torch.testing.assert_close(losses["perturbing"], squares, rtol=1e-10, atol=0)
 
@@ -342,12 +344,12 @@ def test_a_primary_batch_may_grow(fresh, accumulation):
 
     encoder = without_dropout(fresh()).double()
     harness = Harness(encoder, [("doubling", Doubling())], accumulation=accumulation)
-    harness.objectives.begin(0)
-    harness.objectives.backward((0.0, 0.0))
-    batch = harness.objectives.primary.batch(0)
+    harness.training_step.begin(0)
+    harness.training_step.backward((0.0, 0.0))
+    batch = harness.training_step.primary.batch(0)
     with torch.no_grad():
         expected = torch.nn.functional.cross_entropy(encoder.classify(batch), batch.labels)
-    found = harness.objectives.losses["primary"]
+    found = harness.training_step.losses["primary"]
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=0)
 
 
@@ -367,8 +369,8 @@ def test_own_batches_and_draws_of_a_task(fresh):
         encoder, task = fresh(), Watching()
         harness = Harness(encoder, [("watching", task)], accumulation=accumulation)
         for step in steps:
-            harness.objectives.begin(step)
-            harness.objectives.backward((0.0, 0.0))
+            harness.training_step.begin(step)
+            harness.training_step.backward((0.0, 0.0))
         return task.seen, harness.texts
 
     seen, texts = watch(1)
@@ -395,19 +397,19 @@ def test_every_row_of_a_task_is_used_where_the_primary_batch_is_short(fresh):
 
     encoder, task = without_dropout(fresh()).double(), Counting(Settings())
     harness = Harness(encoder, [("counting", task)], batch_size=7, accumulation=4)
-    stream = harness.objectives.auxiliaries[0].stream
+    stream = harness.training_step.auxiliaries[0].stream
     sizes = set()
     for step in range(12):
         task.seen = []
-        harness.objectives.begin(step)
-        harness.objectives.backward((0.0, 0.0))
+        harness.training_step.begin(step)
+        harness.training_step.backward((0.0, 0.0))
         own = stream.batch(step)
         assert task.seen == own.rows.tolist()
         with torch.no_grad():
             expected = encoder.classify(own).mean()
-        found = harness.objectives.losses["counting"]
+        found = harness.training_step.losses["counting"]
         torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-14)
-        sizes.add((len(harness.objectives.primary.batch(step)), len(own)))
+        sizes.add((len(harness.training_step.primary.batch(step)), len(own)))
     assert {(3, 7), (7, 3)} <= sizes
 
 
@@ -416,7 +418,7 @@ def test_cut(fresh):
     texts = tokenized(encoder, LINES[:7], CLASSES[:7])
     batch = collate(texts, torch.arange(7))
     for parts, sizes in [(1, [7]), (2, [4, 3]), (3, [3, 3, 1]), (7, [1] * 7), (20, [1] * 7)]:
-        found = cut(batch, parts)
+        found = split_batch(batch, parts)
         assert [len(part) for part in found] == sizes
         if parts > 1:
             assert len({part.input_ids.shape[1] for part in found}) > 1
@@ -445,22 +447,22 @@ def test_parts_sum_to_the_mean_over_all_masked_tokens(fresh, tmp_path, accumulat
 
     encoder.predict_tokens = spy
     harness = Harness(encoder, [(name, task)], batch_size=7, accumulation=accumulation)
-    auxiliary = harness.objectives.auxiliaries[0]
-    stream = auxiliary.stream or harness.objectives.primary
+    auxiliary = harness.training_step.auxiliaries[0]
+    stream = auxiliary.stream or harness.training_step.primary
     uneven = 0
     for step in range(6):
         seen.clear()
-        harness.objectives.begin(step)
-        harness.objectives.backward((0.0, 0.0))
+        harness.training_step.begin(step)
+        harness.training_step.backward((0.0, 0.0))
         losses, counts = [], []
         for part, (logits, positions) in zip(
-            cut(stream.batch(step), accumulation), seen, strict=True
+            split_batch(stream.batch(step), accumulation), seen, strict=True
         ):
             truth = part.input_ids[positions]
             losses += (logits.logsumexp(1) - logits[torch.arange(len(truth)), truth]).tolist()
             counts.append(len(truth) / len(part))
         uneven += len(set(counts)) > 1
-        found = float(harness.objectives.losses[name])
+        found = float(harness.training_step.losses[name])
         assert found == pytest.approx(sum(losses) / len(losses), rel=1e-12)
     assert uneven > 2
 
@@ -484,9 +486,9 @@ def test_a_loss_that_reaches_what_nothing_trains_is_refused(fresh):
     )
     for run in (lambda o: o.backward((1.0, 0.0)), lambda o: o.gradients()):
         harness = Harness(fresh(), [("second", task)])
-        harness.objectives.begin(3)
+        harness.training_step.begin(3)
         with pytest.raises(ConfigError, match=message) as caught:
-            run(harness.objectives)
+            run(harness.training_step)
         assert "\n" not in str(caught.value)
     task.head.requires_grad_(False)
     task.hidden[0].requires_grad_(False)
@@ -554,12 +556,12 @@ def test_the_meta_gradient_of_a_real_encoder(fresh, kind, clip_norm):
     encoder.body.set_attn_implementation("eager")  # the others have no second derivative
     tasks = [("every3", MaskedWords(3)), ("every5", MaskedWords(5))]
     harness = Harness(encoder, tasks, clip_norm=clip_norm)
-    objectives = harness.objectives
+    training_step = harness.training_step
     if kind == "adamw":
-        objectives.optimizer = torch.optim.AdamW(encoder.parameters(), lr=0.01, weight_decay=0.1)
+        training_step.optimizer = torch.optim.AdamW(encoder.parameters(), lr=0.01, weight_decay=0.1)
     else:
-        objectives.optimizer = torch.optim.SGD(encoder.parameters(), lr=0.01, momentum=0.9)
-    objectives.schedule = LinearSchedule(objectives.optimizer, 10, 0.2)
+        training_step.optimizer = torch.optim.SGD(encoder.parameters(), lr=0.01, momentum=0.9)
+    training_step.schedule = LinearSchedule(training_step.optimizer, 10, 0.2)
     given = MetaOptions(
         warmup=warm_up,
         learn_share=1,
@@ -569,29 +571,29 @@ def test_the_meta_gradient_of_a_real_encoder(fresh, kind, clip_norm):
         initial=(1, 1, 1),
         floor=0,
     )
-    rule = Meta(given, objectives.names)
+    rule = Meta(given, training_step.names)
     with torch.no_grad():
         rule.logits.copy_(torch.tensor([0.2, -0.4, 0.5]))
     for step in range(warm_up):
-        objectives.begin(step)
-        rule.step(objectives)
+        training_step.begin(step)
+        rule.step(training_step)
 
     # What the step starts from, taken before it is made.
     names = [name for name, p in encoder.named_parameters() if p.requires_grad]
     start = {n: p.detach().clone().requires_grad_() for n, p in encoder.named_parameters()}
     state = {
-        name: {k: torch.as_tensor(v).clone() for k, v in objectives.optimizer.state[p].items()}
+        name: {k: torch.as_tensor(v).clone() for k, v in training_step.optimizer.state[p].items()}
         for name, p in encoder.named_parameters()
     }
     logits = rule.logits.detach().clone().requires_grad_()
-    primary = objectives.primary.batch(warm_up)
-    own = [auxiliary.stream.batch(warm_up) for auxiliary in objectives.auxiliaries]
+    primary = training_step.primary.batch(warm_up)
+    own = [auxiliary.stream.batch(warm_up) for auxiliary in training_step.auxiliaries]
     held_out = collate(
         harness.texts, UniformStream(harness.texts, 6, 0, "validation").rows(warm_up)
     )
-    objectives.begin(warm_up)
-    rate = objectives.optimizer.param_groups[0]["lr"]
-    rule.step(objectives)
+    training_step.begin(warm_up)
+    rate = training_step.optimizer.param_groups[0]["lr"]
+    rule.step(training_step)
 
     # Where each parameter is to be put in: tied ones in each of their places, but the body, which
     # is one object under two names, under one name only.
@@ -639,7 +641,7 @@ def test_the_meta_gradient_of_a_real_encoder(fresh, kind, clip_norm):
     for name, p in encoder.named_parameters():
         torch.testing.assert_close(p, updated[name].detach(), rtol=1e-8, atol=1e-12)
     torch.testing.assert_close(
-        objectives.losses["validation"], validation.detach(), rtol=1e-9, atol=0
+        training_step.losses["validation"], validation.detach(), rtol=1e-9, atol=0
     )
     assert expected.abs().min() > 1e-7
     torch.testing.assert_close(rule.logits.grad, expected, rtol=1e-8, atol=0)

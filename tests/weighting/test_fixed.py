@@ -79,7 +79,7 @@ def test_loss_weightings_train_on_the_weighted_sum(name):
     assert calls == [rule.weights.tolist(), "update"]
     assert rule.state_dict() == {}
     assert rule.record() == {}
-    assert rule.validation_split is None
+    assert rule.validation_source is None
 
 
 def test_mix_and_dot_by_hand():
