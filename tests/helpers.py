@@ -357,6 +357,20 @@ def stop_before_step(patch: Any, steps: int, error: BaseException | None = None)
     patch.setattr(TrainingLoop, "run_step", run_step)
 
 
+def fake_dev_accuracies(patch: Any, *values: float) -> None:
+    """Let the evaluations on dev return these accuracies, whatever is predicted.
+
+    Args:
+        patch: A ``pytest.MonkeyPatch``, which undoes the change.
+        values: One accuracy per evaluation.
+    """
+    accuracies = iter(values)
+    patch.setattr(
+        "auxlearn.evaluation.evaluator.Evaluator.dev_metrics",
+        lambda self, surrogate: {"accuracy": next(accuracies), "macro_f1": 0.0, "loss": 0.0},
+    )
+
+
 def copy_before_step(patch: Any, number: int, copy: Path) -> list[int]:
     """Copy the run folder just before a step: what a kill at that moment leaves.
 

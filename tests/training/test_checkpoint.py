@@ -1,4 +1,4 @@
-"""Checkpoints: complete or absent, and everything comes back."""
+"""Checkpoints: complete or absent, and restored in full."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def same(found, expected):
         assert all(torch.equal(found[group][name], tensor) for name, tensor in tensors.items())
 
 
-def test_what_is_saved_is_loaded(tmp_path):
+def test_a_checkpoint_is_loaded_as_it_was_saved(tmp_path):
     folder = CheckpointFolder(tmp_path / "checkpoint")
     assert folder.load() is None
     folder.save(state_at(4), TENSORS)
@@ -75,7 +75,7 @@ def test_only_the_latest_and_the_best_are_kept(tmp_path):
     folder.delete()
 
 
-def test_a_kill_while_writing_leaves_the_checkpoint_before(tmp_path, monkeypatch):
+def test_a_kill_while_writing_leaves_the_previous_checkpoint(tmp_path, monkeypatch):
     folder = CheckpointFolder(tmp_path)
     folder.save(state_at(1), TENSORS)
     later = {**TENSORS, "encoder": {"a.weight": torch.full((2, 3), 7.0)}}
@@ -113,16 +113,16 @@ def damage(folder, what):
     elif what == "other keys":
         content = json.loads(latest.read_text())
         latest.write_text(json.dumps({**content, "state": {"steps": 4}}))
-    elif what == "cut":
+    elif what == "truncated":
         weights.write_bytes(weights.read_bytes()[:-1])
-    elif what == "emptied":
+    elif what == "empty":
         weights.write_bytes(b"")
-    elif what == "gone":
+    elif what == "missing":
         weights.unlink()
 
 
 @pytest.mark.parametrize(
-    "what", ["pointer", "pointer to nothing", "other keys", "cut", "emptied", "gone"]
+    "what", ["pointer", "pointer to nothing", "other keys", "truncated", "empty", "missing"]
 )
 def test_a_damaged_checkpoint_is_one_line(tmp_path, what):
     folder = CheckpointFolder(tmp_path)
@@ -134,7 +134,7 @@ def test_a_damaged_checkpoint_is_one_line(tmp_path, what):
     assert "\n" not in str(caught.value)
 
 
-def test_the_encoder_comes_back(tiny_bert, tmp_path):
+def test_the_encoder_is_restored(tiny_bert, tmp_path):
     before = snapshot(tiny_bert)
     folder = CheckpointFolder(tmp_path)
     folder.save(state_at(1), {"encoder": tiny_bert.tensors()})
@@ -167,13 +167,13 @@ def optimizers():
 
 @pytest.mark.parametrize("kind", ["adamw", "sgd", "plain"])
 @pytest.mark.parametrize("stopped", [0, 4])
-def test_an_optimizer_goes_on_as_if_never_stopped(tmp_path, kind, stopped):
+def test_a_resumed_optimizer_continues_as_if_never_interrupted(tmp_path, kind, stopped):
     start, kinds = optimizers()
 
     def step(params, optimizer, number):
         for index, parameter in enumerate(params[:2]):
-            draws = torch.Generator().manual_seed(10 * number + index)
-            parameter.grad = torch.randn(parameter.shape, generator=draws)
+            generator = torch.Generator().manual_seed(10 * number + index)
+            parameter.grad = torch.randn(parameter.shape, generator=generator)
         optimizer.step()
 
     params = [p.clone().requires_grad_() for p in start]

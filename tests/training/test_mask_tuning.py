@@ -1,4 +1,4 @@
-"""Whole runs with Mask-tuning: every family, a kill, the record, the ablations, other sets."""
+"""Whole runs with Mask-tuning: families, resuming, the perturbation log, ablations, OOD sets."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def dataset(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def contrast(tmp_path_factory) -> Path:
-    """Another set with two labels, in pairs, of two kinds."""
+    """An out-of-distribution set with two labels, in pairs, of two kinds."""
     folder = tmp_path_factory.mktemp("contrast")
     for name, labels in (("test", ("background", "other")), ("orig", ("other", "background"))):
         rows = [
@@ -47,7 +47,7 @@ def contrast(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def config(dataset, encoder_folder, tmp_path, monkeypatch):
-    """Give a configuration of a run of six updates, and draw no pictures."""
+    """Return a configuration of a run of six optimizer steps without plots."""
     monkeypatch.setattr("auxlearn.reporting.plots.plot_run", lambda *arguments: [])
 
     def make(family="bert", **settings) -> RunConfig:
@@ -73,14 +73,14 @@ def config(dataset, encoder_folder, tmp_path, monkeypatch):
 def test_every_family_trains_resumes_exports_and_reloads(
     config, monkeypatch, tmp_path, dataset, family, task
 ):
-    undisturbed = train(config(family, aux=[task], output=str(tmp_path / "undisturbed")))
+    uninterrupted = train(config(family, aux=[task], output=str(tmp_path / "uninterrupted")))
     with monkeypatch.context() as patch:
         helpers.stop_before_step(patch, 3)
         with pytest.raises(SystemExit):
             train(config(family, aux=[task]))
     resumed = train(config(family, aux=[task]))
-    assert resumed.evaluations == undisturbed.evaluations
-    assert undisturbed.steps == 6
+    assert resumed.evaluations == uninterrupted.evaluations
+    assert uninterrupted.steps == 6
     folder = tmp_path / "run"
     model = AutoModelForSequenceClassification.from_pretrained(folder / "model").eval()
     tokenizer = AutoTokenizer.from_pretrained(folder / "model")
@@ -96,15 +96,15 @@ def test_every_family_trains_resumes_exports_and_reloads(
 
 
 @pytest.mark.parametrize("steps", [1, 3, 5])
-def test_a_kill_leaves_no_trace_in_the_record(config, monkeypatch, tmp_path, steps):
-    train(config(output=str(tmp_path / "undisturbed")))
+def test_a_kill_leaves_no_trace_in_the_perturbation_log(config, monkeypatch, tmp_path, steps):
+    train(config(output=str(tmp_path / "uninterrupted")))
     with monkeypatch.context() as patch:
         helpers.stop_before_step(patch, steps)
         with pytest.raises(SystemExit):
             train(config())
     train(config())
     first, second = (
-        (tmp_path / name / "perturbations.jsonl").read_bytes() for name in ("undisturbed", "run")
+        (tmp_path / name / "perturbations.jsonl").read_bytes() for name in ("uninterrupted", "run")
     )
     assert first == second
 
@@ -129,7 +129,7 @@ def test_every_text_is_recorded_once_an_epoch_as_it_was_trained_on(config, tmp_p
     )
 
 
-def test_parts_of_a_batch_are_recorded_as_well(config, tmp_path):
+def test_every_micro_batch_is_recorded(config, tmp_path):
     train(config(accumulation=2, epochs=1))
     assert len(read_perturbations(tmp_path / "run")) == 12
 
@@ -192,7 +192,7 @@ def test_weight_zero_trains_on_the_perturbed_text_alone(config, tmp_path):
     assert all(row["loss/mask_tuning"] > 0 for row in rows if row["kind"] == "train")
 
 
-def test_other_sets_are_reported_beside_the_own_ones(config, contrast, tmp_path):
+def test_out_of_distribution_sets_are_reported(config, contrast, tmp_path):
     source = {
         "dataset": str(contrast),
         "name": "contrast",
