@@ -1,4 +1,4 @@
-"""One step's objectives: weights, gradients, parts, and the meta-gradient of a real encoder."""
+"""One optimizer step: weights, gradients, micro-batches, and the meta-gradient of an encoder."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CLASSES = [number % 3 for number in range(len(LINES))]
 
 
 class Harness:
-    """Objectives over an encoder, its labelled lines and some tasks, as in a run."""
+    """The training step of an encoder on labelled lines with some tasks, as in a run."""
 
     def __init__(
         self,
@@ -76,14 +76,14 @@ class Harness:
 
 
 @pytest.fixture
-def fresh(encoder_folder):
-    """Load the same tiny BERT again and again."""
+def new_encoder(encoder_folder):
+    """Return a function that loads the same tiny BERT."""
     return lambda: load_encoder(str(encoder_folder("bert")), LABELS)
 
 
 @pytest.fixture
 def mlm(tmp_path):
-    """Make a random_mlm task that is ready for an encoder."""
+    """Return a function that prepares a random_mlm task for an encoder."""
 
     def make(encoder):
         task = RandomMLM(RandomMLM.Options())
@@ -97,34 +97,34 @@ def equal(one, other):
     return all(torch.equal(tensor, other[name]) for name, tensor in one.items())
 
 
-def test_weight_zero_leaves_the_primary_run_as_it_was(fresh, mlm):
-    alone = Harness(fresh())
+def test_weight_zero_leaves_the_primary_task_unchanged(new_encoder, mlm):
+    alone = Harness(new_encoder())
     alone_losses = alone.run(6, (1.0,))
-    encoder = fresh()
-    assert encoder.config.hidden_dropout_prob > 0  # dropout draws are part of the proof
+    encoder = new_encoder()
+    assert encoder.config.hidden_dropout_prob > 0  # dropout masks are part of the proof
     both = Harness(encoder, [("random_mlm", mlm(encoder)), ("again", mlm(encoder))])
     both_losses = both.run(6, (1.0, 0.0, 0.0))
     assert equal(snapshot(alone.encoder), snapshot(both.encoder))
     for one, other in zip(alone_losses, both_losses, strict=True):
         assert torch.equal(one["primary"], other["primary"])
         assert other["random_mlm"] > 0
-        assert not torch.equal(other["random_mlm"], other["again"])  # streams of their own
-    other = Harness(fresh(), [("random_mlm", mlm(encoder))])
+        assert not torch.equal(other["random_mlm"], other["again"])  # random streams of their own
+    other = Harness(new_encoder(), [("random_mlm", mlm(encoder))])
     other.run(6, (0.9, 0.1))
     assert not equal(snapshot(alone.encoder), snapshot(other.encoder))
 
 
-def test_the_order_of_the_tasks_does_not_matter_to_their_losses(fresh, mlm):
-    encoder = fresh()
+def test_the_order_of_the_tasks_does_not_change_their_losses(new_encoder, mlm):
+    encoder = new_encoder()
     tasks = [("first", mlm(encoder)), ("second", mlm(encoder))]
     (one,) = Harness(encoder, tasks).run(1, (0.0, 0.0, 0.0))
-    encoder = fresh()
+    encoder = new_encoder()
     (other,) = Harness(encoder, tasks[::-1]).run(1, (0.0, 0.0, 0.0))
     assert equal(one, other)
 
 
-def test_dropout_draws_follow_from_seed_and_step(fresh):
-    harness = Harness(fresh())
+def test_dropout_follows_from_seed_and_step(new_encoder):
+    harness = Harness(new_encoder())
     found = []
     for step, seed in [(0, 0), (0, 0), (1, 0), (0, 1)]:
         harness.training_step.seed = seed
@@ -140,10 +140,10 @@ def test_dropout_draws_follow_from_seed_and_step(fresh):
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
-@pytest.mark.parametrize("parts", [2, 3, 4, 100])
-def test_parts_of_a_batch_sum_to_it(fresh, parts):
+@pytest.mark.parametrize("micro_batches", [2, 3, 4, 100])
+def test_micro_batches_sum_to_the_batch(new_encoder, micro_batches):
     def gradient(accumulation):
-        harness = Harness(without_dropout(fresh()).double(), accumulation=accumulation)
+        harness = Harness(without_dropout(new_encoder()).double(), accumulation=accumulation)
         harness.training_step.begin(0)
         (found,) = harness.training_step.gradients()
         loss = harness.training_step.losses["primary"]
@@ -157,7 +157,7 @@ def test_parts_of_a_batch_sum_to_it(fresh, parts):
         return loss, found
 
     whole_loss, whole = gradient(1)
-    loss, found = gradient(parts)
+    loss, found = gradient(micro_batches)
     torch.testing.assert_close(loss, whole_loss, rtol=1e-12, atol=0)
     assert sum(tensor is not None for tensor in whole) > 20
     for one, other in zip(whole, found, strict=True):
@@ -168,8 +168,8 @@ def test_parts_of_a_batch_sum_to_it(fresh, parts):
 
 
 @pytest.mark.parametrize("accumulation", [1, 3])
-def test_backward_is_the_weighted_sum_of_the_gradients(fresh, mlm, accumulation):
-    encoder = fresh().double()
+def test_backward_is_the_weighted_sum_of_the_gradients(new_encoder, mlm, accumulation):
+    encoder = new_encoder().double()
     harness = Harness(encoder, [("random_mlm", mlm(encoder))], accumulation=accumulation)
     training_step = harness.training_step
     training_step.begin(2)
@@ -190,14 +190,14 @@ def test_backward_is_the_weighted_sum_of_the_gradients(fresh, mlm, accumulation)
     assert only_one > 0  # each objective has a head of its own
 
 
-def test_update_clips_steps_and_clears(fresh):
-    harness = Harness(fresh(), clip_norm=0.01)
+def test_the_update_clips_steps_and_clears_the_gradients(new_encoder):
+    harness = Harness(new_encoder(), clip_norm=0.01)
     training_step = harness.training_step
-    twin = load_twin(harness.encoder, fresh())
+    twin = load_twin(harness.encoder, new_encoder())
     parameters = [p for p in twin.parameters() if p.requires_grad]
     training_step.begin(0)
     rate = harness.optimizer.param_groups[0]["lr"]
-    assert rate == pytest.approx(1e-3 / 3, rel=1e-12)  # the first of two rising steps
+    assert rate == pytest.approx(1e-3 / 3, rel=1e-12)  # the first of two warm-up steps
     optimizer = torch.optim.AdamW(parameters, lr=rate, weight_decay=0.1)
     training_step.backward((1.0,))
     for parameter, copy in zip(training_step.parameters, parameters, strict=True):
@@ -210,11 +210,11 @@ def test_update_clips_steps_and_clears(fresh):
     assert all(parameter.grad is None for parameter in training_step.parameters)
 
 
-@pytest.mark.parametrize("apart", [False, True])
-def test_the_classification_head_may_be_clipped_apart(fresh, mlm, apart):
-    encoder = fresh().double()
+@pytest.mark.parametrize("separately", [False, True])
+def test_the_classification_head_may_be_clipped_separately(new_encoder, mlm, separately):
+    encoder = new_encoder().double()
     harness = Harness(
-        encoder, [("random_mlm", mlm(encoder))], clip_norm=0.01, clip_head_separately=apart
+        encoder, [("random_mlm", mlm(encoder))], clip_norm=0.01, clip_head_separately=separately
     )
     training_step = harness.training_step
     training_step.optimizer = torch.optim.SGD(encoder.parameters(), lr=1.0)
@@ -230,7 +230,7 @@ def test_the_classification_head_may_be_clipped_apart(fresh, mlm, apart):
         for kind in (lambda part: part == "primary", lambda part: part != "primary")
     )
     norms = [float(one.detach().norm()) for one in (head, rest, torch.cat([head, rest]))]
-    if apart:
+    if separately:
         assert norms[:2] == pytest.approx([0.01, 0.01], rel=1e-3)
     else:
         assert norms[2] == pytest.approx(0.01, rel=1e-3)
@@ -241,24 +241,24 @@ def load_twin(encoder, twin):
     return twin
 
 
-def test_the_validation_gradient_is_the_mean_over_batches(fresh):
-    training_step = Harness(fresh()).training_step
+def test_the_validation_gradient_is_the_mean_over_batches(new_encoder):
+    training_step = Harness(new_encoder()).training_step
     training_step.begin(2)
     mean, loss = training_step.validation_gradient(batches=3), training_step.losses["validation"]
     single, losses = [], []
-    for draw in range(3):
-        single.append(training_step.validation_gradient(draw))
+    for index in range(3):
+        single.append(training_step.validation_gradient(index))
         losses.append(float(training_step.losses["validation"]))
     assert len(set(losses)) == 3
     assert float(loss) == pytest.approx(sum(losses) / 3, rel=1e-6)
-    for found, *parts in zip(mean, *single, strict=True):
-        assert (found is None) == (parts[0] is None)
+    for found, *batches in zip(mean, *single, strict=True):
+        assert (found is None) == (batches[0] is None)
         if found is not None:
-            torch.testing.assert_close(found, sum(parts) / 3, rtol=1e-4, atol=1e-7)
+            torch.testing.assert_close(found, sum(batches) / 3, rtol=1e-4, atol=1e-7)
 
 
-def test_the_validation_gradient_has_no_dropout_and_leaves_the_mode(fresh):
-    harness = Harness(fresh())
+def test_the_validation_gradient_has_no_dropout_and_restores_the_mode(new_encoder):
+    harness = Harness(new_encoder())
     training_step = harness.training_step
     training_step.begin(3)
     modes = [module.training for module in harness.encoder.modules()]
@@ -281,9 +281,9 @@ def test_the_validation_gradient_has_no_dropout_and_leaves_the_mode(fresh):
         training_step.validation_gradient()
 
 
-def test_every_objective_has_dropout_masks_of_its_own(fresh):
+def test_every_objective_has_dropout_masks_of_its_own(new_encoder):
     class Same(AuxiliaryTask):
-        """The primary loss once more, on the primary batch."""
+        """The loss of the primary task, on the primary batch."""
 
         batches = "primary"
 
@@ -291,38 +291,38 @@ def test_every_objective_has_dropout_masks_of_its_own(fresh):
             return torch.nn.functional.cross_entropy(encoder.classify(batch), batch.labels)
 
     tasks = [("one", Same(Settings())), ("other", Same(Settings()))]
-    (losses,) = Harness(fresh(), tasks).run(1, (0.0, 0.0, 0.0))
+    (losses,) = Harness(new_encoder(), tasks).run(1, (0.0, 0.0, 0.0))
     assert len({float(loss) for loss in losses.values()}) == 3
-    (losses,) = Harness(without_dropout(fresh()), tasks).run(1, (0.0, 0.0, 0.0))
+    (losses,) = Harness(without_dropout(new_encoder()), tasks).run(1, (0.0, 0.0, 0.0))
     assert len({float(loss) for loss in losses.values()}) == 1
 
 
 class Perturbing(AuxiliaryTask):
-    """A task that shares the primary batch and hands back a changed one."""
+    """A task that shares the primary batch and returns a changed one."""
 
     name = "perturbing"
     batches = "primary"
 
     def __init__(self):
         super().__init__(Settings())
-        self.given = []
+        self.seen = []
 
     def loss(self, encoder, batch, generator):
-        self.given.append(batch)
+        self.seen.append(batch)
         changed = batch.input_ids.masked_fill(batch.maskable, encoder.tokenizer.mask_token_id)
         loss = encoder.classify(batch).pow(2).mean()
         return TaskResult(loss, primary=replace(batch, input_ids=changed))
 
 
 @pytest.mark.parametrize("accumulation", [1, 3])
-def test_a_task_may_change_what_the_primary_task_is_trained_on(fresh, accumulation):
-    encoder = without_dropout(fresh()).double()
+def test_a_task_may_change_the_primary_batch(new_encoder, accumulation):
+    encoder = without_dropout(new_encoder()).double()
     task = Perturbing()
     harness = Harness(encoder, [("perturbing", task)], accumulation=accumulation)
     harness.training_step.begin(0)
     harness.training_step.gradients()
     batch = harness.training_step.primary.batch(0)
-    assert torch.equal(torch.cat([part.rows for part in task.given]), batch.rows)
+    assert torch.equal(torch.cat([part.rows for part in task.seen]), batch.rows)
     masked = batch.input_ids.masked_fill(batch.maskable, encoder.tokenizer.mask_token_id)
     with torch.no_grad():
         logits = encoder.classify(replace(batch, input_ids=masked))
@@ -334,15 +334,15 @@ def test_a_task_may_change_what_the_primary_task_is_trained_on(fresh, accumulati
 
 
 @pytest.mark.parametrize("accumulation", [1, 3])
-def test_a_primary_batch_may_grow(fresh, accumulation):
-    """Rows that a task adds share the weight of the batch; they do not add to it."""
+def test_a_task_may_enlarge_the_primary_batch(new_encoder, accumulation):
+    """Examples that a task adds share the weight of the batch; they do not add to it."""
 
     class Doubling(Perturbing):
         def loss(self, encoder, batch, generator):
             doubled = collate(harness.texts, batch.rows.repeat(2))
             return TaskResult(encoder.classify(batch).mean(), primary=doubled)
 
-    encoder = without_dropout(fresh()).double()
+    encoder = without_dropout(new_encoder()).double()
     harness = Harness(encoder, [("doubling", Doubling())], accumulation=accumulation)
     harness.training_step.begin(0)
     harness.training_step.backward((0.0, 0.0))
@@ -353,7 +353,7 @@ def test_a_primary_batch_may_grow(fresh, accumulation):
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=0)
 
 
-def test_own_batches_and_draws_of_a_task(fresh):
+def test_a_task_has_its_own_batches_and_random_stream(new_encoder):
     class Watching(AuxiliaryTask):
         name = "watching"
 
@@ -366,7 +366,7 @@ def test_own_batches_and_draws_of_a_task(fresh):
             return encoder.classify(batch).sum()
 
     def watch(accumulation, steps=(0, 1)):
-        encoder, task = fresh(), Watching()
+        encoder, task = new_encoder(), Watching()
         harness = Harness(encoder, [("watching", task)], accumulation=accumulation)
         for step in steps:
             harness.training_step.begin(step)
@@ -376,17 +376,17 @@ def test_own_batches_and_draws_of_a_task(fresh):
     seen, texts = watch(1)
     stream = BatchStream(texts, 8, 0, "watching")
     assert [rows for rows, _ in seen] == [stream.rows(step).tolist() for step in (0, 1)]
-    assert len({draw for _, draw in seen}) == 2
+    assert len({number for _, number in seen}) == 2
     assert watch(1)[0] == seen
     assert watch(1, steps=(1,))[0] == seen[1:]  # as a resumed run has it
-    parts, _ = watch(4)
+    split, _ = watch(4)
     for step, (rows, _) in enumerate(seen):
-        assert [row for some, _ in parts[4 * step : 4 * step + 4] for row in some] == rows
-    assert len({draw for _, draw in parts}) == 8
+        assert [row for some, _ in split[4 * step : 4 * step + 4] for row in some] == rows
+    assert len({number for _, number in split}) == 8
 
 
-def test_every_row_of_a_task_is_used_where_the_primary_batch_is_short(fresh):
-    """The last batch of an epoch is short, and at another step for every objective."""
+def test_every_example_of_a_task_is_used_where_the_primary_batch_is_short(new_encoder):
+    """The last batch of an epoch is short, at a different step for every objective."""
 
     class Counting(AuxiliaryTask):
         name = "counting"
@@ -395,7 +395,7 @@ def test_every_row_of_a_task_is_used_where_the_primary_batch_is_short(fresh):
             self.seen += batch.rows.tolist()
             return encoder.classify(batch).mean()
 
-    encoder, task = without_dropout(fresh()).double(), Counting(Settings())
+    encoder, task = without_dropout(new_encoder()).double(), Counting(Settings())
     harness = Harness(encoder, [("counting", task)], batch_size=7, accumulation=4)
     stream = harness.training_step.auxiliaries[0].stream
     sizes = set()
@@ -413,14 +413,14 @@ def test_every_row_of_a_task_is_used_where_the_primary_batch_is_short(fresh):
     assert {(3, 7), (7, 3)} <= sizes
 
 
-def test_cut(fresh):
-    encoder = fresh()
+def test_splitting_a_batch(new_encoder):
+    encoder = new_encoder()
     texts = tokenized(encoder, LINES[:7], CLASSES[:7])
     batch = collate(texts, torch.arange(7))
-    for parts, sizes in [(1, [7]), (2, [4, 3]), (3, [3, 3, 1]), (7, [1] * 7), (20, [1] * 7)]:
-        found = split_batch(batch, parts)
+    for count, sizes in [(1, [7]), (2, [4, 3]), (3, [3, 3, 1]), (7, [1] * 7), (20, [1] * 7)]:
+        found = split_batch(batch, count)
         assert [len(part) for part in found] == sizes
-        if parts > 1:
+        if count > 1:
             assert len({part.input_ids.shape[1] for part in found}) > 1
         expected = [collate(texts, part.rows) for part in found]
         for part, alone in zip(found, expected, strict=True):
@@ -431,9 +431,11 @@ def test_cut(fresh):
 
 @pytest.mark.parametrize("accumulation", [2, 3])
 @pytest.mark.parametrize("name", ["random_mlm", "l3mask", "mask_tuning"])
-def test_parts_sum_to_the_mean_over_all_masked_tokens(fresh, tmp_path, accumulation, name):
-    """Parts differ in how many tokens are masked; each of these counts the same."""
-    encoder = without_dropout(fresh())
+def test_micro_batches_sum_to_the_mean_over_all_masked_tokens(
+    new_encoder, tmp_path, accumulation, name
+):
+    """Micro-batches differ in the number of masked tokens; every token has the same weight."""
+    encoder = without_dropout(new_encoder())
     cls = TASKS.get(name)
     task = cls(cls.Options())
     task.prepare(context(encoder, tokenized(encoder, LINES, CLASSES), tmp_path))
@@ -467,7 +469,7 @@ def test_parts_sum_to_the_mean_over_all_masked_tokens(fresh, tmp_path, accumulat
     assert uneven > 2
 
 
-def test_a_loss_that_reaches_what_nothing_trains_is_refused(fresh):
+def test_a_loss_that_depends_on_untrained_parameters_is_refused(new_encoder):
     class OwnHead(AuxiliaryTask):
         name = "own_head"
 
@@ -485,17 +487,17 @@ def test_a_loss_that_reaches_what_nothing_trains_is_refused(fresh):
         r"a parameter of shape \(2,\), head.bias, head.weight\. Compute .*$"
     )
     for run in (lambda o: o.backward((1.0, 0.0)), lambda o: o.gradients()):
-        harness = Harness(fresh(), [("second", task)])
+        harness = Harness(new_encoder(), [("second", task)])
         harness.training_step.begin(3)
         with pytest.raises(ConfigError, match=message) as caught:
             run(harness.training_step)
         assert "\n" not in str(caught.value)
     task.head.requires_grad_(False)
     task.hidden[0].requires_grad_(False)
-    harness.run(2, (0.5, 0.5))  # what is to stay as it is may be used
+    harness.run(2, (0.5, 0.5))  # frozen parameters may be used
 
 
-def test_one_objective_has_a_graph_at_a_time(fresh):
+def test_one_graph_is_alive_at_a_time(new_encoder):
     """Also with weight 0, where no backward pass frees it."""
     alive = []
 
@@ -504,10 +506,10 @@ def test_one_objective_has_a_graph_at_a_time(fresh):
 
     class Marked(torch.autograd.Function):
         @staticmethod
-        def forward(ctx, given):
+        def forward(ctx, logits):
             ctx.marker = Marker()
             alive.append(weakref.ref(ctx.marker))
-            return given.clone()
+            return logits.clone()
 
         @staticmethod
         def backward(ctx, gradient):
@@ -522,12 +524,12 @@ def test_one_objective_has_a_graph_at_a_time(fresh):
     for weights in ((0.0, 0.0, 0.0, 0.0), (0.1, 0.3, 0.0, 0.6)):
         for accumulation in (1, 2):
             graphs = []
-            Harness(fresh(), tasks, accumulation=accumulation).run(2, weights)
+            Harness(new_encoder(), tasks, accumulation=accumulation).run(2, weights)
             assert graphs == [0] * 6 * accumulation
 
 
 class MaskedWords(AuxiliaryTask):
-    """Predict fixed positions, so that the loss can be written again without this package."""
+    """Predict fixed positions, so that the loss can be computed without this package."""
 
     name = "masked_words"
 
@@ -549,10 +551,10 @@ class MaskedWords(AuxiliaryTask):
 
 @pytest.mark.parametrize("kind", ["adamw", "sgd"])
 @pytest.mark.parametrize("clip_norm", [0.0, 0.5])
-def test_the_meta_gradient_of_a_real_encoder(fresh, kind, clip_norm):
-    """Three ordinary steps, then one whose whole tape is kept, through the encoder as well."""
+def test_the_meta_gradient_of_a_real_encoder(new_encoder, kind, clip_norm):
+    """Three ordinary steps, then one that is differentiated as a whole, through the encoder."""
     warm_up = 3
-    encoder = without_dropout(fresh()).double()
+    encoder = without_dropout(new_encoder()).double()
     encoder.body.set_attn_implementation("eager")  # the others have no second derivative
     tasks = [("every3", MaskedWords(3)), ("every5", MaskedWords(5))]
     harness = Harness(encoder, tasks, clip_norm=clip_norm)
@@ -562,7 +564,7 @@ def test_the_meta_gradient_of_a_real_encoder(fresh, kind, clip_norm):
     else:
         training_step.optimizer = torch.optim.SGD(encoder.parameters(), lr=0.01, momentum=0.9)
     training_step.schedule = LinearSchedule(training_step.optimizer, 10, 0.2)
-    given = MetaOptions(
+    options = MetaOptions(
         warmup=warm_up,
         learn_share=1,
         batches=1,
@@ -571,14 +573,14 @@ def test_the_meta_gradient_of_a_real_encoder(fresh, kind, clip_norm):
         initial=(1, 1, 1),
         floor=0,
     )
-    rule = Meta(given, training_step.names)
+    rule = Meta(options, training_step.names)
     with torch.no_grad():
         rule.logits.copy_(torch.tensor([0.2, -0.4, 0.5]))
     for step in range(warm_up):
         training_step.begin(step)
         rule.step(training_step)
 
-    # What the step starts from, taken before it is made.
+    # The state before the step.
     names = [name for name, p in encoder.named_parameters() if p.requires_grad]
     start = {n: p.detach().clone().requires_grad_() for n, p in encoder.named_parameters()}
     state = {
@@ -595,8 +597,8 @@ def test_the_meta_gradient_of_a_real_encoder(fresh, kind, clip_norm):
     rate = training_step.optimizer.param_groups[0]["lr"]
     rule.step(training_step)
 
-    # Where each parameter is to be put in: tied ones in each of their places, but the body, which
-    # is one object under two names, under one name only.
+    # The names that each parameter is substituted under: tied ones under all of theirs, but the
+    # body, which is one module under two names, under one name only.
     first_name = {id(p): name for name, p in encoder.named_parameters()}
     places = {
         place: first_name[id(p)]
@@ -605,8 +607,8 @@ def test_the_meta_gradient_of_a_real_encoder(fresh, kind, clip_norm):
     }
 
     def call(parameters, *arguments):
-        given = {place: parameters[name] for place, name in places.items()}
-        return functional_call(encoder, given, arguments, tie_weights=False)
+        substituted = {place: parameters[name] for place, name in places.items()}
+        return functional_call(encoder, substituted, arguments, tie_weights=False)
 
     cross_entropy = torch.nn.functional.cross_entropy
     losses = [cross_entropy(call(start, "classify", primary), primary.labels)]
