@@ -1,4 +1,4 @@
-"""Atomic file writes, and digests of files."""
+"""Atomic writes of files and folders."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +46,36 @@ def write_bytes(path: Path, content: bytes) -> None:
     finally:
         if temporary is not None and os.path.exists(temporary):
             os.unlink(temporary)
+
+
+@contextmanager
+def replaced_folder(path: Path) -> Iterator[Path]:
+    """Write a folder atomically.
+
+    Args:
+        path: The folder; what is there is replaced when the block ends without an error.
+
+    Yields:
+        An empty temporary folder to write into.
+
+    Raises:
+        UserError: The folder cannot be written; what was there stays.
+    """
+    from safetensors import SafetensorError
+
+    temporary = path.with_name(f".{path.name}.partial")
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        temporary.mkdir(parents=True)
+        yield temporary
+        shutil.rmtree(path, ignore_errors=True)
+        os.replace(temporary, path)
+    except (OSError, SafetensorError) as error:
+        raise UserError(
+            f"cannot write {path} ({error}): free some space, then run the same command again"
+        ) from None
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def content_digest(path: Path) -> str:

@@ -17,12 +17,12 @@ FIRST_STEP = """
 import os, sys, time
 begun = float(os.environ["AUXLEARN_BEGUN"])
 import auxlearn.training.loop as loop
-step = loop.TrainingLoop._step
+step = loop.TrainingLoop.run_step
 def stop(self):
     step(self)
     print("first step", time.time() - begun, time.process_time(), flush=True)
     os._exit(0)
-loop.TrainingLoop._step = stop
+loop.TrainingLoop.run_step = stop
 from auxlearn.cli import main
 sys.argv = ["auxlearn", "train", *sys.argv[1:]]
 main()

@@ -26,7 +26,7 @@ from auxlearn.registry import TASKS, WEIGHTINGS
 from auxlearn.reporting.reporter import Reporter
 from auxlearn.tasks.base import TaskContext
 from auxlearn.training.optimization import LinearSchedule, build_optimizer
-from auxlearn.training.step import Auxiliary, RunStep
+from auxlearn.training.step import Auxiliary, RunStep, StepSettings
 from benchmarks.common import (
     Stopwatch,
     arguments,
@@ -160,8 +160,8 @@ def other_optimizer(
     """Return training with the kind of AdamW that is not the default on the encoder's device."""
     fused = encoder.device.type == "cuda"
     training = Training(encoder, texts, steps=steps)
-    groups = training.objectives.optimizer.param_groups
-    training.objectives.optimizer = torch.optim.AdamW(
+    groups = training.training_step.optimizer.param_groups
+    training.training_step.optimizer = torch.optim.AdamW(
         [{"params": g["params"], "weight_decay": g["weight_decay"]} for g in groups],
         lr=RATE,
         fused=fused,
@@ -203,17 +203,14 @@ class Training:
             task.prepare(context)
             auxiliaries.append(Auxiliary(name, task, BatchStream(texts, BATCH, 0, name)))
         optimizer = build_optimizer(encoder.parameters(), RATE, 0.01)
-        self.objectives = RunStep(
-            encoder=encoder,
-            auxiliaries=auxiliaries,
+        self.training_step = RunStep(
+            encoder,
             primary=BatchStream(texts, BATCH, 0, "primary"),
-            optimizer=optimizer,
+            auxiliaries=auxiliaries,
             schedule=LinearSchedule(optimizer, steps, 0.06),
-            seed=0,
-            accumulation=1,
-            clip_norm=1.0,
-            validation=None,
-            autocast=autocast(encoder.device.type, "bf16" if bf16 else "fp32"),
+            settings=StepSettings(
+                seed=0, autocast=autocast(encoder.device.type, "bf16" if bf16 else "fp32")
+            ),
         )
         rule = WEIGHTINGS.get("fixed")
         self.weighting = rule(rule.Options(), ("primary", *names))
@@ -224,8 +221,8 @@ class Training:
 
     def step(self, step: int) -> None:
         """Make one update."""
-        self.objectives.begin(step)
-        self.weighting.step(self.objectives)
+        self.training_step.begin(step)
+        self.weighting.step(self.training_step)
 
 
 def trainer_of_transformers(

@@ -31,7 +31,7 @@ from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.errors import UserError
 from auxlearn.registry import TASKS, WEIGHTINGS
 from auxlearn.training.optimization import LinearSchedule, build_optimizer
-from auxlearn.training.step import Auxiliary, RunStep
+from auxlearn.training.step import Auxiliary, RunStep, StepSettings
 from auxlearn.training.validation import ValidationObjective
 from benchmarks.common import (
     SIZES,
@@ -151,32 +151,31 @@ class Contestant:
             self.rule.learn = self.rule._unrolled
         self.period = getattr(self.rule.options, "every", 1)
         optimizer = build_optimizer(encoder.parameters(), 1e-6, 0.01)
-        self.objectives = RunStep(
-            encoder=encoder,
-            auxiliaries=auxiliaries if choice else [],
+        self.training_step = RunStep(
+            encoder,
             primary=BatchStream(rows, batch, 0, "primary"),
-            optimizer=optimizer,
+            auxiliaries=auxiliaries if choice else [],
             schedule=LinearSchedule(optimizer, 10**9, 0.0),
-            seed=0,
-            accumulation=1,
-            clip_norm=1.0,
+            settings=StepSettings(
+                seed=0,
+                attends_to_padding=self.rule.attends_to_padding,
+                autocast=autocast(encoder.device.type, precision),
+            ),
             validation=ValidationObjective(rows, batch, "accuracy", 0, head=self.rule.dev_head),
-            autocast=autocast(encoder.device.type, precision),
-            attends_to_padding=self.rule.attends_to_padding,
         )
 
     def warm_up(self) -> None:
         """Give the optimizer a state, as after an update with gradients of a usual size."""
         draws = torch.Generator().manual_seed(0)
-        for parameter in self.objectives.parameters:
+        for parameter in self.training_step.parameters:
             drawn = torch.randn(parameter.shape, generator=draws) * 1e-3
             parameter.grad = drawn.to(parameter.device)
-        self.objectives.optimizer_step()
+        self.training_step.optimizer_step()
 
     def step(self, number: int) -> None:
         """Make one optimizer step."""
-        self.objectives.begin(number)
-        self.rule.step(self.objectives)
+        self.training_step.begin(number)
+        self.rule.step(self.training_step)
 
     def seconds(self, number: int, watch: Stopwatch) -> float:
         """Return the mean time of the optimizer steps of one period, after one that does not count.
@@ -227,7 +226,7 @@ def measure(
             else:
                 peaks[name] = peak_bytes(lambda c=contestant: c.step(0), watch.device)
             if name == "fixed":
-                passed = watch.seconds(contestant.objectives.validation_gradient)
+                passed = watch.seconds(contestant.training_step.validation_gradient)
                 if number:
                     taken["validation pass"].append(passed)
             del contestant

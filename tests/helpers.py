@@ -335,6 +335,42 @@ def context(encoder: SharedEncoder, texts: TokenizedTexts, folder: Path, seed: i
     )
 
 
+def stop_before_step(patch: Any, steps: int, error: BaseException | None = None) -> None:
+    """Interrupt training before an optimizer step, as a kill would.
+
+    Args:
+        patch: A ``pytest.MonkeyPatch``, which undoes the change.
+        steps: Optimizer steps made from now on before the interruption, over all runs.
+        error: Raised then; ``SystemExit`` by default.
+    """
+    from auxlearn.training.loop import TrainingLoop
+
+    real = TrainingLoop.run_step
+    made: list[int] = []
+
+    def run_step(loop: TrainingLoop) -> None:
+        if len(made) == steps:
+            raise error or SystemExit
+        made.append(loop.state.step)
+        real(loop)
+
+    patch.setattr(TrainingLoop, "run_step", run_step)
+
+
+def fake_dev_accuracies(patch: Any, *values: float) -> None:
+    """Let the evaluations on dev return these accuracies, whatever is predicted.
+
+    Args:
+        patch: A ``pytest.MonkeyPatch``, which undoes the change.
+        values: One accuracy per evaluation.
+    """
+    accuracies = iter(values)
+    patch.setattr(
+        "auxlearn.evaluation.evaluator.Evaluator.dev_metrics",
+        lambda self, surrogate: {"accuracy": next(accuracies), "macro_f1": 0.0, "loss": 0.0},
+    )
+
+
 def copy_before_step(patch: Any, number: int, copy: Path) -> list[int]:
     """Copy the run folder just before a step: what a kill at that moment leaves.
 
@@ -350,18 +386,18 @@ def copy_before_step(patch: Any, number: int, copy: Path) -> list[int]:
     """
     from auxlearn.training.loop import TrainingLoop
 
-    real = TrainingLoop._step
+    real = TrainingLoop.run_step
     made: list[int] = []
     copies = iter([copy])
 
     def step(loop: TrainingLoop) -> None:
-        if loop.progress.step == number:
+        if loop.state.step == number:
             for place in copies:
                 shutil.copytree(loop.folder.path, place)
-        made.append(loop.progress.step)
+        made.append(loop.state.step)
         real(loop)
 
-    patch.setattr(TrainingLoop, "_step", step)
+    patch.setattr(TrainingLoop, "run_step", step)
     return made
 
 

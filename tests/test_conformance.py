@@ -180,7 +180,7 @@ def check_run(config, folder, monkeypatch):
     killed_run.rename(run)
     resumed = train(config)
     assert steps == [*range(STEPS), STEPS - 1]
-    assert resumed.figures() == whole.figures()
+    assert resumed.reproducible() == whole.reproducible()
     for file in ("metrics.jsonl", "model/model.safetensors"):
         assert (run / file).read_bytes() == (whole_run / file).read_bytes(), file
 

@@ -1,4 +1,4 @@
-"""Atomic file writes."""
+"""Atomic writes of files and folders."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import os
 import pytest
 
 from auxlearn.errors import UserError
-from auxlearn.files import write_bytes, write_json, write_text
+from auxlearn.files import replaced_folder, write_bytes, write_json, write_text
 
 
 def test_files_are_written_with_their_folders(tmp_path):
@@ -67,3 +67,29 @@ def test_what_is_no_error_of_the_disk_leaves_nothing_behind(tmp_path, monkeypatc
     with pytest.raises(KeyboardInterrupt):
         write_bytes(tmp_path / "results.json", b"new")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_is_replaced_as_a_whole(tmp_path):
+    folder = tmp_path / "model"
+    for content in ("old", "new"):
+        with replaced_folder(folder) as temporary:
+            (temporary / content).write_text(content)
+        assert [entry.name for entry in folder.iterdir()] == [content]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["model"]
+
+
+@pytest.mark.parametrize(("error", "raised"), [(OSError, UserError), (KeyError, KeyError)])
+def test_a_folder_that_cannot_be_written_leaves_the_old_one(tmp_path, error, raised):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "old").write_text("old")
+
+    def write_half():
+        with replaced_folder(folder) as temporary:
+            (temporary / "new").write_text("half")
+            raise error("no space")
+
+    with pytest.raises(raised):
+        write_half()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["model"]
+    assert [entry.name for entry in folder.iterdir()] == ["old"]

@@ -60,7 +60,7 @@ def command(
     classifier = Classifier.of_run(run)
     trained = RunResults.load(run)
     source = OODSource.model_validate({"dataset": dataset, "split": split})
-    source = with_cards(source, trained.dataset["name"], classifier.label_names)
+    source = with_cards(source, trained.dataset.name, classifier.label_names)
     source = source.model_copy(update={"subsets": card_subsets(source, evaluated)})
     labels = map_labels(classifier.label_names, evaluated.label_names, source.labels, split)
     probabilities = classifier.probabilities(evaluated.texts, evaluated.text_pairs)

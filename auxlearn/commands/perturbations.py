@@ -54,7 +54,7 @@ def command(run: Path, texts: int, as_json: bool) -> None:
         "tagger is installed"
     ]
     try:
-        labels = RunResults.load(run).dataset["label_names"]
+        labels = RunResults.load(run).dataset.label_names
         plain = plain_predictions(load_encoder(config.encoder, labels, config.seed), records)
     except EncoderError as error:
         plain = []

@@ -39,8 +39,8 @@ def command(ctx: click.Context, config_file: str | None, **given: Any) -> None:
         "",
         *seen_sentences(results.evaluations),
         *(f"warning: {line}" for line in results.warnings()),
-        f"best checkpoint: step {results.best['step']:.0f} of {results.steps}, "
-        f"dev {metric} {results.best[metric]:.3f}",
+        f"best checkpoint: step {results.best.step} of {results.steps}, "
+        f"dev {metric} {results.best.value:.3f}",
         f"run folder: {folder}",
         f"model:      {folder / 'model'}",
         f"pictures:   {folder / 'plots'}",

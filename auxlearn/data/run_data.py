@@ -1,20 +1,65 @@
-"""The data of a run: what its configuration names, read and cut."""
+"""The data of a run: everything that its configuration names, read and split."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from auxlearn.config import RunConfig
+from auxlearn.config import RunConfig, ValidationSource
+from auxlearn.data.audit import audit
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.examples import ColumnNames
 from auxlearn.data.folders import read_labelled_file
-from auxlearn.data.ood import OODSet
+from auxlearn.data.load import load_dataset
+from auxlearn.data.ood import OODSet, load_ood_sets
 from auxlearn.data.splits import hold_out
 
-if TYPE_CHECKING:
-    from auxlearn.weighting.base import Weighting
+
+@dataclass(frozen=True)
+class RunData:
+    """The data of a run.
+
+    Attributes:
+        dataset: The data set as it was read.
+        ood_sets: The out-of-distribution sets.
+        train: The examples to train on.
+        validation: The examples that drive the weights; ``None`` if the weighting needs none.
+        notes: What was done to the data on reading, and which sets were left out.
+        warnings: What an audit of the data set found.
+    """
+
+    dataset: TextDataset
+    ood_sets: tuple[OODSet, ...]
+    train: Split
+    validation: Split | None
+    notes: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def load_run_data(
+    config: RunConfig, source: ValidationSource | None, cache_dir: Path | None = None
+) -> RunData:
+    """Read the data set and the out-of-distribution sets, and hold out validation examples.
+
+    Args:
+        config: The resolved configuration.
+        source: Which examples drive the weights, if any.
+        cache_dir: Where built-in data sets are cached.
+
+    Raises:
+        DataError: A data set, an out-of-distribution set or the validation file cannot be read.
+    """
+    dataset = load_dataset(config.dataset, columns=columns_of(config), cache_dir=cache_dir)
+    ood_sets, ood_notes = load_ood_sets(config.ood, config.dataset, dataset)
+    train, validation = split_validation(dataset, source, columns_of(config))
+    return RunData(
+        dataset=dataset,
+        ood_sets=tuple(ood_sets),
+        train=train,
+        validation=validation,
+        notes=(*dataset.notes, *ood_notes),
+        warnings=tuple(audit(dataset).warnings()),
+    )
 
 
 def columns_of(config: RunConfig) -> ColumnNames | None:
@@ -24,38 +69,35 @@ def columns_of(config: RunConfig) -> ColumnNames | None:
         "text_pair": config.text_pair_column,
         "label": config.label_column,
     }
-    given = {role: name for role, name in names.items() if name is not None}
-    return ColumnNames(**given) if given else None
+    named = {role: name for role, name in names.items() if name is not None}
+    return ColumnNames(**named) if named else None
 
 
-def cut_validation(
-    dataset: TextDataset, config: RunConfig, weighting: Weighting
+def split_validation(
+    dataset: TextDataset, source: ValidationSource | None, columns: ColumnNames | None
 ) -> tuple[Split, Split | None]:
-    """Return what is trained on, and the examples that a weighting learns from.
+    """Return the examples to train on and those that drive the weights.
 
     Examples held out of train are the same for every seed of a run, so that seeds differ in
     training alone.
 
+    Args:
+        dataset: The data set.
+        source: Which examples drive the weights; ``None`` for none.
+        columns: Columns of a validation file.
+
     Raises:
-        DataError: The file that the weighting names cannot be used.
+        DataError: The validation file cannot be used.
     """
-    source, train_split = weighting.validation_split, dataset.splits["train"]
+    train = dataset.splits["train"]
     if source is None:
-        return train_split, None
-    if source == "dev":
-        return train_split, dataset.splits["dev"]
-    file = validation_file(source)
-    if file is None:
-        rest, held_out = hold_out(train_split, float(source.removeprefix("train:")), seed=0)
-        return replace(rest, name="train"), held_out
-    return train_split, read_labelled_file(file, dataset.label_names, columns_of(config))
-
-
-def validation_file(source: str | None) -> Path | None:
-    """Return the file that a weighting's ``split`` names; ``None`` if it names none."""
-    if source is None or source == "dev" or source.startswith("train:"):
-        return None
-    return Path(source)
+        return train, None
+    if source.file is not None:
+        return train, read_labelled_file(source.file, dataset.label_names, columns)
+    if source.share is not None:
+        remaining, held_out = hold_out(train, source.share, seed=0)
+        return replace(remaining, name="train"), held_out
+    return train, dataset.splits["dev"]
 
 
 def dataset_content(dataset: TextDataset) -> dict[str, str]:

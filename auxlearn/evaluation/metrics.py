@@ -61,7 +61,7 @@ def score_predictions(
         labels, predicted, labels=classes, zero_division=0
     )
     return Scores(
-        rows=len(predicted),
+        examples=len(predicted),
         accuracy=float(metrics.accuracy_score(labels, predicted)),
         macro_f1=float(metrics.f1_score(labels, predicted, average="macro", zero_division=0)),
         per_class={
@@ -104,7 +104,7 @@ def evaluate(
         unseen=score_predictions(truth[unseen], predicted[unseen], label_names)
         if unseen.any()
         else None,
-        seen_rows=int((~unseen).sum()),
+        seen_examples=int((~unseen).sum()),
         majority=score_predictions(truth, np.full_like(truth, majority), label_names),
         loss=float(-np.log(picked).mean()),
     )

@@ -46,8 +46,8 @@ def _front_matter(results: RunResults) -> dict[str, Any]:
             )
         ]
         # An out-of-distribution set is a data set of its own, of which one split is used.
-        other = results.dataset.get("ood", {})
-        source, split = (name, other[name]) if name in other else (results.dataset["name"], name)
+        other = results.dataset.ood
+        source, split = (name, other[name]) if name in other else (results.dataset.name, name)
         entries.append(
             {
                 "task": {"type": "text-classification", "name": "Text classification"},
@@ -61,12 +61,12 @@ def _front_matter(results: RunResults) -> dict[str, Any]:
 
 def _body(results: RunResults) -> Iterator[str]:
     config, data = results.config, results.dataset
-    labels = ", ".join(f"`{name}`" for name in data["label_names"])
+    labels = ", ".join(f"`{name}`" for name in data.label_names)
     yield f"# {_model_name(results)}"
     yield (
         f"`{_short(config['encoder'])}`, fine-tuned by auxlearn "
-        f"{results.environment.get('versions', {}).get('auxlearn', '')} to classify texts of "
-        f"`{data['name']}` into {len(data['label_names'])} classes: {labels}."
+        f"{results.environment.versions.get('auxlearn', '')} to classify texts of "
+        f"`{data.name}` into {len(data.label_names)} classes: {labels}."
     )
     for warning in results.warnings():
         yield f"**Warning: {warning}.**"
@@ -90,9 +90,9 @@ def _body(results: RunResults) -> Iterator[str]:
     )
     yield "## Training"
     yield "\n".join(f"- {name}: {value}" for name, value in _training(results))
-    if data["notes"]:
+    if data.notes:
         yield "Notes on the data:"
-        yield "\n".join(f"- {note}" for note in data["notes"])
+        yield "\n".join(f"- {note}" for note in data.notes)
     yield "## Limits"
     yield (
         f"Texts are cut to {config['max_length']} tokens. Every text gets one of the classes "
@@ -105,8 +105,8 @@ def _body(results: RunResults) -> Iterator[str]:
 
 def _training(results: RunResults) -> Iterator[tuple[str, str]]:
     config, data = results.config, results.dataset
-    rows = ", ".join(f"{name} {count}" for name, count in data["rows"].items())
-    yield "data set", f"`{data['name']}`, fingerprint `{data['fingerprint']}`, rows: {rows}"
+    examples = ", ".join(f"{name} {count}" for name, count in data.examples.items())
+    yield "data set", f"`{data.name}`, fingerprint `{data.fingerprint}`, examples: {examples}"
     yield "encoder", f"`{_short(config['encoder'])}`"
     if config.get("perturbed_text", "none") != "none":
         how = {"add": "beside the original", "replace": "in place of the original"}
@@ -121,11 +121,10 @@ def _training(results: RunResults) -> Iterator[tuple[str, str]]:
         yield "weighting", _describe(config["weights"])
         weights = ", ".join(f"{name} {value:.3f}" for name, value in results.weights.items())
         yield "weights at the end", weights
-    metric = config["metric"]
     yield (
         "checkpoint",
-        f"step {results.best['step']:.0f} (epoch {results.best['epoch']:.1f}) of "
-        f"{results.steps}, chosen by {metric} on dev ({results.best[metric]:.3f})",
+        f"step {results.best.step} (epoch {results.best.epoch:.1f}) of "
+        f"{results.steps}, chosen by {results.best.metric} on dev ({results.best.value:.3f})",
     )
     yield (
         "optimizer",
@@ -135,7 +134,7 @@ def _training(results: RunResults) -> Iterator[tuple[str, str]]:
     )
     yield "seed", str(config["seed"])
     yield "configuration hash", f"`{results.digest}`"
-    versions = results.environment.get("versions", {})
+    versions = results.environment.versions
     shown = ("torch", "transformers")
     yield "versions", ", ".join(f"{name} {versions[name]}" for name in shown if name in versions)
 
@@ -155,7 +154,7 @@ def _task_names(results: RunResults) -> list[str]:
 
 
 def _model_name(results: RunResults) -> str:
-    parts = [results.dataset["name"], _short(results.config["encoder"]), *_task_names(results)]
+    parts = [results.dataset.name, _short(results.config["encoder"]), *_task_names(results)]
     return "-".join(parts)
 
 

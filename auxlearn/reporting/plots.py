@@ -88,14 +88,14 @@ def _dev(axes: Axes, rows: Rows, results: RunResults) -> None:
             label=label,
         )
     axes.plot(
-        results.best["step"],
-        results.best[chosen],
+        results.best.step,
+        results.best.value,
         marker="o",
         markersize=11,
         markerfacecolor="none",
         markeredgecolor="black",
         linestyle="none",
-        label=f"best {METRICS[chosen]}, {results.best[chosen]:.3f}",
+        label=f"best {METRICS[chosen]}, {results.best.value:.3f}",
     )
     majority = results.evaluations["dev"].majority
     baseline = majority.accuracy if chosen == "accuracy" else majority.macro_f1
@@ -173,7 +173,7 @@ def _draw(draws: Sequence[Any], rows: Rows, results: RunResults) -> Figure:
 def _title(results: RunResults) -> str:
     config = results.config
     tasks = " + ".join(name for choice in config["aux"] for name in choice) or "single task"
-    parts = [results.dataset["name"], Path(config["encoder"]).name, tasks]
+    parts = [results.dataset.name, Path(config["encoder"]).name, tasks]
     if config["aux"]:
         parts.append(f"{next(iter(config['weights']))} weights")
     return ", ".join([*parts, f"seed {config['seed']}"])

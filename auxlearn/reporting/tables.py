@@ -24,7 +24,7 @@ def figures_grid(evaluations: Mapping[str, Evaluation]) -> tuple[list[str], list
     Returns:
         The heads of the columns, and the cells.
     """
-    seen = any(found.seen_rows for found in evaluations.values())
+    seen = any(found.seen_examples for found in evaluations.values())
     heads = ["set", "rows", "accuracy", "macro-F1"]
     if seen:
         heads += ["unseen rows", "unseen accuracy", "unseen macro-F1"]
@@ -34,9 +34,9 @@ def figures_grid(evaluations: Mapping[str, Evaluation]) -> tuple[list[str], list
     heads += ["majority accuracy", "majority macro-F1"]
     rows = []
     for name, found in evaluations.items():
-        cells = [name, str(found.all.rows), *_pair(found.all)]
+        cells = [name, str(found.all.examples), *_pair(found.all)]
         if seen:
-            cells += [str(found.unseen.rows if found.unseen else 0), *_pair(found.unseen)]
+            cells += [str(found.unseen.examples if found.unseen else 0), *_pair(found.unseen)]
         if paired:
             cells.append("-" if found.pair_accuracy is None else f"{found.pair_accuracy:.3f}")
         rows.append([*cells, *_pair(found.majority)])
@@ -44,7 +44,7 @@ def figures_grid(evaluations: Mapping[str, Evaluation]) -> tuple[list[str], list
         if found.partner is not None:
             parts["paired rows"] = found.partner
         for part, scores in parts.items():
-            cells = [f"{name}, {part}", str(scores.rows), *_pair(scores)]
+            cells = [f"{name}, {part}", str(scores.examples), *_pair(scores)]
             rows.append(cells + ["-"] * (len(heads) - len(cells)))
     return heads, rows
 
@@ -58,10 +58,10 @@ def figures_table(evaluations: Mapping[str, Evaluation]) -> Table:
 def seen_sentences(evaluations: Mapping[str, Evaluation]) -> list[str]:
     """Say how many rows of each set have a text that is in train; nothing if none has."""
     return [
-        f"{name}: the text of {found.seen_rows} of {found.all.rows} rows is also in train; "
+        f"{name}: the text of {found.seen_examples} of {found.all.examples} rows is also in train; "
         "the unseen columns leave these out"
         for name, found in evaluations.items()
-        if found.seen_rows
+        if found.seen_examples
     ]
 
 

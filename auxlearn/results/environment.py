@@ -1,14 +1,19 @@
-"""Where a figure was made: versions, revision, hardware."""
+"""The environment of a run: versions, git revision, hardware."""
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import subprocess
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+
+from auxlearn.files import write_json
+
+FILE = "environment.json"
 
 _PACKAGES = (
     "auxlearn",
@@ -22,22 +27,54 @@ _PACKAGES = (
 )
 
 
-def describe_environment() -> dict[str, Any]:
-    """Return versions of what computes, the git revision of the source, and the hardware."""
+@dataclass(frozen=True)
+class Environment:
+    """What ``environment.json`` of a run folder holds.
+
+    Attributes:
+        versions: Version of Python and of each package that computes.
+        git_revision: Revision of the source; ``None`` outside a git checkout.
+        platform: Operating system.
+        cpu: Name of the processor.
+        cores: Number of its logical cores.
+        threads: Number of threads that torch computes with.
+        gpus: Names of the GPUs.
+    """
+
+    versions: dict[str, str]
+    git_revision: str | None = None
+    platform: str = ""
+    cpu: str = ""
+    cores: int | None = None
+    threads: int = 1
+    gpus: list[str] = field(default_factory=list)
+
+    @classmethod
+    def load(cls, folder: Path) -> Environment:
+        """Read ``environment.json`` of a run folder."""
+        return cls(**json.loads((folder / FILE).read_text(encoding="utf-8")))
+
+    def save(self, folder: Path) -> None:
+        """Write ``environment.json`` into a run folder."""
+        write_json(folder / FILE, asdict(self))
+
+
+def describe_environment() -> Environment:
+    """Return the environment of this process."""
     import torch
 
     cuda = torch.cuda.is_available()
-    return {
-        "versions": dict(_versions()),
-        "git_revision": _git_revision(Path(__file__).parent),
-        "platform": platform.platform(),
-        "cpu": _cpu_name(),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return Environment(
+        versions=dict(_versions()),
+        git_revision=_git_revision(Path(__file__).parent),
+        platform=platform.platform(),
+        cpu=_cpu_name(),
+        cores=os.cpu_count(),
+        threads=torch.get_num_threads(),
+        gpus=[torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
         if cuda
         else [],
-    }
+    )
 
 
 # What a process has imported stays as it is, so these are looked up once, for all of its runs.

@@ -28,7 +28,7 @@ from filelock import FileLock, Timeout
 
 from auxlearn.config import RunConfig, load_config
 from auxlearn.errors import ConfigError, RunError, RunInUse
-from auxlearn.files import write_json, write_text
+from auxlearn.files import write_text
 from auxlearn.results.environment import describe_environment
 from auxlearn.results.record import FILE
 
@@ -135,7 +135,7 @@ class RunFolder:
                 raise RunInUse(f"another process has just moved {self.path}: try again")
             write_text(self.path / ".holder", f"process {os.getpid()} on {platform.node()}\n")
             if not existing.is_file():
-                write_json(self.path / "environment.json", describe_environment())
+                describe_environment().save(self.path)
                 write_text(existing, config.to_yaml())
             yield
         finally:

@@ -1,4 +1,4 @@
-"""What a run came to: figures, and where they came from."""
+"""Run results: what ``results.json`` holds."""
 
 from __future__ import annotations
 
@@ -10,23 +10,25 @@ from typing import Any
 
 from auxlearn.errors import RunError
 from auxlearn.files import write_json
+from auxlearn.results.environment import Environment
 
 FILE = "results.json"
 
 
 @dataclass(frozen=True)
 class Scores:
-    """Figures on some rows.
+    """Metrics on some examples.
 
     Attributes:
-        rows: How many there are.
-        accuracy: Share of right predictions, 0 to 1.
+        examples: Number of examples.
+        accuracy: Share of correct predictions, 0 to 1.
         macro_f1: Mean F1 over the classes that occur in labels or predictions, 0 to 1.
         per_class: Precision, recall, F1 and support of each class by label.
-        confusion: Rows by true class (outer) and predicted class (inner).
+        confusion: Confusion matrix: number of examples by true class (outer) and predicted class
+            (inner).
     """
 
-    rows: int
+    examples: int
     accuracy: float
     macro_f1: float
     per_class: dict[str, dict[str, float]]
@@ -35,23 +37,23 @@ class Scores:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Figures on one evaluation set.
+    """Results on one evaluation set.
 
     Attributes:
-        all: On all rows.
-        unseen: On the rows whose text is not in train; ``None`` if there are none such.
-        seen_rows: How many rows have a text that is in train.
-        majority: What always predicting the most frequent class of train would get.
+        all: Scores on all examples.
+        unseen: Scores on the examples whose text is not in train; ``None`` if there are none.
+        seen_examples: Number of examples whose text is in train.
+        majority: Scores of always predicting the most frequent class of train.
         loss: Mean cross-entropy in nats.
-        subsets: On the rows of a part of the set, by name, such as "heuristic: constituent".
-        partner: On the rows that are paired with those of the set, such as the originals of a
-            contrast set; ``None`` if it has no pairs.
-        pair_accuracy: Share of the pairs of which both rows are right.
+        subsets: Scores on subsets of the set, by name, such as "heuristic: constituent".
+        partner: Scores on the examples that are paired with those of the set, such as the originals
+            of a contrast set; ``None`` if the set has no pairs.
+        pair_accuracy: Share of the pairs of which both predictions are correct.
     """
 
     all: Scores
     unseen: Scores | None
-    seen_rows: int
+    seen_examples: int
     majority: Scores
     loss: float
     subsets: dict[str, Scores] = field(default_factory=dict)
@@ -70,21 +72,61 @@ class Evaluation:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Evaluation:
-        """Take back what :func:`dataclasses.asdict` gave."""
+        """Restore what :func:`dataclasses.asdict` returned."""
 
-        def scores(found: Any) -> Scores | None:
-            return Scores(**found) if found else None
+        def scores(content: Any) -> Scores | None:
+            return Scores(**content) if content else None
 
         return cls(
             all=Scores(**values["all"]),
             unseen=scores(values["unseen"]),
-            seen_rows=values["seen_rows"],
+            seen_examples=values["seen_examples"],
             majority=Scores(**values["majority"]),
             loss=values["loss"],
-            subsets={name: Scores(**found) for name, found in values.get("subsets", {}).items()},
+            subsets={
+                name: Scores(**content) for name, content in values.get("subsets", {}).items()
+            },
             partner=scores(values.get("partner")),
             pair_accuracy=values.get("pair_accuracy"),
         )
+
+
+@dataclass(frozen=True)
+class DatasetRecord:
+    """The data of a run.
+
+    Attributes:
+        name: Name of the data set.
+        fingerprint: Hash of its contents.
+        examples: Number of examples by split and by out-of-distribution set.
+        label_names: Names of the classes, in order.
+        notes: What was done to the data on reading, and which sets were left out.
+        ood: Split that is evaluated, by out-of-distribution set.
+    """
+
+    name: str
+    fingerprint: str
+    examples: dict[str, int]
+    label_names: list[str]
+    notes: list[str]
+    ood: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class BestCheckpoint:
+    """The checkpoint that a run exports: the one with the best dev metric.
+
+    Attributes:
+        step: Optimizer steps made before it.
+        epoch: Epochs made before it.
+        metric: Name of the metric that checkpoints are selected by.
+        value: Its value on dev.
+    """
+
+    step: int
+    epoch: float
+    metric: str
+    value: float
 
 
 @dataclass(frozen=True)
@@ -94,37 +136,37 @@ class RunResults:
     Attributes:
         config: The resolved configuration.
         digest: Its hash.
-        dataset: Name, fingerprint, rows by split, label names and notes of the data; the split of
-            each out-of-distribution set by name.
-        best: Step, epoch and dev metric of the chosen checkpoint.
-        evaluations: Figures by set: "dev", "test", and each out-of-distribution set by name.
+        dataset: The data.
+        best: The exported checkpoint.
+        evaluations: Results by set: "dev", "test", and each out-of-distribution set by name.
         weights: Weight of each objective at the end.
-        steps: Updates made.
+        steps: Number of optimizer steps.
         stopped: Why training ended: "epochs" or "patience".
-        surrogate: How well what steered the weights followed the metric: Spearman's rank
-            correlation over the evaluations on dev, and their number; ``None`` if nothing was
-            steered.
+        seconds: Wall time by stage. Together with ``environment``, all that differs between equal
+            runs.
+        environment: Versions and hardware.
+        surrogate: How well the validation loss that drives the weights follows the metric:
+            Spearman's rank correlation over the evaluations on dev, and their number; ``None`` for
+            a weighting without a validation loss.
         degenerate: The label that the best checkpoint predicts for every dev example, although dev
             has several; ``None`` if it predicts more than one.
-        seconds: Wall time by stage. The one part that differs between equal runs.
-        environment: Versions and hardware.
     """
 
     config: dict[str, Any]
     digest: str
-    dataset: dict[str, Any]
-    best: dict[str, float]
+    dataset: DatasetRecord
+    best: BestCheckpoint
     evaluations: dict[str, Evaluation]
     weights: dict[str, float]
     steps: int
     stopped: str
     seconds: dict[str, float]
-    environment: dict[str, Any]
+    environment: Environment
     surrogate: dict[str, float | int | None] | None = None
     degenerate: str | None = None
 
     def save(self, folder: Path) -> None:
-        """Write ``results.json``; its presence says that the run is finished."""
+        """Write ``results.json``; a run folder with this file is a finished run."""
         write_json(folder / FILE, asdict(self))
 
     @classmethod
@@ -137,11 +179,16 @@ class RunResults:
         path = folder / FILE
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
-            evaluations = {
-                name: Evaluation.from_dict(found)
-                for name, found in values.pop("evaluations").items()
+            typed: dict[str, Any] = {
+                "dataset": DatasetRecord(**values.pop("dataset")),
+                "best": BestCheckpoint(**values.pop("best")),
+                "environment": Environment(**values.pop("environment")),
+                "evaluations": {
+                    name: Evaluation.from_dict(content)
+                    for name, content in values.pop("evaluations").items()
+                },
             }
-            return cls(evaluations=evaluations, **values)
+            return cls(**typed, **values)
         except FileNotFoundError:
             raise RunError(f"{folder} holds no {FILE}: the run is not finished") from None
         except (ValueError, TypeError, KeyError) as error:
@@ -154,11 +201,11 @@ class RunResults:
         auxiliary = " or a smaller share of the auxiliary tasks" if self.config["aux"] else ""
         return [
             f"degenerate run: the best checkpoint predicts '{self.degenerate}' for every dev "
-            "example, so its scores are those of a constant answer; try more epochs, another "
+            "example, so its scores are those of a constant prediction; try more epochs, another "
             f"learning rate, metric macro_f1{auxiliary}"
         ]
 
-    def figures(self) -> dict[str, Any]:
+    def reproducible(self) -> dict[str, Any]:
         """Return all that a repeated run must reproduce: everything but times and hardware."""
         values = asdict(self)
         del values["seconds"], values["environment"]

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from auxlearn.errors import Interrupted, RunInUse
 from auxlearn.sweeps.executors import Executor
@@ -20,6 +16,7 @@ from auxlearn.sweeps.search import number_of_trials, rounds
 from auxlearn.sweeps.select import chosen_trials, mean_dev
 from auxlearn.sweeps.worker import FAILURES, Outcome
 from auxlearn.training.inputs import InputReader
+from auxlearn.training.stopping import StopRequest
 
 #: Seconds between two looks at what runs.
 TICK = 0.5
@@ -135,12 +132,12 @@ class _Session:
         self._told: set[str] = set()
 
     def run(self) -> list[TrialRecord]:
-        with _stop_signals() as stopped:
+        with StopRequest() as stop:
             for trials in rounds(self.sweep, self._score):
                 if not self.trials:
                     self.folder.save_sweep(self.sweep)  # the plan holds: nothing was refused
                 self._add(trials)
-                self._run_round(stopped)
+                self._run_round(stop)
         chosen = chosen_trials(self.sweep, list(self.trials.values()), self._dev_figures)
         records = [
             self.folder.record(trial, digest in chosen) for digest, trial in self.trials.items()
@@ -190,11 +187,11 @@ class _Session:
         failure = self.folder.failure(digest)
         return failure.state if failure else None
 
-    def _run_round(self, stopped: Callable[[], bool]) -> None:
+    def _run_round(self, stop: StopRequest) -> None:
         executor, progress = self.executor, self.progress
         running: set[str] = set()
         while self._pending or self._held or running:
-            if stopped():
+            if stop.requested:
                 self._stop(running)
             while self._pending and len(running) < executor.slots:
                 trial = self._pending.popleft()
@@ -278,24 +275,3 @@ class _Session:
 
     def _score(self, trials: list[Trial]) -> float | None:
         return mean_dev(trials, self.sweep, self._dev_figures)
-
-
-@contextmanager
-def _stop_signals() -> Iterator[Callable[[], bool]]:
-    """Within the block, Ctrl-C or SIGTERM only sets a flag; a second one interrupts."""
-    asked: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: False
-        return
-
-    def handle(number: int, frame: Any) -> None:
-        if asked:
-            raise KeyboardInterrupt
-        asked.append(number)
-
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield lambda: bool(asked)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -176,7 +176,7 @@ class SweepFolder:
             chosen=chosen,
             dev=_metrics(results, "dev"),
             evaluations={name: _metrics(results, name) for name in others},
-            best_epoch=results.best["epoch"],
+            best_epoch=results.best.epoch,
         )
 
     def save_results(self, sweep: SweepFile, records: Sequence[TrialRecord]) -> None:

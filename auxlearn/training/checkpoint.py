@@ -1,9 +1,10 @@
-"""What an unfinished run goes on from.
+"""Checkpoints for resuming a run.
 
-A checkpoint is a folder of its own, complete before ``latest.json`` points to it; so a kill at any
-moment leaves the one before. No generator states are in it: batches and draws follow from the
-seed and the step. A resumed run ends with the digits of one that was not stopped on the CPU; on a
-GPU it sees the same batches and draws, but rounds differently (:mod:`auxlearn.rng`).
+A checkpoint is a folder of its own, complete before ``latest.json`` points to it; a kill at any
+moment therefore leaves the previous checkpoint intact. It holds no generator states: batches,
+dropout masks and corruption follow from the seed and the step. On the CPU a resumed run ends with
+the same digits as an uninterrupted one; on a GPU it sees the same batches and random numbers, but
+rounds differently (:mod:`auxlearn.rng`).
 """
 
 from __future__ import annotations
@@ -23,26 +24,26 @@ from auxlearn.files import write_bytes, write_json
 
 
 @dataclass
-class Progress:
+class TrainingState:
     """How far a run is.
 
     Attributes:
-        step: Updates made.
+        step: Optimizer steps made.
         best_step: Step of the best dev metric; -1 before the first evaluation.
         best_value: The best dev metric.
-        stale: Evaluations since then.
+        evaluations_since_best: Evaluations without improvement that count towards patience.
         seconds: Wall time of training so far.
-        final_from: Step at which the last stage, on the primary task alone, began; -1 before it.
-        pending: Steps and losses since the last row of ``metrics.jsonl``.
+        primary_only_from: Step at which the primary-only phase began; -1 before it.
+        pending_losses: Steps and losses since the last training entry of ``metrics.jsonl``.
     """
 
     step: int = 0
     best_step: int = -1
     best_value: float = float("-inf")
-    stale: int = 0
+    evaluations_since_best: int = 0
     seconds: float = 0.0
-    final_from: int = -1
-    pending: list[tuple[int, dict[str, float]]] = field(default_factory=list)
+    primary_only_from: int = -1
+    pending_losses: list[tuple[int, dict[str, float]]] = field(default_factory=list)
 
 
 class CheckpointFolder:
@@ -56,31 +57,31 @@ class CheckpointFolder:
         self.path = path
         self._pointer = path / "latest.json"
 
-    def save(self, progress: Progress, tensors: dict[str, dict[str, Tensor]]) -> None:
-        """Write a checkpoint and drop the one before.
+    def save(self, state: TrainingState, tensors: dict[str, dict[str, Tensor]]) -> None:
+        """Write a checkpoint and delete the previous one.
 
         Args:
-            progress: How far the run is.
-            tensors: Groups of tensors: "encoder", "optimizer", and what plug-ins keep.
+            state: How far the run is.
+            tensors: Groups of tensors: "encoder", "optimizer", and the state of plug-ins.
         """
-        folder = self.path / f"step-{progress.step:08d}"
+        folder = self.path / f"step-{state.step:08d}"
         for group, values in tensors.items():
             write_tensors(folder / f"{group}.safetensors", values)
-        found = {"folder": folder.name, "groups": list(tensors), "progress": asdict(progress)}
-        write_json(self._pointer, found)
+        content = {"folder": folder.name, "groups": list(tensors), "state": asdict(state)}
+        write_json(self._pointer, content)
         for other in self.path.glob("step-*"):
             if other != folder:
                 shutil.rmtree(other)
         for other in self.path.glob("best-*.safetensors"):
-            if other != self.best_path(progress.best_step):
+            if other != self.best_path(state.best_step):
                 other.unlink()
 
     @property
     def any(self) -> bool:
-        """Whether there is one to resume from."""
+        """Whether there is a checkpoint to resume from."""
         return self._pointer.is_file()
 
-    def load(self) -> tuple[Progress, dict[str, dict[str, Tensor]]] | None:
+    def load(self) -> tuple[TrainingState, dict[str, dict[str, Tensor]]] | None:
         """Return the latest checkpoint, or ``None`` if there is none.
 
         Raises:
@@ -89,34 +90,34 @@ class CheckpointFolder:
         if not self.any:
             return None
         try:
-            found = json.loads(self._pointer.read_text(encoding="utf-8"))
-            folder = self.path / found["folder"]
+            content = json.loads(self._pointer.read_text(encoding="utf-8"))
+            folder = self.path / content["folder"]
             tensors = {
-                group: load_file(folder / f"{group}.safetensors") for group in found["groups"]
+                group: load_file(folder / f"{group}.safetensors") for group in content["groups"]
             }
-            return Progress(**found["progress"]), tensors
+            return TrainingState(**content["state"]), tensors
         except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
             raise RunError(
                 f"the checkpoint in {self.path} is damaged ({error}): delete that folder to "
-                "start the run anew"
+                "start the run again"
             ) from None
 
     def best_path(self, step: int) -> Path:
-        """Where the encoder of the best evaluation lies."""
+        """Return the path of the encoder's weights at the best evaluation."""
         return self.path / f"best-{step:08d}.safetensors"
 
     def delete(self) -> None:
-        """Remove everything, once the run is finished."""
+        """Delete all checkpoints, once the run is finished."""
         shutil.rmtree(self.path, ignore_errors=True)
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
-    """Write a safetensors file, whole or not at all."""
+    """Write a safetensors file atomically."""
     write_bytes(path, save({k: v.detach().cpu().contiguous() for k, v in tensors.items()}))
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Return the state of an optimizer as named tensors, which need no pickle."""
+    """Return the state of an optimizer as named tensors, which can be stored without pickle."""
     return {
         f"{number}/{key}": torch.as_tensor(value)
         for number, state in optimizer.state_dict()["state"].items()
@@ -126,10 +127,10 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 def load_optimizer_tensors(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
-    """Take back what :func:`optimizer_tensors` gave."""
+    """Restore what :func:`optimizer_tensors` returned."""
     state: dict[int, dict[str, Tensor]] = {}
     for name, value in tensors.items():
         number, key = name.split("/", 1)
         state.setdefault(int(number), {})[key] = value
-    whole = optimizer.state_dict()
-    optimizer.load_state_dict({**whole, "state": state})
+    content = optimizer.state_dict()
+    optimizer.load_state_dict({**content, "state": state})

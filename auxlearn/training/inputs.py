@@ -1,58 +1,53 @@
-"""What the results of a run follow from beside its settings: its inputs, each by a digest.
+"""The inputs of a run: digests of the data, encoder and code that its results depend on.
 
 A run records its inputs in ``inputs.json`` of its folder when it begins, and the files that its
-tasks read when they read them. They are compared when the run is resumed and when a finished run is
-asked for again: results are never given out for data, weights or code that they were not made of.
-Comparing reads the data; it tokenises nothing and loads no model.
+tasks read when they read them. They are compared when the run is resumed and when the results of a
+finished run are requested again: results are never returned for data, weights or code other than
+those that produced them. Comparing reads the data; it tokenises nothing and loads no model.
 
 ==============================  ==============================================================
-``data set``                    each split, by its rows as they were read
-``out-of-distribution set N``   the splits that are evaluated, by their rows
-``validation file``             the file that a weighting learns from
-``encoder``                     a folder's files; an encoder of the hub by the commit it is at
+``data set``                    each split, by its examples as they were read
+``out-of-distribution set N``   the evaluated splits, by their examples
+``validation file``             the file of examples that drive the weights
+``encoder``                     the files of a folder; the commit of an encoder on the hub
 ``plug-in file F``              the file
-``task N``, ``weighting N``     of a plug-in: the module it is in, and its distribution's version
+``task N``, ``weighting N``     of a plug-in: its module, and the version of its distribution
 ``auxlearn``                    the version
-``files``                       what tasks read, by task and path
+``files``                       files that tasks read, by task and path
 ==============================  ==============================================================
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import auxlearn
-from auxlearn.config import OODSource, RunConfig
-from auxlearn.data.dataset import TextDataset
+from auxlearn.config import OODSource, RunConfig, ValidationSource
 from auxlearn.data.load import load_dataset
-from auxlearn.data.ood import OODSet, load_ood_set
-from auxlearn.data.run_data import columns_of, dataset_content, ood_content, validation_file
+from auxlearn.data.ood import load_ood_set
+from auxlearn.data.run_data import RunData, columns_of, dataset_content, ood_content
 from auxlearn.encoders.content import encoder_content
 from auxlearn.errors import DataError, RunError, UserError
 from auxlearn.files import content_digest, write_json
 from auxlearn.registry import TASKS, WEIGHTINGS, plugin_digest
 
-if TYPE_CHECKING:
-    from auxlearn.weighting.base import Weighting
-
 FILE = "inputs.json"
 
 Content = Mapping[str, str]
-"""Digest, or version, by part of an input."""
+"""Digest or version of each component of an input, such as each split of a data set."""
 
 _OOD = "out-of-distribution set "
 
 
 @dataclass(frozen=True)
 class RunInputs:
-    """What a run was made of.
+    """The inputs of a run.
 
     Attributes:
-        inputs: Content by input; see the head of this module for their names.
+        inputs: Content by input; the docstring of this module lists their names.
         files: Digest of each file that a task has read, by task and path.
     """
 
@@ -61,7 +56,7 @@ class RunInputs:
 
     @classmethod
     def load(cls, folder: Path) -> RunInputs | None:
-        """Read what a run has recorded; ``None`` if it has recorded nothing.
+        """Read the inputs that a run has recorded; ``None`` if it has recorded none.
 
         Raises:
             RunError: The file is damaged.
@@ -82,11 +77,11 @@ class RunInputs:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What became of the inputs of a run.
+    """The inputs of a run compared with those that exist now.
 
     Attributes:
-        changed: The inputs that are others now, in words.
-        missing: The inputs that cannot be compared, in words, with the reason.
+        changed: Descriptions of the inputs that differ now.
+        missing: Descriptions of the inputs that cannot be compared, with the reason.
     """
 
     changed: tuple[str, ...] = ()
@@ -94,51 +89,51 @@ class Comparison:
 
     @property
     def changes(self) -> str:
-        """What has changed, as the subject and verb of a sentence."""
+        """The changed inputs, as the subject and verb of a sentence."""
         verb = "has" if len(self.changed) == 1 else "have"
         return f"{', '.join(self.changed)} {verb} changed"
 
 
 class InputReader:
-    """Reads the inputs of runs as they are now; each source once, however many runs share it."""
+    """Reads the present inputs of runs; each source once, however many runs share it."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Content | UserError] = {}
+        self._contents: dict[str, Content | UserError] = {}
         self._datasets: dict[str, tuple[str, tuple[str, ...]]] = {}
 
     def compare(self, config: RunConfig, recorded: RunInputs) -> Comparison:
-        """Compare what a run has recorded with what is there now.
+        """Compare the recorded inputs of a run with those that exist now.
 
         Args:
             config: The resolved configuration of the run.
-            recorded: Its record. Inputs that are not in it do not count: an out-of-distribution
-                set that only a data-set card names may have been out of reach then.
+            recorded: The inputs that it recorded. Other inputs are not compared: an
+                out-of-distribution set that only a data-set card names may have been unavailable.
         """
         changed, missing = [], []
         code = code_content(config)
         for name, before in recorded.inputs.items():
             try:
-                parts = _differing(before, self._content(name, config, before, code))
+                differing = _differing(before, self._content(name, config, before, code))
             except UserError as error:
-                if self._is_there(name, config):  # and cannot be read any more
+                if self._exists(name, config):  # but can no longer be read
                     changed.append(f"the {name} ({_one_line(error)})")
                 else:
                     missing.append(f"the {name} is not there to compare: {_one_line(error)}")
                 continue
-            if parts:
-                changed.append(_in_words(name, parts))
+            if differing:
+                changed.append(_describe(name, differing))
         for task, files in recorded.files.items():
             for path, digest in files.items():
                 if not Path(path).exists():
                     missing.append(f"{path}, which {task} has read, is not there to compare")
                 elif content_digest(Path(path)) != digest:
-                    changed.append(_file_in_words(task, path))
+                    changed.append(_describe_file(task, path))
         return Comparison(tuple(changed), tuple(missing))
 
     def _content(
         self, name: str, config: RunConfig, before: Content, code: Mapping[str, Content]
     ) -> Content:
-        """Return what an input is now; nothing of one that is no more a part of the run."""
+        """Return the present content of an input; none for one that the run no longer has."""
         if name == "data set":
             return self._dataset(config)
         if name == "encoder":
@@ -151,23 +146,23 @@ class InputReader:
             return self._ood(config, name.removeprefix(_OOD))
         return code.get(name, {})
 
-    def _is_there(self, name: str, config: RunConfig) -> bool:
-        """Say whether a local folder of that input exists, whatever is in it."""
-        places = {"data set": config.dataset, "encoder": config.encoder}
+    def _exists(self, name: str, config: RunConfig) -> bool:
+        """Return whether a local folder of that input exists, whatever it contains."""
+        paths = {"data set": config.dataset, "encoder": config.encoder}
         if name.startswith(_OOD) and _dataset_key(config) in self._datasets:
-            places[name] = _ood_source(config, name.removeprefix(_OOD)).dataset
-        return name in places and Path(places[name]).expanduser().exists()
+            paths[name] = _ood_source(config, name.removeprefix(_OOD)).dataset
+        return name in paths and Path(paths[name]).expanduser().exists()
 
     def _once(self, key: str, read: Callable[[RunConfig], Content], config: RunConfig) -> Content:
-        if key not in self._known:
+        if key not in self._contents:
             try:
-                self._known[key] = read(config)
+                self._contents[key] = read(config)
             except UserError as error:
-                self._known[key] = error
-        found = self._known[key]
-        if isinstance(found, UserError):
-            raise found
-        return found
+                self._contents[key] = error
+        content = self._contents[key]
+        if isinstance(content, UserError):
+            raise content
+        return content
 
     def _dataset(self, config: RunConfig) -> Content:
         from auxlearn.cache import default_folder
@@ -183,7 +178,7 @@ class InputReader:
         return self._once(key, read, config)
 
     def _ood(self, config: RunConfig, name: str) -> Content:
-        self._dataset(config)  # its classes and its card say how the set is read
+        self._dataset(config)  # its classes and its card determine how the set is read
         dataset = self._datasets[_dataset_key(config)]
         source = _ood_source(config, name)
         key = f"{_OOD}{source.model_dump_json()} {dataset}"
@@ -191,20 +186,20 @@ class InputReader:
 
 
 class InputRecord:
-    """The inputs of a run that is being trained, written down as they become known.
+    """Records the inputs of a run that is being trained, as they become known.
 
     Args:
-        folder: The run folder, claimed.
-        found: What the run is made of now.
-        resumes: Whether there is a checkpoint that the run will be resumed from.
+        folder: The run folder, locked by this process.
+        present: The present inputs of the run.
+        resumes: Whether the run will be resumed from a checkpoint.
 
     Raises:
-        RunError: The run is to be resumed, and what it began with has changed.
+        RunError: The run is to be resumed, and an input has changed since it began.
     """
 
-    def __init__(self, folder: Path, found: RunInputs, *, resumes: bool) -> None:
+    def __init__(self, folder: Path, present: RunInputs, *, resumes: bool) -> None:
         self._folder = folder
-        self._inputs = found
+        self._inputs = present
         if resumes:
             before = RunInputs.load(folder)
             if before is None:
@@ -213,27 +208,27 @@ class InputRecord:
                     f"delete {folder} to train again"
                 )
             changed = [
-                _in_words(name, parts)
+                _describe(name, differing)
                 for name, content in before.inputs.items()
-                if (name in found.inputs or not name.startswith(_OOD))
-                and (parts := _differing(content, found.inputs.get(name, {})))
+                if (name in present.inputs or not name.startswith(_OOD))
+                and (differing := _differing(content, present.inputs.get(name, {})))
             ]
             changed += [
-                _file_in_words(task, path)
+                _describe_file(task, path)
                 for task, files in before.files.items()
                 for path, digest in files.items()
                 if not Path(path).exists() or content_digest(Path(path)) != digest
             ]
             self._refuse(changed)
-            self._inputs = RunInputs({**before.inputs, **found.inputs}, before.files)
+            self._inputs = RunInputs({**before.inputs, **present.inputs}, before.files)
         self._inputs.save(folder)
 
     def add_file(self, task: str, path: Path) -> Path:
-        """Record a file, or a folder with all that is in it, before a task reads it.
+        """Record a file, or a folder with its contents, before a task reads it, and return it.
 
         Raises:
-            DataError: It is not there or cannot be read.
-            RunError: It is another than the one that the task read before the run was resumed.
+            DataError: It does not exist or cannot be read.
+            RunError: Its content differs from what the task read before the run was resumed.
         """
         try:
             digest = content_digest(path)
@@ -241,7 +236,7 @@ class InputRecord:
             raise DataError(f"task '{task}' cannot read {path} ({error.strerror})") from None
         files = {name: dict(content) for name, content in self._inputs.files.items()}
         if files.setdefault(task, {}).setdefault(str(path), digest) != digest:
-            self._refuse([_file_in_words(task, str(path))])
+            self._refuse([_describe_file(task, str(path))])
         self._inputs = RunInputs(self._inputs.inputs, files)
         self._inputs.save(self._folder)
         return path
@@ -256,24 +251,23 @@ class InputRecord:
 
 
 def collect_inputs(
-    config: RunConfig, weighting: Weighting, dataset: TextDataset, ood_sets: Sequence[OODSet]
+    config: RunConfig, data: RunData, validation: ValidationSource | None
 ) -> RunInputs:
-    """Return what a run that begins now is made of; to be called before the encoder is loaded.
+    """Return the present inputs of a run; call this before the encoder is loaded.
 
     Args:
         config: The resolved configuration.
-        weighting: May learn from a file.
-        dataset: The data set as it was read.
-        ood_sets: The out-of-distribution sets as they were read.
+        data: The data of the run.
+        validation: Which examples drive the weights, if any.
 
     Raises:
         UserError: The encoder, a plug-in file or the validation file cannot be read.
     """
-    file = validation_file(weighting.validation_split)
+    file = None if validation is None else validation.file
     return RunInputs(
         {
-            "data set": dataset_content(dataset),
-            **{f"{_OOD}{ood.source.name}": ood_content(ood) for ood in ood_sets},
+            "data set": dataset_content(data.dataset),
+            **{f"{_OOD}{ood.source.name}": ood_content(ood) for ood in data.ood_sets},
             **({} if file is None else {"validation file": {str(file): _file_digest(file)}}),
             "encoder": encoder_content(config.encoder),
             **code_content(config),
@@ -293,18 +287,18 @@ def code_content(config: RunConfig) -> dict[str, Content]:
     for choice in config.aux:
         content[f"task {choice.name}"] = TASKS.code_digests(choice.name)
     content[f"weighting {config.weights.name}"] = WEIGHTINGS.code_digests(config.weights.name)
-    return {name: parts for name, parts in content.items() if parts}
+    return {name: components for name, components in content.items() if components}
 
 
 def verify_finished(folder: Path, config: RunConfig) -> tuple[str, ...]:
-    """Compare the inputs of a finished run with what is there now.
+    """Compare the inputs of a finished run with those that exist now.
 
     Args:
         folder: The run folder.
         config: Its resolved configuration.
 
     Returns:
-        A sentence for each input that cannot be compared, such as a data set that is gone.
+        A sentence for each input that cannot be compared, such as a deleted data set.
 
     Raises:
         RunError: An input has changed.
@@ -312,13 +306,13 @@ def verify_finished(folder: Path, config: RunConfig) -> tuple[str, ...]:
     recorded = RunInputs.load(folder)
     if recorded is None:
         return (f"{folder} holds no {FILE}: whether its data have changed cannot be said",)
-    found = InputReader().compare(config, recorded)
-    if found.changed:
+    comparison = InputReader().compare(config, recorded)
+    if comparison.changed:
         raise RunError(
-            f"{folder} is finished, but {found.changes} since: choose another --output, or delete "
-            f"{folder} to train again"
+            f"{folder} is finished, but {comparison.changes} since: choose another --output, or "
+            f"delete {folder} to train again"
         )
-    return found.missing
+    return comparison.missing
 
 
 def _dataset_key(config: RunConfig) -> str:
@@ -340,16 +334,16 @@ def _file_digest(path: Path) -> str:
 
 
 def _differing(before: Content, now: Content) -> list[str]:
-    """Return the parts that are new, gone or other."""
-    return sorted(part for part in {*before, *now} if before.get(part) != now.get(part))
+    """Return the components that were added, removed or changed."""
+    return sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
 
 
-def _in_words(name: str, parts: list[str]) -> str:
-    shown = ", ".join(parts[:4]) + (", ..." if len(parts) > 4 else "")
+def _describe(name: str, components: list[str]) -> str:
+    shown = ", ".join(components[:4]) + (", ..." if len(components) > 4 else "")
     return f"the {name} ({shown})"
 
 
-def _file_in_words(task: str, path: str) -> str:
+def _describe_file(task: str, path: str) -> str:
     return f"{path}, which {task} reads,"
 
 

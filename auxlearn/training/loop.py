@@ -1,4 +1,4 @@
-"""The training loop: steps, evaluations, early stopping, checkpoints."""
+"""The training loop: optimizer steps, evaluations, early stopping, checkpoints."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from auxlearn.reporting.reporter import Reporter
 from auxlearn.results.folder import RunFolder
 from auxlearn.training.checkpoint import (
     CheckpointFolder,
-    Progress,
+    TrainingState,
     load_optimizer_tensors,
     optimizer_tensors,
     write_tensors,
@@ -27,7 +27,7 @@ from auxlearn.training.checkpoint import (
 from auxlearn.training.optimization import (
     ConstantSchedule,
     LinearSchedule,
-    optimizer_of_last_stage,
+    primary_only_optimizer,
 )
 from auxlearn.training.step import RunStep
 from auxlearn.training.stopping import StopRequest
@@ -35,21 +35,21 @@ from auxlearn.weighting.base import Weighting
 
 logger = logging.getLogger(__name__)
 
-#: Steps from one row of losses and weights to the next; looking at a loss makes a GPU wait.
+#: Optimizer steps between two logged losses and weights; reading a loss synchronises with a GPU.
 LOG_EVERY = 10
 
 
 class TrainingLoop:
-    """Trains until the epochs are over or the dev metric has stopped rising.
+    """Trains until all epochs are done or the dev metric has stopped improving.
 
     Args:
         config: The resolved configuration.
         folder: The run folder.
-        objectives: What is trained.
-        weighting: How it is combined.
-        evaluate: Returns figures on dev by name; ``config.metric`` is one of them.
+        training_step: Computes losses and gradients, and steps the optimizer.
+        weighting: Combines the objectives.
+        evaluate: Returns the metrics on dev by name; ``config.metric`` is one of them.
         baseline: ``config.metric`` on dev of always predicting the majority class of train. Early
-            stopping waits for the dev metric to leave it.
+            stopping begins once the dev metric is above it.
         reporter: Shows progress.
     """
 
@@ -57,7 +57,7 @@ class TrainingLoop:
         self,
         config: RunConfig,
         folder: RunFolder,
-        objectives: RunStep,
+        training_step: RunStep,
         weighting: Weighting,
         evaluate: Callable[[], dict[str, float]],
         baseline: float,
@@ -65,34 +65,35 @@ class TrainingLoop:
     ) -> None:
         self.config = config
         self.folder = folder
-        self.objectives = objectives
+        self.training_step = training_step
         self.weighting = weighting
         self.evaluate = evaluate
         self.baseline = baseline
         self.reporter = reporter
         self.checkpoints = CheckpointFolder(folder.checkpoint_path)
-        self.progress = Progress()
-        self.steps_per_epoch = objectives.primary.steps_per_epoch
+        self.state = TrainingState()
+        self.steps_per_epoch = training_step.primary.steps_per_epoch
         self.total_steps = config.epochs * self.steps_per_epoch
         self.eval_every = config.eval_every or self.steps_per_epoch
-        self._losses: list[tuple[int, dict[str, Tensor]]] = []  # of steps, still on the device
-        self._read: list[tuple[int, dict[str, float]]] = []  # of earlier steps, as numbers
+        self._losses: list[tuple[int, dict[str, Tensor]]] = []  # latest steps, on the device
+        self._read: list[tuple[int, dict[str, float]]] = []  # earlier steps, as numbers
         self._started = 0.0
 
     @property
     def stopped_early(self) -> bool:
-        """Whether patience ran out in the present stage before its last step."""
+        """Whether patience ran out before the last step of the present phase."""
         config = self.config
-        patience = config.final_patience if self.in_final_stage else config.patience
-        return 0 < patience <= self.progress.stale and self.progress.step < self.total_steps
+        patience = config.final_patience if self.in_primary_only_phase else config.patience
+        exhausted = 0 < patience <= self.state.evaluations_since_best
+        return exhausted and self.state.step < self.total_steps
 
     @property
-    def in_final_stage(self) -> bool:
-        """Whether the primary task is trained alone, after the run with all objectives."""
-        return self.progress.final_from >= 0
+    def in_primary_only_phase(self) -> bool:
+        """Whether the primary task is trained alone, after training with all objectives."""
+        return self.state.primary_only_from >= 0
 
-    def run(self) -> Progress:
-        """Train to the end and put the best weights into the encoder.
+    def run(self) -> TrainingState:
+        """Train to the end and load the weights of the best checkpoint into the encoder.
 
         Raises:
             TrainingDiverged: A loss became NaN or infinite.
@@ -100,180 +101,187 @@ class TrainingLoop:
             RunError: The checkpoint is damaged.
         """
         self.resume()
-        self._started = time.perf_counter() - self.progress.seconds
+        self._started = time.perf_counter() - self.state.seconds
         with StopRequest() as stop:
             self._train(stop)
-            if self.config.final_epochs and not self.in_final_stage:
-                self._load_best()
-                self.progress.final_from, self.progress.stale = self.progress.step, 0
-                self._enter_final_stage()
-                self.save()
-                self.reporter.message("training the primary task alone")
+            if self.config.final_epochs and not self.in_primary_only_phase:
+                self._begin_primary_only_phase()
                 self._train(stop)
         self._load_best()
-        return self.progress
+        return self.state
+
+    def run_step(self) -> None:
+        """Make one optimizer step."""
+        self.training_step.begin(self.state.step)
+        if self.in_primary_only_phase:
+            self.training_step.backward((1.0,))
+            self.training_step.optimizer_step()
+        else:
+            self.weighting.step(self.training_step)
+        self.state.step += 1
+        self._losses.append((self.state.step, self.training_step.losses))
+
+    def resume(self) -> None:
+        """Restore the latest checkpoint, if there is one."""
+        checkpoint = self.checkpoints.load()
+        if checkpoint is None:
+            self._drop_records_after(0)
+            return
+        self.state, tensors = checkpoint
+        self._losses, self._read = [], list(self.state.pending_losses)
+        self.training_step.encoder.load_tensors(tensors["encoder"])
+        if self.in_primary_only_phase:
+            self._prepare_primary_only_phase()
+        load_optimizer_tensors(self.training_step.optimizer, tensors["optimizer"])
+        self.weighting.load_state_dict(tensors.get("weighting", {}))
+        for auxiliary in self.training_step.auxiliaries:
+            auxiliary.task.load_state_dict(tensors.get(f"task-{auxiliary.name}", {}))
+        self._drop_records_after(self.state.step)
+        self.reporter.message(f"resumed from step {self.state.step} of {self.total_steps}")
+
+    def save(self) -> None:
+        """Write a checkpoint."""
+        self._read_losses()
+        if self.training_step.perturbation_log is not None:
+            self.training_step.perturbation_log.flush()
+        self.state.seconds = time.perf_counter() - self._started
+        self.state.pending_losses = list(self._read)
+        groups = {
+            "encoder": self.training_step.encoder.tensors(),
+            "optimizer": optimizer_tensors(self.training_step.optimizer),
+            "weighting": self.weighting.state_dict(),
+        }
+        for auxiliary in self.training_step.auxiliaries:
+            groups[f"task-{auxiliary.name}"] = auxiliary.task.state_dict()
+        self.checkpoints.save(self.state, groups)
 
     def _train(self, stop: StopRequest) -> None:
-        """Train to the end of the present stage."""
+        """Train to the end of the present phase."""
         with self.reporter.progress("training", self.total_steps) as advance:
-            advance(self.progress.step)
-            self.objectives.encoder.train()
-            while self.progress.step < self.total_steps and not self.stopped_early:
-                self._step()
+            advance(self.state.step)
+            self.training_step.encoder.train()
+            while self.state.step < self.total_steps and not self.stopped_early:
+                self.run_step()
                 advance(1)
-                step = self.progress.step
+                step = self.state.step
                 if step % LOG_EVERY == 0:
                     self._log()
                 if step % self.eval_every == 0 or step == self.total_steps:
                     self._evaluate()
                     self.save()
-                if stop.asked:
+                if stop.requested:
                     self.save()
                     raise Interrupted(
                         f"stopped at step {step} of {self.total_steps}: "
-                        "the same command goes on from there"
+                        "run the same command again to resume"
                     )
 
     def _load_best(self) -> None:
-        path = self.checkpoints.best_path(self.progress.best_step)
-        self.objectives.encoder.load_tensors(load_file(path))
+        path = self.checkpoints.best_path(self.state.best_step)
+        self.training_step.encoder.load_tensors(load_file(path))
 
-    def _enter_final_stage(self) -> None:
-        config, objectives = self.config, self.objectives
+    def _begin_primary_only_phase(self) -> None:
+        """Continue from the best checkpoint with the primary task alone."""
+        self._load_best()
+        self.state.primary_only_from = self.state.step
+        self.state.evaluations_since_best = 0
+        self._prepare_primary_only_phase()
+        self.save()
+        self.reporter.message("training the primary task alone")
+
+    def _prepare_primary_only_phase(self) -> None:
+        config, start = self.config, self.state.primary_only_from
         steps = config.final_epochs * self.steps_per_epoch
-        self.total_steps = self.progress.final_from + steps
-        optimizer = optimizer_of_last_stage(config, objectives.encoder)
-        schedule = (
+        self.total_steps = start + steps
+        optimizer = primary_only_optimizer(config, self.training_step.encoder)
+        self.training_step.train_primary_only(
             ConstantSchedule(optimizer)
             if config.final_schedule == "constant"
-            else LinearSchedule(optimizer, steps, config.warmup, start=self.progress.final_from)
+            else LinearSchedule(optimizer, steps, config.warmup, start=start)
         )
-        objectives.train_primary_alone(optimizer, schedule)
 
-    def resume(self) -> None:
-        """Go back to the latest checkpoint, if there is one."""
-        found = self.checkpoints.load()
-        if found is None:
-            self._cut(0)
-            return
-        progress, tensors = found
-        self.progress = progress
-        self._losses, self._read = [], list(progress.pending)
-        self.objectives.encoder.load_tensors(tensors["encoder"])
-        if self.in_final_stage:
-            self._enter_final_stage()
-        load_optimizer_tensors(self.objectives.optimizer, tensors["optimizer"])
-        self.weighting.load_state_dict(tensors.get("weighting", {}))
-        for auxiliary in self.objectives.auxiliaries:
-            auxiliary.task.load_state_dict(tensors.get(f"task-{auxiliary.name}", {}))
-        self._cut(progress.step)
-        self.reporter.message(f"going on from step {progress.step} of {self.total_steps}")
-
-    def save(self) -> None:
-        """Write a checkpoint."""
-        self._read_losses()
-        if self.objectives.log is not None:
-            self.objectives.log.flush()
-        self.progress.seconds = time.perf_counter() - self._started
-        self.progress.pending = list(self._read)
-        groups = {
-            "encoder": self.objectives.encoder.tensors(),
-            "optimizer": optimizer_tensors(self.objectives.optimizer),
-            "weighting": self.weighting.state_dict(),
-        }
-        for auxiliary in self.objectives.auxiliaries:
-            groups[f"task-{auxiliary.name}"] = auxiliary.task.state_dict()
-        self.checkpoints.save(self.progress, groups)
-
-    def _cut(self, last_step: int) -> None:
-        """Drop what was written after the checkpoint, which is made again."""
-        self.folder.cut_metrics(last_step)
-        if self.objectives.log is not None:
-            self.objectives.log.cut(last_step)
-
-    def _step(self) -> None:
-        self.objectives.begin(self.progress.step)
-        if self.in_final_stage:
-            self.objectives.backward((1.0,))
-            self.objectives.optimizer_step()
-        else:
-            self.weighting.step(self.objectives)
-        self.progress.step += 1
-        self._losses.append((self.progress.step, self.objectives.losses))
+    def _drop_records_after(self, step: int) -> None:
+        """Delete what was logged after a checkpoint; the resumed run logs it again."""
+        self.folder.cut_metrics(step)
+        if self.training_step.perturbation_log is not None:
+            self.training_step.perturbation_log.cut(step)
 
     def _log(self) -> None:
-        """Write a row with the mean losses since the last one."""
+        """Log the mean losses since the last entry, the weights and the learning rate."""
         self._read_losses()
         if not self._read:
             return
-        means: dict[str, list[float]] = {}
+        losses_of: dict[str, list[float]] = {}
         for _, losses in self._read:
             for name, loss in losses.items():
-                means.setdefault(name, []).append(loss)
+                losses_of.setdefault(name, []).append(loss)
         self._read = []
-        row = self._row("train")
-        row |= {Quantity.LOSS.key(name): sum(v) / len(v) for name, v in means.items()}
-        if not self.in_final_stage:
-            weights = zip(self.objectives.names, self.weighting.weights.tolist(), strict=True)
-            row |= {Quantity.WEIGHT.key(name): weight for name, weight in weights}
-            row |= self.weighting.metrics()
-        row["learning_rate"] = self.objectives.schedule.rate
-        self._write(row)
+        entry = self._entry("train")
+        means = [sum(values) / len(values) for values in losses_of.values()]
+        entry |= Quantity.LOSS.row(losses_of, means)
+        if not self.in_primary_only_phase:
+            weights = self.weighting.weights.tolist()
+            entry |= Quantity.WEIGHT.row(self.training_step.names, weights)
+            entry |= self.weighting.metrics()
+        entry["learning_rate"] = self.training_step.schedule.rate
+        self._write(entry)
 
     def _evaluate(self) -> None:
+        """Evaluate on dev, keep the best weights, and count evaluations without improvement."""
         self._log()
-        encoder = self.objectives.encoder
+        encoder, state = self.training_step.encoder, self.state
         with encoder.evaluating():
-            figures = self.evaluate()
-        progress, value = self.progress, figures[self.config.metric]
-        improved = value > progress.best_value
-        if improved or (value == progress.best_value and self._ties_replace):
-            progress.best_step, progress.best_value = progress.step, value
-            write_tensors(self.checkpoints.best_path(progress.step), encoder.tensors())
+            metrics = self.evaluate()
+        value = metrics[self.config.metric]
+        improved = value > state.best_value
+        if improved or (value == state.best_value and self._ties_replace):
+            state.best_step, state.best_value = state.step, value
+            write_tensors(self.checkpoints.best_path(state.step), encoder.tensors())
         if improved:
-            progress.stale = 0
+            state.evaluations_since_best = 0
         elif self._patience_counts:
-            progress.stale += 1
-        dev = {Quantity.DEV.key(name): value for name, value in figures.items()}
-        self._write(self._row("eval") | dev)
+            state.evaluations_since_best += 1
+        self._write(self._entry("eval") | Quantity.DEV.row(metrics, metrics.values()))
 
     @property
     def _ties_replace(self) -> bool:
         """Whether an equal dev metric replaces the best checkpoint.
 
-        Never the checkpoint that the last stage began from: the stage is kept only if dev improves.
+        It never replaces the checkpoint that the primary-only phase began from: the phase is kept
+        only if dev improves.
         """
-        ours = not self.in_final_stage or self.progress.best_step > self.progress.final_from
-        return ours and self.config.ties == "later"
+        state = self.state
+        replaceable = not self.in_primary_only_phase or state.best_step > state.primary_only_from
+        return replaceable and self.config.ties == "later"
 
     @property
     def _patience_counts(self) -> bool:
         """Whether an evaluation without improvement counts towards early stopping.
 
-        A classifier often predicts the majority class alone for its first epochs, and the dev
-        metric is constant then. Stopping in that phase would export a model that has not begun to
+        A classifier often predicts the majority class alone in its first epochs, and the dev
+        metric is constant then. Stopping at that time would export a model that has not begun to
         learn, so patience starts once the metric has been above the majority baseline, and never
         within the first ``min_epochs``. The primary-only phase begins from a trained model.
         """
-        progress = self.progress
-        return self.in_final_stage or (
-            progress.best_value > self.baseline
-            and progress.step >= self.config.min_epochs * self.steps_per_epoch
+        state = self.state
+        return self.in_primary_only_phase or (
+            state.best_value > self.baseline
+            and state.step >= self.config.min_epochs * self.steps_per_epoch
         )
 
-    def _row(self, kind: str) -> dict[str, Any]:
-        step = self.progress.step
+    def _entry(self, kind: str) -> dict[str, Any]:
+        step = self.state.step
         return {"kind": kind, "step": step, "epoch": step / self.steps_per_epoch}
 
-    def _write(self, row: dict[str, Any]) -> None:
-        self.folder.append_metrics(row)
-        self.reporter.row(row)
+    def _write(self, entry: dict[str, Any]) -> None:
+        self.folder.append_metrics(entry)
+        self.reporter.row(entry)
 
     def _read_losses(self) -> None:
-        """Turn the losses of the last steps into numbers; the device is waited for once.
+        """Convert the losses of the latest steps to numbers, with one synchronisation.
 
         Raises:
-            TrainingDiverged: One of them is NaN or infinite; the first such step is named.
+            TrainingDiverged: One of them is NaN or infinite; the message names the first such step.
         """
         if not self._losses:
             return
@@ -285,7 +293,7 @@ class TrainingLoop:
         for step, losses in read:
             for name, loss in losses.items():
                 if not math.isfinite(loss):
-                    rate = self.objectives.schedule.rate
+                    rate = self.training_step.schedule.rate
                     raise TrainingDiverged(
                         f"the loss of '{name}' became {loss} at step {step}, learning rate "
                         f"{rate:.3g}: try a lower --learning-rate or a smaller --clip-norm"

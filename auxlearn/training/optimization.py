@@ -1,4 +1,4 @@
-"""The optimizer and its learning-rate schedules."""
+"""Optimizer and learning-rate schedules."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ def build_optimizer(
     betas: tuple[float, float] = (0.9, 0.999),
     epsilon: float = 1e-8,
 ) -> torch.optim.AdamW:
-    """Return AdamW; biases and normalisation weights do not decay.
+    """Return AdamW without weight decay on biases and normalisation weights.
 
-    On the CPU the fused step reads and writes each parameter once. On a GPU torch's own choice
-    steps many parameters together and keeps the step counts where they can be read without a wait.
+    On the CPU the fused step reads and writes each parameter once. On a GPU torch's default steps
+    many parameters together and keeps the step counts where reading them needs no synchronisation.
 
     Args:
-        parameters: Everything that is trained.
-        learning_rate: Rate of all parameters but the head's.
-        weight_decay: Decoupled decay of all parameters but the head's.
-        head: Those of the parameters that may have a rate and a decay of their own.
-        head_learning_rate: That rate; by default the same.
-        head_weight_decay: That decay; by default the same.
-        betas: Decay rates of the two moments.
-        epsilon: Added to the root of the second moment.
+        parameters: All trained parameters.
+        learning_rate: Peak learning rate of all parameters except those of the head.
+        weight_decay: Decoupled weight decay of all parameters except those of the head.
+        head: Parameters of the classification head.
+        head_learning_rate: Peak learning rate of the head; by default ``learning_rate``.
+        head_weight_decay: Weight decay of the head; by default ``weight_decay``.
+        betas: Coefficients of the running averages of the gradient and its square.
+        epsilon: Added to the root of the second moment for numerical stability.
     """
     head_rate = learning_rate if head_learning_rate is None else head_learning_rate
     head_decay = weight_decay if head_weight_decay is None else head_weight_decay
-    apart = (head_rate, head_decay) != (learning_rate, weight_decay)
-    special = {id(parameter) for parameter in head} if apart else set()
+    separate = (head_rate, head_decay) != (learning_rate, weight_decay)
+    head_ids = {id(parameter) for parameter in head} if separate else set()
     groups: dict[tuple[bool, bool], list[nn.Parameter]] = {}
     on_cpu = True
     for parameter in parameters:
         on_cpu &= parameter.device.type == "cpu"
-        groups.setdefault((id(parameter) in special, parameter.ndim < 2), []).append(parameter)
+        groups.setdefault((id(parameter) in head_ids, parameter.ndim < 2), []).append(parameter)
     return torch.optim.AdamW(
         [
             {
@@ -61,7 +61,7 @@ def build_optimizer(
     )
 
 
-def optimizer_of_run(config: RunConfig, encoder: SharedEncoder) -> torch.optim.AdamW:
+def run_optimizer(config: RunConfig, encoder: SharedEncoder) -> torch.optim.AdamW:
     """Return the optimizer that a configuration describes."""
     return build_optimizer(
         encoder.parameters(),
@@ -75,60 +75,64 @@ def optimizer_of_run(config: RunConfig, encoder: SharedEncoder) -> torch.optim.A
     )
 
 
-def optimizer_of_last_stage(config: RunConfig, encoder: SharedEncoder) -> torch.optim.AdamW:
-    """Return the optimizer of the last stage: one learning rate for all, the rest as before."""
+def primary_only_optimizer(config: RunConfig, encoder: SharedEncoder) -> torch.optim.AdamW:
+    """Return the optimizer of the primary-only phase, with one learning rate for all parameters."""
     rates = {"learning_rate": config.final_learning_rate, "head_learning_rate": None}
-    return optimizer_of_run(config.model_copy(update=rates), encoder)
+    return run_optimizer(config.model_copy(update=rates), encoder)
 
 
 class LinearSchedule:
-    """A learning rate that rises linearly over a share of the steps, then falls to zero.
+    """A learning rate with linear warm-up and linear decay to zero.
 
-    The rate is a function of the step alone, so that a resumed run needs no state of it.
+    The learning rate is a function of the step alone, so a resumed run needs no saved state of it.
 
     Args:
-        optimizer: Whose learning rate is set; its present rate is the peak.
-        total: Updates in all.
-        warmup: Share of them with a rising rate.
-        start: Number of the first of them.
+        optimizer: Its present learning rates are the peak rates.
+        total: Number of optimizer steps.
+        warmup: Warm-up ratio: share of the steps in which the learning rate rises.
+        start: Number of the first step.
+
+    Attributes:
+        optimizer: The optimizer whose learning rates are set.
+        total: Number of optimizer steps.
     """
 
     def __init__(
         self, optimizer: torch.optim.Optimizer, total: int, warmup: float, start: int = 0
     ) -> None:
-        self._optimizer = optimizer
+        self.optimizer = optimizer
         self._peaks = [group["lr"] for group in optimizer.param_groups]
         self.total = total
         self._start = start
-        self._rising = round(total * warmup)
+        self._warmup_steps = round(total * warmup)
 
     def factor(self, step: int) -> float:
-        """Return the share of the peak rate that an update (counted from 0) is made with."""
+        """Return the share of the peak learning rate at a step (counted from 0)."""
         step -= self._start
-        if step < self._rising:
-            return (step + 1) / (self._rising + 1)
-        return max(0.0, (self.total - step) / max(1, self.total - self._rising))
+        if step < self._warmup_steps:
+            return (step + 1) / (self._warmup_steps + 1)
+        return max(0.0, (self.total - step) / max(1, self.total - self._warmup_steps))
 
     def rates(self, step: int) -> list[float]:
-        """Return the rate of each group of the optimizer at an update."""
+        """Return the learning rate of each parameter group at a step."""
         return [peak * self.factor(step) for peak in self._peaks]
 
     def apply(self, step: int) -> None:
-        """Set the rate of an update."""
-        for group, rate in zip(self._optimizer.param_groups, self.rates(step), strict=True):
+        """Set the learning rates of a step."""
+        for group, rate in zip(self.optimizer.param_groups, self.rates(step), strict=True):
             group["lr"] = rate
 
     @property
     def rate(self) -> float:
-        """The learning rate as it was last set."""
-        return self._optimizer.param_groups[0]["lr"]
+        """The learning rate of the first parameter group, as it was last set."""
+        return self.optimizer.param_groups[0]["lr"]
 
 
 class ConstantSchedule(LinearSchedule):
-    """A learning rate that stays as it is.
+    """A constant learning rate.
 
     Args:
-        optimizer: Whose learning rate is kept.
+        optimizer: The optimizer whose learning rates are kept.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:

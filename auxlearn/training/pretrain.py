@@ -1,29 +1,27 @@
-"""Masked language modelling on text before fine-tuning.
+"""Continued pretraining: masked language modelling on text before fine-tuning.
 
 On the texts of a data set this is task-adaptive pretraining (TAPT; Gururangan et al. 2020, "Don't
-Stop Pretraining"). For a checkpoint without a masked-language-model head it is also the honest way
-to get one: likelihoods of a head that was never trained mean nothing.
+Stop Pretraining", https://arxiv.org/abs/2004.10964). A checkpoint without a language-model head
+obtains one in this way: the likelihoods of an untrained head are meaningless.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
+import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
-from safetensors import SafetensorError
-from torch import nn
+from torch import Tensor, nn
 
 from auxlearn import rng
 from auxlearn.cache import TensorCache
 from auxlearn.config import RunConfig
-from auxlearn.data.batches import BatchStream, collate, eval_batches
+from auxlearn.data.batches import Batch, BatchStream, collate, eval_batches
 from auxlearn.data.corpus import read_corpus
 from auxlearn.data.dataset import Split
 from auxlearn.data.examples import ColumnNames
@@ -32,10 +30,11 @@ from auxlearn.data.splits import hold_out
 from auxlearn.data.tokens import TokenizedTexts, tokenize_split
 from auxlearn.devices import upload
 from auxlearn.encoders.load import check_length, load_encoder
-from auxlearn.encoders.precision import choose_compute
+from auxlearn.encoders.precision import Compute, choose_compute
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.errors import RunError, TrainingDiverged, UserError
 from auxlearn.evaluation.evaluator import EVAL_BATCH
+from auxlearn.files import replaced_folder
 from auxlearn.masking.corruption import choose
 from auxlearn.metric_keys import Quantity
 from auxlearn.registry import TASKS
@@ -44,21 +43,21 @@ from auxlearn.tasks.base import MaskedLanguageModelling, TaskContext
 from auxlearn.training.loop import LOG_EVERY
 from auxlearn.training.optimization import LinearSchedule, build_optimizer
 
-#: Share of the texts that is kept back to measure on.
+#: Share of the texts that is held out for evaluation.
 HELD_OUT = 0.05
 
 
 @dataclass(frozen=True)
 class PretrainResults:
-    """What a pretraining came to, measured on texts kept back.
+    """Results of a pretraining, evaluated on held-out texts.
 
     Attributes:
-        texts: Texts trained on.
-        steps: Updates made.
-        loss_before: Cross-entropy of masked tokens before, in nats.
-        loss_after: The same masks afterwards.
-        accuracy_before: Share of masked tokens predicted right before.
-        accuracy_after: The same afterwards.
+        texts: Number of training texts.
+        steps: Number of optimizer steps.
+        loss_before: Mean cross-entropy at masked tokens before, in nats.
+        loss_after: The same afterwards, with the same masks.
+        accuracy_before: Share of the masked tokens that were predicted correctly before.
+        accuracy_after: The same afterwards, with the same masks.
         seconds: Wall time.
     """
 
@@ -69,6 +68,13 @@ class PretrainResults:
     accuracy_before: float
     accuracy_after: float
     seconds: float
+
+
+class _Scores(NamedTuple):
+    """Mean cross-entropy in nats and accuracy at masked tokens."""
+
+    loss: float
+    accuracy: float
 
 
 def pretrain(
@@ -93,13 +99,13 @@ def pretrain(
         encoder_name: Short name, folder, or hub id.
         output: Folder to write; must not exist, or be empty.
         dataset: Data set whose train texts are used.
-        corpus: File of texts; one of the two must be given.
+        corpus: File of texts. Exactly one of ``dataset`` and ``corpus`` is needed.
         text_column: Column with the text of either; by default ``text``.
-        parts: "head" trains the language-model head and leaves the body as it is.
-        steps: Updates.
-        batch_size: Texts per update.
-        learning_rate: Peak rate of AdamW.
-        max_length: Tokens per text.
+        parts: "head" trains the language-model head and freezes the backbone; "whole" trains both.
+        steps: Number of optimizer steps.
+        batch_size: Texts per optimizer step.
+        learning_rate: Peak learning rate of AdamW.
+        max_length: Maximum number of tokens per text.
         seed: Seed of everything random.
         device: Where to compute.
         reporter: Shows progress.
@@ -109,149 +115,180 @@ def pretrain(
         TrainingDiverged: The loss became NaN or infinite.
     """
     reporter = reporter or Reporter()
-    if (dataset is None) == (corpus is None):
-        raise UserError("pretrain needs one source of text: --dataset or --corpus")
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise RunError(f"{output} is not empty: choose another --output")
     config = RunConfig(seed=seed, device=device, learning_rate=learning_rate)
     compute = choose_compute(config)
     cache = TensorCache()
-    split = (
-        read_corpus(corpus, text_column or "text")
-        if corpus is not None
-        else load_dataset(
-            str(dataset),
-            columns=ColumnNames(text=text_column) if text_column else None,
-            cache_dir=cache.folder,
-        ).splits["train"]
-    )
-    unlabelled = Split(split.name, split.texts, None, (), split.text_pairs)
-    if len(unlabelled) < 2:
-        raise UserError("pretraining needs at least two texts: one is kept back to measure on")
-    kept, held_out = hold_out(unlabelled, HELD_OUT, seed=0, name="held out")
+    train, held_out = hold_out_texts(_read_texts(dataset, corpus, text_column, cache))
     encoder = load_encoder(encoder_name, ["unused"], seed)
     check_length(encoder, max_length)
     encoder.to(compute.device)
-    texts = tokenize_split(encoder.tokenizer, kept, max_length, cache)
-    measured = tokenize_split(encoder.tokenizer, held_out, max_length, cache)
+    train_texts = tokenize_split(encoder.tokenizer, train, max_length, cache)
+    held_out_texts = tokenize_split(encoder.tokenizer, held_out, max_length, cache)
 
     started = time.perf_counter()
-    task = _random_mlm(encoder, texts, cache, reporter, seed)
-    before = _measure(encoder, task, measured, seed)
-    with _training_only(encoder, parts) as trained:
-        optimizer = build_optimizer(trained, learning_rate, config.weight_decay)
-        schedule = LinearSchedule(optimizer, steps, config.warmup)
-        stream = BatchStream(texts, batch_size, seed, "pretrain")
-        encoder.train()
-        losses = []
-        with reporter.progress("masked language modelling", steps) as advance:
-            for step in range(steps):
-                batch = stream.batch(step)
-                with (
-                    rng.seeded(seed, "pretrain", "dropout", step, device=compute.device),
-                    compute.autocast(),
-                ):
-                    loss = task.loss(encoder, batch, rng.generator(seed, "pretrain", "draws", step))
-                loss.backward()
-                nn.utils.clip_grad_norm_(trained, config.clip_norm)
-                schedule.apply(step)
-                optimizer.step()
-                optimizer.zero_grad(set_to_none=True)
-                losses.append(loss.detach())
-                advance(1)
-                if (step + 1) % LOG_EVERY == 0 or step + 1 == steps:
-                    mean = float(torch.stack(losses).mean())
-                    if not torch.isfinite(torch.tensor(mean)):
-                        raise TrainingDiverged(
-                            f"the loss became {mean} by step {step + 1}: lower --learning-rate"
-                        )
-                    row = {"kind": "train", "step": step + 1, Quantity.LOSS.key("mlm"): mean}
-                    reporter.row(row)
-                    losses = []
-    after = _measure(encoder, task, measured, seed)
-    _write(encoder, output)
+    task = _prepare_task(encoder, train_texts, max_length, seed, cache, reporter)
+    before = _evaluate(encoder, task, held_out_texts, seed)
+    stream = BatchStream(train_texts, batch_size, seed, "pretrain")
+    _train(encoder, task, stream, parts, steps, config, compute, reporter)
+    after = _evaluate(encoder, task, held_out_texts, seed)
+    _export(encoder, output)
     return PretrainResults(
-        texts=len(texts),
+        texts=len(train_texts),
         steps=steps,
-        loss_before=before[0],
-        loss_after=after[0],
-        accuracy_before=before[1],
-        accuracy_after=after[1],
+        loss_before=before.loss,
+        loss_after=after.loss,
+        accuracy_before=before.accuracy,
+        accuracy_after=after.accuracy,
         seconds=time.perf_counter() - started,
     )
 
 
-def _random_mlm(
+def hold_out_texts(split: Split) -> tuple[Split, Split]:
+    """Return the texts to train on and those to evaluate on, both without labels.
+
+    Raises:
+        UserError: There are fewer than two texts.
+    """
+    unlabelled = Split(split.name, split.texts, None, (), split.text_pairs)
+    if len(unlabelled) < 2:
+        raise UserError("pretraining needs at least two texts: one is held out for evaluation")
+    return hold_out(unlabelled, HELD_OUT, seed=0, name="held out")
+
+
+def _read_texts(
+    dataset: str | None, corpus: Path | None, text_column: str | None, cache: TensorCache
+) -> Split:
+    """Read the texts of a file or of the train split of a data set."""
+    if (dataset is None) == (corpus is None):
+        raise UserError("pretrain needs one source of text: --dataset or --corpus")
+    if corpus is not None:
+        return read_corpus(corpus, text_column or "text")
+    columns = ColumnNames(text=text_column) if text_column else None
+    return load_dataset(str(dataset), columns=columns, cache_dir=cache.folder).splits["train"]
+
+
+def _prepare_task(
     encoder: SharedEncoder,
     texts: TokenizedTexts,
+    max_length: int,
+    seed: int,
     cache: TensorCache,
     reporter: Reporter,
-    seed: int,
 ) -> MaskedLanguageModelling:
+    """Return masked language modelling with uniform mask probabilities."""
+
+    def tokenize(path: Path) -> TokenizedTexts:
+        return tokenize_split(encoder.tokenizer, read_corpus(path), max_length, cache)
+
     cls = TASKS.get("random_mlm")
-    task = cls(cls.Options())
-    task.prepare(
-        TaskContext(
-            encoder=encoder,
-            texts=texts,
-            tokenize=lambda path: tokenize_split(encoder.tokenizer, read_corpus(path), 128, cache),
-            cache=cache,
-            progress=reporter.progress,
-            seed=seed,
-        )
-    )
+    task: MaskedLanguageModelling = cls(cls.Options())
+    task.prepare(TaskContext(encoder, texts, tokenize, cache, reporter.progress, seed))
     return task
 
 
-def _measure(
+def _train(
+    encoder: SharedEncoder,
+    task: MaskedLanguageModelling,
+    stream: BatchStream,
+    parts: Literal["head", "whole"],
+    steps: int,
+    config: RunConfig,
+    compute: Compute,
+    reporter: Reporter,
+) -> None:
+    """Make the optimizer steps and log the mean loss."""
+    with (
+        _training_only(encoder, parts) as trained,
+        reporter.progress("masked language modelling", steps) as advance,
+    ):
+        optimizer = build_optimizer(trained, config.learning_rate or 0.0, config.weight_decay)
+        schedule = LinearSchedule(optimizer, steps, config.warmup)
+        encoder.train()
+        losses: list[Tensor] = []
+        for step in range(steps):
+            loss = _loss(encoder, task, stream.batch(step), step, config.seed, compute)
+            loss.backward()
+            nn.utils.clip_grad_norm_(trained, config.clip_norm)
+            schedule.apply(step)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            losses.append(loss.detach())
+            advance(1)
+            if (step + 1) % LOG_EVERY == 0 or step + 1 == steps:
+                _log(losses, step + 1, reporter)
+                losses = []
+
+
+def _loss(
+    encoder: SharedEncoder,
+    task: MaskedLanguageModelling,
+    batch: Batch,
+    step: int,
+    seed: int,
+    compute: Compute,
+) -> Tensor:
+    generator = rng.generator(seed, "pretrain", "draws", step)
+    dropout = rng.seeded(seed, "pretrain", "dropout", step, device=compute.device)
+    with dropout, compute.autocast():
+        return task.loss(encoder, batch, generator)
+
+
+def _log(losses: list[Tensor], step: int, reporter: Reporter) -> None:
+    """Report the mean of some losses.
+
+    Raises:
+        TrainingDiverged: It is NaN or infinite.
+    """
+    mean = float(torch.stack(losses).mean())
+    if not math.isfinite(mean):
+        raise TrainingDiverged(f"the loss became {mean} by step {step}: lower --learning-rate")
+    reporter.row({"kind": "train", "step": step, Quantity.LOSS.key("mlm"): mean})
+
+
+def _evaluate(
     encoder: SharedEncoder, task: MaskedLanguageModelling, texts: TokenizedTexts, seed: int
-) -> tuple[float, float]:
-    """Return mean cross-entropy and accuracy at masked positions of texts that stay the same."""
-    losses, right, count = [], [], 0
+) -> _Scores:
+    """Return loss and accuracy at masked tokens, with the same masks at every call."""
+    losses, hits, count = [], [], 0
     with encoder.evaluating(), torch.inference_mode():
-        for number, rows in enumerate(eval_batches(texts, EVAL_BATCH)):
-            batch = collate(texts, rows)
-            draws = rng.generator(seed, "pretrain", "measure", number)
-            chosen = choose(task.mask_probabilities(batch), draws)
-            masked = batch.input_ids.masked_fill(chosen, encoder.tokenizer.mask_token_id)
-            logits = encoder.predict_tokens(replace(batch, input_ids=masked), chosen)
-            targets = upload(batch.input_ids[chosen], encoder.device)
+        for number, examples in enumerate(eval_batches(texts, EVAL_BATCH)):
+            batch = collate(texts, examples)
+            generator = rng.generator(seed, "pretrain", "measure", number)
+            positions = choose(task.mask_probabilities(batch), generator)
+            masked = batch.input_ids.masked_fill(positions, encoder.tokenizer.mask_token_id)
+            logits = encoder.predict_tokens(replace(batch, input_ids=masked), positions)
+            targets = upload(batch.input_ids[positions], encoder.device)
             losses.append(nn.functional.cross_entropy(logits.float(), targets, reduction="sum"))
-            right.append((logits.argmax(-1) == targets).sum())
+            hits.append((logits.argmax(-1) == targets).sum())
             count += len(targets)
-    loss, hits = (sum(torch.stack(values).tolist()) for values in (losses, right))
-    return loss / max(1, count), hits / max(1, count)
+    loss, correct = (sum(torch.stack(values).tolist()) for values in (losses, hits))
+    return _Scores(loss / max(1, count), correct / max(1, count))
 
 
 @contextmanager
 def _training_only(
     encoder: SharedEncoder, parts: Literal["head", "whole"]
 ) -> Iterator[list[nn.Parameter]]:
-    """Give the parameters to train; within the block no other parameter takes a gradient."""
-    wanted = list(encoder.language_model.parameters())
+    """Yield the parameters to train; within the block all others are frozen."""
+    trained = list(encoder.language_model.parameters())
     if parts == "head":
-        body = {id(parameter) for parameter in encoder.body.parameters()}
-        wanted = [parameter for parameter in wanted if id(parameter) not in body]
-    chosen = {id(parameter) for parameter in wanted}
-    frozen = [p for p in encoder.parameters() if p.requires_grad and id(p) not in chosen]
+        backbone = {id(parameter) for parameter in encoder.body.parameters()}
+        trained = [parameter for parameter in trained if id(parameter) not in backbone]
+    trained_ids = {id(parameter) for parameter in trained}
+    frozen = [p for p in encoder.parameters() if p.requires_grad and id(p) not in trained_ids]
     for parameter in frozen:
         parameter.requires_grad_(False)
     try:
-        yield wanted
+        yield trained
     finally:
         for parameter in frozen:
             parameter.requires_grad_(True)
 
 
-def _write(encoder: SharedEncoder, output: Path) -> None:
-    temporary = output.with_name(f".{output.name}.partial")
-    shutil.rmtree(temporary, ignore_errors=True)
-    try:
-        temporary.mkdir(parents=True)
+def _export(encoder: SharedEncoder, output: Path) -> None:
+    with replaced_folder(output) as temporary:
         encoder.save_language_model(temporary)
         if output.exists():
-            output.rmdir()
-        os.replace(temporary, output)
-    except (OSError, SafetensorError) as error:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise UserError(f"cannot write {output} ({error})") from None
+            output.rmdir()  # fails if something has been written into it meanwhile

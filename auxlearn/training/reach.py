@@ -1,4 +1,4 @@
-"""What a loss reaches: every parameter that it depends on must be one that the run trains."""
+"""Check that a loss depends on trained parameters only."""
 
 from __future__ import annotations
 
@@ -10,46 +10,46 @@ from auxlearn.errors import ConfigError
 
 
 def leaves(loss: Tensor) -> list[Tensor]:
-    """Return the tensors that a loss has a derivative by: the leaves of its autograd graph."""
-    found: list[Tensor] = []
-    seen, waiting = set(), [loss.grad_fn]
-    while waiting:
-        node = waiting.pop()
+    """Return the leaf tensors of the autograd graph of a loss."""
+    tensors: list[Tensor] = []
+    seen, queue = set(), [loss.grad_fn]
+    while queue:
+        node = queue.pop()
         if node is None or node in seen:
             continue
         seen.add(node)
-        if hasattr(node, "variable"):  # only the nodes that accumulate the gradient of a leaf
-            found.append(node.variable)
-        waiting.extend(following for following, _ in node.next_functions)
-    return found
+        if hasattr(node, "variable"):  # only nodes that accumulate the gradient of a leaf
+            tensors.append(node.variable)
+        queue.extend(following for following, _ in node.next_functions)
+    return tensors
 
 
 def check_trained(objective: str, owner: object, loss: Tensor, trained: Collection[int]) -> None:
-    """Refuse a loss that depends on parameters which no optimizer steps.
+    """Refuse a loss that depends on parameters which no optimizer updates.
 
-    Such a parameter would keep its initial value to the end, would not follow from the seed and
-    would be lost in a kill, all without a word.
+    Such a parameter would silently keep its initial value, would not be reproducible from the seed
+    and would be missing from checkpoints.
 
     Args:
         objective: Name of the objective in the run.
-        owner: What computed the loss; its attributes give the parameters their names.
-        loss: With its graph. Whole of it is walked, so once is enough.
+        owner: Object that computed the loss; parameters are named by its attributes.
+        loss: The loss, with its graph. The whole graph is traversed, so call this only once.
         trained: ``id`` of every parameter that the run trains.
 
     Raises:
-        ConfigError: The loss reaches another parameter.
+        ConfigError: The loss depends on another parameter.
     """
-    strangers = [leaf for leaf in leaves(loss) if id(leaf) not in trained]
-    if not strangers:
+    untrained = [leaf for leaf in leaves(loss) if id(leaf) not in trained]
+    if not untrained:
         return
     names = {id(parameter): name for name, parameter in _named_tensors(owner)}
     listed = sorted(
-        names.get(id(leaf), f"a parameter of shape {tuple(leaf.shape)}") for leaf in strangers
+        names.get(id(leaf), f"a parameter of shape {tuple(leaf.shape)}") for leaf in untrained
     )
     raise ConfigError(
         f"the loss of '{objective}' ({type(owner).__name__}) reaches parameters that nothing "
         f"trains: {', '.join(listed)}. Compute it with the heads of the encoder (classify, "
-        "predict_tokens); or, if they are to stay as they are, call requires_grad_(False) on them"
+        "predict_tokens); or, to hold them fixed, call requires_grad_(False) on them"
     )
 
 

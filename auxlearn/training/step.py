@@ -1,12 +1,12 @@
-"""One update step's objectives: their losses, their gradients, the validation gradient."""
+"""One optimizer step of a run: losses, gradients and the validation gradient of its objectives."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, fields, replace
-from itertools import groupby, zip_longest
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from itertools import groupby
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.metric_keys import VALIDATION
 from auxlearn.results.perturbation_log import PerturbationLog
 from auxlearn.tasks.base import AuxiliaryTask, TaskResult
+from auxlearn.training.micro_batches import split_batch
 from auxlearn.training.optimization import LinearSchedule
 from auxlearn.training.reach import check_trained
 from auxlearn.training.validation import ValidationObjective
@@ -28,104 +29,136 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Auxiliary:
-    """An auxiliary task of a run: its name there, the task, and its batches if it draws its own."""
+    """An auxiliary task of a run.
+
+    Attributes:
+        name: Name of the objective in the run.
+        task: The task.
+        stream: Its batches; ``None`` for a task that shares the batches of the primary task.
+    """
 
     name: str
     task: AuxiliaryTask
     stream: BatchStream | None
 
 
-class RunStep:
-    """The :class:`~auxlearn.weighting.base.TrainingStep` that a weighting is given in each step.
+@dataclass(frozen=True)
+class StepSettings:
+    """Settings of the optimizer steps of a run.
 
-    Auxiliary objectives are computed before the primary one, because a task may change what the
-    primary task is trained on. One objective's graph lives at a time. Every objective draws its
-    dropout masks and its corruption from a stream of its own.
+    Attributes:
+        seed: The run's seed.
+        accumulation: Gradient accumulation: micro-batches per batch.
+        clip_norm: Maximum gradient norm; 0 disables clipping.
+        clip_head_separately: Clip the gradient of the classification head and that of all other
+            parameters separately, each to ``clip_norm``.
+        attends_to_padding: Let attention include padding tokens, as some released code does.
+        autocast: Returns the context of forward passes.
+    """
+
+    seed: int
+    accumulation: int = 1
+    clip_norm: float = 1.0
+    clip_head_separately: bool = False
+    attends_to_padding: bool = False
+    autocast: Callable[[], AbstractContextManager[None]] = nullcontext
+
+
+@dataclass(frozen=True)
+class _Term:
+    """One objective on one micro-batch of a step.
+
+    Attributes:
+        micro_batch: Number of the micro-batch within the step.
+        auxiliary: The auxiliary task; ``None`` for the primary task.
+        batch: The examples.
+        share: Weight of the mean loss over ``batch`` in the objective's loss of the step.
+    """
+
+    micro_batch: int
+    auxiliary: Auxiliary | None
+    batch: Batch
+    share: float
+
+    @property
+    def name(self) -> str:
+        """Name of the objective."""
+        return "primary" if self.auxiliary is None else self.auxiliary.name
+
+    @property
+    def shares_primary_batch(self) -> bool:
+        """Whether the objective is computed on the examples of the primary task."""
+        return self.auxiliary is None or self.auxiliary.stream is None
+
+
+class RunStep:
+    """The :class:`~auxlearn.weighting.base.TrainingStep` that the weighting of a run receives.
+
+    Auxiliary objectives are computed before the primary one, because a task may change the examples
+    that the primary task is trained on. Only one autograd graph is alive at a time. The dropout
+    masks and the corruption of every objective come from random streams of its own.
 
     Args:
         encoder: The shared encoder, on its device.
-        auxiliaries: The auxiliary tasks.
         primary: Batches of the primary task.
-        optimizer: Steps the parameters.
-        schedule: Sets the learning rate of each step.
-        seed: The run's seed.
-        accumulation: Parts that each batch is cut into.
-        clip_norm: Largest norm of the gradient; 0: no limit.
-        validation: What the weighting learns from, if it does.
-        autocast: Gives the context that forward passes run in.
-        log: Keeps what a task puts into the text of the primary task.
-        attends_to_padding: Leave the attention mask out, as some released code does.
-        clips_apart: Clip the classification head and all else each to ``clip_norm``.
+        auxiliaries: The auxiliary tasks.
+        schedule: Learning-rate schedule, with the optimizer of the run.
+        settings: Seed, gradient accumulation, clipping, precision.
+        validation: The validation objective, for weightings that learn from one.
+        perturbation_log: Records the tokens that tasks substitute in the text of the primary task.
     """
 
     def __init__(
         self,
         encoder: SharedEncoder,
-        auxiliaries: Sequence[Auxiliary],
         primary: BatchStream,
-        optimizer: torch.optim.Optimizer,
+        auxiliaries: Sequence[Auxiliary],
         schedule: LinearSchedule,
-        seed: int,
-        accumulation: int,
-        clip_norm: float,
-        validation: ValidationObjective | None,
-        autocast: Callable[[], AbstractContextManager[None]],
-        log: PerturbationLog | None = None,
-        attends_to_padding: bool = False,
-        clips_apart: bool = False,
+        settings: StepSettings,
+        validation: ValidationObjective | None = None,
+        perturbation_log: PerturbationLog | None = None,
     ) -> None:
         self.encoder = encoder
         self.model: nn.Module = encoder
-        self.auxiliaries = tuple(auxiliaries)
         self.primary = primary
-        self.optimizer = optimizer
+        self.auxiliaries = tuple(auxiliaries)
         self.schedule = schedule
-        self.seed = seed
-        self.accumulation = accumulation
-        self.clip_norm = clip_norm
+        self.optimizer = schedule.optimizer
+        self.settings = settings
+        self.seed = settings.seed
+        self.clip_norm = settings.clip_norm
         self.validation = validation
-        self.autocast = autocast
-        self.log = log
-        self.attends_to_padding = attends_to_padding
+        self.perturbation_log = perturbation_log
         self.names = ("primary", *(auxiliary.name for auxiliary in self.auxiliaries))
         self.parameters = [p for p in encoder.parameters() if p.requires_grad]
         self.placements = placements_of(encoder, self.parameters)
-        self._clipped_together = [self.parameters]
-        if clips_apart:
-            placed = list(zip(self.parameters, self.placements, strict=True))
-            self._clipped_together = [
-                [p for p, placement in placed if (placement == "primary_head") == inside]
-                for inside in (False, True)
-            ]
-        self._said = False
-        self._checked: set[str] = set()
         self.losses: dict[str, Tensor] = {}
         self.number = 0
         self.total_steps = schedule.total
+        self._warned_about_attention = False
+        self._checked: set[str] = set()
 
-    def train_primary_alone(
-        self, optimizer: torch.optim.Optimizer, schedule: LinearSchedule
-    ) -> None:
-        """Drop the auxiliary tasks, and go on with another optimizer."""
+    def train_primary_only(self, schedule: LinearSchedule) -> None:
+        """Drop the auxiliary tasks and continue with another optimizer and schedule."""
         self.auxiliaries, self.names = (), ("primary",)
-        self.optimizer, self.schedule = optimizer, schedule
+        self.optimizer, self.schedule = schedule.optimizer, schedule
 
     def begin(self, step: int) -> None:
-        """Turn to the batches and the learning rate of a step."""
+        """Select the batches and the learning rate of a step (counted from 0)."""
         self.number = step
         self.schedule.apply(step)
         self.losses = {}
 
     def backward(self, weights: Sequence[float] | Tensor) -> None:
-        """Add the weighted gradients to ``.grad``; an objective of weight zero is only measured."""
-        values = [float(weight) for weight in weights]
-        for _, index, loss in self._losses():
-            if values[index] != 0:
-                (values[index] * loss).backward()
-            del loss  # the graph goes before the next one is built
+        """Add the weighted gradients to ``.grad``; with weight zero, only compute the loss."""
+        weight_of = dict(zip(self.names, [float(weight) for weight in weights], strict=True))
+        for term, loss in self._losses():
+            if weight_of[term.name] != 0:
+                (weight_of[term.name] * loss).backward()
+            del loss  # frees the graph before the next one is built
 
     def gradients(self) -> list[Gradient]:
-        """Return each objective's own gradient."""
+        """Return the unweighted gradient of each objective."""
         totals: list[Gradient] = [[None] * len(self.parameters) for _ in self.names]
         for gradients in self.micro_gradients():
             for total, gradient in zip(totals, gradients, strict=True):
@@ -133,34 +166,36 @@ class RunStep:
         return totals
 
     def micro_gradients(self) -> Iterator[list[Gradient]]:
-        """Yield each objective's gradient on one part of the batches after another."""
-        for _, losses in groupby(self._losses(), key=lambda found: found[0]):
-            gradients: list[Gradient] = [[None] * len(self.parameters) for _ in self.names]
-            for _, index, loss in losses:
+        """Yield the gradients of all objectives, one micro-batch after another."""
+        for _, losses in groupby(self._losses(), key=lambda found: found[0].micro_batch):
+            gradients: dict[str, Gradient] = {
+                name: [None] * len(self.parameters) for name in self.names
+            }
+            for term, loss in losses:
                 found = torch.autograd.grad(loss, self.parameters, allow_unused=True)
-                gradients[index] = list(found)
-                del loss, found  # the graph goes before the next one is built
-            yield gradients
+                gradients[term.name] = list(found)
+                del loss, found  # frees the graph before the next one is built
+            yield [gradients[name] for name in self.names]
 
     def current_losses(self) -> Tensor:
-        """Return each objective's loss on this step's batches at the current parameters."""
-        recorded, log = self.losses, self.log
-        self.losses, self.log = {}, None
+        """Return the loss of each objective on this step's batches at the current parameters."""
+        recorded, log = self.losses, self.perturbation_log
+        self.losses, self.perturbation_log = {}, None
         try:
             with torch.no_grad():
                 for _ in self._losses():
                     pass
             return torch.stack([self.losses[name] for name in self.names])
         finally:
-            self.losses, self.log = recorded, log
+            self.losses, self.perturbation_log = recorded, log
 
     def validation_gradient(self, index: int = 0, batches: int = 1) -> Gradient:
-        """Return the mean gradient of the validation objective over batches, dropout off."""
-        validation = self._validation()
+        """Return the mean gradient of the validation objective over batches, without dropout."""
+        validation = self._require_validation()
         total: Gradient = [None] * len(self.parameters)
         losses = []
         for number in range(index, index + batches):
-            with self.encoder.evaluating(), self.autocast():
+            with self.encoder.evaluating(), self.settings.autocast():
                 loss = validation.loss(self.encoder, self.number, number) / batches
             _add(total, torch.autograd.grad(loss, self.parameters, allow_unused=True))
             losses.append(loss.detach())
@@ -168,19 +203,19 @@ class RunStep:
         return total
 
     def functional_losses(self, model: nn.Module, lookahead: int) -> Tensor:
-        """Return each objective's loss on the batches of a step to come, by a copy of the model."""
-        totals: list[Tensor | float] = [0.0] * len(self.names)
-        for _, index, loss in self._losses(model, lookahead):
-            totals[index] = totals[index] + loss
-        return torch.stack([torch.as_tensor(total) for total in totals])
+        """Return each objective's loss on the batches of a later step, by a copy of the model."""
+        totals: dict[str, Tensor | float] = dict.fromkeys(self.names, 0.0)
+        for term, loss in self._losses(model, lookahead):
+            totals[term.name] = totals[term.name] + loss
+        return torch.stack([torch.as_tensor(total) for total in totals.values()])
 
     def functional_validation_loss(self, model: nn.Module, batches: int = 1) -> Tensor:
-        """Return the mean of the validation objective over batches, computed by a model's copy."""
-        validation = self._validation()
+        """Return the mean of the validation objective over batches, by a copy of the model."""
+        validation = self._require_validation()
         assert isinstance(model, SharedEncoder)
         losses = []
         for number in range(batches):
-            with model.evaluating(), self.autocast():
+            with model.evaluating(), self.settings.autocast():
                 losses.append(
                     model(lambda encoder, n=number: validation.loss(encoder, self.number, n))
                 )
@@ -189,136 +224,179 @@ class RunStep:
         return mean
 
     def learning_rates(self, lookahead: int) -> list[float]:
-        """Return the rate of each group of the optimizer at a step to come."""
+        """Return the learning rate of each parameter group at a later step."""
         return self.schedule.rates(self.number + lookahead)
 
     @contextmanager
     def twice_differentiable(self) -> Iterator[None]:
-        """Let the encoder compute in ways that have a second derivative; say so once."""
-        with self.encoder.twice_differentiable() as otherwise:
-            if otherwise and not self._said:
-                self._said = True
+        """Use encoder operations that have a second derivative; log once what changes."""
+        with self.encoder.twice_differentiable() as changed:
+            if changed and not self._warned_about_attention:
+                self._warned_about_attention = True
                 logger.info(
-                    "updates are differentiated through the encoder: attention is computed "
-                    "unfused there, because the fused kinds have no second derivative"
+                    "optimizer steps are differentiated through the encoder: attention is computed "
+                    "unfused there, because the fused kernels have no second derivative"
                 )
             yield
 
     def optimizer_step(self) -> None:
-        """Clip, step the optimizer, and clear the gradients."""
+        """Clip the gradients, step the optimizer, and clear the gradients."""
         if self.clip_norm:
-            for parameters in self._clipped_together:
+            for parameters in self._clipping_groups():
                 nn.utils.clip_grad_norm_(parameters, self.clip_norm)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
 
-    def _validation(self) -> ValidationObjective:
+    def _clipping_groups(self) -> list[list[nn.Parameter]]:
+        """Return the groups of parameters whose gradient norms are clipped separately."""
+        if not self.settings.clip_head_separately:
+            return [self.parameters]
+        placed = list(zip(self.parameters, self.placements, strict=True))
+        others = [parameter for parameter, part in placed if part != "primary_head"]
+        head = [parameter for parameter, part in placed if part == "primary_head"]
+        return [others, head]
+
+    def _require_validation(self) -> ValidationObjective:
         if self.validation is None:
             raise RuntimeError("this run has no validation objective")
         return self.validation
 
     def _losses(
         self, model: nn.Module | None = None, lookahead: int = 0
-    ) -> Iterator[tuple[int, int, Tensor]]:
-        """Yield ``(part, objective, loss)`` with a graph; the parts of a batch sum to it.
+    ) -> Iterator[tuple[_Term, Tensor]]:
+        """Yield the loss of each objective on each micro-batch, with its graph.
+
+        The losses of an objective sum to its mean loss over the whole batch.
 
         Args:
-            model: What computes; by default the encoder itself.
-            lookahead: Updates from this one to the one whose batches are used.
+            model: Computes the losses; by default the encoder itself.
+            lookahead: Optimizer steps from this one to the one whose batches are used.
         """
         model, step = self.model if model is None else model, self.number + lookahead
         if not lookahead:
-            for name in self.names:  # what an earlier pass of this step measured is measured again
+            for name in self.names:  # an earlier pass of this step is replaced
                 self.losses.pop(name, None)
-        batch = self.primary.batch(step)
-        given = [a.stream.batch(step) if a.stream else None for a in self.auxiliaries]
-        cuts = [cut(whole, self.accumulation) if whole else [] for whole in (batch, *given)]
-        shares = [
-            self._shares(auxiliary, own or cuts[0], step)
-            for auxiliary, own in zip(self.auxiliaries, cuts[1:], strict=True)
-        ]
-        # The last batch of an epoch is short, and may fall into fewer parts than another's batch.
-        for part, (primary, *pieces) in enumerate(zip_longest(*cuts)):
-            share = len(primary) / len(batch) if primary else 0.0
-            for index, auxiliary in enumerate(self.auxiliaries, start=1):
-                used = pieces[index - 1] if given[index - 1] else primary
-                if used is None:
-                    continue
-                used = self._given(used)
-                draws = self._generator(auxiliary, step, part)
-                with self._draws(auxiliary.name, step, part):
-                    result = model(auxiliary.task.loss, used, draws)
-                if isinstance(result, TaskResult):
-                    if not lookahead:
-                        self._note(auxiliary.name, used, result)
-                    primary = result.primary or primary
-                    result = result.loss
-                self._check(auxiliary, result, model)
-                loss = result * shares[index - 1][part]
-                yield part, index, loss if lookahead else self._count(auxiliary.name, loss)
-                del loss, result  # one graph at a time
-            if primary is None:
-                continue
-            primary = self._given(primary)
-            assert primary.labels is not None, "the primary task is trained on labelled rows"
-            with self._draws("primary", step, part):
-                logits = model("classify", primary)
-                labels = upload(primary.labels, logits.device)
-                loss = nn.functional.cross_entropy(logits, labels) * share
-            yield part, 0, loss if lookahead else self._count("primary", loss)
-            del loss, logits
+        substitutes: dict[int, Batch] = {}
+        for term in self._terms(step):
+            batch = term.batch
+            if term.shares_primary_batch:
+                batch = substitutes.get(term.micro_batch, batch)
+            batch = self._with_attention(batch)
+            if term.auxiliary is None:
+                loss = self._primary_loss(model, batch, step, term)
+            else:
+                result = self._auxiliary_loss(model, batch, step, term)
+                if result.primary is not None:
+                    substitutes[term.micro_batch] = result.primary
+                if not lookahead:
+                    self._log_perturbation(term.name, batch, result)
+                loss = result.loss
+                del result
+            loss = loss * term.share
+            if not lookahead:
+                self._record_loss(term.name, loss)
+            yield term, loss
+            del loss  # frees the graph before the next one is built
 
-    def _shares(self, auxiliary: Auxiliary, parts: Sequence[Batch], step: int) -> list[float]:
-        """Return the weight of each part's mean loss in the mean loss of the whole batch."""
-        if len(parts) == 1:
+    def _terms(self, step: int) -> list[_Term]:
+        """Return what a step computes, in order: by micro-batch, the primary task last.
+
+        The last batch of an epoch is smaller and may have fewer micro-batches than the batch of
+        another objective.
+        """
+        whole = self.primary.batch(step)
+        primary = split_batch(whole, self.settings.accumulation)
+        batches: list[tuple[Auxiliary | None, list[Batch], list[float]]] = []
+        for auxiliary in self.auxiliaries:
+            own = (
+                primary
+                if auxiliary.stream is None
+                else split_batch(auxiliary.stream.batch(step), self.settings.accumulation)
+            )
+            batches.append((auxiliary, own, self._shares(auxiliary, own, step)))
+        batches.append((None, primary, [len(batch) / len(whole) for batch in primary]))
+        return [
+            _Term(number, auxiliary, micro_batches[number], shares[number])
+            for number in range(max(len(micro_batches) for _, micro_batches, _ in batches))
+            for auxiliary, micro_batches, shares in batches
+            if number < len(micro_batches)
+        ]
+
+    def _shares(self, auxiliary: Auxiliary, batches: Sequence[Batch], step: int) -> list[float]:
+        """Return the weight of each micro-batch's mean loss in the mean loss of the batch."""
+        if len(batches) == 1:
             return [1.0]
         items = [
-            auxiliary.task.items(self._given(part), self._generator(auxiliary, step, number))
-            for number, part in enumerate(parts)
+            auxiliary.task.items(
+                self._with_attention(batch), self._generator(auxiliary.name, step, number)
+            )
+            for number, batch in enumerate(batches)
         ]
         return [count / max(1, sum(items)) for count in items]
 
-    def _generator(self, auxiliary: Auxiliary, step: int, part: int) -> torch.Generator:
-        """Return what a task draws from in a part of a step, in the same state every time."""
-        return rng.generator(self.seed, auxiliary.name, "draws", step, part)
+    def _primary_loss(self, model: nn.Module, batch: Batch, step: int, term: _Term) -> Tensor:
+        """Return the mean cross-entropy of the classifier."""
+        assert batch.labels is not None, "the primary task is trained on labelled examples"
+        with self._seeded_forward(term.name, step, term.micro_batch):
+            logits = model("classify", batch)
+            return nn.functional.cross_entropy(logits, upload(batch.labels, logits.device))
 
-    def _check(self, auxiliary: Auxiliary, loss: Tensor, model: nn.Module) -> None:
-        """Look once, in the first step of this process, at what the loss of a task reaches."""
+    def _auxiliary_loss(self, model: nn.Module, batch: Batch, step: int, term: _Term) -> TaskResult:
+        """Return the mean loss of an auxiliary task, with what it changes in the primary batch."""
+        assert term.auxiliary is not None
+        generator = self._generator(term.name, step, term.micro_batch)
+        with self._seeded_forward(term.name, step, term.micro_batch):
+            result = model(term.auxiliary.task.loss, batch, generator)
+        if not isinstance(result, TaskResult):
+            result = TaskResult(result)
+        self._check_trained(term.auxiliary, result.loss, model)
+        return result
+
+    def _generator(self, name: str, step: int, micro_batch: int) -> torch.Generator:
+        """Return the generator of a task's corruption, in the same state at every call."""
+        return rng.generator(self.seed, name, "draws", step, micro_batch)
+
+    @contextmanager
+    def _seeded_forward(self, name: str, step: int, micro_batch: int) -> Iterator[None]:
+        """Seed the dropout of one objective on one micro-batch, within the autocast context."""
+        device = self.encoder.device
+        with (
+            rng.seeded(self.seed, name, "dropout", step, micro_batch, device=device),
+            self.settings.autocast(),
+        ):
+            yield
+
+    def _check_trained(self, auxiliary: Auxiliary, loss: Tensor, model: nn.Module) -> None:
+        """Check once per process that a task's loss depends on trained parameters only."""
         if auxiliary.name not in self._checked:
             self._checked.add(auxiliary.name)
             trained = {id(parameter) for parameter in model.parameters()}
             check_trained(auxiliary.name, auxiliary.task, loss, trained)
 
-    def _given(self, batch: Batch) -> Batch:
-        """Return a batch as the encoder is to see it."""
-        if self.attends_to_padding:
+    def _with_attention(self, batch: Batch) -> Batch:
+        """Return a batch with the attention mask that the run trains with."""
+        if self.settings.attends_to_padding:
             return replace(batch, attention_mask=torch.ones_like(batch.attention_mask))
         return batch
 
-    def _note(self, name: str, given: Batch, result: TaskResult) -> None:
-        if self.log is None or result.primary is None or result.replaced is None:
+    def _log_perturbation(self, name: str, batch: Batch, result: TaskResult) -> None:
+        if self.perturbation_log is None or result.primary is None or result.replaced is None:
             return
         epoch = self.number // self.primary.steps_per_epoch + 1
-        self.log.note(self.number + 1, epoch, name, given, result.primary, result.replaced)
+        self.perturbation_log.note(
+            self.number + 1, epoch, name, batch, result.primary, result.replaced
+        )
 
-    @contextmanager
-    def _draws(self, name: str, step: int, part: int) -> Iterator[None]:
-        """Seed dropout for one objective and one part, within the autocast context."""
-        seeded = rng.seeded(self.seed, name, "dropout", step, part, device=self.encoder.device)
-        with seeded, self.autocast():
-            yield
-
-    def _count(self, name: str, loss: Tensor) -> Tensor:
-        known = self.losses.get(name)
-        self.losses[name] = loss.detach() if known is None else known + loss.detach()
-        return loss
+    def _record_loss(self, name: str, loss: Tensor) -> None:
+        recorded = self.losses.get(name)
+        self.losses[name] = loss.detach() if recorded is None else recorded + loss.detach()
 
 
 def _add(total: Gradient, gradient: Sequence[Tensor | None]) -> None:
     """Add a gradient to a total in place."""
-    for place, new in enumerate(gradient):
-        old = total[place]
-        total[place] = new if old is None else (old if new is None else old.add_(new))
+    for number, addend in enumerate(gradient):
+        old = total[number]
+        total[number] = addend if old is None else (old if addend is None else old.add_(addend))
 
 
 def placements_of(
@@ -330,28 +408,4 @@ def placements_of(
     return tuple(
         "encoder" if id(p) in body else ("primary_head" if id(p) in primary else "other_head")
         for p in parameters
-    )
-
-
-def cut(batch: Batch, parts: int) -> list[Batch]:
-    """Cut a batch into at most ``parts`` parts of nearly equal numbers of rows.
-
-    Each part is padded to the longest of its own texts, as a batch of these texts would be.
-    """
-    if parts == 1:
-        return [batch]
-    size = -(-len(batch) // parts)
-    return [_rows(batch, slice(start, start + size)) for start in range(0, len(batch), size)]
-
-
-def _rows(batch: Batch, chosen: slice) -> Batch:
-    longest = int(batch.attention_mask[chosen].sum(1).max())
-    values = {field.name: getattr(batch, field.name) for field in fields(batch)}
-    return replace(
-        batch,
-        **{
-            name: value[chosen] if value.ndim == 1 else value[chosen, :longest]
-            for name, value in values.items()
-            if value is not None
-        },
     )

@@ -1,4 +1,4 @@
-"""Stopping on Ctrl-C or SIGTERM between two steps, so that nothing is lost."""
+"""Stopping on Ctrl-C or SIGTERM at a safe point, so that no work is lost."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from types import FrameType, TracebackType
 
 
 class StopRequest:
-    """Within the block, the first signal only sets :attr:`asked`; a second one interrupts.
+    """Signal handler for a block: the first signal sets :attr:`requested`, a second interrupts.
 
-    Signals can be caught in the main thread only; elsewhere this does nothing.
+    Python handles signals in the main thread only; in other threads the block has no effect.
+
+    Attributes:
+        requested: Whether Ctrl-C or SIGTERM has been received.
     """
 
     def __init__(self) -> None:
-        self.asked = False
+        self.requested = False
         self._previous: dict[int, object] = {}
 
     def __enter__(self) -> StopRequest:
@@ -33,6 +36,6 @@ class StopRequest:
             signal.signal(number, handler)  # type: ignore[arg-type]
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self.asked:
+        if self.requested:
             raise KeyboardInterrupt
-        self.asked = True
+        self.requested = True

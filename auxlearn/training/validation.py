@@ -16,25 +16,28 @@ from auxlearn.devices import upload
 from auxlearn.encoders.precision import full_precision
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.evaluation.surrogate import surrogate_loss
-from auxlearn.training.dev_head import HEAD_ROWS, closed_form_head, fit, fresh_head
+from auxlearn.training.dev_head import HEAD_EXAMPLES, closed_form_head, fit_head, initialise_head
 from auxlearn.weighting.base import DevHead
 
 
 class ValidationObjective:
-    """Loss on mini-batches of validation rows.
+    """Loss on mini-batches of validation examples.
 
-    For accuracy it is the cross-entropy on uniform draws; for macro-F1 it is one minus the smooth
-    macro-F1 on batches that hold as many rows of every class as possible.
+    For accuracy it is the cross-entropy on uniformly drawn batches; for macro-F1 it is one minus
+    the smooth macro-F1 on batches with equal numbers of examples per class, as far as possible.
 
     Args:
         texts: Labelled validation texts.
-        batch_size: Rows of a batch.
-        metric: What the weights serve.
+        batch_size: Examples per batch.
+        metric: The metric that the loss is a surrogate of.
         seed: The run's seed.
-        head: What the loss is read through: the run's own classifier, or a head fitted in every
-            step to other validation rows (:mod:`auxlearn.training.dev_head`).
-        draws: Batches of a step.
-        attends_to_padding: Leave the attention mask out.
+        head: Head that the loss is computed through: the run's own classification head, or one
+            fitted in every step to other validation examples (:mod:`auxlearn.training.dev_head`).
+        batches_per_step: Number of batches that belong to one optimizer step.
+        attends_to_padding: Let attention include padding tokens.
+
+    Raises:
+        ValueError: The texts have no labels.
     """
 
     def __init__(
@@ -44,7 +47,7 @@ class ValidationObjective:
         metric: Metric,
         seed: int,
         head: DevHead = "own",
-        draws: int = 1,
+        batches_per_step: int = 1,
         attends_to_padding: bool = False,
     ) -> None:
         if texts.labels is None:
@@ -55,39 +58,45 @@ class ValidationObjective:
         self.metric = metric
         self.seed = seed
         self.head = head
-        self.draws = draws
+        self.batches_per_step = batches_per_step
         self.attends_to_padding = attends_to_padding
         self._stream = UniformStream(texts, self.batch_size, seed, "validation")
-        self._head_stream = UniformStream(texts, HEAD_ROWS, seed, "dev head")
+        self._head_stream = UniformStream(texts, HEAD_EXAMPLES, seed, "dev head")
         self._heads: dict[int, nn.Module] = {}
 
-    def loss(self, encoder: SharedEncoder, step: int, draw: int = 0) -> Tensor:
+    def loss(self, encoder: SharedEncoder, step: int, index: int = 0) -> Tensor:
         """Return the loss on a batch of a step, a scalar with a graph.
 
         Args:
             encoder: The encoder, in evaluation mode.
-            step: The update.
-            draw: Which of the step's batches; they are read through the same head.
+            step: Number of the optimizer step.
+            index: Which of the step's batches; all of them share one head.
         """
-        number = step * self.draws + draw
-        balanced = self.metric == "macro_f1"
-        rows = self._balanced_rows(number) if balanced else self._stream.indices(number)
-        batch = self._batch(rows)
+        batch = self._batch(self._examples(step * self.batches_per_step + index))
         assert batch.labels is not None
         if self.head == "own":
             logits = encoder.classify(batch)
         else:
-            head = self._dev_head(encoder, step, draw)
+            head = self._dev_head(encoder, step, index)
             features = encoder.features(batch)
             with full_precision(features.device):
                 logits = head(features)
         return surrogate_loss(logits, batch.labels, self.metric)
 
-    def _dev_head(self, encoder: SharedEncoder, step: int, draw: int) -> Callable[[Tensor], Tensor]:
+    def _examples(self, number: int) -> Tensor:
+        """Return the numbers of the examples of a batch."""
+        if self.metric == "macro_f1":
+            generator = rng.generator(self.seed, "validation", "balanced", number)
+            return balanced_sample(self.labels, self.batch_size, generator)
+        return self._stream.indices(number)
+
+    def _dev_head(
+        self, encoder: SharedEncoder, step: int, index: int
+    ) -> Callable[[Tensor], Tensor]:
         """Return the head of a step, with a graph if it has a closed form.
 
-        A fitted head is kept for all draws of its step. That the body decides what is fitted is
-        left out of the derivative: it would take the graphs of all steps of the fit.
+        A fitted head is kept for all batches of its step. Its dependence on the encoder is left out
+        of the derivative: it would take the graphs of all steps of the fit.
         """
         batch = self._batch(self._head_stream.indices(step))
         assert batch.labels is not None
@@ -96,7 +105,7 @@ class ValidationObjective:
             features = encoder.features(batch)
             with full_precision(features.device):
                 return closed_form_head(features, upload(batch.labels, features.device), classes)
-        if draw == 0:
+        if index == 0:
             self._heads = {step: self._fit(encoder, batch, batch.labels, classes, step)}
         return self._heads[step]
 
@@ -107,26 +116,35 @@ class ValidationObjective:
             with torch.no_grad():
                 return encoder.features(batch)
 
-        once = features()
-        head = fresh_head(once.shape[1], classes, self.seed, step, once)
-        given = features if self.head == "refitted" else lambda: once
-        return fit(head, given, upload(labels, once.device))
+        first = features()
+        head = initialise_head(first.shape[1], classes, self.seed, step, first)
+        # With dropout off, the features of a frozen backbone are the same at every step of the fit.
+        source = features if self.head == "refitted" else lambda: first
+        return fit_head(head, source, upload(labels, first.device))
 
-    def _batch(self, rows: Tensor) -> Batch:
-        batch = collate(self.texts, rows)
+    def _batch(self, examples: Tensor) -> Batch:
+        batch = collate(self.texts, examples)
         if self.attends_to_padding:
             return replace(batch, attention_mask=torch.ones_like(batch.attention_mask))
         return batch
 
-    def _balanced_rows(self, step: int) -> Tensor:
-        """Draw rows class by class in turn; a class with few rows gives all it has."""
-        generator = rng.generator(self.seed, "validation", "balanced", step)
-        labels = self.labels
-        order = torch.randperm(len(labels), generator=generator)
-        # Rank of each row within its class, in shuffled order: rank 0 rows of all classes first.
-        shuffled = labels[order]
-        rank = torch.zeros_like(shuffled)
-        for label in shuffled.unique():
-            members = shuffled == label
-            rank[members] = torch.arange(int(members.sum()))
-        return order[rank.argsort(stable=True)[: self.batch_size]]
+
+def balanced_sample(labels: Tensor, size: int, generator: torch.Generator) -> Tensor:
+    """Draw examples with equal numbers per class, as far as the classes are large enough.
+
+    Args:
+        labels: Class of each example, ``(examples,)``.
+        size: Number of examples to draw.
+        generator: Source of randomness.
+
+    Returns:
+        Numbers of the chosen examples, ``(min(size, examples),)``.
+    """
+    order = torch.randperm(len(labels), generator=generator)
+    # Rank of each example within its class, in shuffled order: rank 0 of all classes comes first.
+    shuffled = labels[order]
+    rank = torch.zeros_like(shuffled)
+    for label in shuffled.unique():
+        members = shuffled == label
+        rank[members] = torch.arange(int(members.sum()))
+    return order[rank.argsort(stable=True)[:size]]

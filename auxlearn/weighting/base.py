@@ -22,10 +22,10 @@ from contextlib import AbstractContextManager
 from typing import ClassVar, Literal, Protocol
 
 import torch
-from pydantic import Field
+from pydantic import Field, field_validator
 from torch import Tensor, nn
 
-from auxlearn.config import Settings
+from auxlearn.config import Settings, ValidationSource
 
 #: Gradient of one objective: a tensor per parameter, in the order of
 #: :attr:`TrainingStep.parameters`; ``None`` where the objective does not depend on the parameter.
@@ -150,17 +150,24 @@ class TrainingStep(Protocol):
 
 
 class ValidationOptions(Settings):
-    """Options of every rule that learns from validation examples."""
+    """Settings of every rule that learns from validation examples."""
 
     split: str = Field(
         "dev",
-        pattern=r"^(dev|train:0?\.\d*[1-9]\d*|.+\.(jsonl|csv|tsv|parquet))$",
-        description="Validation examples that drive the weight updates: dev, train:SHARE to hold "
-        "out a share of train, or a file of labelled examples.",
+        description="Examples that drive the weights: dev, train:SHARE to hold out a share of "
+        "train, or a file of labelled examples.",
     )
     batch_size: int | None = Field(
-        None, ge=1, description="Validation examples per step; by default the training batch size."
+        None,
+        ge=1,
+        description="Validation examples per optimizer step; by default the training batch size.",
     )
+
+    @field_validator("split")
+    @classmethod
+    def _check_split(cls, split: str) -> str:
+        ValidationSource.parse(split)
+        return split
 
 
 class Weighting(ABC):
@@ -195,13 +202,11 @@ class Weighting(ABC):
         self.objectives = tuple(objectives)
 
     @property
-    def validation_split(self) -> str | None:
-        """Validation examples of the rule, as :attr:`ValidationOptions.split` has it, or ``None``.
-
-        A rule whose options derive from :class:`ValidationOptions` has some; for all others
-        :meth:`TrainingStep.validation_gradient` is not available.
-        """
-        return self.options.split if isinstance(self.options, ValidationOptions) else None
+    def validation_source(self) -> ValidationSource | None:
+        """Which examples the rule learns from; ``None`` for a rule that needs none."""
+        if isinstance(self.options, ValidationOptions):
+            return ValidationSource.parse(self.options.split)
+        return None
 
     @property
     def dev_head(self) -> DevHead:

@@ -56,22 +56,22 @@ def train(config: dict[str, Any], stop_after: int | None = None) -> Report:
 
     steps: list[list[pretend.Wait]] = []
     where: set[str] = set()
-    real = TrainingLoop._step
+    real = TrainingLoop.run_step
 
     def step(loop: TrainingLoop) -> None:
         with pretend.counted() as waits:
             real(loop)
         steps.append(waits)
-        where.update(parameter.device.type for parameter in loop.objectives.parameters)
-        if loop.progress.step == stop_after:
+        where.update(parameter.device.type for parameter in loop.training_step.parameters)
+        if loop.state.step == stop_after:
             signal.raise_signal(signal.SIGTERM)
 
     results = None
     with pretend.counted() as every, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TrainingLoop, "_step", step)
+        patch.setattr(TrainingLoop, "run_step", step)
         patch.setattr(plots, "plot_run", lambda *given: [])  # figures take longer than the run
         try:
-            results = run(RunConfig.model_validate(config)).figures()
+            results = run(RunConfig.model_validate(config)).reproducible()
         except Interrupted:
             assert stop_after is not None
     return {

@@ -183,7 +183,7 @@ def test_a_run_is_that_of_the_cpu(precision, config, on_accelerator, encoder_fol
     there = on_accelerator(runs.train, settings | {"output": str(tmp_path / "there")})
     here = train(
         RunConfig.model_validate(settings | {"output": str(tmp_path / "here"), "device": "cpu"})
-    ).figures()
+    ).reproducible()
     tolerance = 1e-4 if precision == "fp32" else 0.05
     for name, evaluation in here["evaluations"].items():
         found = there["results"]["evaluations"][name]["loss"]

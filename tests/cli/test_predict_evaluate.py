@@ -173,8 +173,8 @@ def test_evaluate_gives_figures_on_all_and_on_unseen_rows(finished, data):
         assert report[part]["accuracy"] == accuracy_score(truth[rows], predicted[rows])
         expected = f1_score(truth[rows], predicted[rows], average="macro")
         assert report[part]["macro_f1"] == pytest.approx(expected)
-    assert report["seen_rows"] == 2
-    assert report["unseen"]["rows"] == 6
+    assert report["seen_examples"] == 2
+    assert report["unseen"]["examples"] == 6
     # The run was trained on other data, in which "yes" was the most frequent label.
     assert report["majority"]["accuracy"] == 0.5
     assert report["majority"]["confusion"] == [[0, 4], [0, 4]]
@@ -238,7 +238,7 @@ def test_evaluate_maps_labels_as_the_card_of_the_trained_set_says(
     from auxlearn.data import ood
 
     run = write_run(tmp_path / "run", encoder_folder("bert"))
-    trained = RunResults.load(run).dataset["name"]
+    trained = RunResults.load(run).dataset.name
     cards = {
         trained: find_card("mnli").model_copy(update={"ood": {"other": {"no": "x", "yes": "x"}}}),
         "other": find_card("hans"),

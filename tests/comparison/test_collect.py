@@ -38,7 +38,7 @@ LABELS = ["no", "yes"]
 def scores(right: int, examples: int) -> dict:
     share = right / examples
     return {
-        "rows": examples,
+        "examples": examples,
         "accuracy": share,
         "macro_f1": share - 0.01,
         "per_class": {},
@@ -53,7 +53,7 @@ def write_run(folder: Path, trial, right: dict[str, int], seconds: float, exampl
         name: {
             "all": scores(count, examples),
             "unseen": None,
-            "seen_rows": 0,
+            "seen_examples": 0,
             "majority": scores(examples // 2, examples),
             "loss": 0.5,
         }
@@ -62,14 +62,25 @@ def write_run(folder: Path, trial, right: dict[str, int], seconds: float, exampl
     content = {
         "config": trial.config.model_dump(mode="json"),
         "digest": trial.digest,
-        "dataset": {"name": "made", "label_names": LABELS},
-        "best": {"step": 40, "epoch": 4.0 + trial.seed, "accuracy": right["dev"] / examples},
+        "dataset": {
+            "name": "made",
+            "fingerprint": "feedfacecafebeef",
+            "examples": {},
+            "label_names": LABELS,
+            "notes": [],
+        },
+        "best": {
+            "step": 40,
+            "epoch": 4.0 + trial.seed,
+            "metric": "accuracy",
+            "value": right["dev"] / examples,
+        },
         "evaluations": evaluations,
         "weights": {"primary": 0.6, "random_mlm": 0.4},
         "steps": 50,
         "stopped": "epochs",
         "seconds": {"preparation": 1.0, "training": seconds},
-        "environment": {},
+        "environment": {"versions": {}},
     }
     (folder / "results.json").write_text(json.dumps(content))
     rows = [{"kind": "train", "step": s, "weight/primary": 0.5, "weight/a": 0.5} for s in (10, 20)]

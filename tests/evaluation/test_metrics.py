@@ -24,7 +24,7 @@ NAMES = ("a", "b", "c")
 def test_figures_by_hand():
     # a: 2 of 3 found, 1 wrongly given; b: 1 of 2 found, 1 wrongly given; c: never, nowhere.
     scores = score_predictions([0, 0, 0, 1, 1], np.array([0, 0, 1, 1, 0]), NAMES)
-    assert scores.rows == 5
+    assert scores.examples == 5
     assert scores.accuracy == pytest.approx(3 / 5)
     assert scores.per_class["a"] == pytest.approx(
         {"precision": 2 / 3, "recall": 2 / 3, "f1": 2 / 3, "support": 3}
@@ -51,10 +51,10 @@ def test_all_rows_unseen_rows_and_the_majority_class():
     probabilities = np.array([[0.7, 0.2, 0.1], [0.2, 0.5, 0.3], [0.6, 0.3, 0.1], [0.1, 0.1, 0.8]])
     found = evaluate(probabilities, [0, 1, 1, 2], NAMES, [True, False, False, True], majority=1)
     assert found.all.accuracy == 0.75
-    assert found.all.rows == 4
+    assert found.all.examples == 4
     assert found.unseen.accuracy == 0.5
-    assert found.unseen.rows == 2
-    assert found.seen_rows == 2
+    assert found.unseen.examples == 2
+    assert found.seen_examples == 2
     assert found.majority.accuracy == 0.5
     assert found.majority.macro_f1 == pytest.approx((2 * 0.5 / 1.5) / 3)
     assert found.loss == pytest.approx(-np.log([0.7, 0.5, 0.3, 0.8]).mean())
@@ -63,7 +63,7 @@ def test_all_rows_unseen_rows_and_the_majority_class():
 def test_all_rows_seen():
     found = evaluate(np.array([[1.0, 0.0, 0.0]]), [1], NAMES, [True], majority=0)
     assert found.unseen is None
-    assert found.seen_rows == 1
+    assert found.seen_examples == 1
     assert np.isfinite(found.loss)  # although the true class has probability zero
 
 

@@ -58,7 +58,7 @@ def test_figures_by_subset(decision, accuracy):
     assert found.all.accuracy == accuracy
     assert found.subsets["heuristic: overlap"].accuracy == 1.0
     assert found.subsets["heuristic: subsequence"].accuracy == 2 * accuracy - 1
-    assert [scores.rows for scores in found.subsets.values()] == [2, 2]
+    assert [scores.examples for scores in found.subsets.values()] == [2, 2]
     assert found.majority.accuracy == 0.25, "contradiction counts as non-entailment"
     assert found.pair_accuracy is None
     assert found.loss == pytest.approx(-np.log([0.6, 0.4, 0.8, 0.1]).mean())

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from auxlearn.results.record import Evaluation, RunResults, Scores
+from auxlearn.results.environment import Environment
+from auxlearn.results.record import (
+    BestCheckpoint,
+    DatasetRecord,
+    Evaluation,
+    RunResults,
+    Scores,
+)
 
 LABELS = ("no", "yes")
 
@@ -21,7 +28,7 @@ def evaluation(rows: int, accuracy: float, seen: int = 0) -> Evaluation:
     return Evaluation(
         all=scores(rows, accuracy, accuracy - 0.01),
         unseen=scores(rows - seen, accuracy - less, accuracy - less - 0.01),
-        seen_rows=seen,
+        seen_examples=seen,
         majority=scores(rows, 0.5, 0.333),
         loss=0.6,
     )
@@ -47,14 +54,14 @@ def results(*aux: str, seen: int = 0, **config: Any) -> RunResults:
     return RunResults(
         config=settings | config,
         digest="0123456789ab",
-        dataset={
-            "name": "reviews",
-            "fingerprint": "feedfacecafebeef",
-            "rows": {"train": 80, "dev": 20, "test": 40},
-            "label_names": list(LABELS),
-            "notes": ["no dev split: 20 of the 100 rows of train were held out"],
-        },
-        best={"step": 20, "epoch": 2.0, "accuracy": 0.75},
+        dataset=DatasetRecord(
+            name="reviews",
+            fingerprint="feedfacecafebeef",
+            examples={"train": 80, "dev": 20, "test": 40},
+            label_names=list(LABELS),
+            notes=["no dev split: 20 of the 100 rows of train were held out"],
+        ),
+        best=BestCheckpoint(step=20, epoch=2.0, metric=settings["metric"], value=0.75),
         evaluations={
             "dev": evaluation(20, 0.75),
             "test": evaluation(40, 0.7, seen),
@@ -64,7 +71,7 @@ def results(*aux: str, seen: int = 0, **config: Any) -> RunResults:
         steps=40,
         stopped="epochs",
         seconds={"training": 1.0},
-        environment={"versions": {"auxlearn": "0.1.0", "torch": "2.13.0"}},
+        environment=Environment(versions={"auxlearn": "0.1.0", "torch": "2.13.0"}),
     )
 
 

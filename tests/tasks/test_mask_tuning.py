@@ -13,7 +13,7 @@ from auxlearn.data.batches import BatchStream
 from auxlearn.errors import ConfigError
 from auxlearn.registry import TASKS
 from auxlearn.training.optimization import LinearSchedule
-from auxlearn.training.step import Auxiliary, RunStep
+from auxlearn.training.step import Auxiliary, RunStep, StepSettings
 from auxlearn.weighting.fixed import Fixed, FixedOptions
 from tests import helpers
 from tests.helpers import HARD_TEXTS, LINES, collated, tokenized
@@ -95,22 +95,19 @@ def test_labels_and_segments_of_a_pair_survive_and_either_text_can_be_masked(enc
     assert hit == {0, 1}
 
 
-def objectives_for(encoder, texts, task):
+def training_step_for(encoder, texts, task):
     optimizer = torch.optim.SGD(encoder.parameters(), lr=0.1)
-    objectives = RunStep(
-        encoder=encoder,
-        auxiliaries=[Auxiliary("mask_tuning", task, None)],
+    training_step = RunStep(
+        encoder,
         primary=BatchStream(texts, len(texts), 0, "primary"),
-        optimizer=optimizer,
+        auxiliaries=[Auxiliary("mask_tuning", task, None)],
         schedule=LinearSchedule(optimizer, 10, 0.0),
-        seed=0,
-        accumulation=1,
-        clip_norm=0.0,
-        validation=None,
-        autocast=lambda: torch.autocast("cpu", enabled=False),
+        settings=StepSettings(
+            seed=0, clip_norm=0.0, autocast=lambda: torch.autocast("cpu", enabled=False)
+        ),
     )
-    objectives.begin(0)
-    return objectives
+    training_step.begin(0)
+    return training_step
 
 
 def expected_losses(encoder, texts, task):
@@ -137,11 +134,11 @@ def gradients(encoder, loss):
 
 def test_fixed_weights_give_equation_1(encoder, texts, tmp_path):
     task = task_for(encoder, texts, tmp_path, probability=0.2)
-    objectives = objectives_for(encoder, texts, task)
-    objectives.backward(Fixed(FixedOptions(alpha=0.6), ("primary", "mask_tuning")).weights)
+    training_step = training_step_for(encoder, texts, task)
+    training_step.backward(Fixed(FixedOptions(alpha=0.6), ("primary", "mask_tuning")).weights)
     mlm, classification = expected_losses(encoder, texts, task)
-    assert float(objectives.losses["mask_tuning"]) == pytest.approx(mlm.item(), rel=1e-6)
-    assert float(objectives.losses["primary"]) == pytest.approx(classification.item(), rel=1e-6)
+    assert float(training_step.losses["mask_tuning"]) == pytest.approx(mlm.item(), rel=1e-6)
+    assert float(training_step.losses["primary"]) == pytest.approx(classification.item(), rel=1e-6)
     expected = gradients(encoder, 0.6 * mlm + 0.4 * classification)
     for parameter, gradient in zip(encoder.parameters(), expected, strict=True):
         torch.testing.assert_close(parameter.grad, gradient, atol=1e-6, rtol=1e-5)
@@ -152,8 +149,8 @@ def test_with_alpha_near_zero_only_the_perturbed_text_is_left(
     encoder, texts, tmp_path, alpha, tolerance
 ):
     task = task_for(encoder, texts, tmp_path, probability=0.3)
-    objectives = objectives_for(encoder, texts, task)
-    objectives.backward(Fixed(FixedOptions(alpha=alpha), ("primary", "mask_tuning")).weights)
+    training_step = training_step_for(encoder, texts, task)
+    training_step.backward(Fixed(FixedOptions(alpha=alpha), ("primary", "mask_tuning")).weights)
     _, classification = expected_losses(encoder, texts, task)
     expected = gradients(encoder, classification)
     for parameter, gradient in zip(encoder.parameters(), expected, strict=True):

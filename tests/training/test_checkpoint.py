@@ -1,4 +1,4 @@
-"""Checkpoints: complete or absent, and everything comes back."""
+"""Checkpoints: complete or absent, and restored in full."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from auxlearn import files
 from auxlearn.errors import RunError
 from auxlearn.training.checkpoint import (
     CheckpointFolder,
-    Progress,
+    TrainingState,
     load_optimizer_tensors,
     optimizer_tensors,
     write_tensors,
@@ -25,14 +25,14 @@ TENSORS = {
 }
 
 
-def progress(step, best=1):
-    return Progress(
+def state_at(step, best=1):
+    return TrainingState(
         step=step,
         best_step=best,
         best_value=0.5,
-        stale=2,
+        evaluations_since_best=2,
         seconds=1.5,
-        pending=[(step, {"primary": 0.25})],
+        pending_losses=[(step, {"primary": 0.25})],
     )
 
 
@@ -43,31 +43,31 @@ def same(found, expected):
         assert all(torch.equal(found[group][name], tensor) for name, tensor in tensors.items())
 
 
-def test_what_is_saved_is_loaded(tmp_path):
+def test_a_checkpoint_is_loaded_as_it_was_saved(tmp_path):
     folder = CheckpointFolder(tmp_path / "checkpoint")
     assert folder.load() is None
-    folder.save(progress(4), TENSORS)
+    folder.save(state_at(4), TENSORS)
     found, tensors = folder.load()
     assert found.step == 4
-    assert (found.best_step, found.best_value, found.stale) == (1, 0.5, 2)
+    assert (found.best_step, found.best_value, found.evaluations_since_best) == (1, 0.5, 2)
     assert found.seconds == 1.5
-    assert [(step, losses) for step, losses in found.pending] == [(4, {"primary": 0.25})]
+    assert [(step, losses) for step, losses in found.pending_losses] == [(4, {"primary": 0.25})]
     same(tensors, TENSORS)
 
 
 def test_a_run_without_an_evaluation_yet(tmp_path):
     folder = CheckpointFolder(tmp_path)
-    folder.save(Progress(step=1), TENSORS)
+    folder.save(TrainingState(step=1), TENSORS)
     found, _ = folder.load()
     assert found.best_value == float("-inf")
-    assert found == Progress(step=1)
+    assert found == TrainingState(step=1)
 
 
 def test_only_the_latest_and_the_best_are_kept(tmp_path):
     folder = CheckpointFolder(tmp_path)
     for step, best in [(1, 1), (2, 1), (3, 3)]:
         write_tensors(folder.best_path(step), {"x": torch.tensor(float(step))})
-        folder.save(progress(step, best), TENSORS)
+        folder.save(state_at(step, best), TENSORS)
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == ["best-00000003.safetensors", "latest.json", "step-00000003"]
     folder.delete()
@@ -75,9 +75,9 @@ def test_only_the_latest_and_the_best_are_kept(tmp_path):
     folder.delete()
 
 
-def test_a_kill_while_writing_leaves_the_checkpoint_before(tmp_path, monkeypatch):
+def test_a_kill_while_writing_leaves_the_previous_checkpoint(tmp_path, monkeypatch):
     folder = CheckpointFolder(tmp_path)
-    folder.save(progress(1), TENSORS)
+    folder.save(state_at(1), TENSORS)
     later = {**TENSORS, "encoder": {"a.weight": torch.full((2, 3), 7.0)}}
     writes = files.os.replace
     for allowed in range(len(TENSORS) + 1):  # the pointer is the last
@@ -91,12 +91,12 @@ def test_a_kill_while_writing_leaves_the_checkpoint_before(tmp_path, monkeypatch
 
         monkeypatch.setattr(files.os, "replace", limited)
         with pytest.raises(KeyboardInterrupt):
-            folder.save(progress(2), later)
+            folder.save(state_at(2), later)
         monkeypatch.undo()
         found, tensors = folder.load()
         assert found.step == 1
         same(tensors, TENSORS)
-    folder.save(progress(2), later)
+    folder.save(state_at(2), later)
     found, tensors = folder.load()
     assert found.step == 2
     same(tensors, later)
@@ -112,32 +112,32 @@ def damage(folder, what):
         latest.write_text(json.dumps({**content, "folder": "step-00000099"}))
     elif what == "other keys":
         content = json.loads(latest.read_text())
-        latest.write_text(json.dumps({**content, "progress": {"steps": 4}}))
-    elif what == "cut":
+        latest.write_text(json.dumps({**content, "state": {"steps": 4}}))
+    elif what == "truncated":
         weights.write_bytes(weights.read_bytes()[:-1])
-    elif what == "emptied":
+    elif what == "empty":
         weights.write_bytes(b"")
-    elif what == "gone":
+    elif what == "missing":
         weights.unlink()
 
 
 @pytest.mark.parametrize(
-    "what", ["pointer", "pointer to nothing", "other keys", "cut", "emptied", "gone"]
+    "what", ["pointer", "pointer to nothing", "other keys", "truncated", "empty", "missing"]
 )
 def test_a_damaged_checkpoint_is_one_line(tmp_path, what):
     folder = CheckpointFolder(tmp_path)
-    folder.save(progress(4), TENSORS)
+    folder.save(state_at(4), TENSORS)
     damage(tmp_path, what)
     with pytest.raises(RunError, match="is damaged") as caught:
         folder.load()
-    assert "delete that folder to start the run anew" in str(caught.value)
+    assert "delete that folder to start the run again" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_the_encoder_comes_back(tiny_bert, tmp_path):
+def test_the_encoder_is_restored(tiny_bert, tmp_path):
     before = snapshot(tiny_bert)
     folder = CheckpointFolder(tmp_path)
-    folder.save(progress(1), {"encoder": tiny_bert.tensors()})
+    folder.save(state_at(1), {"encoder": tiny_bert.tensors()})
     with torch.no_grad():
         for parameter in tiny_bert.parameters():
             parameter.add_(1.0)
@@ -167,13 +167,13 @@ def optimizers():
 
 @pytest.mark.parametrize("kind", ["adamw", "sgd", "plain"])
 @pytest.mark.parametrize("stopped", [0, 4])
-def test_an_optimizer_goes_on_as_if_never_stopped(tmp_path, kind, stopped):
+def test_a_resumed_optimizer_continues_as_if_never_interrupted(tmp_path, kind, stopped):
     start, kinds = optimizers()
 
     def step(params, optimizer, number):
         for index, parameter in enumerate(params[:2]):
-            draws = torch.Generator().manual_seed(10 * number + index)
-            parameter.grad = torch.randn(parameter.shape, generator=draws)
+            generator = torch.Generator().manual_seed(10 * number + index)
+            parameter.grad = torch.randn(parameter.shape, generator=generator)
         optimizer.step()
 
     params = [p.clone().requires_grad_() for p in start]

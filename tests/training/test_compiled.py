@@ -1,4 +1,4 @@
-"""Training through torch.compile: the same figures every time, and the same kind of model."""
+"""Training through torch.compile: reproducible results, and the same kind of model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from auxlearn.training.loop import TrainingLoop
 from tests import helpers
 from tests.helpers import LABELS, LINES, tokenized
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # what the compiler says is not ours to mend
+pytestmark = pytest.mark.filterwarnings("ignore")  # warnings of the compiler are not ours to fix
 
 CPU = torch.device("cpu")
 
@@ -64,18 +64,20 @@ def config(one_layer, tmp_path):
     return make
 
 
-def test_a_killed_compiled_run_ends_as_an_undisturbed_one(config, monkeypatch, tmp_path):
+def test_a_killed_compiled_run_resumes_to_the_results_of_an_uninterrupted_one(
+    config, monkeypatch, tmp_path
+):
     # The graphs as they are captured, without the C++ code that takes a minute for each run.
     monkeypatch.setattr("auxlearn.encoders.compiled.check_compiler", lambda device: None)
     captured = partialmethod(nn.Module.compile, backend="aot_eager")
     monkeypatch.setattr(nn.Module, "compile", captured)
-    real = TrainingLoop._step
+    real = TrainingLoop.run_step
 
     def step(self):
-        assert self.objectives.encoder.compiled
+        assert self.training_step.encoder.compiled
         real(self)
 
-    monkeypatch.setattr(TrainingLoop, "_step", step)
+    monkeypatch.setattr(TrainingLoop, "run_step", step)
     run, whole_run, killed_run = (tmp_path / name for name in ("run", "whole", "killed"))
     made = helpers.copy_before_step(monkeypatch, 3, killed_run)  # a checkpoint is made after two
     whole = train(config("run"))
@@ -83,7 +85,7 @@ def test_a_killed_compiled_run_ends_as_an_undisturbed_one(config, monkeypatch, t
     killed_run.rename(run)
     resumed = train(config("run"))
     assert made == [*range(whole.steps), *range(2, whole.steps)]
-    assert resumed.figures() == whole.figures()
+    assert resumed.reproducible() == whole.reproducible()
     for file in ("metrics.jsonl", "model/model.safetensors"):
         assert (run / file).read_bytes() == (whole_run / file).read_bytes(), file
     exported = AutoModelForSequenceClassification.from_pretrained(run / "model")
@@ -91,7 +93,7 @@ def test_a_killed_compiled_run_ends_as_an_undisturbed_one(config, monkeypatch, t
     assert exported.state_dict().keys() == plain.state_dict().keys()
 
 
-def test_draws_follow_the_seed(compiler, one_layer):
+def test_dropout_follows_the_seed(compiler, one_layer):
     encoder = load_encoder(str(one_layer), LABELS).train()
     batch = helpers.collated(tokenized(encoder, LINES[:5]))
 
@@ -128,7 +130,7 @@ def test_compiled_losses_and_gradients_equal_those_of_the_code_as_written(compil
                     torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
 
 
-def test_nothing_is_compiled_where_figures_are_taken(compiler, one_layer):
+def test_nothing_is_compiled_in_evaluation(compiler, one_layer):
     encoder = load_encoder(str(one_layer), LABELS)
     batch = helpers.collated(tokenized(encoder, LINES[:3]))
     with torch.no_grad():
@@ -153,7 +155,9 @@ def test_no_compiler_is_one_line(config, monkeypatch, tmp_path):
 
 
 def test_unrolling_through_a_compiled_encoder_is_refused(config, tmp_path, one_layer):
-    with pytest.raises(ConfigError, match=r"compile: updates cannot be unrolled .* as meta is"):
+    with pytest.raises(
+        ConfigError, match=r"compile: optimizer steps cannot be unrolled .* as meta is"
+    ):
         train(config("never", weights={"meta": {"unroll": 2, "mix": "gradients"}}))
     assert not (tmp_path / "never").exists()
     encoder = load_encoder(str(one_layer), LABELS)

@@ -13,41 +13,43 @@ from tests.training.test_step import Harness
 
 
 @pytest.fixture
-def objectives(encoder_folder, tmp_path):
+def training_step(encoder_folder, tmp_path):
     encoder = load_encoder(str(encoder_folder("bert")), LABELS)
     task = RandomMLM(RandomMLM.Options())
     task.prepare(context(encoder, tokenized(encoder, LINES), tmp_path))
-    return Harness(encoder, [("random_mlm", task)], accumulation=2).objectives
+    return Harness(encoder, [("random_mlm", task)], accumulation=2).training_step
 
 
-def test_before_the_update_they_are_those_of_the_step(objectives):
+def test_before_the_update_they_are_those_of_the_step(training_step):
     """Dropout masks, masked positions and micro-batches are the same."""
-    objectives.begin(3)
-    objectives.gradients()
-    recorded = dict(objectives.losses)
-    found = objectives.current_losses()
-    assert found.tolist() == [float(recorded[name]) for name in objectives.names]
+    training_step.begin(3)
+    training_step.gradients()
+    recorded = dict(training_step.losses)
+    found = training_step.current_losses()
+    assert found.tolist() == [float(recorded[name]) for name in training_step.names]
     assert not found.requires_grad
 
 
-def test_after_the_update_they_are_those_of_the_new_parameters(objectives):
-    objectives.begin(0)
-    objectives.backward((0.5, 0.5))
-    recorded = dict(objectives.losses)
-    objectives.optimizer_step()
-    found = objectives.current_losses()
-    again = objectives.current_losses()
+def test_after_the_update_they_are_those_of_the_new_parameters(training_step):
+    training_step.begin(0)
+    training_step.backward((0.5, 0.5))
+    recorded = dict(training_step.losses)
+    training_step.optimizer_step()
+    found = training_step.current_losses()
+    again = training_step.current_losses()
     assert torch.equal(found, again)
-    assert all(float(recorded[n]) != float(v) for n, v in zip(objectives.names, found, strict=True))
+    assert all(
+        float(recorded[n]) != float(v) for n, v in zip(training_step.names, found, strict=True)
+    )
 
 
-def test_nothing_is_recorded(objectives):
-    objectives.begin(0)
-    objectives.gradients()
-    recorded, state = dict(objectives.losses), torch.random.get_rng_state()
-    objectives.current_losses()
-    assert objectives.losses == recorded
-    assert all(parameter.grad is None for parameter in objectives.parameters)
+def test_nothing_is_recorded(training_step):
+    training_step.begin(0)
+    training_step.gradients()
+    recorded, state = dict(training_step.losses), torch.random.get_rng_state()
+    training_step.current_losses()
+    assert training_step.losses == recorded
+    assert all(parameter.grad is None for parameter in training_step.parameters)
     assert torch.equal(torch.random.get_rng_state(), state)
 
 
@@ -61,11 +63,11 @@ def test_no_perturbed_text_is_logged_twice(encoder_folder, tmp_path):
     encoder = load_encoder(str(encoder_folder("bert")), LABELS)
     task = MaskTuning(MaskTuning.Options())
     task.prepare(context(encoder, tokenized(encoder, LINES), tmp_path))
-    objectives = Harness(encoder, [("mask_tuning", task)]).objectives
-    objectives.log = log = Log()
-    objectives.begin(0)
-    objectives.gradients()
+    training_step = Harness(encoder, [("mask_tuning", task)]).training_step
+    training_step.perturbation_log = log = Log()
+    training_step.begin(0)
+    training_step.gradients()
     assert log.notes == 1
-    objectives.current_losses()
+    training_step.current_losses()
     assert log.notes == 1
-    assert objectives.log is log
+    assert training_step.perturbation_log is log

@@ -1,4 +1,4 @@
-"""What a run is made of: recorded, and compared when it is resumed or asked for again."""
+"""The inputs of a run: recorded, and compared when it is resumed or requested again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from auxlearn.errors import EncoderError, RunError
 from auxlearn.registry import TASKS
 from auxlearn.reporting.reporter import Reporter
 from auxlearn.training.inputs import RunInputs
-from auxlearn.training.loop import TrainingLoop
 from tests import helpers
 
 PLUGIN = """
@@ -42,7 +41,7 @@ class Messages(Reporter):
         self.lines.append(text)
 
 
-def write_rows(path: Path, first: int, count: int, **more) -> None:
+def write_examples(path: Path, first: int, count: int, **more) -> None:
     rows = [
         {"body": helpers.LINES[number], "label": helpers.LABELS[number % 3], **more}
         for number in range(first, first + count)
@@ -51,14 +50,14 @@ def write_rows(path: Path, first: int, count: int, **more) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def write_world(place: Path, encoder: Path) -> RunConfig:
-    """Write everything that a run can read, and give its configuration."""
-    write_rows(place / "data" / "train.jsonl", 0, 12)
-    write_rows(place / "data" / "dev.jsonl", 12, 6)
-    write_rows(place / "data" / "test.jsonl", 18, 6)
-    write_rows(place / "other" / "test.jsonl", 3, 6)
-    write_rows(place / "validation.jsonl", 6, 6)
-    write_rows(place / "corpus.jsonl", 0, 8)
+def write_inputs(place: Path, encoder: Path) -> RunConfig:
+    """Write everything that a run can read, and return its configuration."""
+    write_examples(place / "data" / "train.jsonl", 0, 12)
+    write_examples(place / "data" / "dev.jsonl", 12, 6)
+    write_examples(place / "data" / "test.jsonl", 18, 6)
+    write_examples(place / "other" / "test.jsonl", 3, 6)
+    write_examples(place / "validation.jsonl", 6, 6)
+    write_examples(place / "corpus.jsonl", 0, 8)
     (place / "words.txt").write_text("the of and")
     (place / "words.py").write_text(
         PLUGIN.replace("WORDS", repr(str(place / "words.txt"))).replace("NAME", place.name)
@@ -93,15 +92,15 @@ def without_plots(monkeypatch):
 def finished(tmp_path_factory, encoder_folder):
     """A finished run with all kinds of inputs, and its results."""
     place = tmp_path_factory.mktemp("world")
-    config = write_world(place, encoder_folder("bert"))
+    config = write_inputs(place, encoder_folder("bert"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("auxlearn.reporting.plots.plot_run", lambda *_: [])
         return place, config, train(config)
 
 
 @pytest.fixture
-def nothing_is_computed(monkeypatch):
-    """Fail on whatever is costly."""
+def nothing_computed(monkeypatch):
+    """Fail on every costly step."""
     for name in ("load_encoder", "tokenize_split", "TrainingLoop"):
 
         def fail(*_, name=name, **__):
@@ -129,7 +128,7 @@ def test_the_record_names_every_input(finished):
     }
 
 
-def test_a_finished_run_is_returned_while_nothing_has_changed(finished, nothing_is_computed):
+def test_a_finished_run_is_returned_while_nothing_has_changed(finished, nothing_computed):
     place, config, results = finished
     for path in (place / "data").iterdir():
         path.touch()
@@ -150,7 +149,7 @@ CHANGES = [
 
 
 def change(path: Path) -> None:
-    """Put one row of another class into a table, a byte at the end of any other file."""
+    """Change the class of one example of a table; append a byte to any other file."""
     content = path.read_text(encoding="latin-1")
     if path.suffix == ".jsonl":
         first, rest = content.split("\n", 1)
@@ -164,7 +163,7 @@ def change(path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "what"), CHANGES)
 def test_a_finished_run_is_refused_when_an_input_has_changed(
-    finished, nothing_is_computed, name, what
+    finished, nothing_computed, name, what
 ):
     place, config, results = finished
     kept = (place / name).read_bytes()
@@ -187,7 +186,7 @@ def test_a_new_split_and_two_changes_at_once(finished):
     corpus = (place / "corpus.jsonl").read_bytes()
     try:
         change(place / "corpus.jsonl")
-        write_rows(place / "data" / "hard.jsonl", 0, 3)
+        write_examples(place / "data" / "hard.jsonl", 0, 3)
         with pytest.raises(
             RunError, match=r"the data set \(hard\), .*corpus.jsonl, .* have changed"
         ):
@@ -214,8 +213,8 @@ def test_another_version_of_the_package_is_another_run(finished, monkeypatch):
         ("corpus.jsonl", ["corpus.jsonl, which random_mlm has read, is not there to compare"]),
     ],
 )
-def test_results_are_given_with_a_remark_where_an_input_is_gone(
-    finished, nothing_is_computed, name, lines
+def test_results_are_returned_with_a_note_where_an_input_is_missing(
+    finished, nothing_computed, name, lines
 ):
     place, config, results = finished
     messages = Messages()
@@ -224,12 +223,12 @@ def test_results_are_given_with_a_remark_where_an_input_is_gone(
         assert train(config, messages) == results
     finally:
         (place / "hidden").rename(place / name)
-    *remarks, last = messages.lines
+    *notes, last = messages.lines
     assert last.endswith("is finished; these are its results")
-    assert len(remarks) == len(lines)
-    for line, remark in zip(lines, remarks, strict=True):
-        assert line in remark
-        assert "\n" not in remark
+    assert len(notes) == len(lines)
+    for line, note in zip(lines, notes, strict=True):
+        assert line in note
+        assert "\n" not in note
 
 
 def test_data_that_can_no_longer_be_read_have_changed(finished):
@@ -253,26 +252,14 @@ def test_a_checkpoint_left_by_a_kill_just_after_the_results_is_deleted(finished)
     assert not (place / "run" / "checkpoint").exists()
 
 
-def stop_after(monkeypatch, steps: int) -> None:
-    real, made = TrainingLoop._step, []
-
-    def step(self):
-        if len(made) == steps:
-            raise SystemExit
-        made.append(None)
-        real(self)
-
-    monkeypatch.setattr(TrainingLoop, "_step", step)
-
-
 @pytest.fixture
 def killed(tmp_path, encoder_folder, monkeypatch):
-    """Begin a run with all kinds of inputs and break it off after some steps."""
+    """Begin a run with all kinds of inputs and interrupt it after some steps."""
 
     def make(steps: int) -> RunConfig:
-        config = write_world(tmp_path, encoder_folder("bert"))
+        config = write_inputs(tmp_path, encoder_folder("bert"))
         with monkeypatch.context() as patch:
-            stop_after(patch, steps)
+            helpers.stop_before_step(patch, steps)
             with pytest.raises(SystemExit):
                 train(config)
         return config
@@ -285,7 +272,7 @@ def test_a_run_is_not_resumed_on_other_inputs(killed, tmp_path):
     for name, what in CHANGES:
         kept = (tmp_path / name).read_bytes()
         if name.endswith(".safetensors"):
-            continue  # a byte more makes it unreadable, which is said first
+            continue  # another byte makes it unreadable, which is reported first
         change(tmp_path / name)
         with pytest.raises(RunError) as caught:
             train(config)
@@ -296,12 +283,12 @@ def test_a_run_is_not_resumed_on_other_inputs(killed, tmp_path):
             "again"
         )
     resumed = train(config)
-    undisturbed = train(config.model_copy(update={"output": str(tmp_path / "undisturbed")}))
-    assert resumed.evaluations == undisturbed.evaluations
-    assert resumed.weights == undisturbed.weights
+    uninterrupted = train(config.model_copy(update={"output": str(tmp_path / "uninterrupted")}))
+    assert resumed.evaluations == uninterrupted.evaluations
+    assert resumed.weights == uninterrupted.weights
 
 
-def test_a_run_killed_before_its_first_checkpoint_begins_with_what_is_there_now(killed, tmp_path):
+def test_a_run_killed_before_its_first_checkpoint_begins_with_the_present_inputs(killed, tmp_path):
     config = killed(1)
     assert not (tmp_path / "run" / "checkpoint" / "latest.json").exists()
     before = RunInputs.load(tmp_path / "run")
@@ -312,7 +299,7 @@ def test_a_run_killed_before_its_first_checkpoint_begins_with_what_is_there_now(
     assert after.inputs["data set"]["train"] != before.inputs["data set"]["train"]
     assert after.inputs["data set"]["dev"] == before.inputs["data set"]["dev"]
     assert after.files["random_mlm"] != before.files["random_mlm"]
-    train(config)  # and that is what its results were made of
+    train(config)  # its results are those of the present inputs
 
 
 def test_a_checkpoint_without_a_record_is_not_resumed(killed, tmp_path):
@@ -352,7 +339,7 @@ def test_a_run_of_an_installed_plug_in_is_refused_when_its_code_or_version_has_c
             monkeypatch.setattr(TASKS, known, others)
         return train(config)
 
-    config = write_world(tmp_path, encoder_folder("bert")).model_copy(
+    config = write_inputs(tmp_path, encoder_folder("bert")).model_copy(
         update={"plugins": (), "aux": (PluginChoice(name="theirs"),), "ood": (), "epochs": 1}
     )
     results = ask(source, "1.0")

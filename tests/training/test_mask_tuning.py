@@ -1,4 +1,4 @@
-"""Whole runs with Mask-tuning: every family, a kill, the record, the ablations, other sets."""
+"""Whole runs with Mask-tuning: families, resuming, the perturbation log, ablations, OOD sets."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def dataset(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def contrast(tmp_path_factory) -> Path:
-    """Another set with two labels, in pairs, of two kinds."""
+    """An out-of-distribution set with two labels, in pairs, of two kinds."""
     folder = tmp_path_factory.mktemp("contrast")
     for name, labels in (("test", ("background", "other")), ("orig", ("other", "background"))):
         rows = [
@@ -47,7 +47,7 @@ def contrast(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def config(dataset, encoder_folder, tmp_path, monkeypatch):
-    """Give a configuration of a run of six updates, and draw no pictures."""
+    """Return a configuration of a run of six optimizer steps without plots."""
     monkeypatch.setattr("auxlearn.reporting.plots.plot_run", lambda *arguments: [])
 
     def make(family="bert", **settings) -> RunConfig:
@@ -68,31 +68,19 @@ def config(dataset, encoder_folder, tmp_path, monkeypatch):
     return make
 
 
-def stop_after(monkeypatch, steps):
-    real, made = TrainingLoop._step, []
-
-    def step(self):
-        if len(made) == steps:
-            raise SystemExit
-        made.append(None)
-        real(self)
-
-    monkeypatch.setattr(TrainingLoop, "_step", step)
-
-
 @pytest.mark.parametrize("task", ["mask_tuning", "random_mlm", "l3mask"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_trains_resumes_exports_and_reloads(
     config, monkeypatch, tmp_path, dataset, family, task
 ):
-    undisturbed = train(config(family, aux=[task], output=str(tmp_path / "undisturbed")))
+    uninterrupted = train(config(family, aux=[task], output=str(tmp_path / "uninterrupted")))
     with monkeypatch.context() as patch:
-        stop_after(patch, 3)
+        helpers.stop_before_step(patch, 3)
         with pytest.raises(SystemExit):
             train(config(family, aux=[task]))
     resumed = train(config(family, aux=[task]))
-    assert resumed.evaluations == undisturbed.evaluations
-    assert undisturbed.steps == 6
+    assert resumed.evaluations == uninterrupted.evaluations
+    assert uninterrupted.steps == 6
     folder = tmp_path / "run"
     model = AutoModelForSequenceClassification.from_pretrained(folder / "model").eval()
     tokenizer = AutoTokenizer.from_pretrained(folder / "model")
@@ -108,15 +96,15 @@ def test_every_family_trains_resumes_exports_and_reloads(
 
 
 @pytest.mark.parametrize("steps", [1, 3, 5])
-def test_a_kill_leaves_no_trace_in_the_record(config, monkeypatch, tmp_path, steps):
-    train(config(output=str(tmp_path / "undisturbed")))
+def test_a_kill_leaves_no_trace_in_the_perturbation_log(config, monkeypatch, tmp_path, steps):
+    train(config(output=str(tmp_path / "uninterrupted")))
     with monkeypatch.context() as patch:
-        stop_after(patch, steps)
+        helpers.stop_before_step(patch, steps)
         with pytest.raises(SystemExit):
             train(config())
     train(config())
     first, second = (
-        (tmp_path / name / "perturbations.jsonl").read_bytes() for name in ("undisturbed", "run")
+        (tmp_path / name / "perturbations.jsonl").read_bytes() for name in ("uninterrupted", "run")
     )
     assert first == second
 
@@ -141,7 +129,7 @@ def test_every_text_is_recorded_once_an_epoch_as_it_was_trained_on(config, tmp_p
     )
 
 
-def test_parts_of_a_batch_are_recorded_as_well(config, tmp_path):
+def test_every_micro_batch_is_recorded(config, tmp_path):
     train(config(accumulation=2, epochs=1))
     assert len(read_perturbations(tmp_path / "run")) == 12
 
@@ -156,7 +144,7 @@ def trained_on(monkeypatch, config):
     seen = []
 
     def run(self):
-        seen.append(self.objectives.primary.texts)
+        seen.append(self.training_step.primary.texts)
         raise SystemExit
 
     with monkeypatch.context() as patch:
@@ -204,7 +192,7 @@ def test_weight_zero_trains_on_the_perturbed_text_alone(config, tmp_path):
     assert all(row["loss/mask_tuning"] > 0 for row in rows if row["kind"] == "train")
 
 
-def test_other_sets_are_reported_beside_the_own_ones(config, contrast, tmp_path):
+def test_out_of_distribution_sets_are_reported(config, contrast, tmp_path):
     source = {
         "dataset": str(contrast),
         "name": "contrast",
@@ -221,8 +209,8 @@ def test_other_sets_are_reported_beside_the_own_ones(config, contrast, tmp_path)
     assert found.all.accuracy == pytest.approx(sum(right) / 6)
     assert found.subsets["kind: 0"].accuracy == pytest.approx(sum(right[:3]) / 3)
     assert 0 <= found.pair_accuracy <= min(found.all.accuracy, found.partner.accuracy)
-    assert results.dataset["rows"]["contrast"] == 6
-    assert found.seen_rows == 6, "its texts are in train"
+    assert results.dataset.examples["contrast"] == 6
+    assert found.seen_examples == 6, "its texts are in train"
     assert type(results).load(tmp_path / "run") == results
     card = (tmp_path / "run" / "model" / "README.md").read_text()
     front = yaml.safe_load(card.split("---")[1])

@@ -28,4 +28,4 @@ def test_the_texts_of_a_table_come_from_the_named_column(tmp_path, encoder_folde
 
     with pytest.raises(DataError, match="name the column with --text-column"):
         run("refused")
-    assert run("made", text_column="body").texts == 5  # one is kept back
+    assert run("made", text_column="body").texts == 5  # one is held out

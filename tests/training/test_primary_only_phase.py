@@ -1,4 +1,4 @@
-"""The last stage on the primary task, the rows that steer the weights, and the surrogate."""
+"""The primary-only phase, the examples that drive the weights, and the surrogate."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from auxlearn.errors import DataError
 from auxlearn.evaluation.surrogate import surrogate_report
 from auxlearn.reporting.reporter import Reporter
 from auxlearn.results.record import RunResults
-from auxlearn.training.dev_head import closed_form_head, fit, fresh_head
+from auxlearn.training.dev_head import closed_form_head, fit_head, initialise_head
 from auxlearn.training.loop import TrainingLoop
 from auxlearn.training.optimization import LinearSchedule, build_optimizer
 from auxlearn.training.validation import ValidationObjective
 from tests import helpers
-from tests.training.test_run import config, dataset  # noqa: F401
 
 FINAL = {"final_epochs": 2, "final_learning_rate": 1e-3, "epochs": 1}
 
@@ -37,13 +36,13 @@ class Listener(Reporter):
         self.messages.append(text)
 
 
-def rows_of(folder):
+def read_metrics(folder):
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
-def test_the_last_stage_trains_the_primary_task_alone(config, tmp_path):  # noqa: F811
+def test_the_primary_only_phase_trains_the_primary_task_alone(config, tmp_path):
     results = train(config(**FINAL, final_patience=0, weights={"meta": {"warmup": 2}}))
-    rows = rows_of(tmp_path / "run")
+    rows = read_metrics(tmp_path / "run")
     assert results.steps == 18  # one epoch of 6 steps, two more
     last = [row for row in rows if row["kind"] == "train" and row["step"] > 6]
     assert last
@@ -51,33 +50,25 @@ def test_the_last_stage_trains_the_primary_task_alone(config, tmp_path):  # noqa
     assert not any("loss/l3mask" in row and row["step"] > 10 for row in last)
     assert results.weights.keys() == {"primary", "l3mask"}
     best = max(row["dev/accuracy"] for row in rows if row["kind"] == "eval")
-    assert results.best["accuracy"] == best
+    assert results.best.value == best
 
 
-def test_it_is_kept_only_if_dev_improves(config, monkeypatch, tmp_path):  # noqa: F811
-    figures = iter([0.2, 0.6, 0.5, 0.4, 0.3, 0.1])
-    monkeypatch.setattr(
-        "auxlearn.evaluation.evaluator.Evaluator.dev_metrics",
-        lambda self, surrogate: {"accuracy": next(figures), "macro_f1": 0.0, "loss": 0.0},
-    )
+def test_the_primary_only_phase_is_kept_only_if_dev_improves(config, monkeypatch, tmp_path):
+    helpers.fake_dev_accuracies(monkeypatch, 0.2, 0.6, 0.5, 0.4, 0.3, 0.1)
     results = train(config(**FINAL, final_patience=2))
-    assert results.best["step"] == 6
-    assert results.steps == 12  # the last stage began at 6 and was given up after two evaluations
+    assert results.best.step == 6
+    assert results.steps == 12  # the phase began at step 6 and stopped early after two evaluations
     assert results.stopped == "patience"
 
 
 @pytest.mark.parametrize(("last", "step"), [((0.6, 0.6, 0.6, 0.6), 6), ((0.7, 0.7, 0.6, 0.5), 12)])
-def test_later_ties_do_not_keep_it_without_an_improvement(config, monkeypatch, last, step):  # noqa: F811
-    figures = iter([0.2, 0.6, *last])
-    monkeypatch.setattr(
-        "auxlearn.evaluation.evaluator.Evaluator.dev_metrics",
-        lambda self, surrogate: {"accuracy": next(figures), "macro_f1": 0.0, "loss": 0.0},
-    )
+def test_later_ties_do_not_keep_the_phase_without_an_improvement(config, monkeypatch, last, step):
+    helpers.fake_dev_accuracies(monkeypatch, 0.2, 0.6, *last)
     results = train(config(**FINAL, ties="later", weights="fixed"))
-    assert results.best["step"] == step
+    assert results.best.step == step
 
 
-def test_a_kill_in_any_stage_costs_nothing(config, monkeypatch, tmp_path):  # noqa: F811
+def test_a_run_killed_in_any_phase_resumes_to_the_same_results(config, monkeypatch, tmp_path):
     run, whole_run = tmp_path / "run", tmp_path / "whole"
     killed = {number: tmp_path / f"killed-{number}" for number in (5, 6, 7, 11, 15)}
     for number, folder in killed.items():
@@ -87,69 +78,64 @@ def test_a_kill_in_any_stage_costs_nothing(config, monkeypatch, tmp_path):  # no
     for folder in killed.values():
         made.clear()
         folder.rename(run)
-        assert train(config(**FINAL)).figures() == whole.figures()
+        assert train(config(**FINAL)).reproducible() == whole.reproducible()
         assert 0 < len(made) < whole.steps
         assert (run / "metrics.jsonl").read_bytes() == (whole_run / "metrics.jsonl").read_bytes()
         shutil.rmtree(run)
 
 
-def test_its_learning_rate_may_be_constant(config, tmp_path):  # noqa: F811
+def test_the_learning_rate_of_the_phase_may_be_constant(config, tmp_path):
     train(config(**FINAL, final_schedule="constant", warmup=0.3, weights="fixed"))
-    rows = rows_of(tmp_path / "run")
+    rows = read_metrics(tmp_path / "run")
     last = [row["learning_rate"] for row in rows if row["kind"] == "train" and row["step"] > 6]
     assert last
     assert set(last) == {1e-3}
 
 
 @pytest.mark.parametrize(("ties", "step"), [("earlier", 8), ("later", 12)])
-def test_which_checkpoint_is_kept_of_two_equals(config, monkeypatch, tmp_path, ties, step):  # noqa: F811
-    figures = iter([0.2, 0.6, 0.6])
-    monkeypatch.setattr(
-        "auxlearn.evaluation.evaluator.Evaluator.dev_metrics",
-        lambda self, surrogate: {"accuracy": next(figures), "macro_f1": 0.0, "loss": 0.0},
-    )
+def test_which_checkpoint_is_kept_of_two_with_equal_dev_metrics(
+    config, monkeypatch, tmp_path, ties, step
+):
+    helpers.fake_dev_accuracies(monkeypatch, 0.2, 0.6, 0.6)
     results = train(config(ties=ties, weights="fixed"))
-    assert results.best["step"] == step
+    assert results.best.step == step
     kept = results.evaluations["dev"]
     assert kept is not None
 
 
 @pytest.mark.parametrize(("epochs", "reason"), [(2, "epochs"), (3, "patience")])
-def test_why_a_run_ended(config, monkeypatch, epochs, reason):  # noqa: F811
+def test_why_a_run_ended(config, monkeypatch, epochs, reason):
     """A run that had no step left did not stop early, though patience has just run out."""
-    figures = iter([0.9, 0.6, 0.5])
-    monkeypatch.setattr(
-        "auxlearn.evaluation.evaluator.Evaluator.dev_metrics",
-        lambda self, surrogate: {"accuracy": next(figures), "macro_f1": 0.0, "loss": 0.0},
-    )
+    helpers.fake_dev_accuracies(monkeypatch, 0.9, 0.6, 0.5)
     results = train(config(epochs=epochs, patience=2, min_epochs=0, weights="fixed"))
     assert (results.steps, results.stopped) == (12, reason)
 
 
-def test_with_dev_a_line_says_that_the_same_rows_steer_and_select(config):  # noqa: F811
-    said = Listener()
-    train(config(epochs=1), said)
-    assert any("rows of dev steer the weights of meta and select" in line for line in said.messages)
+def test_a_warning_says_that_dev_drives_the_weights_and_selects_the_checkpoint(config):
+    listener = Listener()
+    train(config(epochs=1), listener)
+    warning = "examples of dev drive the weights of meta and select the checkpoint"
+    assert any(warning in line for line in listener.messages)
 
 
-def test_a_file_of_rows_may_steer(config, monkeypatch, tmp_path):  # noqa: F811
-    path = tmp_path / "steer.jsonl"
+def test_a_file_of_examples_may_drive_the_weights(config, monkeypatch, tmp_path):
+    path = tmp_path / "validation.jsonl"
     rows = [{"text": line, "label": helpers.LABELS[0]} for line in helpers.LINES[:5]]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     seen = {}
     real = TrainingLoop.run
 
     def run(self):
-        seen["validation"] = self.objectives.validation
+        seen["validation"] = self.training_step.validation
         return real(self)
 
     monkeypatch.setattr(TrainingLoop, "run", run)
-    said = Listener()
+    listener = Listener()
     settings = {"weights": {"meta": {"split": str(path), "dev_head": "fitted"}}, "epochs": 1}
-    results = train(config(**settings), said)
+    results = train(config(**settings), listener)
     assert len(seen["validation"].texts) == 5
     assert seen["validation"].head == "fitted"
-    assert not any("steer" in line for line in said.messages)
+    assert not any("drive the weights" in line for line in listener.messages)
     assert results.surrogate["evaluations"] == 2
     assert RunResults.load(tmp_path / "run") == results
     elsewhere = config(weights={"meta": {"split": "nowhere.jsonl"}}, output=str(tmp_path / "b"))
@@ -175,9 +161,9 @@ def test_the_closed_form_head_is_a_linear_discriminant():
     """Against Gaussian densities with the covariance that scikit-learn estimates."""
     from sklearn.covariance import oas
 
-    draws = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
     labels = torch.arange(24) % 3
-    features = torch.randn(24, 5, generator=draws, dtype=torch.float64) + labels[:, None]
+    features = torch.randn(24, 5, generator=generator, dtype=torch.float64) + labels[:, None]
     head = closed_form_head(features, labels, 3)
     means = torch.stack([features[labels == label].mean(0) for label in range(3)])
     covariance = torch.from_numpy(oas((features - means[labels]).numpy(), assume_centered=True)[0])
@@ -187,30 +173,30 @@ def test_the_closed_form_head_is_a_linear_discriminant():
     ]
     expected = torch.stack(densities, 1).log_softmax(-1)
     torch.testing.assert_close(head(features).log_softmax(-1), expected, rtol=1e-8, atol=1e-10)
-    few = closed_form_head(features[:2], labels[:2], 3)  # a class without a row
+    few = closed_form_head(features[:2], labels[:2], 3)  # a class without an example
     assert few(features).isfinite().all()
 
 
-def test_a_fitted_head_is_frozen_and_better_than_a_fresh_one():
-    draws = torch.Generator().manual_seed(0)
+def test_a_fitted_head_is_frozen_and_better_than_a_newly_initialised_one():
+    generator = torch.Generator().manual_seed(0)
     labels = torch.arange(32) % 2
-    features = torch.randn(32, 8, generator=draws) + 3 * labels[:, None]
-    head = fresh_head(8, 2, 0, 5, features)
-    assert torch.equal(head[0].weight, fresh_head(8, 2, 0, 5, features)[0].weight)
-    assert not torch.equal(head[0].weight, fresh_head(8, 2, 0, 6, features)[0].weight)
+    features = torch.randn(32, 8, generator=generator) + 3 * labels[:, None]
+    head = initialise_head(8, 2, 0, 5, features)
+    assert torch.equal(head[0].weight, initialise_head(8, 2, 0, 5, features)[0].weight)
+    assert not torch.equal(head[0].weight, initialise_head(8, 2, 0, 6, features)[0].weight)
     before = torch.nn.functional.cross_entropy(head(features), labels)
     calls = []
-    fitted = fit(head, lambda: calls.append(None) or features, labels)
+    fitted = fit_head(head, lambda: calls.append(None) or features, labels)
     assert 2 <= len(calls) <= 10
     assert torch.nn.functional.cross_entropy(fitted(features), labels) < before
     assert not any(parameter.requires_grad for parameter in fitted.parameters())
 
 
 def test_a_head_is_fitted_in_single_precision_under_autocast():
-    """Autocast would go on with the weights from before the first step."""
+    """Autocast would reuse its copy of the weights from before the first step."""
     labels = torch.arange(32) % 2
     features = torch.randn(32, 8, generator=torch.Generator().manual_seed(0)) + labels[:, None]
-    expected = fit(fresh_head(8, 2, 0, 5, features), lambda: features, labels)
+    expected = fit_head(initialise_head(8, 2, 0, 5, features), lambda: features, labels)
     seen = []
 
     def half():
@@ -218,8 +204,8 @@ def test_a_head_is_fitted_in_single_precision_under_autocast():
         return features
 
     with torch.autocast("cpu", torch.bfloat16):
-        found = fit(fresh_head(8, 2, 0, 5, features), half, labels)
-    assert all(seen)  # the body, whose features these are, stays in half precision
+        found = fit_head(initialise_head(8, 2, 0, 5, features), half, labels)
+    assert all(seen)  # the backbone stays in half precision
     for one, other in zip(found.parameters(), expected.parameters(), strict=True):
         assert torch.equal(one, other)
 
@@ -248,14 +234,14 @@ def test_logits_of_a_dev_head_are_in_single_precision(tiny_bert, monkeypatch, he
     assert torch.equal(*losses)
 
 
-def test_the_derivative_through_a_closed_form_head_is_the_whole_one(tiny_bert):
-    """Central differences, in which the head is set up again at every point."""
+def test_the_derivative_through_a_closed_form_head_is_complete(tiny_bert):
+    """Central differences, with the head computed again at every point."""
     encoder = tiny_bert.double().eval()
     texts = helpers.tokenized(encoder, helpers.LINES, [row % 3 for row in range(24)])
-    made = ValidationObjective(texts, 8, "accuracy", 0, head="closed", draws=2)
+    made = ValidationObjective(texts, 8, "accuracy", 0, head="closed", batches_per_step=2)
     parameters = encoder.body_parameters()
-    draws = torch.Generator().manual_seed(0)
-    direction = [torch.randn(p.shape, generator=draws, dtype=p.dtype) for p in parameters]
+    generator = torch.Generator().manual_seed(0)
+    direction = [torch.randn(p.shape, generator=generator, dtype=p.dtype) for p in parameters]
     for draw in (0, 1):  # the second has a graph as well
         loss = made.loss(encoder, 4, draw)
         gradient = torch.autograd.grad(loss, parameters, allow_unused=True)
@@ -278,7 +264,7 @@ def test_the_derivative_through_a_closed_form_head_is_the_whole_one(tiny_bert):
         assert numeric == pytest.approx(float(slope), rel=1e-5)
 
 
-def test_heads_may_have_a_rate_of_their_own():
+def test_the_head_may_have_its_own_learning_rate_and_weight_decay():
     parameters = [torch.nn.Parameter(torch.zeros(shape)) for shape in [(2, 2), (2,), (3, 2), (3,)]]
     optimizer = build_optimizer(parameters, 1e-3, 0.1, parameters[2:], 1e-2)
     found = {id(p): group for group in optimizer.param_groups for p in group["params"]}

@@ -1,4 +1,4 @@
-"""Whole runs on a small data set: what they leave behind, and what a kill costs."""
+"""Whole runs on a small data set: the run folder, resuming, early stopping."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import count
 from pathlib import Path
 
 import pytest
 import torch
 
-from auxlearn import RunConfig, train
+from auxlearn import train
 from auxlearn.errors import (
     ConfigError,
     DataError,
@@ -24,74 +25,20 @@ from auxlearn.errors import (
     TrainingDiverged,
     UserError,
 )
-from auxlearn.results.record import RunResults
+from auxlearn.results.record import BestCheckpoint, RunResults
+from auxlearn.tasks.l3mask import L3Mask
 from auxlearn.training.loop import TrainingLoop
-from auxlearn.training.step import RunStep
 from tests import helpers
-
-
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory) -> Path:
-    """Lines of the tests' own text in three classes; one test text is also in train."""
-    folder = tmp_path_factory.mktemp("data")
-    rows = [
-        {"text": f"{line} {extra}", "label": helpers.LABELS[number % 3]}
-        for extra in ("", "again", "indeed")
-        for number, line in enumerate(helpers.LINES)
-    ]
-    for row in rows:
-        row["text"] = row["text"].strip()
-    splits = {"train": rows[:48], "dev": rows[48:60], "test": [rows[0], *rows[60:72]]}
-    for name, members in splits.items():
-        lines = [json.dumps(row) for row in members]
-        (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
-    return folder
-
-
-@pytest.fixture
-def config(dataset, encoder_folder, tmp_path):
-    """Give a configuration of a run that takes a second or two."""
-
-    def make(**settings) -> RunConfig:
-        defaults = {
-            "dataset": str(dataset),
-            "encoder": str(encoder_folder("bert")),
-            "aux": ["l3mask"],
-            "weights": {"meta": {"warmup": 2}},
-            "epochs": 2,
-            "batch_size": 8,
-            "eval_every": 4,
-            "patience": 0,
-            "learning_rate": 1e-3,
-            "device": "cpu",
-            "output": str(tmp_path / "run"),
-        }
-        return RunConfig.model_validate(defaults | settings)
-
-    return make
-
-
-def stop_after(monkeypatch, steps: int, error: BaseException) -> None:
-    """Make a run break off in the middle of a step, as a kill would."""
-    real, made = TrainingLoop._step, []
-
-    def step(self):
-        if len(made) == steps:
-            raise error
-        made.append(None)
-        real(self)
-
-    monkeypatch.setattr(TrainingLoop, "_step", step)
 
 
 @pytest.fixture(autouse=True)
 def without_plots(request, monkeypatch):
     """They take longer than these trainings, and one test looks at them."""
-    if request.function is not test_a_run_leaves_a_whole_folder:
+    if request.function is not test_a_run_leaves_a_complete_folder:
         monkeypatch.setattr("auxlearn.reporting.plots.plot_run", lambda *_: [])
 
 
-def test_a_run_leaves_a_whole_folder(config, tmp_path):
+def test_a_run_leaves_a_complete_folder(config, tmp_path):
     results = train(config())
     folder = tmp_path / "run"
     assert {path.name for path in folder.iterdir() if not path.name.startswith(".")} == {
@@ -105,17 +52,17 @@ def test_a_run_leaves_a_whole_folder(config, tmp_path):
         "predictions",
     }
     assert results.steps == 12
-    assert results.evaluations["test"].seen_rows == 1
-    assert results.evaluations["test"].unseen.rows == 12
+    assert results.evaluations["test"].seen_examples == 1
+    assert results.evaluations["test"].unseen.examples == 12
     assert sum(results.weights.values()) == pytest.approx(1)
-    assert results.weights["l3mask"] != 0.5, "the weights never moved"
+    assert results.weights["l3mask"] != 0.5, "the weights were never updated"
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows if row["kind"] == "eval"] == [4, 8, 12]
 
 
-def test_the_same_command_twice_gives_the_results_without_training(config, monkeypatch):
+def test_a_finished_run_returns_its_results_without_training(config, monkeypatch):
     first = train(config())
-    stop_after(monkeypatch, 0, AssertionError("it trained again"))
+    helpers.stop_before_step(monkeypatch, 0, AssertionError("it trained again"))
     assert train(config()) == first
 
 
@@ -129,23 +76,27 @@ def test_two_runs_agree_to_the_last_digit(config, tmp_path):
 
 
 @pytest.mark.parametrize("steps", [1, 4, 7, 11])
-def test_a_killed_run_ends_as_an_undisturbed_one(config, monkeypatch, tmp_path, steps):
-    undisturbed = train(config(output=str(tmp_path / "undisturbed")))
+def test_a_killed_run_resumes_to_the_results_of_an_uninterrupted_one(
+    config, monkeypatch, tmp_path, steps
+):
+    uninterrupted = train(config(output=str(tmp_path / "uninterrupted")))
     with monkeypatch.context() as patch:
-        stop_after(patch, steps, SystemExit())
+        helpers.stop_before_step(patch, steps)
         with pytest.raises(SystemExit):
             train(config())
     resumed = train(config())
-    expected, found = undisturbed.figures(), resumed.figures()
+    expected, found = uninterrupted.reproducible(), resumed.reproducible()
     expected["config"].pop("output"), found["config"].pop("output")
     assert found == expected
-    metrics = [(tmp_path / name / "metrics.jsonl").read_bytes() for name in ("run", "undisturbed")]
+    metrics = [
+        (tmp_path / name / "metrics.jsonl").read_bytes() for name in ("run", "uninterrupted")
+    ]
     assert metrics[0] == metrics[1]
 
 
 def test_a_run_killed_by_the_system_resumes(config, tmp_path):
     settings = config(eval_every=2, epochs=4)
-    undisturbed = train(settings.model_copy(update={"output": str(tmp_path / "undisturbed")}))
+    uninterrupted = train(settings.model_copy(update={"output": str(tmp_path / "uninterrupted")}))
     file = tmp_path / "config.yaml"
     file.write_text(settings.to_yaml())
     command = [sys.executable, "-m", "auxlearn", "train", "--config", str(file)]
@@ -159,37 +110,35 @@ def test_a_run_killed_by_the_system_resumes(config, tmp_path):
     assert checkpoint.exists()
     assert not (tmp_path / "run" / "results.json").exists()
     resumed = train(settings)
-    assert resumed.evaluations == undisturbed.evaluations
-    assert resumed.weights == undisturbed.weights
+    assert resumed.evaluations == uninterrupted.evaluations
+    assert resumed.weights == uninterrupted.weights
 
 
-def test_ctrl_c_saves_and_says_how_to_go_on(config, monkeypatch, tmp_path):
-    undisturbed = train(config(output=str(tmp_path / "undisturbed")))
-    real = TrainingLoop._step
+def test_ctrl_c_saves_a_checkpoint_and_says_how_to_resume(config, monkeypatch, tmp_path):
+    uninterrupted = train(config(output=str(tmp_path / "uninterrupted")))
+    real = TrainingLoop.run_step
     before = signal.getsignal(signal.SIGINT)
 
     def step(self):
         real(self)
-        if self.progress.step == 6:
+        if self.state.step == 6:
             os.kill(os.getpid(), signal.SIGINT)
 
     with monkeypatch.context() as patch:
-        patch.setattr(TrainingLoop, "_step", step)
-        with pytest.raises(Interrupted, match="step 6 of 12: the same command goes on"):
+        patch.setattr(TrainingLoop, "run_step", step)
+        with pytest.raises(Interrupted, match="step 6 of 12: run the same command again"):
             train(config())
     assert signal.getsignal(signal.SIGINT) is before
-    assert train(config()).evaluations == undisturbed.evaluations
+    assert train(config()).evaluations == uninterrupted.evaluations
 
 
-def test_a_loss_that_is_no_number_names_step_objective_and_rate(config, monkeypatch):
-    real = RunStep._count
+def test_a_nan_loss_is_reported_with_step_objective_and_learning_rate(config, monkeypatch):
+    real, calls = L3Mask.loss, count(1)
 
-    def count(self, name, loss):
-        if name == "l3mask" and self.step == 4:
-            loss = loss * torch.nan
-        return real(self, name, loss)
+    def loss(self, encoder, batch, generator):
+        return real(self, encoder, batch, generator) * (torch.nan if next(calls) == 5 else 1.0)
 
-    monkeypatch.setattr(RunStep, "_count", count)
+    monkeypatch.setattr(L3Mask, "loss", loss)
     message = r"the loss of 'l3mask' became nan at step 5, learning rate .*e?-?0?"
     with pytest.raises(TrainingDiverged, match=message):
         train(config())
@@ -218,7 +167,7 @@ def test_changed_data_are_noticed_on_resuming(config, monkeypatch, dataset, tmp_
     shutil.copytree(dataset, copy)
     settings = config(dataset=str(copy))
     with monkeypatch.context() as patch:
-        stop_after(patch, 5, SystemExit())
+        helpers.stop_before_step(patch, 5)
         with pytest.raises(SystemExit):
             train(settings)
     with (copy / "train.jsonl").open("a") as file:
@@ -229,8 +178,8 @@ def test_changed_data_are_noticed_on_resuming(config, monkeypatch, dataset, tmp_
         train(settings)
 
 
-def test_a_full_disk_is_one_line_and_the_run_goes_on_later(config, monkeypatch, tmp_path):
-    undisturbed = train(config(output=str(tmp_path / "undisturbed")))
+def test_a_full_disk_is_one_line_and_the_run_resumes_later(config, monkeypatch, tmp_path):
+    uninterrupted = train(config(output=str(tmp_path / "uninterrupted")))
     real = os.fsync
     writes = []
 
@@ -244,10 +193,10 @@ def test_a_full_disk_is_one_line_and_the_run_goes_on_later(config, monkeypatch, 
         patch.setattr(os, "fsync", fsync)
         with pytest.raises(UserError, match=r"cannot write .* \(No space left on device\): free"):
             train(config())
-    assert train(config()).evaluations == undisturbed.evaluations
+    assert train(config()).evaluations == uninterrupted.evaluations
 
 
-def test_nothing_is_made_before_the_settings_are_known_to_fit(config, tmp_path):
+def test_no_folder_is_made_before_the_settings_are_checked(config, tmp_path):
     with pytest.raises(ConfigError, match=r"alpha 1.5 is outside \(0, 1\)"):
         train(config(weights={"fixed": {"alpha": 1.5}}))
     with pytest.raises(ConfigError, match="unknown auxiliary task 'l3msk': did you mean 'l3mask'"):
@@ -258,18 +207,18 @@ def test_nothing_is_made_before_the_settings_are_known_to_fit(config, tmp_path):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
-def test_cuda_asked_for_and_absent(config):
-    with pytest.raises(ConfigError, match="CUDA is not available"):
+def test_cuda_requested_but_unavailable(config):
+    with pytest.raises(ConfigError, match="offers no CUDA"):
         train(config(device="cuda"))
 
 
-def test_validation_rows_held_out_of_train_are_not_trained_on(config, monkeypatch):
+def test_validation_examples_held_out_of_train_are_not_trained_on(config, monkeypatch):
     seen = {}
     real = TrainingLoop.run
 
     def run(self):
-        seen["train"] = self.objectives.primary.texts
-        seen["validation"] = self.objectives.validation.texts
+        seen["train"] = self.training_step.primary.texts
+        seen["validation"] = self.training_step.validation.texts
         return real(self)
 
     monkeypatch.setattr(TrainingLoop, "run", run)
@@ -284,49 +233,36 @@ def test_validation_rows_held_out_of_train_are_not_trained_on(config, monkeypatc
 
 
 def test_patience_ends_a_run_and_the_best_checkpoint_is_exported(config, monkeypatch):
-    figures = iter([0.2, 0.9, 0.5, 0.4, 0.3])
-    monkeypatch.setattr(
-        "auxlearn.evaluation.evaluator.Evaluator.dev_metrics",
-        lambda self, surrogate: {"accuracy": next(figures), "macro_f1": 0.0, "loss": 0.0},
-    )
+    helpers.fake_dev_accuracies(monkeypatch, 0.2, 0.9, 0.5, 0.4, 0.3)
     results = train(config(patience=2, epochs=3, min_epochs=0))
-    assert results.best == {"step": 8, "epoch": 8 / 6, "accuracy": 0.9}
+    assert results.best == BestCheckpoint(8, 8 / 6, "accuracy", 0.9)
     assert results.stopped == "patience"
     assert results.steps == 16
 
 
-def dev_accuracy(monkeypatch, *values):
-    """Let evaluations on dev find these accuracies, whatever is predicted."""
-    found = iter(values)
-    monkeypatch.setattr(
-        "auxlearn.evaluation.evaluator.Evaluator.dev_metrics",
-        lambda self, surrogate: {"accuracy": next(found), "macro_f1": 0.0, "loss": 0.0},
-    )
-
-
 def test_patience_waits_for_the_dev_metric_to_leave_the_majority_baseline(config, monkeypatch):
     # A third of the dev examples belong to the majority class of train.
-    dev_accuracy(monkeypatch, 1 / 3, 1 / 3, 1 / 3, 0.2, 0.5, 0.4, 0.4)
+    helpers.fake_dev_accuracies(monkeypatch, 1 / 3, 1 / 3, 1 / 3, 0.2, 0.5, 0.4, 0.4)
     results = train(config(patience=2, epochs=10, eval_every=6, min_epochs=0))
-    assert results.best["accuracy"] == 0.5
+    assert results.best.value == 0.5
     assert results.stopped == "patience"
     assert results.steps == 7 * 6
 
 
 def test_a_run_that_never_leaves_the_majority_baseline_uses_all_epochs(config, monkeypatch):
-    dev_accuracy(monkeypatch, *[1 / 3] * 5)
+    helpers.fake_dev_accuracies(monkeypatch, *[1 / 3] * 5)
     results = train(config(patience=2, epochs=5, eval_every=6, min_epochs=0))
     assert (results.steps, results.stopped) == (30, "epochs")
 
 
 def test_early_stopping_does_not_count_within_the_first_epochs(config, monkeypatch):
-    dev_accuracy(monkeypatch, 0.9, *[0.5] * 9)
+    helpers.fake_dev_accuracies(monkeypatch, 0.9, *[0.5] * 9)
     results = train(config(patience=2, epochs=10, eval_every=6, min_epochs=4))
     # The evaluations after epochs 4 and 5 are the first two that count.
     assert (results.steps, results.stopped) == (5 * 6, "patience")
 
 
-def test_a_run_that_predicts_one_class_only_says_so(config, dataset, tmp_path):
+def test_a_degenerate_run_is_reported(config, dataset, tmp_path):
     skewed = tmp_path / "skewed"
     shutil.copytree(dataset, skewed)
     rows = [json.loads(line) for line in (skewed / "train.jsonl").read_text().splitlines()]

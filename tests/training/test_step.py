@@ -1,9 +1,8 @@
-"""One step's objectives: weights, gradients, parts, and the meta-gradient of a real encoder."""
+"""One optimizer step: weights, gradients, micro-batches, and the meta-gradient of an encoder."""
 
 from __future__ import annotations
 
 import weakref
-from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -17,8 +16,9 @@ from auxlearn.errors import ConfigError
 from auxlearn.registry import TASKS
 from auxlearn.tasks.base import AuxiliaryTask, TaskResult
 from auxlearn.tasks.random_mlm import RandomMLM
+from auxlearn.training.micro_batches import split_batch
 from auxlearn.training.optimization import LinearSchedule
-from auxlearn.training.step import Auxiliary, RunStep, cut
+from auxlearn.training.step import Auxiliary, RunStep, StepSettings
 from auxlearn.training.validation import ValidationObjective
 from auxlearn.weighting.meta import Meta, MetaOptions
 from tests.helpers import LABELS, LINES, context, snapshot, tokenized, without_dropout
@@ -27,7 +27,7 @@ CLASSES = [number % 3 for number in range(len(LINES))]
 
 
 class Harness:
-    """Objectives over an encoder, its labelled lines and some tasks, as in a run."""
+    """The training step of an encoder on labelled lines with some tasks, as in a run."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Harness:
         accumulation=1,
         clip_norm=1.0,
         seed=0,
-        clips_apart=False,
+        clip_head_separately=False,
     ):
         encoder.train()
         self.encoder = encoder
@@ -51,39 +51,39 @@ class Harness:
             )
             for name, task in tasks
         ]
-        self.objectives = RunStep(
-            encoder=encoder,
-            auxiliaries=auxiliaries,
+        self.training_step = RunStep(
+            encoder,
             primary=BatchStream(self.texts, batch_size, seed, "primary"),
-            optimizer=self.optimizer,
+            auxiliaries=auxiliaries,
             schedule=LinearSchedule(self.optimizer, 10, 0.2),
-            seed=seed,
-            accumulation=accumulation,
-            clip_norm=clip_norm,
+            settings=StepSettings(
+                seed=seed,
+                accumulation=accumulation,
+                clip_norm=clip_norm,
+                clip_head_separately=clip_head_separately,
+            ),
             validation=ValidationObjective(self.texts, 6, "accuracy", seed),
-            autocast=nullcontext,
-            clips_apart=clips_apart,
         )
 
     def run(self, steps, weights):
         losses = []
         for step in range(steps):
-            self.objectives.begin(step)
-            self.objectives.backward(weights)
-            losses.append(dict(self.objectives.losses))
-            self.objectives.optimizer_step()
+            self.training_step.begin(step)
+            self.training_step.backward(weights)
+            losses.append(dict(self.training_step.losses))
+            self.training_step.optimizer_step()
         return losses
 
 
 @pytest.fixture
-def fresh(encoder_folder):
-    """Load the same tiny BERT again and again."""
+def new_encoder(encoder_folder):
+    """Return a function that loads the same tiny BERT."""
     return lambda: load_encoder(str(encoder_folder("bert")), LABELS)
 
 
 @pytest.fixture
 def mlm(tmp_path):
-    """Make a random_mlm task that is ready for an encoder."""
+    """Return a function that prepares a random_mlm task for an encoder."""
 
     def make(encoder):
         task = RandomMLM(RandomMLM.Options())
@@ -97,59 +97,59 @@ def equal(one, other):
     return all(torch.equal(tensor, other[name]) for name, tensor in one.items())
 
 
-def test_weight_zero_leaves_the_primary_run_as_it_was(fresh, mlm):
-    alone = Harness(fresh())
+def test_weight_zero_leaves_the_primary_task_unchanged(new_encoder, mlm):
+    alone = Harness(new_encoder())
     alone_losses = alone.run(6, (1.0,))
-    encoder = fresh()
-    assert encoder.config.hidden_dropout_prob > 0  # dropout draws are part of the proof
+    encoder = new_encoder()
+    assert encoder.config.hidden_dropout_prob > 0  # dropout masks are part of the proof
     both = Harness(encoder, [("random_mlm", mlm(encoder)), ("again", mlm(encoder))])
     both_losses = both.run(6, (1.0, 0.0, 0.0))
     assert equal(snapshot(alone.encoder), snapshot(both.encoder))
     for one, other in zip(alone_losses, both_losses, strict=True):
         assert torch.equal(one["primary"], other["primary"])
         assert other["random_mlm"] > 0
-        assert not torch.equal(other["random_mlm"], other["again"])  # streams of their own
-    other = Harness(fresh(), [("random_mlm", mlm(encoder))])
+        assert not torch.equal(other["random_mlm"], other["again"])  # random streams of their own
+    other = Harness(new_encoder(), [("random_mlm", mlm(encoder))])
     other.run(6, (0.9, 0.1))
     assert not equal(snapshot(alone.encoder), snapshot(other.encoder))
 
 
-def test_the_order_of_the_tasks_does_not_matter_to_their_losses(fresh, mlm):
-    encoder = fresh()
+def test_the_order_of_the_tasks_does_not_change_their_losses(new_encoder, mlm):
+    encoder = new_encoder()
     tasks = [("first", mlm(encoder)), ("second", mlm(encoder))]
     (one,) = Harness(encoder, tasks).run(1, (0.0, 0.0, 0.0))
-    encoder = fresh()
+    encoder = new_encoder()
     (other,) = Harness(encoder, tasks[::-1]).run(1, (0.0, 0.0, 0.0))
     assert equal(one, other)
 
 
-def test_dropout_draws_follow_from_seed_and_step(fresh):
-    harness = Harness(fresh())
+def test_dropout_follows_from_seed_and_step(new_encoder):
+    harness = Harness(new_encoder())
     found = []
     for step, seed in [(0, 0), (0, 0), (1, 0), (0, 1)]:
-        harness.objectives.seed = seed
-        harness.objectives.primary = BatchStream(harness.texts, len(LINES), 0, "primary")
-        harness.objectives.begin(step)
-        harness.objectives.backward((0.0,))
-        found.append(float(harness.objectives.losses["primary"]))
+        harness.training_step.seed = seed
+        harness.training_step.primary = BatchStream(harness.texts, len(LINES), 0, "primary")
+        harness.training_step.begin(step)
+        harness.training_step.backward((0.0,))
+        found.append(float(harness.training_step.losses["primary"]))
     assert found[0] == found[1]
     assert len(set(found)) == 3
     before = torch.random.get_rng_state()
-    harness.objectives.begin(0)
-    harness.objectives.gradients()
+    harness.training_step.begin(0)
+    harness.training_step.gradients()
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
-@pytest.mark.parametrize("parts", [2, 3, 4, 100])
-def test_parts_of_a_batch_sum_to_it(fresh, parts):
+@pytest.mark.parametrize("micro_batches", [2, 3, 4, 100])
+def test_micro_batches_sum_to_the_batch(new_encoder, micro_batches):
     def gradient(accumulation):
-        harness = Harness(without_dropout(fresh()).double(), accumulation=accumulation)
-        harness.objectives.begin(0)
-        (found,) = harness.objectives.gradients()
-        loss = harness.objectives.losses["primary"]
-        harness.objectives.begin(0)
-        harness.objectives.backward((1.0,))
-        for tensor, parameter in zip(found, harness.objectives.parameters, strict=True):
+        harness = Harness(without_dropout(new_encoder()).double(), accumulation=accumulation)
+        harness.training_step.begin(0)
+        (found,) = harness.training_step.gradients()
+        loss = harness.training_step.losses["primary"]
+        harness.training_step.begin(0)
+        harness.training_step.backward((1.0,))
+        for tensor, parameter in zip(found, harness.training_step.parameters, strict=True):
             if tensor is None:
                 assert parameter.grad is None
             else:
@@ -157,7 +157,7 @@ def test_parts_of_a_batch_sum_to_it(fresh, parts):
         return loss, found
 
     whole_loss, whole = gradient(1)
-    loss, found = gradient(parts)
+    loss, found = gradient(micro_batches)
     torch.testing.assert_close(loss, whole_loss, rtol=1e-12, atol=0)
     assert sum(tensor is not None for tensor in whole) > 20
     for one, other in zip(whole, found, strict=True):
@@ -168,19 +168,19 @@ def test_parts_of_a_batch_sum_to_it(fresh, parts):
 
 
 @pytest.mark.parametrize("accumulation", [1, 3])
-def test_backward_is_the_weighted_sum_of_the_gradients(fresh, mlm, accumulation):
-    encoder = fresh().double()
+def test_backward_is_the_weighted_sum_of_the_gradients(new_encoder, mlm, accumulation):
+    encoder = new_encoder().double()
     harness = Harness(encoder, [("random_mlm", mlm(encoder))], accumulation=accumulation)
-    objectives = harness.objectives
-    objectives.begin(2)
-    primary, auxiliary = objectives.gradients()
-    assert all(parameter.grad is None for parameter in objectives.parameters)
-    measured = dict(objectives.losses)
-    objectives.begin(2)
-    objectives.backward(torch.tensor([0.7, 0.3], dtype=torch.float64))
-    assert equal(measured, objectives.losses)
+    training_step = harness.training_step
+    training_step.begin(2)
+    primary, auxiliary = training_step.gradients()
+    assert all(parameter.grad is None for parameter in training_step.parameters)
+    measured = dict(training_step.losses)
+    training_step.begin(2)
+    training_step.backward(torch.tensor([0.7, 0.3], dtype=torch.float64))
+    assert equal(measured, training_step.losses)
     only_one = 0
-    for parameter, p, a in zip(objectives.parameters, primary, auxiliary, strict=True):
+    for parameter, p, a in zip(training_step.parameters, primary, auxiliary, strict=True):
         only_one += (p is None) != (a is None)
         if p is None and a is None:
             assert parameter.grad is None
@@ -190,49 +190,51 @@ def test_backward_is_the_weighted_sum_of_the_gradients(fresh, mlm, accumulation)
     assert only_one > 0  # each objective has a head of its own
 
 
-def test_update_clips_steps_and_clears(fresh):
-    harness = Harness(fresh(), clip_norm=0.01)
-    objectives = harness.objectives
-    twin = load_twin(harness.encoder, fresh())
+def test_the_update_clips_steps_and_clears_the_gradients(new_encoder):
+    harness = Harness(new_encoder(), clip_norm=0.01)
+    training_step = harness.training_step
+    twin = load_twin(harness.encoder, new_encoder())
     parameters = [p for p in twin.parameters() if p.requires_grad]
-    objectives.begin(0)
+    training_step.begin(0)
     rate = harness.optimizer.param_groups[0]["lr"]
-    assert rate == pytest.approx(1e-3 / 3, rel=1e-12)  # the first of two rising steps
+    assert rate == pytest.approx(1e-3 / 3, rel=1e-12)  # the first of two warm-up steps
     optimizer = torch.optim.AdamW(parameters, lr=rate, weight_decay=0.1)
-    objectives.backward((1.0,))
-    for parameter, copy in zip(objectives.parameters, parameters, strict=True):
+    training_step.backward((1.0,))
+    for parameter, copy in zip(training_step.parameters, parameters, strict=True):
         copy.grad = None if parameter.grad is None else parameter.grad.clone()
     norm = torch.nn.utils.clip_grad_norm_(parameters, 0.01)
     assert norm > 0.01
     optimizer.step()
-    objectives.optimizer_step()
+    training_step.optimizer_step()
     assert equal(snapshot(harness.encoder), snapshot(twin))
-    assert all(parameter.grad is None for parameter in objectives.parameters)
+    assert all(parameter.grad is None for parameter in training_step.parameters)
 
 
-@pytest.mark.parametrize("apart", [False, True])
-def test_the_classification_head_may_be_clipped_apart(fresh, mlm, apart):
-    encoder = fresh().double()
-    harness = Harness(encoder, [("random_mlm", mlm(encoder))], clip_norm=0.01, clips_apart=apart)
-    objectives = harness.objectives
-    objectives.optimizer = torch.optim.SGD(encoder.parameters(), lr=1.0)
-    objectives.begin(0)
-    objectives.backward((0.5, 0.5))
-    before = [parameter.detach().clone() for parameter in objectives.parameters]
-    objectives.optimizer_step()
-    moved = [old - new for old, new in zip(before, objectives.parameters, strict=True)]
+@pytest.mark.parametrize("separately", [False, True])
+def test_the_classification_head_may_be_clipped_separately(new_encoder, mlm, separately):
+    encoder = new_encoder().double()
+    harness = Harness(
+        encoder, [("random_mlm", mlm(encoder))], clip_norm=0.01, clip_head_separately=separately
+    )
+    training_step = harness.training_step
+    training_step.optimizer = torch.optim.SGD(encoder.parameters(), lr=1.0)
+    training_step.begin(0)
+    training_step.backward((0.5, 0.5))
+    before = [parameter.detach().clone() for parameter in training_step.parameters]
+    training_step.optimizer_step()
+    moved = [old - new for old, new in zip(before, training_step.parameters, strict=True)]
     head, rest = (
         torch.cat(
             [
                 m.flatten()
-                for m, part in zip(moved, objectives.placements, strict=True)
+                for m, part in zip(moved, training_step.placements, strict=True)
                 if kind(part)
             ]
         )
         for kind in (lambda part: part == "primary_head", lambda part: part != "primary_head")
     )
     norms = [float(one.detach().norm()) for one in (head, rest, torch.cat([head, rest]))]
-    if apart:
+    if separately:
         assert norms[:2] == pytest.approx([0.01, 0.01], rel=1e-3)
     else:
         assert norms[2] == pytest.approx(0.01, rel=1e-3)
@@ -243,49 +245,49 @@ def load_twin(encoder, twin):
     return twin
 
 
-def test_the_validation_gradient_is_the_mean_over_batches(fresh):
-    objectives = Harness(fresh()).objectives
-    objectives.begin(2)
-    mean, loss = objectives.validation_gradient(batches=3), objectives.losses["validation"]
+def test_the_validation_gradient_is_the_mean_over_batches(new_encoder):
+    training_step = Harness(new_encoder()).training_step
+    training_step.begin(2)
+    mean, loss = training_step.validation_gradient(batches=3), training_step.losses["validation"]
     single, losses = [], []
-    for draw in range(3):
-        single.append(objectives.validation_gradient(draw))
-        losses.append(float(objectives.losses["validation"]))
+    for index in range(3):
+        single.append(training_step.validation_gradient(index))
+        losses.append(float(training_step.losses["validation"]))
     assert len(set(losses)) == 3
     assert float(loss) == pytest.approx(sum(losses) / 3, rel=1e-6)
-    for found, *parts in zip(mean, *single, strict=True):
-        assert (found is None) == (parts[0] is None)
+    for found, *batches in zip(mean, *single, strict=True):
+        assert (found is None) == (batches[0] is None)
         if found is not None:
-            torch.testing.assert_close(found, sum(parts) / 3, rtol=1e-4, atol=1e-7)
+            torch.testing.assert_close(found, sum(batches) / 3, rtol=1e-4, atol=1e-7)
 
 
-def test_the_validation_gradient_has_no_dropout_and_leaves_the_mode(fresh):
-    harness = Harness(fresh())
-    objectives = harness.objectives
-    objectives.begin(3)
+def test_the_validation_gradient_has_no_dropout_and_restores_the_mode(new_encoder):
+    harness = Harness(new_encoder())
+    training_step = harness.training_step
+    training_step.begin(3)
     modes = [module.training for module in harness.encoder.modules()]
-    one, other = objectives.validation_gradient(), objectives.validation_gradient()
+    one, other = training_step.validation_gradient(), training_step.validation_gradient()
     assert [module.training for module in harness.encoder.modules()] == modes
     rows = UniformStream(harness.texts, 6, 0, "validation").indices(3)
     batch = collate(harness.texts, rows)
     with harness.encoder.evaluating():
         loss = torch.nn.functional.cross_entropy(harness.encoder.classify(batch), batch.labels)
-    expected = torch.autograd.grad(loss, objectives.parameters, allow_unused=True)
-    assert torch.equal(objectives.losses["validation"], loss.detach())
+    expected = torch.autograd.grad(loss, training_step.parameters, allow_unused=True)
+    assert torch.equal(training_step.losses["validation"], loss.detach())
     for first, second, third in zip(one, other, expected, strict=True):
         if third is None:
             assert first is None
         else:
             assert torch.equal(first, second)
             assert torch.equal(first, third)
-    objectives.validation = None
+    training_step.validation = None
     with pytest.raises(RuntimeError, match="no validation objective"):
-        objectives.validation_gradient()
+        training_step.validation_gradient()
 
 
-def test_every_objective_has_dropout_masks_of_its_own(fresh):
+def test_every_objective_has_dropout_masks_of_its_own(new_encoder):
     class Same(AuxiliaryTask):
-        """The primary loss once more, on the primary batch."""
+        """The loss of the primary task, on the primary batch."""
 
         batches = "primary"
 
@@ -293,69 +295,69 @@ def test_every_objective_has_dropout_masks_of_its_own(fresh):
             return torch.nn.functional.cross_entropy(encoder.classify(batch), batch.labels)
 
     tasks = [("one", Same(Settings())), ("other", Same(Settings()))]
-    (losses,) = Harness(fresh(), tasks).run(1, (0.0, 0.0, 0.0))
+    (losses,) = Harness(new_encoder(), tasks).run(1, (0.0, 0.0, 0.0))
     assert len({float(loss) for loss in losses.values()}) == 3
-    (losses,) = Harness(without_dropout(fresh()), tasks).run(1, (0.0, 0.0, 0.0))
+    (losses,) = Harness(without_dropout(new_encoder()), tasks).run(1, (0.0, 0.0, 0.0))
     assert len({float(loss) for loss in losses.values()}) == 1
 
 
 class Perturbing(AuxiliaryTask):
-    """A task that shares the primary batch and hands back a changed one."""
+    """A task that shares the primary batch and returns a changed one."""
 
     name = "perturbing"
     batches = "primary"
 
     def __init__(self):
         super().__init__(Settings())
-        self.given = []
+        self.seen = []
 
     def loss(self, encoder, batch, generator):
-        self.given.append(batch)
+        self.seen.append(batch)
         changed = batch.input_ids.masked_fill(batch.maskable, encoder.tokenizer.mask_token_id)
         loss = encoder.classify(batch).pow(2).mean()
         return TaskResult(loss, primary=replace(batch, input_ids=changed))
 
 
 @pytest.mark.parametrize("accumulation", [1, 3])
-def test_a_task_may_change_what_the_primary_task_is_trained_on(fresh, accumulation):
-    encoder = without_dropout(fresh()).double()
+def test_a_task_may_change_the_primary_batch(new_encoder, accumulation):
+    encoder = without_dropout(new_encoder()).double()
     task = Perturbing()
     harness = Harness(encoder, [("perturbing", task)], accumulation=accumulation)
-    harness.objectives.begin(0)
-    harness.objectives.gradients()
-    batch = harness.objectives.primary.batch(0)
-    assert torch.equal(torch.cat([part.indices for part in task.given]), batch.indices)
+    harness.training_step.begin(0)
+    harness.training_step.gradients()
+    batch = harness.training_step.primary.batch(0)
+    assert torch.equal(torch.cat([part.rows for part in task.seen]), batch.indices)
     masked = batch.input_ids.masked_fill(batch.maskable, encoder.tokenizer.mask_token_id)
     with torch.no_grad():
         logits = encoder.classify(replace(batch, input_ids=masked))
         expected = torch.nn.functional.cross_entropy(logits, batch.labels)
         squares = encoder.classify(batch).pow(2).mean()
-    losses = harness.objectives.losses
+    losses = harness.training_step.losses
     torch.testing.assert_close(losses["primary"], expected, rtol=1e-10, atol=0)
     torch.testing.assert_close(losses["perturbing"], squares, rtol=1e-10, atol=0)
 
 
 @pytest.mark.parametrize("accumulation", [1, 3])
-def test_a_primary_batch_may_grow(fresh, accumulation):
-    """Rows that a task adds share the weight of the batch; they do not add to it."""
+def test_a_task_may_enlarge_the_primary_batch(new_encoder, accumulation):
+    """Examples that a task adds share the weight of the batch; they do not add to it."""
 
     class Doubling(Perturbing):
         def loss(self, encoder, batch, generator):
             doubled = collate(harness.texts, batch.indices.repeat(2))
             return TaskResult(encoder.classify(batch).mean(), primary=doubled)
 
-    encoder = without_dropout(fresh()).double()
+    encoder = without_dropout(new_encoder()).double()
     harness = Harness(encoder, [("doubling", Doubling())], accumulation=accumulation)
-    harness.objectives.begin(0)
-    harness.objectives.backward((0.0, 0.0))
-    batch = harness.objectives.primary.batch(0)
+    harness.training_step.begin(0)
+    harness.training_step.backward((0.0, 0.0))
+    batch = harness.training_step.primary.batch(0)
     with torch.no_grad():
         expected = torch.nn.functional.cross_entropy(encoder.classify(batch), batch.labels)
-    found = harness.objectives.losses["primary"]
+    found = harness.training_step.losses["primary"]
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=0)
 
 
-def test_own_batches_and_draws_of_a_task(fresh):
+def test_a_task_has_its_own_batches_and_random_stream(new_encoder):
     class Watching(AuxiliaryTask):
         name = "watching"
 
@@ -368,27 +370,27 @@ def test_own_batches_and_draws_of_a_task(fresh):
             return encoder.classify(batch).sum()
 
     def watch(accumulation, steps=(0, 1)):
-        encoder, task = fresh(), Watching()
+        encoder, task = new_encoder(), Watching()
         harness = Harness(encoder, [("watching", task)], accumulation=accumulation)
         for step in steps:
-            harness.objectives.begin(step)
-            harness.objectives.backward((0.0, 0.0))
+            harness.training_step.begin(step)
+            harness.training_step.backward((0.0, 0.0))
         return task.seen, harness.texts
 
     seen, texts = watch(1)
     stream = BatchStream(texts, 8, 0, "watching")
     assert [rows for rows, _ in seen] == [stream.indices(step).tolist() for step in (0, 1)]
-    assert len({draw for _, draw in seen}) == 2
+    assert len({number for _, number in seen}) == 2
     assert watch(1)[0] == seen
     assert watch(1, steps=(1,))[0] == seen[1:]  # as a resumed run has it
-    parts, _ = watch(4)
+    split, _ = watch(4)
     for step, (rows, _) in enumerate(seen):
-        assert [row for some, _ in parts[4 * step : 4 * step + 4] for row in some] == rows
-    assert len({draw for _, draw in parts}) == 8
+        assert [row for some, _ in split[4 * step : 4 * step + 4] for row in some] == rows
+    assert len({number for _, number in split}) == 8
 
 
-def test_every_row_of_a_task_is_used_where_the_primary_batch_is_short(fresh):
-    """The last batch of an epoch is short, and at another step for every objective."""
+def test_every_example_of_a_task_is_used_where_the_primary_batch_is_short(new_encoder):
+    """The last batch of an epoch is short, at a different step for every objective."""
 
     class Counting(AuxiliaryTask):
         name = "counting"
@@ -397,32 +399,32 @@ def test_every_row_of_a_task_is_used_where_the_primary_batch_is_short(fresh):
             self.seen += batch.indices.tolist()
             return encoder.classify(batch).mean()
 
-    encoder, task = without_dropout(fresh()).double(), Counting(Settings())
+    encoder, task = without_dropout(new_encoder()).double(), Counting(Settings())
     harness = Harness(encoder, [("counting", task)], batch_size=7, accumulation=4)
-    stream = harness.objectives.auxiliaries[0].stream
+    stream = harness.training_step.auxiliaries[0].stream
     sizes = set()
     for step in range(12):
         task.seen = []
-        harness.objectives.begin(step)
-        harness.objectives.backward((0.0, 0.0))
+        harness.training_step.begin(step)
+        harness.training_step.backward((0.0, 0.0))
         own = stream.batch(step)
         assert task.seen == own.indices.tolist()
         with torch.no_grad():
             expected = encoder.classify(own).mean()
-        found = harness.objectives.losses["counting"]
+        found = harness.training_step.losses["counting"]
         torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-14)
-        sizes.add((len(harness.objectives.primary.batch(step)), len(own)))
+        sizes.add((len(harness.training_step.primary.batch(step)), len(own)))
     assert {(3, 7), (7, 3)} <= sizes
 
 
-def test_cut(fresh):
-    encoder = fresh()
+def test_splitting_a_batch(new_encoder):
+    encoder = new_encoder()
     texts = tokenized(encoder, LINES[:7], CLASSES[:7])
     batch = collate(texts, torch.arange(7))
-    for parts, sizes in [(1, [7]), (2, [4, 3]), (3, [3, 3, 1]), (7, [1] * 7), (20, [1] * 7)]:
-        found = cut(batch, parts)
+    for count, sizes in [(1, [7]), (2, [4, 3]), (3, [3, 3, 1]), (7, [1] * 7), (20, [1] * 7)]:
+        found = split_batch(batch, count)
         assert [len(part) for part in found] == sizes
-        if parts > 1:
+        if count > 1:
             assert len({part.input_ids.shape[1] for part in found}) > 1
         expected = [collate(texts, part.indices) for part in found]
         for part, alone in zip(found, expected, strict=True):
@@ -433,9 +435,11 @@ def test_cut(fresh):
 
 @pytest.mark.parametrize("accumulation", [2, 3])
 @pytest.mark.parametrize("name", ["random_mlm", "l3mask", "mask_tuning"])
-def test_parts_sum_to_the_mean_over_all_masked_tokens(fresh, tmp_path, accumulation, name):
-    """Parts differ in how many tokens are masked; each of these counts the same."""
-    encoder = without_dropout(fresh())
+def test_micro_batches_sum_to_the_mean_over_all_masked_tokens(
+    new_encoder, tmp_path, accumulation, name
+):
+    """Micro-batches differ in the number of masked tokens; every token has the same weight."""
+    encoder = without_dropout(new_encoder())
     cls = TASKS.get(name)
     task = cls(cls.Options())
     task.prepare(context(encoder, tokenized(encoder, LINES, CLASSES), tmp_path))
@@ -449,27 +453,27 @@ def test_parts_sum_to_the_mean_over_all_masked_tokens(fresh, tmp_path, accumulat
 
     encoder.predict_tokens = spy
     harness = Harness(encoder, [(name, task)], batch_size=7, accumulation=accumulation)
-    auxiliary = harness.objectives.auxiliaries[0]
-    stream = auxiliary.stream or harness.objectives.primary
+    auxiliary = harness.training_step.auxiliaries[0]
+    stream = auxiliary.stream or harness.training_step.primary
     uneven = 0
     for step in range(6):
         seen.clear()
-        harness.objectives.begin(step)
-        harness.objectives.backward((0.0, 0.0))
+        harness.training_step.begin(step)
+        harness.training_step.backward((0.0, 0.0))
         losses, counts = [], []
         for part, (logits, positions) in zip(
-            cut(stream.batch(step), accumulation), seen, strict=True
+            split_batch(stream.batch(step), accumulation), seen, strict=True
         ):
             truth = part.input_ids[positions]
             losses += (logits.logsumexp(1) - logits[torch.arange(len(truth)), truth]).tolist()
             counts.append(len(truth) / len(part))
         uneven += len(set(counts)) > 1
-        found = float(harness.objectives.losses[name])
+        found = float(harness.training_step.losses[name])
         assert found == pytest.approx(sum(losses) / len(losses), rel=1e-12)
     assert uneven > 2
 
 
-def test_a_loss_that_reaches_what_nothing_trains_is_refused(fresh):
+def test_a_loss_that_depends_on_untrained_parameters_is_refused(new_encoder):
     class OwnHead(AuxiliaryTask):
         name = "own_head"
 
@@ -487,17 +491,17 @@ def test_a_loss_that_reaches_what_nothing_trains_is_refused(fresh):
         r"a parameter of shape \(2,\), head.bias, head.weight\. Compute .*$"
     )
     for run in (lambda o: o.backward((1.0, 0.0)), lambda o: o.gradients()):
-        harness = Harness(fresh(), [("second", task)])
-        harness.objectives.begin(3)
+        harness = Harness(new_encoder(), [("second", task)])
+        harness.training_step.begin(3)
         with pytest.raises(ConfigError, match=message) as caught:
-            run(harness.objectives)
+            run(harness.training_step)
         assert "\n" not in str(caught.value)
     task.head.requires_grad_(False)
     task.hidden[0].requires_grad_(False)
-    harness.run(2, (0.5, 0.5))  # what is to stay as it is may be used
+    harness.run(2, (0.5, 0.5))  # frozen parameters may be used
 
 
-def test_one_objective_has_a_graph_at_a_time(fresh):
+def test_one_graph_is_alive_at_a_time(new_encoder):
     """Also with weight 0, where no backward pass frees it."""
     alive = []
 
@@ -506,10 +510,10 @@ def test_one_objective_has_a_graph_at_a_time(fresh):
 
     class Marked(torch.autograd.Function):
         @staticmethod
-        def forward(ctx, given):
+        def forward(ctx, logits):
             ctx.marker = Marker()
             alive.append(weakref.ref(ctx.marker))
-            return given.clone()
+            return logits.clone()
 
         @staticmethod
         def backward(ctx, gradient):
@@ -524,12 +528,12 @@ def test_one_objective_has_a_graph_at_a_time(fresh):
     for weights in ((0.0, 0.0, 0.0, 0.0), (0.1, 0.3, 0.0, 0.6)):
         for accumulation in (1, 2):
             graphs = []
-            Harness(fresh(), tasks, accumulation=accumulation).run(2, weights)
+            Harness(new_encoder(), tasks, accumulation=accumulation).run(2, weights)
             assert graphs == [0] * 6 * accumulation
 
 
 class MaskedWords(AuxiliaryTask):
-    """Predict fixed positions, so that the loss can be written again without this package."""
+    """Predict fixed positions, so that the loss can be computed without this package."""
 
     name = "masked_words"
 
@@ -551,20 +555,20 @@ class MaskedWords(AuxiliaryTask):
 
 @pytest.mark.parametrize("kind", ["adamw", "sgd"])
 @pytest.mark.parametrize("clip_norm", [0.0, 0.5])
-def test_the_meta_gradient_of_a_real_encoder(fresh, kind, clip_norm):
-    """Three ordinary steps, then one whose whole tape is kept, through the encoder as well."""
+def test_the_meta_gradient_of_a_real_encoder(new_encoder, kind, clip_norm):
+    """Three ordinary steps, then one that is differentiated as a whole, through the encoder."""
     warm_up = 3
-    encoder = without_dropout(fresh()).double()
+    encoder = without_dropout(new_encoder()).double()
     encoder.body.set_attn_implementation("eager")  # the others have no second derivative
     tasks = [("every3", MaskedWords(3)), ("every5", MaskedWords(5))]
     harness = Harness(encoder, tasks, clip_norm=clip_norm)
-    objectives = harness.objectives
+    training_step = harness.training_step
     if kind == "adamw":
-        objectives.optimizer = torch.optim.AdamW(encoder.parameters(), lr=0.01, weight_decay=0.1)
+        training_step.optimizer = torch.optim.AdamW(encoder.parameters(), lr=0.01, weight_decay=0.1)
     else:
-        objectives.optimizer = torch.optim.SGD(encoder.parameters(), lr=0.01, momentum=0.9)
-    objectives.schedule = LinearSchedule(objectives.optimizer, 10, 0.2)
-    given = MetaOptions(
+        training_step.optimizer = torch.optim.SGD(encoder.parameters(), lr=0.01, momentum=0.9)
+    training_step.schedule = LinearSchedule(training_step.optimizer, 10, 0.2)
+    options = MetaOptions(
         warmup=warm_up,
         learn_share=1,
         batches=1,
@@ -573,32 +577,32 @@ def test_the_meta_gradient_of_a_real_encoder(fresh, kind, clip_norm):
         initial=(1, 1, 1),
         floor=0,
     )
-    rule = Meta(given, objectives.names)
+    rule = Meta(options, training_step.names)
     with torch.no_grad():
         rule.logits.copy_(torch.tensor([0.2, -0.4, 0.5]))
     for step in range(warm_up):
-        objectives.begin(step)
-        rule.step(objectives)
+        training_step.begin(step)
+        rule.step(training_step)
 
-    # What the step starts from, taken before it is made.
+    # The state before the step.
     names = [name for name, p in encoder.named_parameters() if p.requires_grad]
     start = {n: p.detach().clone().requires_grad_() for n, p in encoder.named_parameters()}
     state = {
-        name: {k: torch.as_tensor(v).clone() for k, v in objectives.optimizer.state[p].items()}
+        name: {k: torch.as_tensor(v).clone() for k, v in training_step.optimizer.state[p].items()}
         for name, p in encoder.named_parameters()
     }
     logits = rule.logits.detach().clone().requires_grad_()
-    primary = objectives.primary.batch(warm_up)
-    own = [auxiliary.stream.batch(warm_up) for auxiliary in objectives.auxiliaries]
+    primary = training_step.primary.batch(warm_up)
+    own = [auxiliary.stream.batch(warm_up) for auxiliary in training_step.auxiliaries]
     held_out = collate(
         harness.texts, UniformStream(harness.texts, 6, 0, "validation").indices(warm_up)
     )
-    objectives.begin(warm_up)
-    rate = objectives.optimizer.param_groups[0]["lr"]
-    rule.step(objectives)
+    training_step.begin(warm_up)
+    rate = training_step.optimizer.param_groups[0]["lr"]
+    rule.step(training_step)
 
-    # Where each parameter is to be put in: tied ones in each of their places, but the body, which
-    # is one object under two names, under one name only.
+    # The names that each parameter is substituted under: tied ones under all of theirs, but the
+    # body, which is one module under two names, under one name only.
     first_name = {id(p): name for name, p in encoder.named_parameters()}
     places = {
         place: first_name[id(p)]
@@ -607,8 +611,8 @@ def test_the_meta_gradient_of_a_real_encoder(fresh, kind, clip_norm):
     }
 
     def call(parameters, *arguments):
-        given = {place: parameters[name] for place, name in places.items()}
-        return functional_call(encoder, given, arguments, tie_weights=False)
+        substituted = {place: parameters[name] for place, name in places.items()}
+        return functional_call(encoder, substituted, arguments, tie_weights=False)
 
     cross_entropy = torch.nn.functional.cross_entropy
     losses = [cross_entropy(call(start, "classify", primary), primary.labels)]
@@ -643,7 +647,7 @@ def test_the_meta_gradient_of_a_real_encoder(fresh, kind, clip_norm):
     for name, p in encoder.named_parameters():
         torch.testing.assert_close(p, updated[name].detach(), rtol=1e-8, atol=1e-12)
     torch.testing.assert_close(
-        objectives.losses["validation"], validation.detach(), rtol=1e-9, atol=0
+        training_step.losses["validation"], validation.detach(), rtol=1e-9, atol=0
     )
     assert expected.abs().min() > 1e-7
     torch.testing.assert_close(rule.logits.grad, expected, rtol=1e-8, atol=0)

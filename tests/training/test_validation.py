@@ -13,7 +13,8 @@ from sklearn.metrics import f1_score
 
 from auxlearn.data.batches import UniformStream, collate
 from auxlearn.evaluation.surrogate import smooth_macro_f1
-from auxlearn.training.validation import ValidationObjective
+from auxlearn.rng import generator
+from auxlearn.training.validation import ValidationObjective, balanced_sample
 from tests.helpers import LINES, tokenized
 
 SURE = 1e4  # a softmax over logits this far apart is exactly 0 and 1
@@ -97,11 +98,10 @@ def objective(tiny_bert):
         (99, [14, 7, 2, 1]),
     ],
 )
-def test_batches_hold_the_classes_in_equal_numbers(objective, batch_size, expected):
-    made = objective("macro_f1", batch_size)
-    seen = set()
-    for step in range(20):
-        rows = made._balanced_rows(step).tolist()
+def test_samples_hold_the_classes_in_equal_numbers(batch_size, expected):
+    labels, seen = torch.tensor(LABELS), set()
+    for seed in range(20):
+        rows = balanced_sample(labels, batch_size, generator(seed)).tolist()
         assert len(rows) == len(set(rows)) == min(batch_size, len(LINES))
         drawn = Counter(LABELS[row] for row in rows)
         counts = sorted(drawn.values(), reverse=True)
@@ -110,7 +110,7 @@ def test_batches_hold_the_classes_in_equal_numbers(objective, batch_size, expect
         # No class is short while another that has rows left is ahead of it by more than one.
         for label, total in COUNTS.items():
             assert drawn[label] == total or drawn[label] >= counts[0] - 1
-        assert rows == made._balanced_rows(step).tolist()
+        assert rows == balanced_sample(labels, batch_size, generator(seed)).tolist()
         seen.add(tuple(sorted(rows)))
     assert (len(seen) > 10) == (batch_size < len(LINES))
 
@@ -118,7 +118,7 @@ def test_batches_hold_the_classes_in_equal_numbers(objective, batch_size, expect
 def test_the_loss_for_macro_f1(objective, tiny_bert):
     made = objective("macro_f1", 8)
     made.labels = torch.tensor(LABELS) % 3  # the encoder has three classes
-    rows = made._balanced_rows(5)
+    rows = balanced_sample(made.labels, 8, generator(0, "validation", "balanced", 5))
     labels = made.labels[rows]
     logits = tiny_bert.classify(collate(made.texts, rows))
     expected = 1 - smooth_macro_f1(logits, labels)

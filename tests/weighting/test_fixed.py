@@ -80,4 +80,4 @@ def test_loss_weightings_train_on_the_weighted_sum(name):
     assert calls == [rule.weights.tolist(), "update"]
     assert rule.state_dict() == {}
     assert rule.metrics() == {}
-    assert rule.validation_split is None
+    assert rule.validation_source is None

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from pydantic import ValidationError
 
+from auxlearn.config import ValidationSource
 from auxlearn.weighting.meta import Meta, MetaOptions
 from tests.weighting.network import NAMES, RATE, Network, NetworkStep, adamw, meta_options, sgd
 
@@ -186,9 +189,18 @@ def test_a_resumed_rule_has_the_same_weights():
         assert torch.equal(run(8, interrupt), undisturbed)
 
 
-@pytest.mark.parametrize("split", ["dev", "train:0.1", "train:.25"])
-def test_the_validation_split(split):
-    assert Meta(MetaOptions(split=split), NAMES).validation_split == split
+@pytest.mark.parametrize(
+    ("split", "source"),
+    [
+        ("dev", ValidationSource()),
+        ("train:0.1", ValidationSource(share=0.1)),
+        ("train:.25", ValidationSource(share=0.25)),
+        ("some/rows.tsv", ValidationSource(file=Path("some/rows.tsv"))),
+    ],
+)
+def test_the_validation_source(split, source):
+    assert Meta(MetaOptions(split=split), NAMES).validation_source == source
+    assert source.is_dev == (split == "dev")
 
 
 @pytest.mark.parametrize(

@@ -69,28 +69,28 @@ def final_weights(folder, name, steps=STEPS):
         ("shuffled", Labels([CLASSES[number] for number in shuffled])),
     ]
     harness = Harness(load_encoder(str(folder), LABELS), tasks)
-    objectives = harness.objectives
-    objectives.schedule = LinearSchedule(objectives.optimizer, 10**9, 0.0)
-    objectives.total_steps = steps
+    training_step = harness.training_step
+    training_step.schedule = LinearSchedule(training_step.optimizer, 10**9, 0.0)
+    training_step.total_steps = steps
     texts = tokenized(harness.encoder, TEXTS, CLASSES)
-    objectives.primary = BatchStream(texts, 16, 0, "primary")
-    objectives.auxiliaries = tuple(
+    training_step.primary = BatchStream(texts, 16, 0, "primary")
+    training_step.auxiliaries = tuple(
         replace(auxiliary, stream=BatchStream(texts, 16, 0, auxiliary.name))
-        for auxiliary in objectives.auxiliaries
+        for auxiliary in training_step.auxiliaries
     )
-    rule = cls(cls.Options(**RULES[name]), objectives.names)
-    objectives.validation = ValidationObjective(
+    rule = cls(cls.Options(**RULES[name]), training_step.names)
+    training_step.validation = ValidationObjective(
         tokenized(harness.encoder, HELD_OUT, CLASSES[: len(HELD_OUT)]),
         16,
         "accuracy",
         0,
         head=rule.dev_head,
-        draws=rule.validation_batches,
+        batches_per_step=rule.validation_batches,
     )
     for step in range(steps):
-        objectives.begin(step)
-        rule.step(objectives)
-    return dict(zip(objectives.names, rule.weights.tolist(), strict=True))
+        training_step.begin(step)
+        rule.step(training_step)
+    return dict(zip(training_step.names, rule.weights.tolist(), strict=True))
 
 
 def test_every_rule_that_learns_from_validation_rows_has_a_line_here():
@@ -98,7 +98,7 @@ def test_every_rule_that_learns_from_validation_rows_has_a_line_here():
     for name in WEIGHTINGS.names():
         cls = WEIGHTINGS.get(name)
         ours = cls.__module__.startswith("auxlearn.")  # other tests register some of their own
-        if ours and cls(cls.Options(), ("primary", "a")).validation_split:
+        if ours and cls(cls.Options(), ("primary", "a")).validation_source:
             names.add(name)
     assert names == {rule.split(",")[0] for rule in RULES}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,9 @@ import yaml
 from auxlearn import RunConfig, train
 from auxlearn.data.batches import BatchStream, UniformStream
 from auxlearn.encoders.load import load_encoder
-from auxlearn.training.dev_head import fresh_head
+from auxlearn.training.dev_head import initialise_head
 from auxlearn.training.loop import TrainingLoop
-from auxlearn.training.optimization import LinearSchedule, optimizer_of_run
+from auxlearn.training.optimization import LinearSchedule, run_optimizer
 from auxlearn.training.validation import ValidationObjective
 from auxlearn.weighting.tartan import (
     Tartan,
@@ -34,17 +35,19 @@ cross_entropy = torch.nn.functional.cross_entropy
 def ready(folder, rule, accumulation):
     encoder = without_dropout(load_encoder(str(folder), LABELS)).double()
     harness = Harness(encoder, [("every3", MaskedWords(3))], accumulation=accumulation)
-    objectives = harness.objectives
-    objectives.schedule = LinearSchedule(objectives.optimizer, 10**9, 0.0)
-    objectives.total_steps = 10**9
-    objectives.attends_to_padding = rule.attends_to_padding
-    objectives.validation = ValidationObjective(
+    training_step = harness.training_step
+    training_step.schedule = LinearSchedule(training_step.optimizer, 10**9, 0.0)
+    training_step.total_steps = 10**9
+    training_step.settings = replace(
+        training_step.settings, attends_to_padding=rule.attends_to_padding
+    )
+    training_step.validation = ValidationObjective(
         harness.texts,
         6,
         "accuracy",
         0,
         head=rule.dev_head,
-        draws=accumulation,
+        batches_per_step=accumulation,
         attends_to_padding=rule.attends_to_padding,
     )
     return harness
@@ -112,7 +115,7 @@ def second_implementation(harness, accumulation, masked, compared, late):
 
             if head is None:
                 batch = draws["dev head"].batch(update)
-                head = fresh_head(32, 3, 0, update, torch.zeros((), dtype=torch.float64))
+                head = initialise_head(32, 3, 0, update, torch.zeros((), dtype=torch.float64))
                 fit = torch.optim.AdamW(
                     head.parameters(), lr=1e-3, weight_decay=0.1, betas=(0.9, 0.98)
                 )
@@ -153,8 +156,8 @@ def test_the_logits_after_twenty_updates(one_layer, kind, accumulation):
     rule = kind(TartanOptions(), ("primary", "every3"))
     harness = ready(one_layer, rule, accumulation)
     for update in range(UPDATES):
-        harness.objectives.begin(update)
-        rule.step(harness.objectives)
+        harness.training_step.begin(update)
+        rule.step(harness.training_step)
 
     def compared(name):
         heads = ["classifier.classifier.", "classifier.bert.pooler."]
@@ -172,9 +175,11 @@ def test_the_language_model_head_shrinks_its_cosine_in_the_released_form(encoder
     for kind in (Tartan, TartanReleased):
         rule = kind(TartanOptions(), ("primary", "every3"))
         harness = ready(encoder_folder("bert"), rule, 1)
-        harness.objectives.attends_to_padding = harness.objectives.validation.attends_to_padding = False  # noqa: E501 # fmt: skip
-        harness.objectives.begin(0)
-        rule.step(harness.objectives)
+        training_step = harness.training_step
+        training_step.settings = replace(training_step.settings, attends_to_padding=False)
+        training_step.validation.attends_to_padding = False
+        harness.training_step.begin(0)
+        rule.step(harness.training_step)
         cosines[kind] = rule.metrics()
     assert abs(cosines[TartanReleased]["cosine/every3"]) < abs(cosines[Tartan]["cosine/every3"])
     one, other = cosines[TartanReleased]["cosine/primary"], cosines[Tartan]["cosine/primary"]
@@ -209,7 +214,7 @@ def test_the_released_settings_as_documented(encoder_folder):
     encoder = load_encoder(folder, LABELS)
     found = {
         id(parameter): group
-        for group in optimizer_of_run(config, encoder).param_groups
+        for group in run_optimizer(config, encoder).param_groups
         for parameter in group["params"]
     }
     heads = {"classifier.classifier": (1e-3, 0.1)}  # the language-model head has what the body has
@@ -231,7 +236,7 @@ def test_the_metric_only_selects_in_the_released_form(
     seen = {}
 
     def run(self):
-        seen["objectives"] = self.objectives
+        seen["training_step"] = self.training_step
         raise SystemExit
 
     monkeypatch.setattr(TrainingLoop, "run", run)
@@ -247,9 +252,9 @@ def test_the_metric_only_selects_in_the_released_form(
     )
     with pytest.raises(SystemExit):
         train(config)
-    objectives = seen["objectives"]
-    assert objectives.validation.metric == ("accuracy" if released else "macro_f1")
-    assert len(objectives._clipped_together) == (2 if released else 1)
+    training_step = seen["training_step"]
+    assert training_step.validation.metric == ("accuracy" if released else "macro_f1")
+    assert training_step.settings.clip_head_separately == released
 
 
 def test_cosines_are_those_of_torch():

@@ -181,10 +181,10 @@ def harness(encoder_folder):
 
 def advance(harness, steps):
     for step in range(steps):
-        harness.objectives.begin(step)
-        harness.objectives.backward((0.5, 0.5))
-        harness.objectives.optimizer_step()
-    harness.objectives.begin(steps)
+        harness.training_step.begin(step)
+        harness.training_step.backward((0.5, 0.5))
+        harness.training_step.optimizer_step()
+    harness.training_step.begin(steps)
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "distilbert"])
@@ -195,9 +195,9 @@ def test_one_step_of_an_encoder_by_both_ways(harness, family):
     assert one.encoder.config._attn_implementation == "sdpa"
     for made in (one, other):
         advance(made, 3)
-    weight_gradient, _ = unrolled_gradient(one.objectives, weights, 1, batches=3)
-    rule = Meta(meta_options(initial=(0.6, 0.4)), other.objectives.names)
-    rule.step(other.objectives)
+    weight_gradient, _ = unrolled_gradient(one.training_step, weights, 1, batches=3)
+    rule = Meta(meta_options(initial=(0.6, 0.4)), other.training_step.names)
+    rule.step(other.training_step)
     expected = weights * (weight_gradient - (weights * weight_gradient).sum())
     torch.testing.assert_close(rule.logits.grad, expected, rtol=1e-8, atol=0)
 
@@ -206,7 +206,7 @@ def test_two_steps_of_an_encoder_by_central_differences(harness):
     def after(weights):
         made = harness()
         advance(made, 3)
-        validation = made.objectives
+        validation = made.training_step
         for step in (3, 4):
             validation.begin(step)
             validation.backward(weights)
@@ -218,7 +218,7 @@ def test_two_steps_of_an_encoder_by_central_differences(harness):
     weights = torch.tensor([0.6, 0.4], dtype=torch.float64)
     made = harness()
     advance(made, 3)
-    found, _ = unrolled_gradient(made.objectives, weights, 2)
+    found, _ = unrolled_gradient(made.training_step, weights, 2)
     size, numeric = 1e-4, []
     for index in range(2):
         ends = []
@@ -235,12 +235,12 @@ def test_an_unroll_records_each_loss_once(harness, over):
     made, plain = harness(), harness()
     advance(made, 1)
     advance(plain, 1)
-    plain.objectives.backward((0.5, 0.5))
+    plain.training_step.backward((0.5, 0.5))
     Meta(
-        meta_options(unroll=2, unroll_over=over, initial=None, floor=0), made.objectives.names
-    ).step(made.objectives)
-    for name, loss in plain.objectives.losses.items():
-        torch.testing.assert_close(made.objectives.losses[name], loss, rtol=1e-9, atol=0)
+        meta_options(unroll=2, unroll_over=over, initial=None, floor=0), made.training_step.names
+    ).step(made.training_step)
+    for name, loss in plain.training_step.losses.items():
+        torch.testing.assert_close(made.training_step.losses[name], loss, rtol=1e-9, atol=0)
 
 
 def state_of(harness):
@@ -261,18 +261,18 @@ def test_nothing_of_the_model_is_left_changed(harness, monkeypatch, fails):
     made = harness()
     advance(made, 1)
     made.encoder.body.embeddings.word_embeddings.weight.requires_grad_(False)
-    made.objectives.parameters = [p for p in made.encoder.parameters() if p.requires_grad]
+    made.training_step.parameters = [p for p in made.encoder.parameters() if p.requires_grad]
     before = state_of(made)
     if fails:
 
         def fail(model, batches=1):
             raise MemoryError("in the middle of an unroll")
 
-        monkeypatch.setattr(made.objectives, "functional_validation_loss", fail)
+        monkeypatch.setattr(made.training_step, "functional_validation_loss", fail)
         with pytest.raises(MemoryError):
-            unrolled_gradient(made.objectives, torch.tensor([0.6, 0.4]), 2)
+            unrolled_gradient(made.training_step, torch.tensor([0.6, 0.4]), 2)
     else:
-        unrolled_gradient(made.objectives, torch.tensor([0.6, 0.4]), 2)
+        unrolled_gradient(made.training_step, torch.tensor([0.6, 0.4]), 2)
     after = state_of(made)
     assert before[0].keys() == after[0].keys()
     assert all(torch.equal(tensor, after[0][name]) for name, tensor in before[0].items())
@@ -288,14 +288,14 @@ def live_tensors():
 @pytest.mark.parametrize("unroll", [1, 2])
 def test_memory_does_not_grow_over_fifty_meta_steps(harness, unroll):
     made = harness()
-    rule = Meta(meta_options(unroll=unroll, initial=None), made.objectives.names)
+    rule = Meta(meta_options(unroll=unroll, initial=None), made.training_step.names)
     gc.collect()
     gc.disable()  # what is freed only by the collector would show
     try:
         sizes = []
         for step in range(50):
-            made.objectives.begin(step)
-            rule.step(made.objectives)
+            made.training_step.begin(step)
+            rule.step(made.training_step)
             if step in (4, 26, 49):
                 sizes.append(live_tensors())
     finally:
@@ -308,5 +308,5 @@ def test_attention_is_said_to_be_switched_once(harness, caplog):
     advance(made, 1)
     with caplog.at_level("INFO", logger="auxlearn"):
         for _ in range(2):
-            unrolled_gradient(made.objectives, torch.tensor([0.6, 0.4]), 1)
+            unrolled_gradient(made.training_step, torch.tensor([0.6, 0.4]), 1)
     assert sum("attention is computed unfused" in line for line in caplog.messages) == 1

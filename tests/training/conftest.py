@@ -1,0 +1,57 @@
+"""A small data set and the configuration of a short run, for the tests of whole runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from auxlearn import RunConfig
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory) -> Path:
+    """Lines of the tests' own text in three classes; one test text is also in train."""
+    from tests import helpers
+
+    folder = tmp_path_factory.mktemp("data")
+    rows = [
+        {"text": f"{line} {extra}", "label": helpers.LABELS[number % 3]}
+        for extra in ("", "again", "indeed")
+        for number, line in enumerate(helpers.LINES)
+    ]
+    for row in rows:
+        row["text"] = row["text"].strip()
+    splits = {"train": rows[:48], "dev": rows[48:60], "test": [rows[0], *rows[60:72]]}
+    for name, members in splits.items():
+        lines = [json.dumps(row) for row in members]
+        (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+@pytest.fixture
+def config(dataset, encoder_folder, tmp_path):
+    """Return a configuration of a run that takes a second or two."""
+
+    def make(**settings) -> RunConfig:
+        defaults = {
+            "dataset": str(dataset),
+            "encoder": str(encoder_folder("bert")),
+            "aux": ["l3mask"],
+            "weights": {"meta": {"warmup": 2}},
+            "epochs": 2,
+            "batch_size": 8,
+            "eval_every": 4,
+            "patience": 0,
+            "learning_rate": 1e-3,
+            "device": "cpu",
+            "output": str(tmp_path / "run"),
+        }
+        from auxlearn import RunConfig
+
+        return RunConfig.model_validate(defaults | settings)
+
+    return make
