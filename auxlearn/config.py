@@ -165,7 +165,9 @@ class RunConfig(Settings):
     seed: int = _field(0, "Training", "Seed of everything random.", ge=0)
     epochs: int = _field(10, "Training", "Passes over the training rows at most.", ge=1)
     batch_size: int = _field(32, "Training", "Rows per objective and update.", ge=1)
-    accumulation: int = _field(1, "Training", "Parts a batch is cut into to save memory.", ge=1)
+    gradient_accumulation_steps: int = _field(
+        1, "Training", "Parts a batch is cut into to save memory.", ge=1
+    )
     learning_rate: float | None = _field(
         None, "Training", "Peak learning rate; by default what suits the encoder.", gt=0
     )
@@ -186,11 +188,13 @@ class RunConfig(Settings):
     adam_beta1: float = _field(0.9, "Training", "AdamW's first decay rate.", ge=0, lt=1)
     adam_beta2: float = _field(0.999, "Training", "AdamW's second decay rate.", ge=0, lt=1)
     adam_epsilon: float = _field(1e-8, "Training", "AdamW's epsilon.", gt=0)
-    warmup: float = _field(
+    warmup_ratio: float = _field(
         0.06, "Training", "Share of the steps with rising learning rate.", ge=0, lt=1
     )
-    clip_norm: float = _field(1.0, "Training", "Largest norm of the gradient; 0: no limit.", ge=0)
-    eval_every: int | None = _field(
+    max_grad_norm: float = _field(
+        1.0, "Training", "Largest norm of the gradient; 0: no limit.", ge=0
+    )
+    eval_steps: int | None = _field(
         None, "Training", "Steps between evaluations on dev; by default an epoch.", ge=1
     )
     patience: int = _field(
@@ -259,11 +263,12 @@ class RunConfig(Settings):
         return sets
 
     @model_validator(mode="after")
-    def _accumulation_divides(self) -> RunConfig:
-        if self.accumulation > self.batch_size:
+    def _no_empty_micro_batch(self) -> RunConfig:
+        if self.gradient_accumulation_steps > self.batch_size:
             raise ValueError(
-                f"accumulation {self.accumulation} cuts a batch of {self.batch_size} rows "
-                "into empty parts: choose at most batch_size"
+                f"a batch of {self.batch_size} examples cannot be split into "
+                f"{self.gradient_accumulation_steps} micro-batches: choose "
+                "gradient_accumulation_steps of at most batch_size"
             )
         return self
 

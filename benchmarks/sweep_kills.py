@@ -157,7 +157,7 @@ def main() -> None:
                 "encoder": options.encoder,
                 "epochs": 3,
                 "device": options.device,
-                "eval_every": 1,
+                "eval_steps": 1,
                 "patience": 0,
             },
             "grid": {"aux": [[], "random_mlm", "l3mask"]},

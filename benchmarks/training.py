@@ -210,8 +210,8 @@ class Training:
             optimizer=optimizer,
             schedule=LinearSchedule(optimizer, steps, 0.06),
             seed=0,
-            accumulation=1,
-            clip_norm=1.0,
+            gradient_accumulation_steps=1,
+            max_grad_norm=1.0,
             validation=None,
             autocast=autocast(encoder.device.type, "bf16" if bf16 else "fp32"),
         )

@@ -83,8 +83,8 @@ def contestants() -> dict[str, Choice]:
             name, options = choice
             try:
                 rule = WEIGHTINGS.get(name)
-                if "warmup" in rule.Options.model_fields:
-                    options = {"warmup": 0, **options}
+                if "warmup_steps" in rule.Options.model_fields:
+                    options = {"warmup_steps": 0, **options}
                 rule(rule.Options(**options), ("primary", "random_mlm"))
             except UserError as error:
                 print(f"{title} is left out: {error}", flush=True)
@@ -158,8 +158,8 @@ class Contestant:
             optimizer=optimizer,
             schedule=LinearSchedule(optimizer, 10**9, 0.0),
             seed=0,
-            accumulation=1,
-            clip_norm=1.0,
+            gradient_accumulation_steps=1,
+            max_grad_norm=1.0,
             validation=ValidationObjective(rows, batch, "accuracy", 0, head=self.rule.dev_head),
             autocast=autocast(encoder.device.type, precision),
             attends_to_padding=self.rule.attends_to_padding,

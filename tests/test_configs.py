@@ -39,8 +39,8 @@ OF_THE_RELEASED_CODE = (
     "adam_beta1",
     "adam_beta2",
     "adam_epsilon",
-    "warmup",
-    "clip_norm",
+    "warmup_ratio",
+    "max_grad_norm",
     "ties",
 )
 

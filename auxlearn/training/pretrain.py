@@ -139,7 +139,7 @@ def pretrain(
     before = _measure(encoder, task, measured, seed)
     with _training_only(encoder, parts) as trained:
         optimizer = build_optimizer(trained, learning_rate, config.weight_decay)
-        schedule = LinearSchedule(optimizer, steps, config.warmup)
+        schedule = LinearSchedule(optimizer, steps, config.warmup_ratio)
         stream = BatchStream(texts, batch_size, seed, "pretrain")
         encoder.train()
         losses = []
@@ -152,7 +152,7 @@ def pretrain(
                 ):
                     loss = task.loss(encoder, batch, rng.generator(seed, "pretrain", "draws", step))
                 loss.backward()
-                nn.utils.clip_grad_norm_(trained, config.clip_norm)
+                nn.utils.clip_grad_norm_(trained, config.max_grad_norm)
                 schedule.apply(step)
                 optimizer.step()
                 optimizer.zero_grad(set_to_none=True)
