@@ -77,7 +77,7 @@ def main() -> None:
             encoder,
             args.output / "encoder",
             dataset=args.sst2,
-            parts="head",
+            trainable="head",
             steps=args.fit_head,
             learning_rate=1e-3,
             max_length=args.max_length,

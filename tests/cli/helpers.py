@@ -1,4 +1,4 @@
-"""What the tests of the command line share."""
+"""Helpers of the command-line tests."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from auxlearn.encoders.load import load_encoder
 from auxlearn.files import write_text
 from tests.reporting import examples
 
-#: What the tiny run below was trained with.
+#: Maximum length of the run of :func:`write_run`.
 MAX_LENGTH = 24
 
 
 def call(*arguments: object, typed: str | None = None) -> Result:
-    """Run ``auxlearn`` in this process; what escapes as no line of an error fails the test."""
+    """Run ``auxlearn`` in this process; an unexpected exception fails the test."""
     result = CliRunner().invoke(cli, [str(argument) for argument in arguments], input=typed)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
@@ -25,7 +25,7 @@ def call(*arguments: object, typed: str | None = None) -> Result:
 
 
 def lines_of_error(*arguments: object, typed: str | None = None) -> list[str]:
-    """Run ``auxlearn``, which must fail with lines of errors alone, and return these."""
+    """Run ``auxlearn``, which must fail with error lines only, and return these lines."""
     result = call(*arguments, typed=typed)
     assert result.exit_code == 2, result.output
     assert result.stdout == ""
