@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
+import click
 from click.testing import CliRunner, Result
 
 from auxlearn.cli import cli
@@ -39,6 +41,22 @@ def error(*arguments: object, typed: str | None = None) -> str:
     """Run ``auxlearn``, which must fail with one line, and return it."""
     (line,) = lines_of_error(*arguments, typed=typed)
     return line
+
+
+def parse(line: str) -> None:
+    """Parse a command line with the real options, without running the command.
+
+    Raises:
+        click.UsageError: There is no such command or option.
+    """
+    name, *arguments = shlex.split(line)[1:]
+    context, command = click.Context(cli), cli.get_command(click.Context(cli), name)
+    assert command is not None, f"there is no command '{name}'"
+    while isinstance(command, click.Group):
+        name, *arguments = arguments
+        command = command.get_command(context, name)
+        assert command is not None, f"there is no command '{name}'"
+    command.make_context(name, list(arguments), parent=context)
 
 
 def write_run(folder: Path, encoder: Path, **settings: object) -> Path:
