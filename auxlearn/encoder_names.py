@@ -51,12 +51,20 @@ ENCODERS = {
 
 
 def encoder_source(name: str) -> str:
-    """Return the folder or hub id of an encoder: that of a short name, else the name itself."""
+    """Return the folder or hub id of an encoder.
+
+    Args:
+        name: Short name, local folder or hub id; only short names change.
+
+    Examples:
+        >>> encoder_source("scibert")
+        'allenai/scibert_scivocab_uncased'
+    """
     card = ENCODERS.get(name)
     return card.source if card else name
 
 
 def recommended_learning_rate(name: str) -> float:
-    """Return the default peak learning rate of an encoder: its own, or that of base-sized ones."""
+    """Return the peak learning rate that is the default for an encoder."""
     card = ENCODERS.get(name)
     return card.learning_rate if card else BASE_LEARNING_RATE

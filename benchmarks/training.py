@@ -1,4 +1,4 @@
-"""The training step: against transformers' Trainer, and what each choice costs or gives."""
+"""The training step compared with transformers' Trainer, and the cost of each design choice."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def main() -> None:
 
 
 def add_options(parser: ArgumentParser) -> None:
-    """Add what this benchmark alone has."""
+    """Add the options of this benchmark."""
     parser.add_argument("--steps", type=int, default=STEPS, help="optimizer steps of a round")
     parser.add_argument("--compile", action=BooleanOptionalAction, default=True)
 
@@ -176,7 +176,7 @@ def without_attention_dropout(encoder: SharedEncoder) -> None:
 
 
 class Training:
-    """This package's training, one step with every call; after the last comes the first again."""
+    """This package's training: one optimizer step per call, cycling through the batches."""
 
     def __init__(
         self,

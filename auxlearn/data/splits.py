@@ -17,7 +17,11 @@ _NOT_LETTER_OR_DIGIT = re.compile(r"[\W_]+")
 def normalise(text: str) -> str:
     """Return the letters and digits of a text, case-folded.
 
-    A text without any, such as "!!!", is returned as it is, so that it equals no other text.
+    A text without any, such as "!!!", stands for itself, so that it equals no other one.
+
+    Examples:
+        >>> normalise("State-of-the-art, again!"), normalise("!!!")
+        ('stateoftheartagain', '!!!')
     """
     return _NOT_LETTER_OR_DIGIT.sub("", text.casefold()) or text.strip()
 

@@ -74,7 +74,7 @@ class TrainingLoop:
         self.state = TrainingState()
         self.steps_per_epoch = training_step.primary.steps_per_epoch
         self.total_steps = config.epochs * self.steps_per_epoch
-        self.eval_every = config.eval_every or self.steps_per_epoch
+        self.eval_steps = config.eval_steps or self.steps_per_epoch
         self._losses: list[tuple[int, dict[str, Tensor]]] = []  # latest steps, on the device
         self._read: list[tuple[int, dict[str, float]]] = []  # earlier steps, as numbers
         self._started = 0.0
@@ -166,7 +166,7 @@ class TrainingLoop:
                 step = self.state.step
                 if step % LOG_EVERY == 0:
                     self._log()
-                if step % self.eval_every == 0 or step == self.total_steps:
+                if step % self.eval_steps == 0 or step == self.total_steps:
                     self._evaluate()
                     self.save()
                 if stop.requested:
@@ -197,7 +197,7 @@ class TrainingLoop:
         self.training_step.train_primary_only(
             ConstantSchedule(optimizer)
             if config.final_schedule == "constant"
-            else LinearSchedule(optimizer, steps, config.warmup, start=start)
+            else LinearSchedule(optimizer, steps, config.warmup_ratio, start=start)
         )
 
     def _drop_records_after(self, step: int) -> None:
@@ -296,5 +296,5 @@ class TrainingLoop:
                     rate = self.training_step.schedule.rate
                     raise TrainingDiverged(
                         f"the loss of '{name}' became {loss} at step {step}, learning rate "
-                        f"{rate:.3g}: try a lower --learning-rate or a smaller --clip-norm"
+                        f"{rate:.3g}: try a lower --learning-rate or a smaller --max-grad-norm"
                     )

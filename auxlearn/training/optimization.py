@@ -89,7 +89,7 @@ class LinearSchedule:
     Args:
         optimizer: Its present learning rates are the peak rates.
         total: Number of optimizer steps.
-        warmup: Warm-up ratio: share of the steps in which the learning rate rises.
+        warmup_ratio: Warm-up ratio: share of the steps in which the learning rate rises.
         start: Number of the first step.
 
     Attributes:
@@ -98,13 +98,13 @@ class LinearSchedule:
     """
 
     def __init__(
-        self, optimizer: torch.optim.Optimizer, total: int, warmup: float, start: int = 0
+        self, optimizer: torch.optim.Optimizer, total: int, warmup_ratio: float, start: int = 0
     ) -> None:
         self.optimizer = optimizer
         self._peaks = [group["lr"] for group in optimizer.param_groups]
         self.total = total
         self._start = start
-        self._warmup_steps = round(total * warmup)
+        self._warmup_steps = round(total * warmup_ratio)
 
     def factor(self, step: int) -> float:
         """Return the share of the peak learning rate at a step (counted from 0)."""
@@ -136,7 +136,7 @@ class ConstantSchedule(LinearSchedule):
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
-        super().__init__(optimizer, total=0, warmup=0.0)
+        super().__init__(optimizer, total=0, warmup_ratio=0.0)
 
     def factor(self, step: int) -> float:
         """Return 1."""

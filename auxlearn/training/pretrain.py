@@ -84,7 +84,7 @@ def pretrain(
     dataset: str | None = None,
     corpus: Path | None = None,
     text_column: str | None = None,
-    parts: Literal["head", "whole"] = "whole",
+    trainable: Literal["head", "all"] = "all",
     steps: int = 1000,
     batch_size: int = 32,
     learning_rate: float = 5e-5,
@@ -101,7 +101,8 @@ def pretrain(
         dataset: Data set whose train texts are used.
         corpus: File of texts. Exactly one of ``dataset`` and ``corpus`` is needed.
         text_column: Column with the text of either; by default ``text``.
-        parts: "head" trains the language-model head and freezes the backbone; "whole" trains both.
+        trainable: "head" trains the language-model head and freezes the backbone; "all" trains
+            both.
         steps: Number of optimizer steps.
         batch_size: Texts per optimizer step.
         learning_rate: Peak learning rate of AdamW.
@@ -131,7 +132,7 @@ def pretrain(
     task = _prepare_task(encoder, train_texts, max_length, seed, cache, reporter)
     before = _evaluate(encoder, task, held_out_texts, seed)
     stream = BatchStream(train_texts, batch_size, seed, "pretrain")
-    _train(encoder, task, stream, parts, steps, config, compute, reporter)
+    _train(encoder, task, stream, trainable, steps, config, compute, reporter)
     after = _evaluate(encoder, task, held_out_texts, seed)
     _export(encoder, output)
     return PretrainResults(
@@ -192,7 +193,7 @@ def _train(
     encoder: SharedEncoder,
     task: MaskedLanguageModelling,
     stream: BatchStream,
-    parts: Literal["head", "whole"],
+    trainable: Literal["head", "all"],
     steps: int,
     config: RunConfig,
     compute: Compute,
@@ -200,17 +201,17 @@ def _train(
 ) -> None:
     """Make the optimizer steps and log the mean loss."""
     with (
-        _training_only(encoder, parts) as trained,
+        _training_only(encoder, trainable) as trained,
         reporter.progress("masked language modelling", steps) as advance,
     ):
         optimizer = build_optimizer(trained, config.learning_rate or 0.0, config.weight_decay)
-        schedule = LinearSchedule(optimizer, steps, config.warmup)
+        schedule = LinearSchedule(optimizer, steps, config.warmup_ratio)
         encoder.train()
         losses: list[Tensor] = []
         for step in range(steps):
             loss = _loss(encoder, task, stream.batch(step), step, config.seed, compute)
             loss.backward()
-            nn.utils.clip_grad_norm_(trained, config.clip_norm)
+            nn.utils.clip_grad_norm_(trained, config.max_grad_norm)
             schedule.apply(step)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
@@ -269,11 +270,11 @@ def _evaluate(
 
 @contextmanager
 def _training_only(
-    encoder: SharedEncoder, parts: Literal["head", "whole"]
+    encoder: SharedEncoder, trainable: Literal["head", "all"]
 ) -> Iterator[list[nn.Parameter]]:
     """Yield the parameters to train; within the block all others are frozen."""
     trained = list(encoder.language_model.parameters())
-    if parts == "head":
+    if trainable == "head":
         backbone = {id(parameter) for parameter in encoder.body.parameters()}
         trained = [parameter for parameter in trained if id(parameter) not in backbone]
     trained_ids = {id(parameter) for parameter in trained}

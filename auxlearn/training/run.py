@@ -227,7 +227,7 @@ class _Run:
             schedule=LinearSchedule(
                 run_optimizer(config, self.encoder),
                 config.epochs * primary.steps_per_epoch,
-                config.warmup,
+                config.warmup_ratio,
             ),
             settings=self._step_settings(),
             validation=self._validation_objective(),
@@ -351,8 +351,8 @@ class _Run:
     def _step_settings(self) -> StepSettings:
         return StepSettings(
             seed=self.config.seed,
-            accumulation=self.config.accumulation,
-            clip_norm=self.config.clip_norm,
+            gradient_accumulation_steps=self.config.gradient_accumulation_steps,
+            max_grad_norm=self.config.max_grad_norm,
             clip_head_separately=self.weighting.clips_apart,
             attends_to_padding=self.weighting.attends_to_padding,
             autocast=self.compute.autocast,
@@ -374,7 +374,9 @@ class _Run:
             self._surrogate,
             self.config.seed,
             head=self.weighting.dev_head,
-            batches_per_step=max(self.config.accumulation, self.weighting.validation_batches),
+            batches_per_step=max(
+                self.config.gradient_accumulation_steps, self.weighting.validation_batches
+            ),
             attends_to_padding=self.weighting.attends_to_padding,
         )
 

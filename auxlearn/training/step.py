@@ -48,17 +48,17 @@ class StepSettings:
 
     Attributes:
         seed: The run's seed.
-        accumulation: Gradient accumulation: micro-batches per batch.
-        clip_norm: Maximum gradient norm; 0 disables clipping.
+        gradient_accumulation_steps: Gradient accumulation: micro-batches per batch.
+        max_grad_norm: Maximum gradient norm; 0 disables clipping.
         clip_head_separately: Clip the gradient of the classification head and that of all other
-            parameters separately, each to ``clip_norm``.
+            parameters separately, each to ``max_grad_norm``.
         attends_to_padding: Let attention include padding tokens, as some released code does.
         autocast: Returns the context of forward passes.
     """
 
     seed: int
-    accumulation: int = 1
-    clip_norm: float = 1.0
+    gradient_accumulation_steps: int = 1
+    max_grad_norm: float = 1.0
     clip_head_separately: bool = False
     attends_to_padding: bool = False
     autocast: Callable[[], AbstractContextManager[None]] = nullcontext
@@ -126,7 +126,7 @@ class RunStep:
         self.optimizer = schedule.optimizer
         self.settings = settings
         self.seed = settings.seed
-        self.clip_norm = settings.clip_norm
+        self.max_grad_norm = settings.max_grad_norm
         self.validation = validation
         self.perturbation_log = perturbation_log
         self.names = ("primary", *(auxiliary.name for auxiliary in self.auxiliaries))
@@ -241,9 +241,9 @@ class RunStep:
 
     def optimizer_step(self) -> None:
         """Clip the gradients, step the optimizer, and clear the gradients."""
-        if self.clip_norm:
+        if self.max_grad_norm:
             for parameters in self._clipping_groups():
-                nn.utils.clip_grad_norm_(parameters, self.clip_norm)
+                nn.utils.clip_grad_norm_(parameters, self.max_grad_norm)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
 
@@ -305,13 +305,15 @@ class RunStep:
         another objective.
         """
         whole = self.primary.batch(step)
-        primary = split_batch(whole, self.settings.accumulation)
+        primary = split_batch(whole, self.settings.gradient_accumulation_steps)
         batches: list[tuple[Auxiliary | None, list[Batch], list[float]]] = []
         for auxiliary in self.auxiliaries:
             own = (
                 primary
                 if auxiliary.stream is None
-                else split_batch(auxiliary.stream.batch(step), self.settings.accumulation)
+                else split_batch(
+                    auxiliary.stream.batch(step), self.settings.gradient_accumulation_steps
+                )
             )
             batches.append((auxiliary, own, self._shares(auxiliary, own, step)))
         batches.append((None, primary, [len(batch) / len(whole) for batch in primary]))

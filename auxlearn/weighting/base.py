@@ -59,7 +59,7 @@ class TrainingStep(Protocol):
         placements: Where each of the parameters belongs, in the same order.
         model: The module that holds the parameters.
         optimizer: The optimizer that :meth:`optimizer_step` steps.
-        clip_norm: Maximum norm to which :meth:`optimizer_step` clips the gradient; 0: no clipping.
+        max_grad_norm: Norm to which :meth:`optimizer_step` clips the gradient; 0: no clipping.
         losses: Mean loss of each objective on the batches of this step, by name: scalars without
             graph, on the encoder's device. Filled by :meth:`backward`, :meth:`gradients` and
             :meth:`micro_gradients`; ``"validation"`` is added by the methods that compute it.
@@ -73,7 +73,7 @@ class TrainingStep(Protocol):
     placements: tuple[Placement, ...]
     model: nn.Module
     optimizer: torch.optim.Optimizer
-    clip_norm: float
+    max_grad_norm: float
     losses: dict[str, Tensor]
 
     def backward(self, weights: Sequence[float] | Tensor) -> None:
@@ -187,7 +187,7 @@ class Weighting(ABC):
             that selects the checkpoint, for macro F1 on class-balanced batches. If not, it is the
             cross-entropy on uniformly drawn batches whatever the metric.
         clips_apart: Whether the gradient of the classification head is clipped to
-            :attr:`TrainingStep.clip_norm` separately from the gradient of all other parameters,
+            :attr:`TrainingStep.max_grad_norm` separately from the gradient of all other parameters,
             instead of both together.
     """
 

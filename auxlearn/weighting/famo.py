@@ -18,9 +18,9 @@ here they are kept, because the weights depend on all losses of the step and onl
 graph is in memory at a time.
 
 Departures from the authors' code (Cranial-XIX/FAMO, ``famo.py``): the lower bound of the losses is
-0; gradients are clipped by the run's ``clip_norm``. The second forward pass has the dropout masks
-and corrupted tokens of the first. The logits are updated at the start of the next step, which saves
-a synchronisation with the GPU and changes no number.
+0; gradients are clipped by the run's ``max_grad_norm``. The second forward pass has the dropout
+masks and corrupted tokens of the first. The logits are updated at the start of the next step, which
+saves a synchronisation with the GPU and changes no number.
 """
 
 from __future__ import annotations

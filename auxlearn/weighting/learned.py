@@ -77,7 +77,7 @@ class LearnedOptions(Settings):
     initial: tuple[float, ...] | None = Field(
         None, description="Initial weight of each objective, primary first; by default equal."
     )
-    warmup: int = Field(
+    warmup_steps: int = Field(
         0, ge=0, description="Optimizer steps before the first update of the weights."
     )
     learn_share: float = Field(
@@ -113,7 +113,7 @@ class LearnedWeighting(Weighting):
     def is_learning(self, step: TrainingStep) -> bool:
         """Whether the weights are learned in a step, or held fixed."""
         return len(self.objectives) > 1 and (
-            self.options.warmup <= step.number < self.options.learn_share * step.total_steps
+            self.options.warmup_steps <= step.number < self.options.learn_share * step.total_steps
         )
 
     def step(self, step: TrainingStep) -> None:

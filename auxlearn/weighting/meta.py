@@ -133,7 +133,7 @@ class MetaOptions(LogitOptions, ValidationOptions):
     floor: float = Field(
         FLOOR, ge=0, lt=1, description="Smallest share of the sum of weights for the primary task."
     )
-    warmup: int = Field(
+    warmup_steps: int = Field(
         5,
         ge=0,
         description="Optimizer steps before the first update of the weights. The first steps of "
@@ -285,7 +285,7 @@ class Meta(LogitWeighting):
         gram = inside + outside
         factors = self.scale_factors(inside.diagonal().sqrt())
         weights = self.weights * factors
-        derivative = StepDerivative(step.optimizer, step.parameters, step.clip_norm)
+        derivative = StepDerivative(step.optimizer, step.parameters, step.max_grad_norm)
         apply_gradient(step, weighted_sum(gradients, weights))
         weight_gradient, products = derivative.weight_gradient(
             gradients, weights, gram, step.validation_gradient(batches=self.options.batches)

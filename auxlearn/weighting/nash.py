@@ -19,9 +19,9 @@ Departures from the authors' code:
 * It approximates the solution by up to 20 convex programmes for the solver ECOS. The solution is
   the minimum of the strictly convex :math:`\frac{1}{2} \alpha^\top G \alpha - \sum_i \log
   \alpha_i`, which a damped Newton method finds to rounding error.
-* It scales a combined gradient longer than 1 to length 1; here the run's ``clip_norm`` does that. G
-  is divided by the mean of its diagonal (theirs by its norm), so that the combined gradient grows
-  with the gradients.
+* It scales a combined gradient longer than 1 to length 1; here the run's ``max_grad_norm`` does
+  that. G is divided by the mean of its diagonal (theirs by its norm), so that the combined gradient
+  grows with the gradients.
 * Heads take their own gradients unweighted.
 * With linearly dependent gradients there may be no solution. So the diagonal of G is increased by
   the fraction :data:`RIDGE` of it.

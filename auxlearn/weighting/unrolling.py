@@ -82,7 +82,7 @@ def unrolled_gradient(
     def clip_and_keep_first(gradient: Gradient) -> Gradient:
         if not first:
             first.append([None if grad is None else grad.detach() for grad in gradient])
-        return clip(gradient, step.clip_norm)
+        return clip(gradient, step.max_grad_norm)
 
     with (
         step.twice_differentiable(),

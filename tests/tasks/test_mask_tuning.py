@@ -103,7 +103,7 @@ def training_step_for(encoder, texts, task):
         auxiliaries=[Auxiliary("mask_tuning", task, None)],
         schedule=LinearSchedule(optimizer, 10, 0.0),
         settings=StepSettings(
-            seed=0, clip_norm=0.0, autocast=lambda: torch.autocast("cpu", enabled=False)
+            seed=0, max_grad_norm=0.0, autocast=lambda: torch.autocast("cpu", enabled=False)
         ),
     )
     training_step.begin(0)

@@ -17,7 +17,7 @@ def training_step(encoder_folder, tmp_path):
     encoder = load_encoder(str(encoder_folder("bert")), LABELS)
     task = RandomMLM(RandomMLM.Options())
     task.prepare(context(encoder, tokenized(encoder, LINES), tmp_path))
-    return Harness(encoder, [("random_mlm", task)], accumulation=2).training_step
+    return Harness(encoder, [("random_mlm", task)], gradient_accumulation_steps=2).training_step
 
 
 def test_before_the_update_they_are_those_of_the_step(training_step):

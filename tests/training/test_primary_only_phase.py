@@ -41,7 +41,7 @@ def read_metrics(folder):
 
 
 def test_the_primary_only_phase_trains_the_primary_task_alone(config, tmp_path):
-    results = train(config(**FINAL, final_patience=0, weights={"meta": {"warmup": 2}}))
+    results = train(config(**FINAL, final_patience=0, weights={"meta": {"warmup_steps": 2}}))
     rows = read_metrics(tmp_path / "run")
     assert results.steps == 18  # one epoch of 6 steps, two more
     last = [row for row in rows if row["kind"] == "train" and row["step"] > 6]
@@ -85,7 +85,7 @@ def test_a_run_killed_in_any_phase_resumes_to_the_same_results(config, monkeypat
 
 
 def test_the_learning_rate_of_the_phase_may_be_constant(config, tmp_path):
-    train(config(**FINAL, final_schedule="constant", warmup=0.3, weights="fixed"))
+    train(config(**FINAL, final_schedule="constant", warmup_ratio=0.3, weights="fixed"))
     rows = read_metrics(tmp_path / "run")
     last = [row["learning_rate"] for row in rows if row["kind"] == "train" and row["step"] > 6]
     assert last

@@ -95,7 +95,7 @@ def test_a_killed_run_resumes_to_the_results_of_an_uninterrupted_one(
 
 
 def test_a_run_killed_by_the_system_resumes(config, tmp_path):
-    settings = config(eval_every=2, epochs=4)
+    settings = config(eval_steps=2, epochs=4)
     uninterrupted = train(settings.model_copy(update={"output": str(tmp_path / "uninterrupted")}))
     file = tmp_path / "config.yaml"
     file.write_text(settings.to_yaml())
@@ -243,7 +243,7 @@ def test_patience_ends_a_run_and_the_best_checkpoint_is_exported(config, monkeyp
 def test_patience_waits_for_the_dev_metric_to_leave_the_majority_baseline(config, monkeypatch):
     # A third of the dev examples belong to the majority class of train.
     helpers.fake_dev_accuracies(monkeypatch, 1 / 3, 1 / 3, 1 / 3, 0.2, 0.5, 0.4, 0.4)
-    results = train(config(patience=2, epochs=10, eval_every=6, min_epochs=0))
+    results = train(config(patience=2, epochs=10, eval_steps=6, min_epochs=0))
     assert results.best.value == 0.5
     assert results.stopped == "patience"
     assert results.steps == 7 * 6
@@ -251,13 +251,13 @@ def test_patience_waits_for_the_dev_metric_to_leave_the_majority_baseline(config
 
 def test_a_run_that_never_leaves_the_majority_baseline_uses_all_epochs(config, monkeypatch):
     helpers.fake_dev_accuracies(monkeypatch, *[1 / 3] * 5)
-    results = train(config(patience=2, epochs=5, eval_every=6, min_epochs=0))
+    results = train(config(patience=2, epochs=5, eval_steps=6, min_epochs=0))
     assert (results.steps, results.stopped) == (30, "epochs")
 
 
 def test_early_stopping_does_not_count_within_the_first_epochs(config, monkeypatch):
     helpers.fake_dev_accuracies(monkeypatch, 0.9, *[0.5] * 9)
-    results = train(config(patience=2, epochs=10, eval_every=6, min_epochs=4))
+    results = train(config(patience=2, epochs=10, eval_steps=6, min_epochs=4))
     # The evaluations after epochs 4 and 5 are the first two that count.
     assert (results.steps, results.stopped) == (5 * 6, "patience")
 

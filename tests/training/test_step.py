@@ -34,8 +34,8 @@ class Harness:
         encoder,
         tasks=(),
         batch_size=8,
-        accumulation=1,
-        clip_norm=1.0,
+        gradient_accumulation_steps=1,
+        max_grad_norm=1.0,
         seed=0,
         clip_head_separately=False,
     ):
@@ -58,8 +58,8 @@ class Harness:
             schedule=LinearSchedule(self.optimizer, 10, 0.2),
             settings=StepSettings(
                 seed=seed,
-                accumulation=accumulation,
-                clip_norm=clip_norm,
+                gradient_accumulation_steps=gradient_accumulation_steps,
+                max_grad_norm=max_grad_norm,
                 clip_head_separately=clip_head_separately,
             ),
             validation=ValidationObjective(self.texts, 6, "accuracy", seed),
@@ -143,7 +143,9 @@ def test_dropout_follows_from_seed_and_step(new_encoder):
 @pytest.mark.parametrize("micro_batches", [2, 3, 4, 100])
 def test_micro_batches_sum_to_the_batch(new_encoder, micro_batches):
     def gradient(accumulation):
-        harness = Harness(without_dropout(new_encoder()).double(), accumulation=accumulation)
+        harness = Harness(
+            without_dropout(new_encoder()).double(), gradient_accumulation_steps=accumulation
+        )
         harness.training_step.begin(0)
         (found,) = harness.training_step.gradients()
         loss = harness.training_step.losses["primary"]
@@ -170,7 +172,9 @@ def test_micro_batches_sum_to_the_batch(new_encoder, micro_batches):
 @pytest.mark.parametrize("accumulation", [1, 3])
 def test_backward_is_the_weighted_sum_of_the_gradients(new_encoder, mlm, accumulation):
     encoder = new_encoder().double()
-    harness = Harness(encoder, [("random_mlm", mlm(encoder))], accumulation=accumulation)
+    harness = Harness(
+        encoder, [("random_mlm", mlm(encoder))], gradient_accumulation_steps=accumulation
+    )
     training_step = harness.training_step
     training_step.begin(2)
     primary, auxiliary = training_step.gradients()
@@ -191,7 +195,7 @@ def test_backward_is_the_weighted_sum_of_the_gradients(new_encoder, mlm, accumul
 
 
 def test_the_update_clips_steps_and_clears_the_gradients(new_encoder):
-    harness = Harness(new_encoder(), clip_norm=0.01)
+    harness = Harness(new_encoder(), max_grad_norm=0.01)
     training_step = harness.training_step
     twin = load_twin(harness.encoder, new_encoder())
     parameters = [p for p in twin.parameters() if p.requires_grad]
@@ -214,7 +218,7 @@ def test_the_update_clips_steps_and_clears_the_gradients(new_encoder):
 def test_the_classification_head_may_be_clipped_separately(new_encoder, mlm, separately):
     encoder = new_encoder().double()
     harness = Harness(
-        encoder, [("random_mlm", mlm(encoder))], clip_norm=0.01, clip_head_separately=separately
+        encoder, [("random_mlm", mlm(encoder))], max_grad_norm=0.01, clip_head_separately=separately
     )
     training_step = harness.training_step
     training_step.optimizer = torch.optim.SGD(encoder.parameters(), lr=1.0)
@@ -322,7 +326,7 @@ class Perturbing(AuxiliaryTask):
 def test_a_task_may_change_the_primary_batch(new_encoder, accumulation):
     encoder = without_dropout(new_encoder()).double()
     task = Perturbing()
-    harness = Harness(encoder, [("perturbing", task)], accumulation=accumulation)
+    harness = Harness(encoder, [("perturbing", task)], gradient_accumulation_steps=accumulation)
     harness.training_step.begin(0)
     harness.training_step.gradients()
     batch = harness.training_step.primary.batch(0)
@@ -347,7 +351,7 @@ def test_a_task_may_enlarge_the_primary_batch(new_encoder, accumulation):
             return TaskResult(encoder.classify(batch).mean(), primary=doubled)
 
     encoder = without_dropout(new_encoder()).double()
-    harness = Harness(encoder, [("doubling", Doubling())], accumulation=accumulation)
+    harness = Harness(encoder, [("doubling", Doubling())], gradient_accumulation_steps=accumulation)
     harness.training_step.begin(0)
     harness.training_step.backward((0.0, 0.0))
     batch = harness.training_step.primary.batch(0)
@@ -371,7 +375,7 @@ def test_a_task_has_its_own_batches_and_random_stream(new_encoder):
 
     def watch(accumulation, steps=(0, 1)):
         encoder, task = new_encoder(), Watching()
-        harness = Harness(encoder, [("watching", task)], accumulation=accumulation)
+        harness = Harness(encoder, [("watching", task)], gradient_accumulation_steps=accumulation)
         for step in steps:
             harness.training_step.begin(step)
             harness.training_step.backward((0.0, 0.0))
@@ -400,7 +404,7 @@ def test_every_example_of_a_task_is_used_where_the_primary_batch_is_short(new_en
             return encoder.classify(batch).mean()
 
     encoder, task = without_dropout(new_encoder()).double(), Counting(Settings())
-    harness = Harness(encoder, [("counting", task)], batch_size=7, accumulation=4)
+    harness = Harness(encoder, [("counting", task)], batch_size=7, gradient_accumulation_steps=4)
     stream = harness.training_step.auxiliaries[0].stream
     sizes = set()
     for step in range(12):
@@ -452,7 +456,9 @@ def test_micro_batches_sum_to_the_mean_over_all_masked_tokens(
         return seen[-1][0]
 
     encoder.predict_tokens = spy
-    harness = Harness(encoder, [(name, task)], batch_size=7, accumulation=accumulation)
+    harness = Harness(
+        encoder, [(name, task)], batch_size=7, gradient_accumulation_steps=accumulation
+    )
     auxiliary = harness.training_step.auxiliaries[0]
     stream = auxiliary.stream or harness.training_step.primary
     uneven = 0
@@ -528,7 +534,7 @@ def test_one_graph_is_alive_at_a_time(new_encoder):
     for weights in ((0.0, 0.0, 0.0, 0.0), (0.1, 0.3, 0.0, 0.6)):
         for accumulation in (1, 2):
             graphs = []
-            Harness(new_encoder(), tasks, accumulation=accumulation).run(2, weights)
+            Harness(new_encoder(), tasks, gradient_accumulation_steps=accumulation).run(2, weights)
             assert graphs == [0] * 6 * accumulation
 
 
@@ -554,14 +560,14 @@ class MaskedWords(AuxiliaryTask):
 
 
 @pytest.mark.parametrize("kind", ["adamw", "sgd"])
-@pytest.mark.parametrize("clip_norm", [0.0, 0.5])
-def test_the_meta_gradient_of_a_real_encoder(new_encoder, kind, clip_norm):
+@pytest.mark.parametrize("max_grad_norm", [0.0, 0.5])
+def test_the_meta_gradient_of_a_real_encoder(new_encoder, kind, max_grad_norm):
     """Three ordinary steps, then one that is differentiated as a whole, through the encoder."""
     warm_up = 3
     encoder = without_dropout(new_encoder()).double()
     encoder.body.set_attn_implementation("eager")  # the others have no second derivative
     tasks = [("every3", MaskedWords(3)), ("every5", MaskedWords(5))]
-    harness = Harness(encoder, tasks, clip_norm=clip_norm)
+    harness = Harness(encoder, tasks, max_grad_norm=max_grad_norm)
     training_step = harness.training_step
     if kind == "adamw":
         training_step.optimizer = torch.optim.AdamW(encoder.parameters(), lr=0.01, weight_decay=0.1)
@@ -569,7 +575,7 @@ def test_the_meta_gradient_of_a_real_encoder(new_encoder, kind, clip_norm):
         training_step.optimizer = torch.optim.SGD(encoder.parameters(), lr=0.01, momentum=0.9)
     training_step.schedule = LinearSchedule(training_step.optimizer, 10, 0.2)
     options = MetaOptions(
-        warmup=warm_up,
+        warmup_steps=warm_up,
         learn_share=1,
         batches=1,
         mix="gradients",
@@ -624,9 +630,9 @@ def test_the_meta_gradient_of_a_real_encoder(new_encoder, kind, clip_norm):
         total, [start[name] for name in names], create_graph=True, allow_unused=True
     )
     norm = torch.stack([(g**2).sum() for g in grads if g is not None]).sum().sqrt()
-    if clip_norm:
-        assert norm > clip_norm
-        grads = [None if g is None else g * clip_norm / (norm + 1e-6) for g in grads]
+    if max_grad_norm:
+        assert norm > max_grad_norm
+        grads = [None if g is None else g * max_grad_norm / (norm + 1e-6) for g in grads]
     updated = {}
     for name, g in zip(names, grads, strict=True):
         p, known = start[name], state[name]

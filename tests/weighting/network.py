@@ -14,7 +14,7 @@ def meta_options(**given):
     """Options of ``meta`` that take it back to one optimizer state and equal weights."""
     return MetaOptions(
         **{
-            "warmup": 0,
+            "warmup_steps": 0,
             "mix": "gradients",
             "floor": 0.0,
             "scale": "none",
@@ -62,13 +62,13 @@ class NetworkStep:
 
     placements = ("encoder", "encoder", "primary_head", "other_head")
 
-    def __init__(self, network, optimizer, clip_norm):
+    def __init__(self, network, optimizer, max_grad_norm):
         self.network = network
         self.names = NAMES
         self.number, self.seed, self.total_steps = 0, 0, 12
         self.parameters = [p.clone().requires_grad_() for p in network.start]
         self.optimizer = optimizer(self.parameters)
-        self.clip_norm = clip_norm
+        self.max_grad_norm = max_grad_norm
         self.losses = {}
 
     def backward(self, weights):
@@ -90,8 +90,8 @@ class NetworkStep:
         return list(torch.autograd.grad(loss, self.parameters, allow_unused=True))
 
     def optimizer_step(self):
-        if self.clip_norm:
-            torch.nn.utils.clip_grad_norm_(self.parameters, self.clip_norm)
+        if self.max_grad_norm:
+            torch.nn.utils.clip_grad_norm_(self.parameters, self.max_grad_norm)
         self.optimizer.step()
         self.optimizer.zero_grad()
 

@@ -193,7 +193,7 @@ class SharedAndHeads(NetworkStep):
 
     def __init__(self, shared):
         self.names = ("primary", "first")
-        self.number, self.seed, self.clip_norm = 0, 0, 0.0
+        self.number, self.seed, self.max_grad_norm = 0, 0, 0.0
         self.total_steps = 12
         self.parameters = [torch.zeros(2, requires_grad=True) for _ in range(3)]
         self.optimizer = torch.optim.SGD(self.parameters, lr=1.0)

@@ -92,14 +92,14 @@ def test_steps_by_autograd():
 def test_progress_is_relative_to_the_losses_of_the_very_first_step():
     """The weights are held fixed during the warm-up; the initial losses are kept nevertheless."""
     fake = NetworkStep(Network(), sgd, 0.0)
-    rule = make(warmup=2)
+    rule = make(warmup_steps=2)
     seen = []
     for fake.number in range(4):
         values = fake.network.losses(fake.parameters, fake.number)
         fake.losses = {n: v.detach() for n, v in zip(NAMES, values, strict=True)}
         seen.append(torch.stack(list(fake.losses.values())))
         rule.step(fake)
-        again = make(warmup=2)
+        again = make(warmup_steps=2)
         again.load_state_dict({k: v.clone() for k, v in rule.state_dict().items()})
         assert torch.equal(again.state_dict()["first"], seen[0])
     assert not torch.equal(seen[0], seen[2])

@@ -13,7 +13,7 @@ from auxlearn.weighting.meta import Meta, MetaOptions
 from tests.weighting.network import NAMES, RATE, Network, NetworkStep, adamw, meta_options, sgd
 
 
-def unrolled(network, kind, clip_norm, logits, warm_up, scale="none"):
+def unrolled(network, kind, max_grad_norm, logits, warm_up, scale="none"):
     """Validation loss after a step in which the logits take part, all of it on one tape.
 
     The steps before it have equal weights. Written out in torch; no optimizer of any library.
@@ -35,10 +35,10 @@ def unrolled(network, kind, clip_norm, logits, warm_up, scale="none"):
             weights = weights * (averages[0] / averages)
         total = sum(w * loss for w, loss in zip(weights, losses, strict=True))
         grads = torch.autograd.grad(total, params, create_graph=last)
-        if clip_norm:
+        if max_grad_norm:
             norm = sum((g**2).sum() for g in grads).sqrt()
-            if norm > clip_norm:
-                grads = [g * clip_norm / (norm + 1e-6) for g in grads]
+            if norm > max_grad_norm:
+                grads = [g * max_grad_norm / (norm + 1e-6) for g in grads]
         updated = []
         for p, g, moment in zip(params, grads, moments, strict=True):
             if kind is sgd:
@@ -56,14 +56,14 @@ def unrolled(network, kind, clip_norm, logits, warm_up, scale="none"):
     return network.validation_loss(params)
 
 
-@pytest.mark.parametrize("clip_norm", [0.0, 0.05])
+@pytest.mark.parametrize("max_grad_norm", [0.0, 0.05])
 @pytest.mark.parametrize("warm_up", [0, 6])
 @pytest.mark.parametrize("kind", [sgd, adamw])
 @pytest.mark.parametrize("scale", ["none", "primary"])
-def test_the_meta_gradient_is_that_of_an_unrolled_step(scale, kind, warm_up, clip_norm):
+def test_the_meta_gradient_is_that_of_an_unrolled_step(scale, kind, warm_up, max_grad_norm):
     network = Network()
-    fake = NetworkStep(network, kind, clip_norm)
-    rule = Meta(meta_options(warmup=warm_up, scale=scale), NAMES)
+    fake = NetworkStep(network, kind, max_grad_norm)
+    rule = Meta(meta_options(warmup_steps=warm_up, scale=scale), NAMES)
     for step in range(warm_up):
         fake.number = step
         rule.step(fake)
@@ -73,7 +73,7 @@ def test_the_meta_gradient_is_that_of_an_unrolled_step(scale, kind, warm_up, cli
     fake.number = warm_up
     rule.step(fake)
 
-    loss = unrolled(network, kind, clip_norm, chosen, warm_up, scale)
+    loss = unrolled(network, kind, max_grad_norm, chosen, warm_up, scale)
     (expected,) = torch.autograd.grad(loss, chosen)
     assert expected.abs().min() > 1e-8  # on a fresh Adam state, whose step is nearly a sign
     torch.testing.assert_close(rule.logits.grad, expected, rtol=1e-8, atol=0)
@@ -86,7 +86,7 @@ def test_the_meta_gradient_is_that_of_an_unrolled_step(scale, kind, warm_up, cli
         for sign in (1, -1):
             moved = chosen.detach().clone()
             moved[index] += sign * size
-            end = unrolled(network, kind, clip_norm, moved, warm_up, scale)
+            end = unrolled(network, kind, max_grad_norm, moved, warm_up, scale)
             ends.append(float(end.detach()))
         numeric[index] = (ends[0] - ends[1]) / (2 * size)
     torch.testing.assert_close(rule.logits.grad, numeric, rtol=1e-5, atol=1e-10)
@@ -110,7 +110,7 @@ def test_the_update_is_that_of_the_weighted_losses():
 
 def test_scaled_gradients_have_the_norm_of_the_primary_one():
     fake = NetworkStep(Network(), sgd, 0.0)
-    rule = Meta(meta_options(scale="primary", warmup=9), NAMES)
+    rule = Meta(meta_options(scale="primary", warmup_steps=9), NAMES)
     gradients = fake.gradients()
     norms = [torch.stack([g.square().sum() for g in one[:2]]).sum().sqrt() for one in gradients]
     expected = {
@@ -145,7 +145,7 @@ def test_weights_sum_to_one_and_the_helpful_objective_gains():
 
 def test_the_logits_are_updated_every_few_steps_after_the_warm_up():
     fake = NetworkStep(Network(), adamw, 0.0)
-    rule = Meta(meta_options(warmup=4, every=3), NAMES)
+    rule = Meta(meta_options(warmup_steps=4, every=3), NAMES)
     moved = []
     for step in range(11):
         before = rule.weights
@@ -170,7 +170,7 @@ def test_a_single_objective_keeps_its_weight():
 
 
 def test_a_resumed_rule_has_the_same_weights():
-    given = meta_options(scale="primary", warmup=2, every=2)
+    given = meta_options(scale="primary", warmup_steps=2, every=2)
 
     def run(steps, interrupt):
         fake = NetworkStep(Network(), adamw, 0.0)
