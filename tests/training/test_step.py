@@ -330,7 +330,7 @@ def test_a_task_may_change_the_primary_batch(new_encoder, accumulation):
     harness.training_step.begin(0)
     harness.training_step.gradients()
     batch = harness.training_step.primary.batch(0)
-    assert torch.equal(torch.cat([part.rows for part in task.seen]), batch.indices)
+    assert torch.equal(torch.cat([part.indices for part in task.seen]), batch.indices)
     masked = batch.input_ids.masked_fill(batch.maskable, encoder.tokenizer.mask_token_id)
     with torch.no_grad():
         logits = encoder.classify(replace(batch, input_ids=masked))
