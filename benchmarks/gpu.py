@@ -9,7 +9,7 @@ Every contest is a benchmark of its own, run in a process of its own and written
 The same command then measures what is missing. Every part has a share of the time, which its
 contests divide; what a contest leaves over goes to those after it. Nothing is downloaded: encoders
 have random weights, and the texts are the built-in set. ``python -m benchmarks.report`` writes the
-results into ``docs/performance.md``.
+results into ``benchmarks/RESULTS.md``.
 """
 
 from __future__ import annotations
