@@ -108,7 +108,7 @@ class TartanReleased(Tartan):
     made with the weights from before the logits move; the validation loss is the cross-entropy of
     uniform draws, whatever metric selects the checkpoint; the gradient of the classification head
     is clipped apart from all else. The settings of a run that belong to it, and what remains
-    different, are in ``docs/weightings/tartan_released.md``.
+    different, are in ``docs/weighting.md``.
     """
 
     compared = ("body", "other")
