@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-# Public name -> module; loaded on first use, so that importing auxlearn costs nothing.
+# Module by public name. Modules are imported on first use, so `import auxlearn` is fast.
 _PUBLIC = {
     "AuxiliaryTask": "auxlearn.tasks.base",
     "Batch": "auxlearn.data.batches",

@@ -1,7 +1,7 @@
-"""The command line: ``auxlearn COMMAND``.
+"""Entry point of the command line: ``auxlearn COMMAND``.
 
-Every command is a module of its own that is imported when the command is called, and which in turn
-imports what is heavy when it runs; so ``auxlearn --help`` answers at once.
+Every command is a module of its own, imported when the command is called; heavy libraries are
+imported when it runs. ``auxlearn --help`` therefore loads neither torch nor transformers.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ import click
 from auxlearn import __version__
 from auxlearn.errors import Interrupted, UserError, did_you_mean
 
-#: Name -> module and help. A module calls its command ``command``.
+#: Module and one-line help by name of the command; the module defines it as ``command``.
 COMMANDS = {
-    "train": ("auxlearn.commands.train", "Train a classifier with auxiliary tasks."),
+    "train": ("auxlearn.commands.train", "Fine-tune an encoder with auxiliary tasks."),
     "evaluate": ("auxlearn.commands.evaluate", "Evaluate a finished run on a data set."),
     "predict": ("auxlearn.commands.predict", "Classify texts with a finished run."),
     "perturbations": (
         "auxlearn.commands.perturbations",
-        "Show what Mask-tuning put into the training texts.",
+        "Show the tokens that Mask-tuning substituted.",
     ),
-    "sweep": ("auxlearn.commands.sweep", "Run many trainings and compare them."),
-    "compare": ("auxlearn.commands.compare", "Tables and pictures of sweeps."),
-    "data": ("auxlearn.commands.data", "Look through a data set before training on it."),
+    "sweep": ("auxlearn.commands.sweep", "Run many trials and compare the methods."),
+    "compare": ("auxlearn.commands.compare", "Compare the methods of finished sweeps."),
+    "data": ("auxlearn.commands.data", "Audit a data set before training on it."),
     "list": ("auxlearn.commands.list", "List tasks, weightings, encoders or data sets."),
     "pretrain": (
         "auxlearn.commands.pretrain",
-        "Train an encoder by masked language modelling on text (TAPT).",
+        "Continue pretraining by masked language modelling (TAPT).",
     ),
 }
 
 
 class Failure(click.ClickException):
-    """An error as the command line ends with it: a line for each fault, and an exit code."""
+    """An error that ends the command line: one line per problem, and an exit code."""
 
     exit_code = 2
 
@@ -56,14 +56,14 @@ class Stopped(Failure):
 
 
 class LazyGroup(click.Group):
-    """The commands of :data:`COMMANDS`, and the one place where errors become lines."""
+    """The group of all :data:`COMMANDS`, which turns errors into single lines."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names in the order of the table."""
+        """Return the names in the order of :data:`COMMANDS`."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        """Import the command of that name."""
+        """Import and return the command of that name."""
         if name not in COMMANDS:
             return None
         return importlib.import_module(COMMANDS[name][0]).command
@@ -74,7 +74,7 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        """Parse the options of the program itself."""
+        """Parse the options of the program."""
         with one_line_errors(debug=False):
             return super().make_context(*args, **kwargs)
 
@@ -86,14 +86,14 @@ class LazyGroup(click.Group):
 
 @contextmanager
 def one_line_errors(debug: bool) -> Iterator[None]:
-    """Turn what a user can mend into a :class:`Failure`.
+    """Turn errors that a user can fix into a :class:`Failure`.
 
     Args:
         debug: Show the traceback as well.
 
     Raises:
-        Failure: In place of a :class:`~auxlearn.errors.UserError`, a wrong use of the command
-            line, or Ctrl-C.
+        Failure: Instead of a :class:`~auxlearn.errors.UserError`, a usage error of the command
+            line, a full disk, or Ctrl-C.
     """
     try:
         yield
@@ -122,7 +122,7 @@ def one_line_errors(debug: bool) -> Iterator[None]:
 
 
 def _usage_line(error: click.UsageError) -> str:
-    """Say what is wrong, what would be right, and where help is."""
+    """Return the error with a suggestion, or with a pointer to the help."""
     known: list[str] = []
     if isinstance(error, click.NoSuchOption):
         message, name = f"unknown option '{error.option_name}'", error.option_name
@@ -148,7 +148,7 @@ def _usage_line(error: click.UsageError) -> str:
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.option("--debug", is_flag=True, help="Show tracebacks and the warnings of libraries.")
+@click.option("--debug", is_flag=True, help="Show tracebacks, and warnings of libraries.")
 @click.version_option(__version__, package_name="auxlearn", message="%(prog)s %(version)s")
 @click.pass_context
 def cli(ctx: click.Context, debug: bool) -> None:

@@ -1,7 +1,8 @@
-"""Every setting of a run and its default, once.
+"""Run configuration: every setting of a run with its default, range and description.
 
-The fields of :class:`RunConfig` are the keys of a YAML file, the options of the command line
-(``learning_rate`` is ``--learning-rate``) and the keys of the ``config.yaml`` of a run folder.
+A field of :class:`RunConfig` is a key of a YAML configuration file, a command-line option
+(``learning_rate`` is ``--learning-rate``) and a key of ``config.yaml`` in the run folder. Settings
+of the optimizer have the names that they have in transformers' ``TrainingArguments``.
 """
 
 from __future__ import annotations
@@ -12,98 +13,21 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    field_validator,
-    model_serializer,
-    model_validator,
-)
+from pydantic import Field, field_validator, model_validator
 
-from auxlearn.errors import ConfigError, did_you_mean
-from auxlearn.registry import TASKS, WEIGHTINGS, Registry, canonical, load_plugin, plugin_digest
+from auxlearn.errors import ConfigError
+from auxlearn.registry import TASKS, WEIGHTINGS, Registry, load_plugin, plugin_digest
+from auxlearn.settings import Metric, OODSource, PluginChoice, Settings, validate
 
-Metric = Literal["accuracy", "macro_f1"]
-
-
-class Settings(BaseModel):
-    """Base of all settings: frozen; unknown keys, NaN and infinity are errors."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class PluginChoice(Settings):
-    """A plug-in by name with its options; written ``name`` or ``{name: {option: value}}``."""
-
-    name: str
-    options: dict[str, Any] = Field(default_factory=dict)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _short_forms(cls, value: Any) -> Any:
-        if isinstance(value, str):
-            return {"name": value}
-        if isinstance(value, dict) and set(value) - {"name", "options"}:
-            if len(value) != 1:
-                raise ValueError("write a name, or one name with its options: {name: {...}}")
-            ((name, options),) = value.items()
-            if options is not None and not isinstance(options, dict):
-                raise ValueError(f"the options of '{name}' are a mapping of option to value")
-            return {"name": name, "options": options or {}}
-        return value
-
-    @field_validator("name")
-    @classmethod
-    def _canonical(cls, name: str) -> str:
-        return canonical(name)
-
-    @model_serializer
-    def _short_form(self) -> dict[str, dict[str, Any]]:
-        return {self.name: self.options}
-
-
-class OODSource(Settings):
-    """An out-of-distribution set: where it is and how its labels are to be read.
-
-    Written as a path, card or hub id alone, or as a mapping of the fields below. What is left out
-    is taken from the data-set card of that name, if there is one.
-
-    Attributes:
-        dataset: Folder, name of a data-set card, or hub id.
-        name: Its name in results; by default the last part of ``dataset``.
-        split: Which split to evaluate on.
-        labels: Which label of the set stands for each label of the model. Several may stand for
-            one; labels of the same name, upper and lower case apart, can be left out.
-        decision: How several labels of the model become one: ``sum`` adds up their probabilities,
-            ``argmax`` takes the likeliest label of the model.
-        subsets: Columns by whose values there are figures as well.
-        pairs: Split whose rows belong, line by line, with those of ``split``.
-        text_column: Column with the text.
-        text_pair_column: Column with the second text of a pair.
-        label_column: Column with the label.
-    """
-
-    dataset: str
-    name: str = ""
-    split: str = "test"
-    labels: dict[str, str] | None = None
-    decision: Literal["sum", "argmax"] = "sum"
-    subsets: tuple[str, ...] | None = None
-    pairs: str | None = None
-    text_column: str | None = None
-    text_pair_column: str | None = None
-    label_column: str | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _short_form(cls, value: Any) -> Any:
-        if isinstance(value, str):
-            value = {"dataset": value}
-        if isinstance(value, dict) and not value.get("name") and value.get("dataset"):
-            value = {**value, "name": Path(str(value["dataset"])).name.split(":")[-1]}
-        return value
+__all__ = [
+    "Metric",
+    "OODSource",
+    "PluginChoice",
+    "RunConfig",
+    "Settings",
+    "load_config",
+    "validate",
+]
 
 
 def _field(default: Any, section: str, description: str, **rules: Any) -> Any:
@@ -111,48 +35,67 @@ def _field(default: Any, section: str, description: str, **rules: Any) -> Any:
 
 
 class RunConfig(Settings):
-    """One training: what is trained on what, by which objectives, and how."""
+    """Configuration of one run: data, encoder, objectives, optimisation and machine.
 
-    dataset: str = _field("pydocs", "Data", "Folder, name of a data-set card, or hub id.")
-    text_column: str | None = _field(None, "Data", "Column with the text; by default text.")
-    text_pair_column: str | None = _field(
-        None, "Data", "Column with the second text of a pair; text_pair is found by itself."
+    Each field is described where it is defined; ``auxlearn train --help`` prints the descriptions.
+    """
+
+    dataset: str = _field(
+        "pydocs", "Data", "Data set: folder, name of a data-set card, or Hugging Face hub id."
     )
-    label_column: str | None = _field(None, "Data", "Column with the label; by default label.")
-    max_length: int = _field(128, "Data", "Tokens per text, special tokens included.", ge=4)
+    text_column: str | None = _field(None, "Data", "Column of the text; by default 'text'.")
+    text_pair_column: str | None = _field(
+        None,
+        "Data",
+        "Column of the second text of a pair; by default 'text_pair' if there is such a column.",
+    )
+    label_column: str | None = _field(None, "Data", "Column of the label; by default 'label'.")
+    max_length: int = _field(
+        128,
+        "Data",
+        "Maximum number of tokens per example, special tokens included; longer texts are "
+        "truncated.",
+        ge=4,
+    )
 
     ood: tuple[OODSource, ...] = _field(
         (),
         "Data",
-        "Folder or name of an out-of-distribution set to evaluate on as well; repeatable.",
+        "Out-of-distribution data set to evaluate on as well (folder, card or hub id); repeatable.",
     )
     perturbed_text: Literal["none", "add", "replace"] = _field(
         "none",
         "Data",
-        "Train on text that the untouched encoder has perturbed once: beside the original (add) "
-        "or in its place (replace).",
+        "Train on texts perturbed once, before training, by the pretrained encoder: in addition "
+        "to the original texts (add) or instead of them (replace).",
     )
     perturbed_share: float = _field(
-        0.05, "Data", "Share of the tokens that are perturbed then.", gt=0, le=1
+        0.05,
+        "Data",
+        "Share of the tokens that are masked to perturb a text (with --perturbed-text).",
+        gt=0,
+        le=1,
     )
 
-    encoder: str = _field("tiny", "Model", "Short name, local folder, or hub id.")
+    encoder: str = _field(
+        "tiny", "Model", "Pretrained encoder: short name, local folder, or Hugging Face hub id."
+    )
     attention_dropout: float | None = _field(
         None,
         "Model",
-        "Dropout of attention weights; by default the encoder's own. 0 makes a step on the CPU "
-        "quicker.",
+        "Dropout probability of the attention weights; by default the encoder's own. 0 speeds up "
+        "training on CPU.",
         ge=0,
         lt=1,
     )
 
     aux: tuple[PluginChoice, ...] = _field(
-        (), "Objectives", "Auxiliary task; repeat the option for several."
+        (), "Objectives", "Auxiliary task; repeatable. `auxlearn list tasks` lists them."
     )
     weights: PluginChoice = _field(
         PluginChoice(name="fixed"),
         "Objectives",
-        "Weighting of the objectives.",
+        "Weighting of the objectives. `auxlearn list weightings` lists them.",
         validate_default=True,
     )
     plugins: tuple[str, ...] = _field(
@@ -160,78 +103,117 @@ class RunConfig(Settings):
     )
 
     metric: Metric = _field(
-        "accuracy", "Training", "Chooses the checkpoint and steers meta weights."
+        "accuracy",
+        "Training",
+        "Metric on dev that selects the best checkpoint; meta-learned weights optimise it.",
     )
-    seed: int = _field(0, "Training", "Seed of everything random.", ge=0)
-    epochs: int = _field(10, "Training", "Passes over the training rows at most.", ge=1)
-    batch_size: int = _field(32, "Training", "Rows per objective and update.", ge=1)
-    accumulation: int = _field(1, "Training", "Parts a batch is cut into to save memory.", ge=1)
+    seed: int = _field(0, "Training", "Random seed of the run.", ge=0)
+    epochs: int = _field(10, "Training", "Maximum number of epochs.", ge=1)
+    batch_size: int = _field(32, "Training", "Examples per objective per optimizer step.", ge=1)
+    gradient_accumulation_steps: int = _field(
+        1,
+        "Training",
+        "Gradient accumulation: micro-batches per optimizer step. They share the batch_size "
+        "examples, so more of them need less memory.",
+        ge=1,
+    )
     learning_rate: float | None = _field(
-        None, "Training", "Peak learning rate; by default what suits the encoder.", gt=0
+        None,
+        "Training",
+        "Peak learning rate; by default the one recommended for the encoder.",
+        gt=0,
     )
     head_learning_rate: float | None = _field(
         None,
         "Training",
-        "Peak learning rate of the classification head, a pooler included; by default that of "
-        "everything else.",
+        "Peak learning rate of the classification head, pooler included; by default learning_rate.",
         gt=0,
     )
-    weight_decay: float = _field(0.01, "Training", "AdamW's decoupled decay.", ge=0)
+    weight_decay: float = _field(0.01, "Training", "Weight decay of AdamW.", ge=0)
     head_weight_decay: float | None = _field(
         None,
         "Training",
-        "Decay of the classification head, a pooler included; by default that of everything else.",
+        "Weight decay of the classification head, pooler included; by default weight_decay.",
         ge=0,
     )
-    adam_beta1: float = _field(0.9, "Training", "AdamW's first decay rate.", ge=0, lt=1)
-    adam_beta2: float = _field(0.999, "Training", "AdamW's second decay rate.", ge=0, lt=1)
-    adam_epsilon: float = _field(1e-8, "Training", "AdamW's epsilon.", gt=0)
-    warmup: float = _field(
-        0.06, "Training", "Share of the steps with rising learning rate.", ge=0, lt=1
+    adam_beta1: float = _field(0.9, "Training", "Beta1 of AdamW.", ge=0, lt=1)
+    adam_beta2: float = _field(0.999, "Training", "Beta2 of AdamW.", ge=0, lt=1)
+    adam_epsilon: float = _field(1e-8, "Training", "Epsilon of AdamW.", gt=0)
+    warmup_ratio: float = _field(
+        0.06,
+        "Training",
+        "Ratio of the optimizer steps used for a linear warm-up of the learning rate; it decays "
+        "linearly to 0 afterwards.",
+        ge=0,
+        lt=1,
     )
-    clip_norm: float = _field(1.0, "Training", "Largest norm of the gradient; 0: no limit.", ge=0)
-    eval_every: int | None = _field(
-        None, "Training", "Steps between evaluations on dev; by default an epoch.", ge=1
+    max_grad_norm: float = _field(
+        1.0, "Training", "Maximum gradient norm (0 disables clipping).", ge=0
+    )
+    eval_steps: int | None = _field(
+        None,
+        "Training",
+        "Optimizer steps between two evaluations on dev; by default one epoch.",
+        ge=1,
     )
     patience: int = _field(
         3,
         "Training",
-        "Early stopping: evaluations without improvement on dev before training stops; 0: never. "
-        "Evaluations count once dev is above the majority baseline and min_epochs have passed.",
+        "Early stopping: number of evaluations on dev without improvement after which training "
+        "stops (0 disables it). Evaluations count once dev exceeds the majority baseline and "
+        "min_epochs have passed.",
         ge=0,
     )
-    min_epochs: int = _field(3, "Training", "Epochs before early stopping counts.", ge=0)
+    min_epochs: int = _field(
+        3, "Training", "Minimum number of epochs before early stopping counts.", ge=0
+    )
     ties: Literal["earlier", "later"] = _field(
-        "earlier", "Training", "Checkpoint that is kept of several with the same dev metric."
+        "earlier", "Training", "Which of several checkpoints with the same dev metric is kept."
     )
     final_epochs: int = _field(
         0,
         "Training",
-        "Passes at most of a last stage on the primary task alone, kept if dev improves.",
+        "Maximum number of epochs of a primary-only fine-tuning phase after training (0 disables "
+        "it); its result is kept if dev improves.",
         ge=0,
     )
-    final_learning_rate: float = _field(5e-6, "Training", "Peak rate of the last stage.", gt=0)
+    final_learning_rate: float = _field(
+        5e-6, "Training", "Peak learning rate of the primary-only phase.", gt=0
+    )
     final_schedule: Literal["linear", "constant"] = _field(
         "linear",
         "Training",
-        "Learning rate of the last stage: with warm-up and linear decay, or constant.",
+        "Learning-rate schedule of the primary-only phase: warm-up and linear decay, or constant.",
     )
-    final_patience: int = _field(3, "Training", "Patience of the last stage; 0: none.", ge=0)
+    final_patience: int = _field(
+        3,
+        "Training",
+        "Early stopping of the primary-only phase: number of evaluations without improvement "
+        "(0 disables it).",
+        ge=0,
+    )
 
-    device: Literal["auto", "cpu", "cuda"] = _field("auto", "Machine", "Where to compute.")
-    precision: Literal["fp32", "bf16"] = _field("fp32", "Machine", "bf16: mixed precision.")
+    device: Literal["auto", "cpu", "cuda"] = _field(
+        "auto", "Machine", "Device to train on; auto takes a GPU if there is one."
+    )
+    precision: Literal["fp32", "bf16"] = _field(
+        "fp32", "Machine", "Numerical precision; bf16 is mixed precision with float32 weights."
+    )
     compile: bool = _field(
         False,
         "Machine",
-        "Train through torch.compile, which takes minutes to start and needs a C++ compiler.",
+        "Compile the encoder with torch.compile. Compilation takes minutes and needs a C++ "
+        "compiler.",
     )
     output: str | None = _field(
-        None, "Machine", "Run folder; by default runs/ and a name made of the settings."
+        None, "Machine", "Run folder; by default a folder in runs/ named after the settings."
     )
     cache_dir: str | None = _field(
-        None, "Machine", "Where tokens and scores are kept; default ~/.cache/auxlearn."
+        None,
+        "Machine",
+        "Cache of tokenised texts and pseudo-likelihood scores; by default ~/.cache/auxlearn.",
     )
-    tensorboard: bool = _field(False, "Machine", "Also write TensorBoard event files.")
+    tensorboard: bool = _field(False, "Machine", "Write TensorBoard event files as well.")
 
     @field_validator("aux", mode="before")
     @classmethod
@@ -255,15 +237,16 @@ class RunConfig(Settings):
         names = ["train", "dev", "test", *(one.name for one in sets)]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise ValueError(f"the name '{twice[0]}' is taken: give the set another with 'name'")
+            raise ValueError(f"the name '{twice[0]}' is taken: give the set another one by 'name'")
         return sets
 
     @model_validator(mode="after")
-    def _accumulation_divides(self) -> RunConfig:
-        if self.accumulation > self.batch_size:
+    def _no_empty_micro_batch(self) -> RunConfig:
+        if self.gradient_accumulation_steps > self.batch_size:
             raise ValueError(
-                f"accumulation {self.accumulation} cuts a batch of {self.batch_size} rows "
-                "into empty parts: choose at most batch_size"
+                f"a batch of {self.batch_size} examples cannot be split into "
+                f"{self.gradient_accumulation_steps} micro-batches: choose "
+                "gradient_accumulation_steps of at most batch_size"
             )
         return self
 
@@ -299,10 +282,13 @@ class RunConfig(Settings):
 
     @property
     def digest(self) -> str:
-        """Hash of all that can change the figures: 12 hex digits.
+        """Hash of every setting that can change the results: 12 hexadecimal digits.
 
-        Where the run is written, where caches lie and what is logged do not count;
-        a plug-in file counts by its content.
+        The run folder, the cache folder and TensorBoard logging do not enter the hash. A plug-in
+        file enters by its content, not by its path.
+
+        Raises:
+            ConfigError: A plug-in file cannot be read.
         """
         content = self.model_dump(mode="json", exclude=_NOT_IDENTITY)
         content["plugins"] = [plugin_digest(path) for path in self.plugins]
@@ -310,15 +296,22 @@ class RunConfig(Settings):
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def differs_from(self, other: RunConfig) -> list[str]:
-        """Return the settings that can change the results and are others in ``other``, by name.
+        """Return the names of the settings that can change the results and differ in ``other``.
 
-        Plug-in files are left out: two paths may lead to one content.
+        Plug-in files are left out, because two paths may have the same content.
         """
         own, others = (one.model_dump(exclude=_NOT_IDENTITY) for one in (self, other))
         return [name for name, value in own.items() if value != others[name]]
 
     def objective_names(self) -> tuple[str, ...]:
-        """The primary task and the auxiliary ones; a task used twice gets a number."""
+        """Return the names of the objectives: ``primary``, then the auxiliary tasks in order.
+
+        A task that is used more than once gets a number.
+
+        Examples:
+            >>> RunConfig(aux=("l3mask", "random_mlm", "l3mask")).objective_names()
+            ('primary', 'l3mask', 'random_mlm', 'l3mask_2')
+        """
         names = ["primary"]
         for choice in self.aux:
             name, number = choice.name, 1
@@ -329,7 +322,7 @@ class RunConfig(Settings):
         return tuple(names)
 
     def to_yaml(self) -> str:
-        """YAML that :func:`load_config` reads back as an equal configuration."""
+        """Return YAML that :func:`load_config` reads back as an equal configuration."""
         head = f"# auxlearn run configuration, hash {self.digest}\n"
         return head + yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
 
@@ -337,33 +330,23 @@ class RunConfig(Settings):
 _NOT_IDENTITY = {"output", "cache_dir", "tensorboard", "plugins"}
 
 
-def validate(model: type[Settings], values: dict[str, Any], where: str) -> Any:
-    """Build ``model`` from ``values``; every fault is one line of a single error.
-
-    Raises:
-        ConfigError: One line for each unknown key and each value out of range.
-    """
-    try:
-        return model.model_validate(values)
-    except ValidationError as error:
-        lines = []
-        for fault in error.errors():
-            key = ".".join(str(part) for part in fault["loc"]) or "settings"
-            if fault["type"] == "extra_forbidden":
-                hint = did_you_mean(key, model.model_fields)
-                lines.append(f"{where}: unknown key '{key}': {hint}")
-            else:
-                message = fault["msg"].removeprefix("Value error, ")
-                given = "" if fault["loc"] == () else f", got {fault['input']!r}"
-                lines.append(f"{where}: {key}: {message}{given}")
-        raise ConfigError("\n".join(lines)) from None
-
-
 def load_config(path: str | Path | None = None, **overrides: Any) -> RunConfig:
-    """Read a configuration file; ``overrides`` win over it.
+    """Return the configuration of a YAML file and of keyword arguments.
+
+    Args:
+        path: Configuration file; without one, every setting has its default.
+        overrides: Settings by name; they take precedence over the file.
 
     Raises:
-        ConfigError: The file cannot be read or holds unknown or impossible settings.
+        ConfigError: The file cannot be read, or a setting is unknown or invalid.
+
+    Examples:
+        >>> config = load_config(aux="l3mask", weights={"fixed": {"alpha": 0.3}}, epochs=3)
+        >>> config.aux[0].name, config.weights.options, config.epochs
+        ('l3mask', {'alpha': 0.3}, 3)
+        >>> load_config(batchsize=8)
+        Traceback (most recent call last):
+        auxlearn.errors.ConfigError: settings: unknown key 'batchsize': did you mean 'batch_size'?
     """
     values: dict[str, Any] = {}
     if path is not None:

@@ -51,12 +51,20 @@ ENCODERS = {
 
 
 def encoder_source(name: str) -> str:
-    """Return the folder or hub id that a short name, folder or hub id leads to."""
+    """Return the folder or hub id of an encoder.
+
+    Args:
+        name: Short name, local folder or hub id; only short names change.
+
+    Examples:
+        >>> encoder_source("scibert")
+        'allenai/scibert_scivocab_uncased'
+    """
     card = ENCODERS.get(name)
     return card.source if card else name
 
 
 def recommended_learning_rate(name: str) -> float:
-    """Return the peak learning rate for an encoder that the user gave none for."""
+    """Return the peak learning rate that is the default for an encoder."""
     card = ENCODERS.get(name)
     return card.learning_rate if card else BASE_LEARNING_RATE

@@ -1,8 +1,7 @@
-"""Errors a user can act on.
+"""Exceptions for errors that a user can fix.
 
-Everything that a user's input can cause is raised as a :class:`UserError`.
-The command line prints its one line and exits with code 2; a traceback is
-shown only on request. Anything else that escapes is a bug of this package.
+Every error caused by user input is a :class:`UserError`. The command line prints its message and
+exits with code 2; ``--debug`` shows the traceback. Any other exception is a bug of this package.
 """
 
 from __future__ import annotations
@@ -12,31 +11,31 @@ from collections.abc import Iterable
 
 
 class UserError(Exception):
-    """Something the user can mend: the message says what, where, and what to do."""
+    """An error that the user can fix; the message says what is wrong, where, and what to do."""
 
 
 class ConfigError(UserError):
-    """A configuration that cannot be run."""
+    """An unknown or invalid setting, plug-in or option."""
 
 
 class DataError(UserError):
-    """A data set that cannot be read or does not fit its use."""
+    """A data set that cannot be read or is unsuitable for the task."""
 
 
 class EncoderError(UserError):
-    """An encoder that cannot be loaded or does not fit its use."""
+    """An encoder that cannot be loaded or is unsuitable for the task."""
 
 
 class RunError(UserError):
-    """A run folder that cannot be used as asked."""
+    """A run folder that cannot be used as requested."""
 
 
 class RunInUse(RunError):
-    """A run folder in which another process is at work."""
+    """A run folder that is locked by another process."""
 
 
 class SweepError(UserError):
-    """A sweep that cannot be run or read as asked."""
+    """A sweep that cannot be run or read as requested."""
 
 
 class TrainingDiverged(UserError):
@@ -44,18 +43,24 @@ class TrainingDiverged(UserError):
 
 
 class Interrupted(UserError):
-    """The user stopped a run; the message says how to go on with it."""
+    """The user interrupted a run; the message says how to resume it."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return a sentence that suggests known names near ``name``.
+    """Suggest the known name that is most similar to a misspelt one.
 
     Args:
-        name: What the user wrote.
-        known: The names that would have been valid.
+        name: The unknown name.
+        known: The valid names.
 
     Returns:
-        ``"did you mean 'x'?"`` if something is near, else the list of known names.
+        ``"did you mean 'x'?"`` if a valid name is similar, else the list of valid names.
+
+    Examples:
+        >>> did_you_mean("l3msk", ["l3mask", "random_mlm"])
+        "did you mean 'l3mask'?"
+        >>> did_you_mean("xyz", ["l3mask", "random_mlm"])
+        'known: l3mask, random_mlm'
     """
     choices = sorted(set(known))
     near = difflib.get_close_matches(name.lower(), choices, n=1, cutoff=0.6)

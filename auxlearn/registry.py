@@ -42,10 +42,20 @@ class Registry:
         self._code: dict[str, dict[str, str]] = {}
 
     def register(self, name: str) -> Callable[[type], type]:
-        """Return a class decorator that gives a class its name.
+        """Return a class decorator that registers a class under a name.
+
+        Args:
+            name: Lower-case letters, digits and underscores, beginning with a letter.
 
         Raises:
-            ConfigError: The name is malformed or another class has it already.
+            ConfigError: The name is malformed or belongs to another class.
+
+        Examples:
+            >>> registry = Registry("auxiliary task", {}, "auxlearn.tasks")
+            >>> @registry.register("my_task")
+            ... class MyTask: ...
+            >>> registry.get("my-task").name
+            'my_task'
         """
         if not _NAME.fullmatch(name):
             raise ConfigError(
@@ -124,7 +134,12 @@ class Registry:
 
 
 def canonical(name: str) -> str:
-    """Return a plug-in's name with underscores: ``nash-mtl`` is an alias of ``nash_mtl``."""
+    """Return the canonical name of a plug-in: a hyphen is an alias of an underscore.
+
+    Examples:
+        >>> canonical("nash-mtl")
+        'nash_mtl'
+    """
     return name.replace("-", "_")
 
 

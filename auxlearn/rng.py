@@ -19,7 +19,20 @@ if TYPE_CHECKING:
 
 
 def derive_seed(seed: int, *purpose: str | int) -> int:
-    """Return a 63-bit seed for one purpose, such as ``derive_seed(0, "l3mask", "mask", 17)``."""
+    """Return a 63-bit seed for one purpose.
+
+    Seeds of different purposes give independent random streams.
+
+    Args:
+        seed: Seed of the run.
+        purpose: What is drawn, such as ``"l3mask", "mask", 17``.
+
+    Examples:
+        >>> derive_seed(0, "l3mask", "mask", 17) == derive_seed(0, "l3mask", "mask", 17)
+        True
+        >>> derive_seed(0, "l3mask", "mask", 17) == derive_seed(0, "l3mask", "mask", 18)
+        False
+    """
     text = "\x1f".join(str(part) for part in (seed, *purpose))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 

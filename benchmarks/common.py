@@ -1,4 +1,4 @@
-"""What the benchmarks share: encoders and texts that anyone has, contests, results."""
+"""Shared code of the benchmarks: options, encoders, texts, timing and results."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def arguments(
     rounds: int = 5,
     add: Callable[[argparse.ArgumentParser], object] = lambda parser: None,
 ) -> argparse.Namespace:
-    """Read the options that every benchmark has, and those that it adds."""
+    """Parse the options of all benchmarks and those of one."""
     parser = argparse.ArgumentParser(description=description)
     add(parser)
     parser.add_argument(
-        "--encoder", default="minilm", help="minilm, base, large, or a name auxlearn knows"
+        "--encoder", default="minilm", help="minilm, base, large, or the name of an encoder"
     )
     parser.add_argument("--dataset", default="pydocs")
     parser.add_argument("--texts", type=int, default=texts)
@@ -61,10 +61,10 @@ def arguments(
         "--clock",
         choices=["wall", "cpu"],
         default="wall",
-        help="cpu: seconds of this process, for a machine with other work; needs --threads 1",
+        help="wall time, or CPU time of this process (on a busy machine; needs --threads 1)",
     )
     parser.add_argument(
-        "--seconds", type=float, help="begin no further round of a contest after so long"
+        "--seconds", type=float, help="start no further round of a contest after this time"
     )
     parser.add_argument("--output", type=Path, help="by default benchmarks/results/NAME.json")
     add_device(parser)
@@ -77,12 +77,12 @@ def arguments(
 
 
 def add_device(parser: argparse.ArgumentParser) -> None:
-    """Add the option that says where to compute."""
+    """Add the option for the device."""
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
 
 
 def check_device(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    """Refuse a device that is not there; of several GPUs one is measured."""
+    """Reject an unavailable device; of several GPUs, only one is measured."""
     if options.device == "cuda":
         os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")
         if not torch.cuda.is_available():
@@ -94,7 +94,7 @@ def check_device(parser: argparse.ArgumentParser, options: argparse.Namespace) -
 
 
 def add_precision(parser: argparse.ArgumentParser) -> None:
-    """Add the option that says what training computes in."""
+    """Add the option for the numerical precision of training."""
     parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
 
 
@@ -107,7 +107,7 @@ def autocast(device: str, precision: str) -> Callable[[], AbstractContextManager
 
 
 def attending(encoder: SharedEncoder, precision: str) -> SharedEncoder:
-    """Let an encoder attend as a run of that precision does on its device."""
+    """Compute attention as a run of that precision does on the device of the encoder."""
     if precision == "bf16" and encoder.device.type == "cpu":
         attend_in_single_precision(encoder.body)
     return encoder
@@ -115,7 +115,7 @@ def attending(encoder: SharedEncoder, precision: str) -> SharedEncoder:
 
 @dataclass(frozen=True)
 class Stopwatch:
-    """Reads the time when the device has done all that it was given.
+    """A clock that is read after the device has completed all queued work.
 
     Attributes:
         clock: "wall", or "cpu" for the seconds of this process.
@@ -127,7 +127,7 @@ class Stopwatch:
 
     @classmethod
     def of(cls, options: argparse.Namespace) -> Stopwatch:
-        """Return the one that the options ask for."""
+        """Return the stopwatch that the options specify."""
         return cls(getattr(options, "clock", "wall"), options.device)
 
     def now(self) -> float:
@@ -173,7 +173,7 @@ def encoder_of_size(
 
 
 def replacements(encoder: SharedEncoder) -> torch.Tensor:
-    """Return token ids that may stand in for a masked token, of whatever vocabulary."""
+    """Return allowed replacement ids for masked tokens: the upper half of the vocabulary."""
     count = encoder.body.get_input_embeddings().num_embeddings
     return torch.arange(count // 2, count)
 
@@ -186,13 +186,13 @@ def classes_of(dataset: str) -> int:
 def texts_of(
     encoder: SharedEncoder, dataset: str, count: int, max_length: int = 128
 ) -> tuple[TokenizedTexts, list[str]]:
-    """Return some training texts of a data set, tokenised and as they are.
+    """Return training texts of a data set, tokenised and raw.
 
     Of pairs the first text is taken alone: what scores raw texts takes no pairs.
     """
     split = replace(load_dataset(dataset).splits["train"], text_pairs=None)
     texts = tokenize_split(encoder.tokenizer, split, max_length, TensorCache())
-    # Examples stand in the order of their classes in some sets.
+    # Some data sets are sorted by class.
     rows = torch.randperm(len(texts), generator=torch.Generator().manual_seed(0))[:count]
     return texts.select(rows), [split.texts[row] for row in rows.tolist()]
 
@@ -222,7 +222,7 @@ def contest(
     calls: int = 1,
     seconds: float | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """Time contestants in turn, so that what else the machine does falls on all of them.
+    """Time contestants in turn, so that other load of the machine affects all of them alike.
 
     On CUDA every call is timed from an idle device to an idle device, and the round that warms up
     also counts the memory of each contestant.
@@ -275,7 +275,7 @@ def contest(
 
 
 def peak_bytes(run: Callable[[], object], device: str) -> int:
-    """Return the most bytes that a call holds at once, beside what was held before it."""
+    """Return the peak memory of a call in bytes, beyond what was allocated before it."""
     gc.collect()
     if device == "cuda":
         torch.cuda.synchronize()
@@ -305,7 +305,7 @@ def ratio(results: Mapping[str, Mapping[str, Any]], over: str, under: str) -> fl
 
 
 def machine(options: argparse.Namespace) -> dict[str, Any]:
-    """Describe the machine, how busy it is, and what runs on it."""
+    """Return the hardware, the load and the versions of the software."""
     model = platform.processor()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -328,7 +328,7 @@ def machine(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def gpu(options: argparse.Namespace) -> dict[str, Any] | None:
-    """Describe the GPU that was measured, ``None`` if it was the CPU."""
+    """Return the properties of the GPU; ``None`` if the CPU is measured."""
     if options.device != "cuda":
         return None
     properties = torch.cuda.get_device_properties(0)
@@ -350,7 +350,7 @@ def version(package: str) -> str | None:
 
 
 def save(name: str, options: argparse.Namespace, results: Mapping[str, Any]) -> None:
-    """Write the results of a benchmark with the machine they were taken on."""
+    """Write the results of a benchmark with its settings and its machine."""
     path = options.output or RESULTS / f"{name}.json"
     settings = {k: str(v) for k, v in vars(options).items() if k != "output"}
     # Where they lie on this machine is of no use elsewhere.
@@ -366,7 +366,7 @@ def save(name: str, options: argparse.Namespace, results: Mapping[str, Any]) -> 
 
 
 def command(argv: list[str]) -> list[str]:
-    """Return the benchmark's name and its options, all but where results lie and time limits."""
+    """Return the name of the benchmark and its options without results file and time limit."""
     name, *given = argv
     for option in ("--output", "--seconds"):
         if option in given:

@@ -1,4 +1,4 @@
-"""What comparing costs: CPU seconds and peak memory of one column, by methods and seeds."""
+"""CPU time and peak memory of comparing methods, by number of methods and seeds."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ SIZES = [(3, 5, 10_000, 3), (3, 5, 40_000, 3), (10, 10, 10_000, 3), (10, 10, 10_
 
 
 def column(methods: int, seeds: int, examples: int, classes: int) -> dict[str, float]:
-    """Compare made predictions in this process and return what it cost.
+    """Compare synthetic predictions in this process and return CPU time and peak memory.
 
-    What importing takes is left out: time and memory are those beyond the start.
+    Imports are not included.
     """
     from scipy import sparse, special  # noqa: F401
 
@@ -50,7 +50,7 @@ def column(methods: int, seeds: int, examples: int, classes: int) -> dict[str, f
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--size", type=int, nargs=4, help="one size, in this process")
+    parser.add_argument("--size", type=int, nargs=4, help="measure one size in this process")
     parser.add_argument("--output", type=Path, help="by default benchmarks/results/compare.json")
     options = parser.parse_args()
     if options.size:

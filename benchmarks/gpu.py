@@ -1,15 +1,15 @@
-"""All benchmarks of one large GPU, within a limit of time (``make bench-gpu``).
+"""Run all GPU benchmarks within a time limit (``make bench-gpu``).
 
     python -m benchmarks.gpu                    # at most 25 minutes
-    python -m benchmarks.gpu --only scoring     # some parts
-    python -m benchmarks.gpu --fresh            # also what is there already
+    python -m benchmarks.gpu --only scoring     # selected parts
+    python -m benchmarks.gpu --overwrite        # existing results too
 
-Every contest is a benchmark of its own, run in a process of its own and written whole to
-``benchmarks/results/gpu/NAME.json``, so that what has been measured stays when the rest is cut off.
-The same command then measures what is missing. Every part has a share of the time, which its
-contests divide; what a contest leaves over goes to those after it. Nothing is downloaded: encoders
-have random weights, and the texts are the built-in set. ``python -m benchmarks.report`` writes the
-results into ``benchmarks/RESULTS.md``.
+Every contest runs in a process of its own and writes its results atomically to
+``benchmarks/results/gpu/NAME.json``. Results are therefore kept if the time runs out, and the same
+command measures those that are missing. Every part has a share of the time, which its contests
+divide; time that a contest does not use goes to the following ones. Nothing is downloaded: encoders
+have random weights, and the texts are those of the built-in data set.
+``python -m benchmarks.report`` writes the results into ``benchmarks/RESULTS.md``.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from benchmarks.common import RESULTS, check_device
 
 FOLDER = RESULTS / "gpu"
 
-#: Minutes for everything.
+#: Time limit of the whole program in minutes.
 MINUTES = 25.0
-#: Seconds below which no contest is begun: imports and the encoder alone take as long.
+#: Seconds below which no contest is started: imports and loading the encoder take as long.
 LEAST = 20.0
 #: How many times its share a contest may take before it is ended.
 PATIENCE = 2.0
@@ -41,9 +41,9 @@ class Contest:
     """A benchmark with its options.
 
     Attributes:
-        name: Of its file of results.
-        module: Of this package.
-        options: All but the device, the place of the results and the limit of time.
+        name: Name of its results file, without suffix.
+        module: Module of this package.
+        options: All options except the device, the results file and the time limit.
         pieces: Contests within the benchmark, each of which gets the same limit of time.
     """
 
@@ -54,7 +54,7 @@ class Contest:
 
     @property
     def command(self) -> list[str]:
-        """What the results are known by."""
+        """The command that the results file records."""
         return [self.module, *self.options, "--device", "cuda"]
 
 
@@ -182,58 +182,62 @@ def run_parts(
     parts: Sequence[Part],
     folder: Path,
     seconds: float,
-    fresh: bool,
+    overwrite: bool,
     run: Run = run_process,
     now: Callable[[], float] = time.monotonic,
 ) -> dict[str, str]:
     """Run what is missing, part by part, each within its share of the time.
 
     Args:
-        parts: What to run.
-        folder: Where the results lie.
-        seconds: For all parts together.
-        fresh: Also run what is there.
+        parts: The parts to run.
+        folder: Folder of the results.
+        seconds: Time limit of all parts together.
+        overwrite: Run contests that have results as well.
         run: Runs one contest.
         now: The clock.
 
     Returns:
-        What became of each contest by name: "done", "was there", "no time left", or why it failed.
+        State of each contest by name: "done", "was there", "no time left", or why it failed.
     """
     end = now() + seconds
     whole = sum(part.share for part in parts)
-    became: dict[str, str] = {}
+    states: dict[str, str] = {}
     for part in parts:
         part_end = min(end, now() + seconds * part.share / whole)
-        missing = [c for c in part.contests if fresh or not is_there(folder / f"{c.name}.json", c)]
-        became |= {c.name: "was there" for c in part.contests if c not in missing}
+        missing = [
+            c for c in part.contests if overwrite or not is_there(folder / f"{c.name}.json", c)
+        ]
+        states |= {c.name: "was there" for c in part.contests if c not in missing}
         for number, contest in enumerate(missing):
             left = part_end - now()
             if left < LEAST:
-                became[contest.name] = "no time left"
+                states[contest.name] = "no time left"
                 continue
             limit, piece = shares(left, len(missing) - number, contest.pieces)
             problem = run(contest, folder / f"{contest.name}.json", limit, piece)
-            became[contest.name] = problem or "done"
-            print(f"{contest.name}: {became[contest.name]}", flush=True)
-    return became
+            states[contest.name] = problem or "done"
+            print(f"{contest.name}: {states[contest.name]}", flush=True)
+    return states
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the parts; the exit code is 1 if results are missing at the end."""
+    """Run the parts; return exit code 1 if results are missing at the end."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--minutes", type=float, default=MINUTES, help="for everything")
+    parser.add_argument("--minutes", type=float, default=MINUTES, help="time limit in minutes")
     parser.add_argument("--only", nargs="+", choices=[part.name for part in PARTS])
-    parser.add_argument("--fresh", action="store_true", help="measure again what is there")
+    parser.add_argument(
+        "--overwrite", action="store_true", help="measure again contests that have results"
+    )
     parser.add_argument("--output", type=Path, default=FOLDER, help="folder of the results")
     parser.set_defaults(device="cuda")
     options = parser.parse_args(argv)
     check_device(parser, options)
     parts = [part for part in PARTS if not options.only or part.name in options.only]
-    became = run_parts(parts, options.output, 60 * options.minutes, options.fresh)
-    missing = {name: what for name, what in became.items() if what not in ("done", "was there")}
+    states = run_parts(parts, options.output, 60 * options.minutes, options.overwrite)
+    missing = {name: what for name, what in states.items() if what not in ("done", "was there")}
     for name, what in missing.items():
         print(f"missing: {name}: {what}")
-    print(f"{len(became) - len(missing)} of {len(became)} contests have results: {options.output}")
+    print(f"{len(states) - len(missing)} of {len(states)} contests have results: {options.output}")
     return 1 if missing else 0
 
 

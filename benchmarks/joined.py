@@ -1,8 +1,8 @@
-"""Two objectives in one pass through the body, or in one pass each: what joining would give.
+"""Two objectives in one forward pass through the backbone, or in one forward pass each.
 
-Training makes one pass for each objective. This is the other way, on the model alone: the batches
-of classification and masked language modelling are padded to one length, laid under each other,
-sent through the body together, and each head is applied to its own rows. Batches are drawn and
+Training makes one forward pass per objective. Measured here is the alternative, on the model alone:
+the batches of classification and masked language modelling are padded to one length, concatenated
+and encoded together, and each head is applied to its own examples. Batches are sampled and
 corrupted before the clock starts.
 """
 
@@ -115,7 +115,7 @@ def padding(batches: list[Batch]) -> float:
 
 
 class Steps:
-    """Some updates on both objectives, to be run again and again."""
+    """Optimizer steps on both objectives, for repeated timing."""
 
     def __init__(
         self, encoder: SharedEncoder, pairs: list[Pair], joined: bool, precision: str
@@ -131,7 +131,7 @@ class Steps:
             self.update(*pair)
 
     def update(self, primary: Batch, given: Batch, targets: Tensor, chosen: Tensor) -> None:
-        """Make one update."""
+        """Make one optimizer step."""
         encoder, loss = self.encoder, nn.functional.cross_entropy
         labels, targets = (
             t.to(encoder.device, non_blocking=True) for t in (primary.labels, targets)
@@ -163,7 +163,7 @@ class Steps:
 
 
 def class_logits(encoder: SharedEncoder, output: Any, rows: int) -> Tensor:
-    """Return the class logits of the first rows of a BERT-like body's output."""
+    """Return the class logits of the first examples of a BERT-like backbone's output."""
     return encoder.family.class_logits(encoder.classifier, output.last_hidden_state[:rows], None)
 
 

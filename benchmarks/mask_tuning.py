@@ -1,12 +1,12 @@
 """Mask-tuning and its ablations from SST-2 to IMDb contrast sets and IMDb-CAD, at a small size.
 
-Needs folders of the three data sets (`auxlearn data NAME` says where to get one), and an
-encoder, whose masked-language-model head is fitted first if ``--fit-head`` says so::
+Needs folders of the three data sets (`auxlearn data check NAME` says where to get one), and an
+encoder, whose masked-language-model head is trained first with ``--fit-head``::
 
     python -m benchmarks.mask_tuning --sst2 data/sst2 --contrast data/imdb_contrast \
         --cad data/imdb_cad --encoder path/of/encoder --fit-head 600 --output runs/mask_tuning
 
-The same command goes on with what is missing. It prints mean and standard deviation over seeds.
+The same command runs the trials that are missing. It prints mean and standard deviation over seeds.
 """
 
 from __future__ import annotations
@@ -56,7 +56,12 @@ def main() -> None:
     for name in ("sst2", "contrast", "cad", "encoder"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--output", type=Path, default=Path("runs/mask_tuning"))
-    parser.add_argument("--fit-head", type=int, default=0, help="steps; 0: it has a head")
+    parser.add_argument(
+        "--fit-head",
+        type=int,
+        default=0,
+        help="optimizer steps of the head; 0: the checkpoint has one",
+    )
     parser.add_argument("--train-rows", type=int, default=6920)
     parser.add_argument("--dev-rows", type=int, default=872)
     parser.add_argument("--test-rows", type=int, default=1821)
@@ -77,13 +82,13 @@ def main() -> None:
             encoder,
             args.output / "encoder",
             dataset=args.sst2,
-            parts="head",
+            trainable="head",
             steps=args.fit_head,
             learning_rate=1e-3,
             max_length=args.max_length,
             device=args.device,
         )
-    # Sequential training does for as many updates of masked language modelling as of fine-tuning.
+    # Sequential training has as many steps of masked language modelling as of fine-tuning.
     sequential = fitted(
         encoder,
         args.output / "encoder-mlm",
@@ -122,19 +127,19 @@ def main() -> None:
                 }
             )
             results = train(config)
-            figures = {"dev": results.evaluations["dev"].all.accuracy}
-            figures["SST-2"] = results.evaluations["test"].all.accuracy
+            scores = {"dev": results.evaluations["dev"].all.accuracy}
+            scores["SST-2"] = results.evaluations["test"].all.accuracy
             contrast = results.evaluations["imdb_contrast"]
             assert contrast.partner is not None
             assert contrast.pair_accuracy is not None
-            figures["IMDb-Cont."] = contrast.all.accuracy
-            figures["IMDb-Cont. pairs"] = contrast.pair_accuracy
-            figures["IMDb-Cont. originals"] = contrast.partner.accuracy
-            figures["IMDb-CAD revised"] = results.evaluations["imdb_cad_revised"].all.accuracy
-            figures["auxiliary weight"] = 1 - results.weights["primary"]
-            figures["seconds"] = sum(results.seconds.values())
-            found[name].append(figures)
-            print(seed, name, {k: round(v, 4) for k, v in figures.items()}, flush=True)
+            scores["IMDb-Cont."] = contrast.all.accuracy
+            scores["IMDb-Cont. pairs"] = contrast.pair_accuracy
+            scores["IMDb-Cont. originals"] = contrast.partner.accuracy
+            scores["IMDb-CAD revised"] = results.evaluations["imdb_cad_revised"].all.accuracy
+            scores["auxiliary weight"] = 1 - results.weights["primary"]
+            scores["seconds"] = sum(results.seconds.values())
+            found[name].append(scores)
+            print(seed, name, {k: round(v, 4) for k, v in scores.items()}, flush=True)
     columns = list(next(iter(found.values()))[0])
     table = [
         [

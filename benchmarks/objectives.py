@@ -1,8 +1,8 @@
-"""What each further objective costs under fixed weights, by size of the encoder.
+"""Cost of each further objective with fixed weights, by size of the encoder.
 
 The primary task classifies; each further objective is masked language modelling with batches of its
-own, of as many rows. Beside the measured ratio stands that of the operations counted: logits over a
-vocabulary weigh the more, the smaller the encoder's body.
+own, of as many examples. The measured ratio is reported beside that of the counted operations: the
+smaller the backbone, the larger the share of the logits over the vocabulary.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ PAGE = Path(__file__).parent / "RESULTS.md"
 
 
 def main() -> None:
-    """Rewrite what stands between the markers of each benchmark that has results."""
+    """Replace the section of each benchmark that has results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of NAME.json")
     parser.add_argument("--page", type=Path, default=PAGE, help="Markdown file with the markers")
@@ -138,7 +138,7 @@ def training(found: dict[str, Any]) -> Iterable[str]:
 
 
 def objectives(found: dict[str, Any]) -> Iterable[str]:
-    """What further objectives cost, and how many operations they add."""
+    """Time of further objectives, and the operations that they add."""
     one = {"time": 1.0, "operations": 1.0}
     yield table(
         ("encoder", "objectives", "steps per second", "time over one", "operations over one"),
@@ -177,7 +177,7 @@ def joined(found: dict[str, Any]) -> Iterable[str]:
 
 
 def weighting(found: dict[str, Any]) -> Iterable[str]:
-    """Time and memory of an update under each rule, by size of the encoder."""
+    """Time and memory of an optimizer step under each rule, by size of the encoder."""
     for size, results in found["sizes"].items():
         yield (
             f"**{size}**, {results['parameters'] / 1e6:.0f} million parameters, batches of "

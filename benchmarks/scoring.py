@@ -1,4 +1,4 @@
-"""Scoring pseudo-likelihoods: against minicons, step by step, and against the machine's limit."""
+"""Pseudo-likelihood scoring compared with minicons and with the peak throughput of the machine."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Contestant:
 
 
 def main() -> None:
-    """Run the contest, then look at batch sizes."""
+    """Run the contest, then compare batch sizes."""
     options = arguments(__doc__ or "", add=add_options)
     watch, device = Stopwatch.of(options), options.device
     encoder = encoder_of_size(options.encoder, device=device)
@@ -127,7 +127,7 @@ def main() -> None:
 
 
 def add_options(parser: ArgumentParser) -> None:
-    """Add what this benchmark alone has."""
+    """Add the options of this benchmark."""
     parser.add_argument("--length", type=int, help="tokens of every text, joined from several")
     parser.add_argument(
         "--fill",

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks.common import arguments, save
 
-#: Runs the command line until the first update has been made, and says how long that took.
+#: Runs the command line until the first optimizer step is complete, and prints the time.
 FIRST_STEP = """
 import os, sys, time
 begun = float(os.environ["AUXLEARN_BEGUN"])
@@ -30,7 +30,7 @@ main()
 
 
 def main() -> None:
-    """Time both several times, each in a fresh process."""
+    """Time both several times, each in a new process."""
     options = arguments(__doc__ or "")
     with tempfile.TemporaryDirectory() as folder:
         cache = {"AUXLEARN_CACHE": str(Path(folder) / "cache"), "HF_HUB_OFFLINE": "1"}
@@ -68,7 +68,7 @@ def timed(command: list[str]) -> tuple[float, float]:
 
 
 def first_step(arguments: list[str], environment: dict[str, str]) -> tuple[float, float]:
-    """Return wall and processor seconds from the start of the process to the first update."""
+    """Return wall and CPU seconds from the start of the process to the first optimizer step."""
     found = subprocess.run(
         [sys.executable, "-c", FIRST_STEP, *arguments],
         env={**os.environ, **environment, "AUXLEARN_BEGUN": repr(time.time())},

@@ -3,7 +3,7 @@
 Usage: python -m benchmarks.sweep_kills [--kills 10] [--encoder tiny] [--output FILE]
 
 Runs `auxlearn sweep` of 12 trials once undisturbed, then again under SIGKILL. Every other kill hits
-the worker alone: the sweep has to go on without it. The next hits the program: its worker has to
+the worker alone: the sweep has to continue without it. The next hits the program: its worker has to
 end by itself. A kill comes at a random moment once a trial is being trained, within the length of
 two trials; a sweep that is done before all kills is an error. At the end the two result files must
 be equal byte for byte, and no finished trial may have been touched again. Takes some minutes,
@@ -157,7 +157,7 @@ def main() -> None:
                 "encoder": options.encoder,
                 "epochs": 3,
                 "device": options.device,
-                "eval_every": 1,
+                "eval_steps": 1,
                 "patience": 0,
             },
             "grid": {"aux": [[], "random_mlm", "l3mask"]},
@@ -175,7 +175,7 @@ def main() -> None:
             since = time.time()
             after_worker = kills and kills[-1]["whom"] == "worker"
             if after_worker and killed.start() is not process:
-                raise SystemExit("the sweep did not go on without its worker")
+                raise SystemExit("the sweep did not continue without its worker")
             process = killed.start()
             killed.wait_for_training(since)
             time.sleep(draws.uniform(0.0, 2 * trial))

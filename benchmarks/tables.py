@@ -1,4 +1,4 @@
-"""What all reports of benchmarks write: where the numbers were taken, and tables."""
+"""Markdown of the benchmark reports: descriptions of the machine, and tables."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def machine(found: dict[str, Any], said: str) -> str:
-    """Say on what the numbers were taken, and with what settings."""
+    """Return a sentence on the machine and the settings of a measurement."""
     about, settings = found["machine"], found["settings"]
     packages = about["packages"]
     clock = "wall time" if about["clock"] == "wall" else "processor time of the process"
@@ -20,6 +20,6 @@ def machine(found: dict[str, Any], said: str) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Write a table; all columns but the first are numbers."""
+    """Return a Markdown table; all columns but the first are numeric."""
     lines = ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1)]
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])

@@ -1,4 +1,4 @@
-"""The training step: against transformers' Trainer, and what each choice costs or gives."""
+"""The training step compared with transformers' Trainer, and the cost of each design choice."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def main() -> None:
 
 
 def add_options(parser: ArgumentParser) -> None:
-    """Add what this benchmark alone has."""
+    """Add the options of this benchmark."""
     parser.add_argument("--steps", type=int, default=STEPS, help="optimizer steps of a round")
     parser.add_argument("--compile", action=BooleanOptionalAction, default=True)
 
@@ -176,7 +176,7 @@ def without_attention_dropout(encoder: SharedEncoder) -> None:
 
 
 class Training:
-    """This package's training, one step with every call; after the last comes the first again."""
+    """This package's training: one optimizer step per call, cycling through the batches."""
 
     def __init__(
         self,
@@ -210,8 +210,8 @@ class Training:
             optimizer=optimizer,
             schedule=LinearSchedule(optimizer, steps, 0.06),
             seed=0,
-            accumulation=1,
-            clip_norm=1.0,
+            gradient_accumulation_steps=1,
+            max_grad_norm=1.0,
             validation=None,
             autocast=autocast(encoder.device.type, "bf16" if bf16 else "fp32"),
         )
@@ -223,7 +223,7 @@ class Training:
         self.step(next(self.turn))
 
     def step(self, step: int) -> None:
-        """Make one update."""
+        """Make one optimizer step."""
         self.objectives.begin(step)
         self.weighting.step(self.objectives)
 

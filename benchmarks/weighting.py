@@ -1,16 +1,16 @@
-"""Time and peak memory of one update under each weighting, as ratios to fixed weights.
+"""Time and peak memory of one optimizer step under each weighting, relative to fixed weights.
 
     python -m benchmarks.weighting            # all registered rules, the larger encoder with a few
     python -m benchmarks.weighting --quick    # the small encoder, few contestants and rounds
     python -m benchmarks.weighting --device cuda --sizes base --precision bf16    # all on one size
 
-Encoders are built from configurations, with random weights: what an update costs does not depend
+Encoders are built from configurations, with random weights: the cost of a step does not depend
 on them. All contestants share one encoder and take turns within one process, so that a machine
 that slows down slows all of them down; a ratio is the median of the ratios of the rounds. Two
 objectives, the classification and masked language modelling at 15% of the tokens; the validation
 batch is as large as the training batch.
 
-The floor of a rule that looks at validation examples in every update is one more pass of one batch.
+The lower bound of a rule that uses validation examples in every step is one more pass of a batch.
 It is measured as well, as ``validation pass``.
 """
 
@@ -64,14 +64,14 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 #: One step through `higher`, which the rule computes in closed form when it is asked for one.
 THROUGH_HIGHER = "meta, unroll 1"
 QUICK = ("fixed", SINGLE, "meta", "meta every 5", "tartan", "tartan_released", "upgrad")
-#: Contestants on the larger encoder of a CPU, whose updates take long.
+#: Contestants on the larger encoder of a CPU, whose optimizer steps take long.
 LARGE = ("fixed", SINGLE, "meta", "meta every 5", "tartan", "upgrad", THROUGH_HIGHER)
 
 
 def contestants() -> dict[str, Choice]:
     """Return every registered rule with its defaults, and the variants; ``fixed`` first.
 
-    Rules whose weights rest at first are asked to move them at once: that is the update that costs.
+    Rules that hold their weights fixed at first update them at once here: that is the costly step.
     A rule whose library is not installed is left out with a line.
     """
     found: dict[str, Choice] = {"fixed": ("fixed", {}), SINGLE: None}
@@ -83,8 +83,8 @@ def contestants() -> dict[str, Choice]:
             name, options = choice
             try:
                 rule = WEIGHTINGS.get(name)
-                if "warmup" in rule.Options.model_fields:
-                    options = {"warmup": 0, **options}
+                if "warmup_steps" in rule.Options.model_fields:
+                    options = {"warmup_steps": 0, **options}
                 rule(rule.Options(**options), ("primary", "random_mlm"))
             except UserError as error:
                 print(f"{title} is left out: {error}", flush=True)
@@ -158,15 +158,15 @@ class Contestant:
             optimizer=optimizer,
             schedule=LinearSchedule(optimizer, 10**9, 0.0),
             seed=0,
-            accumulation=1,
-            clip_norm=1.0,
+            gradient_accumulation_steps=1,
+            max_grad_norm=1.0,
             validation=ValidationObjective(rows, batch, "accuracy", 0, head=self.rule.dev_head),
             autocast=autocast(encoder.device.type, precision),
             attends_to_padding=self.rule.attends_to_padding,
         )
 
     def warm_up(self) -> None:
-        """Give the optimizer a state, as after an update with gradients of a usual size."""
+        """Give the optimizer a state, as after a step with gradients of a usual size."""
         draws = torch.Generator().manual_seed(0)
         for parameter in self.objectives.parameters:
             drawn = torch.randn(parameter.shape, generator=draws) * 1e-3
@@ -282,10 +282,14 @@ def plan(options: argparse.Namespace) -> dict[str, dict[str, Choice]]:
 def main() -> None:
     """Measure and write the results."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="small encoder, few contestants")
-    parser.add_argument("--sizes", nargs="+", choices=list(SIZES), help="all rules on these")
-    parser.add_argument("--rounds", type=int, help="rounds of all contestants")
-    parser.add_argument("--seconds", type=float, help="begin no further round after so long")
+    parser.add_argument(
+        "--quick", action="store_true", help="only the small encoder and few contestants"
+    )
+    parser.add_argument(
+        "--sizes", nargs="+", choices=list(SIZES), help="encoder sizes to measure all rules on"
+    )
+    parser.add_argument("--rounds", type=int, help="number of rounds")
+    parser.add_argument("--seconds", type=float, help="start no further round after this time")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--output", type=Path, help="by default benchmarks/results/weighting.json")
     add_device(parser)
@@ -303,7 +307,7 @@ def main() -> None:
     }
     for size, found in sizes.items():
         print(f"\n{size}, {found['parameters'] / 1e6:.1f} million parameters, fixed = 1.00")
-        print(f"floor of a rule with a validation pass in every update: {found['floor']:.2f}")
+        print(f"floor of a rule with a validation pass in every step: {found['floor']:.2f}")
         for name, figures in found["contestants"].items():
             copies = figures.get("memory_over_fixed_in_parameter_copies")
             memory = "" if copies is None else f"{copies:+8.2f} copies"

@@ -1,4 +1,4 @@
-"""Operations of all matrix products, counted: a product and a sum are two."""
+"""Operation counts of matrix products; one multiply-add is two operations."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from auxlearn.encoders.shared import SharedEncoder
 def scoring_operations(
     encoder: SharedEncoder, texts: TokenizedTexts, passes: int | None = None
 ) -> float:
-    """Count what scoring cannot do without: of the last layer, what is read.
+    """Count the operations that scoring requires; of the last layer, only the positions used.
 
     Args:
         encoder: An encoder of BERT's architecture.
-        texts: What is scored; equal copies are not looked for.
+        texts: Texts to score; duplicates are counted each time.
         passes: Masked copies of a text; ``None``: one for each token.
     """
     width, inner, vocabulary = _widths(encoder)
@@ -33,11 +33,11 @@ def scoring_operations(
 
 
 def batch_operations(encoder: SharedEncoder, batch: Batch, predicts: bool) -> float:
-    """Count what an objective's part in an update cannot do without: forward once, back twice.
+    """Count the operations of one objective in an optimizer step: forward once, backward twice.
 
     Args:
         encoder: An encoder of BERT's architecture.
-        batch: The objective's batch; padding counts, because it is computed.
+        batch: The objective's batch; padding counts, because it is computed as well.
         predicts: Whether 15% of the tokens that may be masked are predicted.
     """
     width, _, vocabulary = _widths(encoder)

@@ -1,7 +1,7 @@
-"""Fixtures that the whole suite shares: tiny encoders as folders on disk.
+"""Shared fixtures: tiny encoders as folders on disk.
 
-What is heavy is imported inside them: with several workers, pytest-xdist loads this file in one
-process more, which collects and runs nothing and which all workers wait for.
+Heavy libraries are imported inside the fixtures: pytest-xdist loads this file in its controlling
+process as well, which runs no test and which all workers wait for.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session", autouse=True)
 def one_thread() -> None:
-    """Say it to torch as well, which something may have imported before the variable was set."""
+    """Set the number of threads of torch, in case it was imported before the variable was set."""
     import torch
 
     torch.set_num_threads(1)
@@ -38,7 +38,7 @@ def one_thread() -> None:
 
 @pytest.fixture(scope="session")
 def encoder_folder(tmp_path_factory) -> Callable[[str], Path]:
-    """Give the folder of a tiny untrained encoder of a family."""
+    """Return the folder of a tiny untrained encoder, by family."""
     from tests import helpers
 
     made: dict[str, Path] = {}
@@ -54,7 +54,7 @@ def encoder_folder(tmp_path_factory) -> Callable[[str], Path]:
 
 @pytest.fixture(scope="session")
 def one_layer(tmp_path_factory) -> Path:
-    """Folder of the tiny untrained BERT with its first layer alone: half as much to compute."""
+    """Folder of a tiny untrained BERT with one layer, which halves the computation."""
     from tests import helpers
 
     model, tokenizer = helpers.build("bert")
@@ -65,7 +65,7 @@ def one_layer(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def trained_folder(tmp_path_factory) -> Callable[[str], Path]:
-    """Give the folder of a tiny encoder, BERT or RoBERTa, trained for a moment."""
+    """Return the folder of a tiny, briefly trained encoder: BERT or RoBERTa."""
     from tests import helpers
 
     made: dict[str, Path] = {}
@@ -82,7 +82,7 @@ def trained_folder(tmp_path_factory) -> Callable[[str], Path]:
 
 @pytest.fixture
 def tiny_bert(encoder_folder) -> SharedEncoder:
-    """A tiny untrained BERT with three classes, fresh for each test."""
+    """A tiny untrained BERT with three classes, newly loaded for each test."""
     from auxlearn.encoders.load import load_encoder
     from tests import helpers
 
@@ -91,7 +91,7 @@ def tiny_bert(encoder_folder) -> SharedEncoder:
 
 @pytest.fixture
 def trained_bert(trained_folder) -> SharedEncoder:
-    """A tiny BERT trained for a moment, fresh for each test."""
+    """A tiny, briefly trained BERT, newly loaded for each test."""
     from auxlearn.encoders.load import load_encoder
     from tests import helpers
 

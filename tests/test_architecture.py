@@ -22,6 +22,7 @@ LAYERS = (
     "auxlearn.encoder_names",
     "auxlearn.files",
     "auxlearn.registry",
+    "auxlearn.settings",
     "auxlearn.config",
     "auxlearn.cache",
     "auxlearn.data",

@@ -53,13 +53,13 @@ def test_an_unknown_key_gets_the_nearest_name():
         ["settings: unknown key 'batchsize': did you mean 'batch_size'?"]
     )
     (line,) = faults({"xyzzy": 1})
-    assert line.startswith("settings: unknown key 'xyzzy': known: accumulation, ")
+    assert line.startswith("settings: unknown key 'xyzzy': known: adam_beta1, ")
 
 
 def test_all_faults_come_at_once(tmp_path):
     path = write(
         tmp_path / "run.yaml",
-        {"epochs": 0, "learning_rte": 1e-3, "metric": "f1", "warmup": 1.0, "seed": "one"},
+        {"epochs": 0, "learning_rte": 1e-3, "metric": "f1", "warmup_ratio": 1.0, "seed": "one"},
     )
     lines = faults({}, path)
     assert len(lines) == 5
@@ -68,7 +68,7 @@ def test_all_faults_come_at_once(tmp_path):
         "epochs: Input should be greater than or equal to 1, got 0",
         "unknown key 'learning_rte': did you mean 'learning_rate'?",
         "metric: Input should be 'accuracy' or 'macro_f1', got 'f1'",
-        "warmup: Input should be less than 1, got 1.0",
+        "warmup_ratio: Input should be less than 1, got 1.0",
         "seed: Input should be a valid integer",
     ):
         assert any(part in line for line in lines), part
@@ -86,9 +86,9 @@ def test_numbers_in_scientific_notation(tmp_path):
     assert load_config(path).learning_rate == 1e-4
 
 
-def test_more_parts_than_rows():
-    (line,) = faults({"batch_size": 4, "accumulation": 5})
-    assert "accumulation 5 cuts a batch of 4 rows into empty parts" in line
+def test_more_micro_batches_than_examples():
+    (line,) = faults({"batch_size": 4, "gradient_accumulation_steps": 5})
+    assert "a batch of 4 examples cannot be split into 5 micro-batches" in line
 
 
 def test_settings_cannot_be_changed_later():
@@ -219,12 +219,12 @@ OTHER = {
     "seed": 1,
     "epochs": 11,
     "batch_size": 16,
-    "accumulation": 2,
+    "gradient_accumulation_steps": 2,
     "learning_rate": 0.5,
     "weight_decay": 0.0,
-    "warmup": 0.1,
-    "clip_norm": 0.0,
-    "eval_every": 7,
+    "warmup_ratio": 0.1,
+    "max_grad_norm": 0.0,
+    "eval_steps": 7,
     "patience": 0,
     "min_epochs": 1,
     "device": "cpu",

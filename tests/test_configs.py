@@ -11,6 +11,7 @@ import yaml
 from auxlearn import load_config
 from auxlearn.comparison.published import read_published
 from auxlearn.sweeps.plan import cells_of, plan_trials, read_sweep
+from tests.cli.helpers import parse
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 FILES = sorted(path for path in CONFIGS.rglob("*.yaml") if path.parent.name != "sweeps")
@@ -39,8 +40,8 @@ OF_THE_RELEASED_CODE = (
     "adam_beta1",
     "adam_beta2",
     "adam_epsilon",
-    "warmup",
-    "clip_norm",
+    "warmup_ratio",
+    "max_grad_norm",
     "ties",
 )
 
@@ -98,6 +99,25 @@ def test_configuration_loads_resolves_and_survives_a_round_trip(path, tmp_path):
     again = load_config(tmp_path / "config.yaml")
     assert again == config
     assert again.digest == config.digest
+
+
+def commands_of_comments() -> list[str]:
+    """The commands that the comments of all configurations name, sweeps included."""
+    found = set()
+    for path in CONFIGS.rglob("*.yaml"):
+        text = re.sub(r"\\?\n# *", " ", path.read_text())
+        found |= {*re.findall(r"`(auxlearn [^`]+)`", text)}
+        found |= {*re.findall(r"auxlearn pretrain .*? --output \S+", text)}
+    return sorted(found)
+
+
+def test_comments_name_commands():
+    assert len(commands_of_comments()) >= 5
+
+
+@pytest.mark.parametrize("line", commands_of_comments())
+def test_a_command_of_a_comment_can_be_parsed(line):
+    parse(line)
 
 
 def test_the_cells_of_the_papers_are_all_there():

@@ -30,7 +30,7 @@ TASK_ROWS: dict[str, dict] = {
 WEIGHTING_ROWS: dict[str, dict] = {
     "fixed": {},
     "equal": {},
-    "meta": {"warmup": 1, "learn_share": 1},
+    "meta": {"warmup_steps": 1, "learn_share": 1},
     "tartan": {},
     "tartan_released": {},
     "uncertainty": {},
@@ -52,7 +52,7 @@ WEIGHTING_ROWS: dict[str, dict] = {
     "gcs": {},
     "ol_aux": {"every": 2},
     "famo": {},
-    "stch": {"warmup": 0, "window": 1},
+    "stch": {"warmup_steps": 0, "window": 1},
     "nash_mtl": {},
     "random": {},
 }
@@ -66,14 +66,14 @@ AUXILIARIES: dict[str, list[dict]] = {
 }
 
 #: A closed-form head is sure of the few rows of dev that it is made of; more rows teach something.
-CLOSED = {"warmup": 1, "learn_share": 1, "dev_head": "closed", "split": "steer.jsonl"}
-FITTED = {"warmup": 1, "learn_share": 1, "dev_head": "fitted"}
+CLOSED = {"warmup_steps": 1, "learn_share": 1, "dev_head": "closed", "split": "steer.jsonl"}
+FITTED = {"warmup_steps": 1, "learn_share": 1, "dev_head": "fitted"}
 
 #: Weighting, options, auxiliary tasks, accumulation, precision, metric.
 PAIR_ROWS: list[tuple[str, dict, str, int, str, str]] = [
     ("fixed", {}, "l3mask", 2, "fp32", "accuracy"),
     ("equal", {}, "twice", 2, "bf16", "macro_f1"),
-    ("meta", {"warmup": 1, "learn_share": 1}, "random_mlm", 2, "bf16", "accuracy"),
+    ("meta", {"warmup_steps": 1, "learn_share": 1}, "random_mlm", 2, "bf16", "accuracy"),
     ("meta", CLOSED, "mask_tuning", 2, "bf16", "macro_f1"),
     ("meta", FITTED, "l3mask", 1, "bf16", "macro_f1"),
     ("meta", CLOSED, "corpus", 1, "fp32", "accuracy"),
@@ -140,7 +140,7 @@ def check(dataset, encoder_folder, tmp_path, monkeypatch):
                 "weights": {weighting: options},
                 "epochs": 1,
                 "batch_size": 4,
-                "eval_every": 2,
+                "eval_steps": 2,
                 "learning_rate": 1e-3,
                 "device": "cpu",
                 "output": str(tmp_path / "run"),
@@ -164,7 +164,11 @@ def test_a_run(task, weighting, check):
 def test_a_pair_of_settings(row, check, dataset, monkeypatch):
     weighting, options, tasks, accumulation, precision, metric = row
     monkeypatch.chdir(dataset)  # where the further files are
-    settings = {"accumulation": accumulation, "precision": precision, "metric": metric}
+    settings = {
+        "gradient_accumulation_steps": accumulation,
+        "precision": precision,
+        "metric": metric,
+    }
     check(AUXILIARIES[tasks], weighting, options, **settings)
 
 

@@ -1,4 +1,4 @@
-"""``auxlearn compare``."""
+"""``auxlearn compare``: tables and plots of finished sweeps."""
 
 from __future__ import annotations
 
@@ -6,20 +6,37 @@ from pathlib import Path
 
 import click
 
+from auxlearn.commands.help import Example, ExampleCommand
 
-@click.command(options_metavar="[OPTIONS]")
+EXAMPLES = (
+    Example(
+        "Tables of one sweep; also as Markdown, LaTeX and CSV, with plots",
+        "auxlearn compare sweeps/reviews --output tables",
+    ),
+    Example(
+        "A sweep beside the results that the paper reports",
+        "auxlearn compare sweeps/reviews --published l3masking_table3",
+    ),
+)
+
+
+@click.command(cls=ExampleCommand, examples=EXAMPLES, options_metavar="[OPTIONS]")
 @click.argument(
     "sweeps", nargs=-1, required=True, metavar="SWEEP...", type=click.Path(path_type=Path)
 )
 @click.option(
-    "--output", metavar="FOLDER", help="Also write Markdown, LaTeX, CSV and pictures there."
+    "--output",
+    metavar="FOLDER",
+    help="Folder for the tables in Markdown, LaTeX and CSV and for the plots.",
 )
-@click.option("--published", metavar="NAME", help="Published figures to show beside the new ones.")
+@click.option(
+    "--published", metavar="NAME", help="Published results to show beside those of the sweeps."
+)
 def command(sweeps: tuple[Path, ...], output: str | None, published: str | None) -> None:
     """Compare the methods of finished sweeps.
 
-    SWEEP is the folder of a sweep. Of several, methods on the same data with the same encoder
-    compete.
+    SWEEP is a sweep folder. With several, the methods on the same data with the same encoder are
+    compared with each other.
     """
     from auxlearn.commands import console
     from auxlearn.comparison.collect import compare_sweeps
@@ -47,5 +64,5 @@ def command(sweeps: tuple[Path, ...], output: str | None, published: str | None)
         "pairs.csv": pairs_csv(comparison),
     }.items():
         write_text(folder / name, content)
-    pictures = plot_comparison(comparison, folder)
-    out.print(f"4 tables and {len(pictures)} pictures: {folder}", soft_wrap=True, markup=False)
+    plots = plot_comparison(comparison, folder)
+    out.print(f"4 tables and {len(plots)} plots: {folder}", soft_wrap=True, markup=False)

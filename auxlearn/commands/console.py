@@ -1,7 +1,7 @@
-"""What a person sees while a command works; all of it goes to standard error.
+"""Console output: results on standard output; progress and messages on standard error.
 
-Standard output is kept for results, so that it can be piped. On a terminal there are progress bars
-and a line that moves; elsewhere whole lines, without colours.
+Results can therefore be piped. On a terminal, progress bars and a status line are shown; elsewhere,
+whole lines without colours.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from rich.text import Text
 
 from auxlearn.reporting.reporter import Reporter
 
-#: Columns of a line that goes to a file or a pipe, where there is no window to fit into.
+#: Width of tables that go to a file or a pipe, in characters.
 PIPE_WIDTH = 160
 
-#: Seconds from one line of progress to the next where there is no terminal.
+#: Seconds between two lines of progress where there is no terminal.
 LINE_EVERY = 60.0
 
 
@@ -54,10 +54,10 @@ def print_results(*items: Any) -> None:
 
 @contextmanager
 def clean_output(debug: bool) -> Iterator[None]:
-    """Show what this package logs, in one line each, and not what libraries have to say.
+    """Show the log messages of this package on one line each, and hide those of libraries.
 
     Args:
-        debug: Show the warnings and logs of libraries as well.
+        debug: Show the warnings and log messages of libraries as well.
     """
     logger = logging.getLogger("auxlearn")
     handler = _LineHandler()
@@ -90,7 +90,7 @@ class _LineHandler(logging.Handler):
 
 
 class ConsoleReporter(Reporter):
-    """Shows a run as it goes on."""
+    """Shows the progress of a run on the console."""
 
     def __init__(self) -> None:
         self.console = output(stderr=True)
@@ -103,7 +103,7 @@ class ConsoleReporter(Reporter):
 
     @contextmanager
     def waiting(self, what: str) -> Iterator[None]:
-        """Show on a terminal that something takes a moment."""
+        """Show a spinner on a terminal while the block runs."""
         if self.console.is_terminal:
             with self.console.status(what):
                 yield
@@ -112,7 +112,7 @@ class ConsoleReporter(Reporter):
 
     @contextmanager
     def progress(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
-        """Show a bar on a terminal; elsewhere a line now and then, and one at the end."""
+        """Show a progress bar on a terminal; elsewhere a line per minute and one at the end."""
         if not self.console.is_terminal:
             started = time.perf_counter()
             done, due = 0, started + LINE_EVERY

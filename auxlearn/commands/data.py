@@ -1,4 +1,4 @@
-"""``auxlearn data check``."""
+"""``auxlearn data check``: an audit of a data set."""
 
 from __future__ import annotations
 
@@ -7,21 +7,34 @@ from typing import TYPE_CHECKING
 
 import click
 
+from auxlearn.commands.help import Example, ExampleCommand
+
 if TYPE_CHECKING:
     from auxlearn.data.audit import Audit
 
 
+EXAMPLES = (
+    Example("Audit a folder of train, dev and test files", "auxlearn data check data/reviews"),
+    Example(
+        "Other column names; the whole audit as JSON",
+        "auxlearn data check data/columns --text-column body --json",
+    ),
+)
+
+
 @click.group()
 def command() -> None:
-    """Look through a data set before training on it."""
+    """Audit a data set before training on it."""
 
 
-@command.command()
+@command.command(cls=ExampleCommand, examples=EXAMPLES)
 @click.argument("dataset")
-@click.option("--text-column", help="Column with the text; by default text.")
-@click.option("--text-pair-column", help="Column with the second text; by default text_pair.")
-@click.option("--label-column", help="Column with the label; by default label.")
-@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@click.option("--text-column", help="Column of the text; by default 'text'.")
+@click.option(
+    "--text-pair-column", help="Column of the second text of a pair; by default 'text_pair'."
+)
+@click.option("--label-column", help="Column of the label; by default 'label'.")
+@click.option("--json", "as_json", is_flag=True, help="Print the whole audit as JSON.")
 def check(
     dataset: str,
     text_column: str | None,
@@ -29,9 +42,11 @@ def check(
     label_column: str | None,
     as_json: bool,
 ) -> None:
-    """Say what DATASET holds, and what makes figures on it doubtful.
+    """Count the labels of DATASET and report what would bias results on it.
 
-    DATASET is a folder, the name of a data-set card, or a hub id.
+    Reported are empty and repeated texts, texts with contradictory labels, and texts of dev and
+    test that occur in train. DATASET is a folder, the name of a data-set card, or a Hugging Face
+    hub id.
     """
     from auxlearn.commands.console import print_results
     from auxlearn.data.audit import audit
@@ -51,7 +66,7 @@ def check(
         }
         click.echo(json.dumps(content, indent=2, ensure_ascii=False))
         return
-    complaints = report.warnings() or ["nothing to complain about"]
+    warnings = report.warnings() or ["no problems found"]
     print_results(
         f"{found.name}, fingerprint {found.fingerprint}",
         "",
@@ -59,23 +74,23 @@ def check(
         "",
         console_table(*_texts(report)),
         "",
-        *(f"- {line}" for line in (*found.notes, *complaints)),
+        *(f"- {line}" for line in (*found.notes, *warnings)),
     )
 
 
 def _labels(report: Audit) -> tuple[list[str], list[list[str]]]:
-    """Rows by label and split."""
+    """Return the number of examples by label and split, as table cells."""
     labels = dict.fromkeys(label for split in report.splits.values() for label in split.labels)
     rows = [
         [label, *(str(split.labels.get(label, "-")) for split in report.splits.values())]
         for label in labels
     ]
-    rows.append(["all rows", *(str(split.rows) for split in report.splits.values())])
+    rows.append(["all examples", *(str(split.rows) for split in report.splits.values())])
     return ["label", *report.splits], rows
 
 
 def _texts(report: Audit) -> tuple[list[str], list[list[str]]]:
-    """What is wrong with the texts, by split."""
+    """Return the number of empty, repeated and leaked texts by split, as table cells."""
     heads = ["split", "empty", "repeated", "in train", "in train, letters and digits only"]
     rows = []
     for name, split in report.splits.items():

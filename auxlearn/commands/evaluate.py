@@ -1,4 +1,4 @@
-"""``auxlearn evaluate``."""
+"""``auxlearn evaluate``: metrics of a finished run on a data set."""
 
 from __future__ import annotations
 
@@ -9,20 +9,41 @@ from typing import TYPE_CHECKING
 
 import click
 
+from auxlearn.commands.help import Example, ExampleCommand
+
 if TYPE_CHECKING:
     from auxlearn.config import RunConfig
     from auxlearn.data.dataset import Split
     from auxlearn.results.record import RunResults
 
 
-@click.command()
+EXAMPLES = (
+    Example(
+        "Metrics on the test split of another data set",
+        "auxlearn evaluate runs/reviews --dataset data/other_reviews",
+    ),
+    Example(
+        "Another split and other column names, as JSON",
+        "auxlearn evaluate runs/reviews --dataset data/columns --split dev --text-column body "
+        "--json",
+    ),
+)
+
+
+@click.command(cls=ExampleCommand, examples=EXAMPLES)
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--dataset", required=True, help="Folder, name of a data-set card, or hub id.")
+@click.option(
+    "--dataset",
+    required=True,
+    help="Data set: folder, name of a data-set card, or Hugging Face hub id.",
+)
 @click.option("--split", default="test", show_default=True, help="Split to evaluate on.")
-@click.option("--text-column", help="Column with the text; by default as in the run.")
-@click.option("--text-pair-column", help="Column with the second text; by default as in the run.")
-@click.option("--label-column", help="Column with the label; by default as in the run.")
-@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@click.option("--text-column", help="Column of the text; by default that of the run.")
+@click.option(
+    "--text-pair-column", help="Column of the second text of a pair; by default that of the run."
+)
+@click.option("--label-column", help="Column of the label; by default that of the run.")
+@click.option("--json", "as_json", is_flag=True, help="Print all results as JSON.")
 def command(
     run: Path,
     dataset: str,
@@ -34,9 +55,10 @@ def command(
 ) -> None:
     """Evaluate the finished run in folder RUN on a split of a data set.
 
-    A folder of data needs no train split for it. If there is one, the figures are given on the
-    rows whose text is not in it as well. Labels are matched by name, or as the data-set card of
-    what the run was trained on says: three classes of MultiNLI are the two of HANS.
+    The data set needs no train split. If it has one, metrics are also given on the unseen examples,
+    those whose text does not occur in train. Labels are matched by name, or as the data-set card of
+    the run's training data maps them: the three classes of MultiNLI to the two of HANS, for
+    example.
     """
     from auxlearn.commands.console import print_results
     from auxlearn.config import OODSource
@@ -82,7 +104,7 @@ def command(
 
 
 def _read(dataset: str, split: str, config: RunConfig) -> tuple[Split, Split | None]:
-    """Return the split to evaluate on, and the train split beside it if there is one."""
+    """Return the split to evaluate on, and the train split of the same set if there is one."""
     from auxlearn.data.load import load_dataset
     from auxlearn.data.readers import data_files, read_evaluation_split, split_name
     from auxlearn.data.run_data import columns_of

@@ -1,4 +1,4 @@
-"""``auxlearn list``."""
+"""``auxlearn list``: registered tasks, weightings, encoders and data sets."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from auxlearn.commands.console import output
+from auxlearn.commands.help import Example, ExampleCommand
 from auxlearn.commands.options import option_flag
 
 if TYPE_CHECKING:
@@ -17,15 +18,30 @@ if TYPE_CHECKING:
     from auxlearn.registry import Registry
 
 
-@click.command()
+EXAMPLES = (
+    Example("Weightings with their options and defaults", "auxlearn list weightings"),
+    Example(
+        "Auxiliary tasks, those of a plug-in file included",
+        "auxlearn list tasks --plugin my_task.py",
+    ),
+)
+
+
+@click.command(cls=ExampleCommand, examples=EXAMPLES)
 @click.argument(
     "what", type=click.Choice(["tasks", "weightings", "encoders", "datasets"]), metavar="WHAT"
 )
-@click.option("--plugin", "plugins", multiple=True, metavar="FILE", help="List its plug-ins too.")
+@click.option(
+    "--plugin",
+    "plugins",
+    multiple=True,
+    metavar="FILE",
+    help="Python file whose tasks and weightings are listed as well; repeatable.",
+)
 def command(what: str, plugins: tuple[str, ...]) -> None:
-    """List what goes by a name; WHAT is tasks, weightings, encoders or datasets.
+    """List the names of WHAT: tasks, weightings, encoders or datasets.
 
-    Tasks and weightings are listed with their options and the defaults of these.
+    Tasks and weightings are listed with their options and defaults.
     """
     from auxlearn.registry import TASKS, WEIGHTINGS, load_plugin
 

@@ -1,8 +1,8 @@
-"""Options made of settings: those of a run, and those of the plug-ins chosen for it.
+"""Command-line options generated from the settings of a run and of its plug-ins.
 
-Every field of :class:`~auxlearn.config.RunConfig` is an option. What is left over on the command
-line belongs to the chosen auxiliary tasks and weighting: ``--l3mask-score surprisal``, or in short
-``--score surprisal`` where only one of them has an option of that name.
+Every field of :class:`~auxlearn.config.RunConfig` is an option. The remaining options belong to the
+chosen auxiliary tasks and weighting: ``--l3mask-score surprisal``, or in short ``--score
+surprisal`` if only one of them has an option of that name.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ import yaml
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
+from auxlearn.commands.help import ExampleCommand
 from auxlearn.config import PluginChoice, RunConfig, load_config, validate
 from auxlearn.errors import ConfigError, did_you_mean
 from auxlearn.registry import TASKS, WEIGHTINGS, Registry, load_plugin
 
-#: Options whose name is not that of the field: one of many is named in the singular.
+#: Flags that differ from the name of the field: repeatable options are in the singular.
 _FLAGS = {"plugins": "--plugin"}
 _METAVARS = {
     "aux": "TASK",
@@ -36,10 +37,10 @@ _METAVARS = {
 
 
 class SettingOption(click.Option):
-    """An option that stands for a setting, listed under the setting's section.
+    """The option of a setting, listed in the help under the section of the setting.
 
     Attributes:
-        section: Heading of the option in the help.
+        section: Heading in the help.
     """
 
     def __init__(self, *args: Any, section: str, **kwargs: Any) -> None:
@@ -47,13 +48,13 @@ class SettingOption(click.Option):
         self.section = section
 
 
-class RunCommand(click.Command):
+class RunCommand(ExampleCommand):
     """A command that takes the settings of a run and the options of its plug-ins."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.params += run_options()
-        # What is left over may be an option of a plug-in; whose, is only known later.
+        # An unknown option may belong to a plug-in, and the plug-ins are only known after parsing.
         self.ignore_unknown_options = True
         self.allow_extra_args = True
 
@@ -73,8 +74,9 @@ class RunCommand(click.Command):
                 [
                     (
                         "--NAME-OPTION VALUE",
-                        "An option of a chosen task or weighting, such as --meta-every 5; --OPTION "
-                        "alone where one of them has it. `auxlearn list tasks` shows them.",
+                        "Option of a chosen task or weighting, such as --meta-every 5; --OPTION "
+                        "alone if only one of them has it. `auxlearn list tasks` and `auxlearn "
+                        "list weightings` list them.",
                     )
                 ]
             )
@@ -86,16 +88,16 @@ def run_options() -> list[click.Parameter]:
 
 
 def run_config(file: str | None, given: Mapping[str, Any], extra: Sequence[str]) -> RunConfig:
-    """Join a configuration file, options of the run and options of plug-ins.
+    """Merge a configuration file, options of the run and options of plug-ins.
 
     Args:
         file: Path of a configuration file.
-        given: Values by field that the command line names; they win over the file.
-        extra: What click did not recognise: options of plug-ins with their values.
+        given: Values of the command line by field; they take precedence over the file.
+        extra: Arguments that click did not recognise: options of plug-ins with their values.
 
     Raises:
-        ConfigError: A setting is unknown or out of range, or an option has no owner, several, or
-            no value.
+        ConfigError: A setting is unknown or invalid, or an option belongs to no plug-in, belongs
+            to several, or lacks a value.
     """
     config = load_config(file)
     overrides = {name: value for name, value in given.items() if value not in (None, ())}
@@ -110,14 +112,17 @@ def run_config(file: str | None, given: Mapping[str, Any], extra: Sequence[str])
 
 
 def with_plugin_options(config: RunConfig, extra: Sequence[str]) -> RunConfig:
-    """Give left-over options to the chosen plug-ins.
+    """Assign options to the chosen plug-ins.
 
     Args:
-        config: What chooses the plug-ins; options that it already gives them are kept.
-        extra: Options with their values, as they stood on the command line.
+        config: Chooses the plug-ins; the options that it sets are kept.
+        extra: Options with their values, as given on the command line.
+
+    Returns:
+        The configuration with these options.
 
     Raises:
-        ConfigError: An option has no owner, several, or no value.
+        ConfigError: An option belongs to no plug-in, belongs to several, or lacks a value.
     """
     for path in config.plugins:
         load_plugin(path)
@@ -142,7 +147,12 @@ def with_plugin_options(config: RunConfig, extra: Sequence[str]) -> RunConfig:
 
 
 def option_flag(plugin: str, option: str) -> str:
-    """Return the full form of a plug-in's option."""
+    """Return the full flag of a plug-in's option.
+
+    Examples:
+        >>> option_flag("random_mlm", "probability")
+        '--random-mlm-probability'
+    """
     return f"--{plugin}-{option}".replace("_", "-")
 
 
@@ -160,7 +170,7 @@ def _chosen(config: RunConfig) -> list[tuple[Registry, str]]:
 
 
 def _owners(plugins: Iterable[tuple[Registry, str]]) -> dict[str, list[_Owner]]:
-    """Return who answers to each flag: full forms have one owner, short ones one or more."""
+    """Return the options by flag: a full flag names one option, a short flag one or more."""
     full: dict[str, list[_Owner]] = defaultdict(list)
     short: dict[str, list[_Owner]] = defaultdict(list)
     for registry, name in plugins:
@@ -177,7 +187,7 @@ def _owner(flag: str, owners: Mapping[str, list[_Owner]]) -> _Owner:
     who = owners.get(flag.replace("_", "-"), [])
     if len(who) > 1:
         choices = " or ".join(option_flag(owner.plugin, owner.option) for owner in who)
-        raise ConfigError(f"option '{flag}' has several owners: write {choices}")
+        raise ConfigError(f"option '{flag}' is ambiguous: write {choices}")
     if not who:
         for registry, choose in ((TASKS, "--aux"), (WEIGHTINGS, "--weights")):
             others = [(registry, name) for name in registry.names()]
@@ -194,7 +204,7 @@ def _owner(flag: str, owners: Mapping[str, list[_Owner]]) -> _Owner:
 
 
 def _pairs(extra: Sequence[str]) -> list[tuple[str, str | None]]:
-    """Cut what is left of the command line into flags and values."""
+    """Split the remaining arguments into flags and values."""
     pairs: list[tuple[str, str | None]] = []
     waiting = False
     for argument in extra:
@@ -213,7 +223,7 @@ def _pairs(extra: Sequence[str]) -> list[tuple[str, str | None]]:
 
 
 def _parse(text: str, field: FieldInfo) -> Any:
-    """Read a value as YAML; a field of text takes "2024" or "no" as it stands."""
+    """Parse a value as YAML; a text field takes "2024" or "no" literally."""
     try:
         value = yaml.safe_load(text)
     except yaml.YAMLError:
@@ -232,7 +242,7 @@ def _parse(text: str, field: FieldInfo) -> Any:
 def _keep_options(
     names: Sequence[str], known: Sequence[PluginChoice]
 ) -> list[str | dict[str, dict[str, Any]]]:
-    """Choose plug-ins by name; one that the file chose as well keeps its options."""
+    """Choose plug-ins by name; those that the file chooses as well keep their options."""
     left = list(known)
     chosen: list[str | dict[str, dict[str, Any]]] = []
     for name in names:
@@ -250,7 +260,7 @@ def _option(name: str, field: FieldInfo) -> SettingOption:
     extra = field.json_schema_extra
     section = str(extra["section"]) if isinstance(extra, dict) else "Options"
     attributes: dict[str, Any] = {
-        "default": None,  # what is not given must not win over the file
+        "default": None,  # an option that is not given must not override the file
         "help": _help(field),
         "section": section,
         "metavar": _METAVARS.get(name),
@@ -268,7 +278,7 @@ def _option(name: str, field: FieldInfo) -> SettingOption:
 
 
 def _value_type(annotation: Any) -> Any:
-    """Return what a field holds where it is not ``None``."""
+    """Return the type of a field without ``None``."""
     if typing.get_origin(annotation) in (Union, types.UnionType):
         (annotation,) = (kind for kind in typing.get_args(annotation) if kind is not type(None))
     return annotation

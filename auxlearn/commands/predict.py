@@ -1,4 +1,4 @@
-"""``auxlearn predict``."""
+"""``auxlearn predict``: classification of texts by a finished run."""
 
 from __future__ import annotations
 
@@ -9,23 +9,38 @@ from pathlib import Path
 
 import click
 
+from auxlearn.commands.help import Example, ExampleCommand
 from auxlearn.errors import DataError
 
+EXAMPLES = (
+    Example(
+        "Texts on the command line",
+        'auxlearn predict runs/reviews "A warm and funny film." "Not worth the time."',
+    ),
+    Example(
+        "A file with one text per line; all probabilities, as JSON lines",
+        "auxlearn predict runs/reviews --file texts.txt --json",
+    ),
+)
 
-@click.command()
+
+@click.command(cls=ExampleCommand, examples=EXAMPLES)
 @click.argument("run", type=click.Path(path_type=Path))
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
 @click.option(
     "--file",
     type=click.Path(path_type=Path),
-    help="File of texts: .jsonl with text and perhaps text_pair, or plain text, one per line.",
+    help="File of texts: a table (.jsonl, .csv, ...) with a column text and optionally text_pair, "
+    "or one text per line.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print all probabilities, as JSON lines.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print all class probabilities as JSON lines."
+)
 def command(run: Path, texts: tuple[str, ...], file: Path | None, as_json: bool) -> None:
     """Classify texts with the finished run in folder RUN.
 
-    The texts are those on the command line, those of a file, or those on standard input, one per
-    line. Each gives one line: label, probability and text, with tabs between them.
+    Texts are read from the command line, from a file, or from standard input, one per line. The
+    output has one line per text: label, probability and text, separated by tabs.
     """
     rows = _read(texts, file)
 
@@ -50,13 +65,13 @@ def command(run: Path, texts: tuple[str, ...], file: Path | None, as_json: bool)
 
 
 def _read(texts: tuple[str, ...], file: Path | None) -> list[tuple[str, str | None]]:
-    """Return texts, each with the second text of its pair.
+    """Return the texts, each with the second text of its pair or ``None``.
 
     Raises:
-        DataError: There are none, they come from two places, or a line is faulty.
+        DataError: There are no texts, they come from two sources, or a line is invalid.
     """
     if texts and file is not None:
-        raise DataError("texts are given both on the command line and by --file: choose one")
+        raise DataError("texts are given both on the command line and by --file: use one of them")
     if texts:
         rows: list[tuple[str, str | None]] = [(text, None) for text in texts]
         where = "the command line"
@@ -65,13 +80,13 @@ def _read(texts: tuple[str, ...], file: Path | None) -> list[tuple[str, str | No
     else:
         if sys.stdin.isatty():
             raise DataError(
-                "no texts: give them behind RUN, by --file, or on standard input, one per line"
+                "no texts: give them after RUN, by --file, or on standard input, one per line"
             )
         rows, where = _read_lines(sys.stdin, "standard input"), "standard input"
     if not rows:
-        raise DataError(f"{where} holds no text")
+        raise DataError(f"{where} contains no text")
     if any(not text.strip() for text, _ in rows):
-        raise DataError(f"{where} has an empty text: leave it out")
+        raise DataError(f"{where} contains an empty text: remove it")
     return rows
 
 
@@ -95,7 +110,7 @@ def _read_file(file: Path) -> list[tuple[str, str | None]]:
 
 
 def _read_lines(lines: Iterable[str], where: str) -> list[tuple[str, str | None]]:
-    """Return one text per line, blank lines left out; JSON if the first line is a JSON object."""
+    """Return one text per line without blank lines; JSON if the first line is a JSON object."""
     try:
         numbered = [(number, line.strip()) for number, line in enumerate(lines, 1) if line.strip()]
     except UnicodeDecodeError:
@@ -106,11 +121,13 @@ def _read_lines(lines: Iterable[str], where: str) -> list[tuple[str, str | None]
     for number, line in numbered:
         record = _json(line)
         if not isinstance(record, dict):
-            raise DataError(f"{where}:{number}: not a JSON object as the first line is")
+            raise DataError(f"{where}:{number}: not a JSON object, but the first line is one")
         pair = record.get("text_pair")
         rows.append(_checked(record.get("text"), pair, "text_pair" in record, f"{where}:{number}"))
     if len({pair is None for _, pair in rows}) > 1:
-        raise DataError(f"{where}: only some lines have a 'text_pair': give it in all or none")
+        raise DataError(
+            f"{where}: only some lines have a 'text_pair': give it in all lines or in none"
+        )
     return rows
 
 
@@ -124,5 +141,5 @@ def _json(line: str) -> object:
 def _checked(text: object, pair: object, paired: bool, place: str) -> tuple[str, str | None]:
     for key, value in (("text", text), *([("text_pair", pair)] if paired else [])):
         if not isinstance(value, str) or not value.strip():
-            raise DataError(f"{place}: '{key}' holds no text")
+            raise DataError(f"{place}: '{key}' is empty or not a text")
     return text, pair  # type: ignore[return-value]

@@ -6,45 +6,94 @@ from pathlib import Path
 
 import click
 
+from auxlearn.commands.help import Example, ExampleCommand
 
-@click.command()
-@click.option("--encoder", required=True, help="Short name, local folder, or hub id.")
-@click.option("--output", required=True, type=click.Path(path_type=Path), help="Folder to write.")
+EXAMPLES = (
+    Example(
+        "Task-adaptive pretraining (TAPT) on the train texts of a data set",
+        "auxlearn pretrain --encoder bert --dataset data/reviews --output encoders/bert-reviews",
+    ),
+    Example(
+        "A masked-language-model head for a checkpoint without one: the backbone is frozen",
+        "auxlearn pretrain --encoder my_encoder --corpus texts.txt --trainable head "
+        "--output with_head",
+    ),
+)
+
+
+@click.command(cls=ExampleCommand, examples=EXAMPLES)
+@click.option(
+    "--encoder",
+    required=True,
+    help="Pretrained encoder: short name, local folder, or Hugging Face hub id.",
+)
+@click.option(
+    "--output",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="Folder for the trained encoder and its tokenizer.",
+)
 @click.option("--dataset", help="Data set whose train texts are used.")
 @click.option(
     "--corpus", type=click.Path(path_type=Path), help="File of texts: .txt, .jsonl, .csv, ..."
 )
-@click.option("--text-column", help="Column with the text; by default text.")
+@click.option("--text-column", help="Column of the text; by default 'text'.")
 @click.option(
-    "--parts",
-    type=click.Choice(["head", "whole"]),
-    default="whole",
+    "--trainable",
+    type=click.Choice(["head", "all"]),
+    default="all",
     show_default=True,
-    help="head: train the language-model head on a body that stays as it is.",
+    help="Parameters to train: the masked-language-model head on a frozen backbone, or all.",
 )
-@click.option("--steps", type=click.IntRange(1), default=1000, show_default=True)
-@click.option("--batch-size", type=click.IntRange(1), default=32, show_default=True)
+@click.option(
+    "--steps",
+    type=click.IntRange(1),
+    default=1000,
+    show_default=True,
+    help="Number of optimizer steps.",
+)
+@click.option(
+    "--batch-size",
+    type=click.IntRange(1),
+    default=32,
+    show_default=True,
+    help="Texts per optimizer step.",
+)
 @click.option(
     "--learning-rate",
     type=click.FloatRange(0, min_open=True),
     default=5e-5,
     show_default=True,
+    help="Peak learning rate.",
 )
-@click.option("--max-length", type=click.IntRange(4), default=128, show_default=True)
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
-@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto")
+@click.option(
+    "--max-length",
+    type=click.IntRange(4),
+    default=128,
+    show_default=True,
+    help="Maximum number of tokens per text, special tokens included.",
+)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Random seed.")
+@click.option(
+    "--device",
+    type=click.Choice(["auto", "cpu", "cuda"]),
+    default="auto",
+    show_default=True,
+    help="Device to train on; auto takes a GPU if there is one.",
+)
 def command(encoder: str, **options: object) -> None:
-    """Train an encoder by masked language modelling on text.
+    """Continue the pretraining of an encoder by masked language modelling.
 
-    On the train texts of a data set this is task-adaptive pretraining. A checkpoint without a
-    masked-language-model head gets one that means something: `--parts head` first, then whole.
+    On the train texts of a data set this is task-adaptive pretraining (TAPT). For a checkpoint
+    without a masked-language-model head, train the newly initialised head first (`--trainable
+    head`), then all parameters.
     """
     from auxlearn.commands.console import ConsoleReporter
     from auxlearn.training.pretrain import pretrain
 
     results = pretrain(encoder, reporter=ConsoleReporter(), **options)  # type: ignore[arg-type]
     click.echo(
-        f"masked tokens of texts kept back: cross-entropy {results.loss_before:.3f} -> "
-        f"{results.loss_after:.3f} nats, predicted right {results.accuracy_before:.1%} -> "
-        f"{results.accuracy_after:.1%}\nwritten to {options['output']}"
+        f"masked tokens of held-out texts: cross-entropy {results.loss_before:.3f} -> "
+        f"{results.loss_after:.3f} nats, accuracy {results.accuracy_before:.1%} -> "
+        f"{results.accuracy_after:.1%}\nencoder: {options['output']}"
     )

@@ -1,4 +1,4 @@
-"""``auxlearn sweep``."""
+"""``auxlearn sweep``: many runs from one file, then their comparison."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+
+from auxlearn.commands.help import Example, ExampleCommand
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,38 +17,64 @@ if TYPE_CHECKING:
     from auxlearn.sweeps.plan import SweepFile
 
 
-@click.command(options_metavar="[OPTIONS]")
+EXAMPLES = (
+    Example(
+        "Trials of a sweep file and an estimate of their time; nothing is trained",
+        "auxlearn sweep sweep.yaml --dry-run",
+    ),
+    Example("Two trials at a time on this machine", "auxlearn sweep sweep.yaml --jobs 2"),
+    Example(
+        "One SLURM job per trial, each with one GPU",
+        "auxlearn sweep sweep.yaml --executor slurm --slurm-partition gpu --gpus 1",
+    ),
+)
+
+
+@click.command(cls=ExampleCommand, examples=EXAMPLES, options_metavar="[OPTIONS]")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--dry-run", is_flag=True, help="Show the trials and how long they will take.")
-@click.option("--retry-failed", is_flag=True, help="Try failed trials again.")
+@click.option(
+    "--dry-run", is_flag=True, help="Show the trials and their estimated time; train nothing."
+)
+@click.option("--retry-failed", is_flag=True, help="Run failed trials again.")
 @click.option(
     "--executor",
     "engine",
     type=click.Choice(["local", "ray", "slurm"]),
     default="local",
     show_default=True,
-    help="Where trials run.",
+    help="What runs the trials: processes of this machine, Ray, or SLURM.",
 )
-@click.option("--jobs", type=click.IntRange(1), help="Trials at a time; local: 1, slurm: 100.")
 @click.option(
-    "--threads", type=click.IntRange(1), help="CPU threads of a trial; local: cores / jobs."
+    "--jobs",
+    type=click.IntRange(1),
+    help="Maximum number of trials at a time; by default 1 (local) or 100 (slurm).",
+)
+@click.option(
+    "--threads",
+    type=click.IntRange(1),
+    help="CPU threads per trial; by default the number of cores divided by --jobs (local).",
 )
 @click.option(
     "--gpus",
     type=click.FloatRange(0),
-    help="GPUs of a trial; ray: 1 if there are any, parts are possible; slurm: 0.",
+    help="GPUs per trial; by default 1 if there are any (ray, which also accepts fractions) or 0 "
+    "(slurm).",
 )
-@click.option("--ray-address", metavar="ADDRESS", help="Of a running Ray cluster, or auto.")
-@click.option("--slurm-partition", metavar="NAME", help="Partition of SLURM.")
+@click.option("--ray-address", metavar="ADDRESS", help="Address of a running Ray cluster, or auto.")
+@click.option("--slurm-partition", metavar="NAME", help="SLURM partition.")
 @click.option(
     "--slurm-minutes",
     type=click.IntRange(1),
     default=240,
     show_default=True,
-    help="Time limit of a SLURM job.",
+    help="Time limit of a SLURM job in minutes.",
 )
-@click.option("--output", metavar="FOLDER", help="Folder of the sweep; by default sweeps/NAME.")
-@click.option("--cache-dir", metavar="FOLDER", help="Where tokens and scores are kept.")
+@click.option("--output", metavar="FOLDER", help="Sweep folder; by default sweeps/NAME.")
+@click.option(
+    "--cache-dir",
+    metavar="FOLDER",
+    help="Cache of tokenised texts and pseudo-likelihood scores; by default ~/.cache/auxlearn.",
+)
 def command(
     file: Path,
     dry_run: bool,
@@ -61,10 +89,10 @@ def command(
     output: str | None,
     cache_dir: str | None,
 ) -> None:
-    """Run every trial of a sweep file, then compare them.
+    """Run every trial of a sweep file, then compare the methods.
 
-    The same command goes on with a sweep that was stopped or killed: finished trials are not run
-    again. Exit code 1 says that a trial failed, although all the others are done.
+    The same command resumes an interrupted sweep: finished trials are not run again. The exit code
+    is 1 if a trial has failed; the other trials are run nevertheless.
     """
     from auxlearn.commands import console
     from auxlearn.sweeps.folder import SweepFolder
@@ -147,12 +175,12 @@ def _dry_run(sweep: SweepFile, folder: SweepFolder, jobs: int, cache_dir: str | 
     ]
     lines = [f"{total} trials, {done} of them finished"]
     if sweep.search:
-        lines.append(f"the search suggests the trials after these {len(trials)} from their figures")
+        lines.append(f"the search suggests further trials from the results of these {len(trials)}")
     if known:
         mean = sum(known) / len(known)
         lines.append(
-            f"at most about {duration((total - done) * mean / jobs)} with --jobs {jobs}, if every "
-            "trial runs through all its epochs and the machine has the cores"
+            f"at most about {duration((total - done) * mean / jobs)} with --jobs {jobs}, if no "
+            "trial stops early and the machine has enough cores"
         )
     lines += sorted(
         {

@@ -1,4 +1,4 @@
-"""``auxlearn train``."""
+"""``auxlearn train``: fine-tuning with auxiliary objectives."""
 
 from __future__ import annotations
 
@@ -7,17 +7,38 @@ from typing import Any
 
 import click
 
+from auxlearn.commands.help import Example
 from auxlearn.commands.options import RunCommand, run_config
 
+EXAMPLES = (
+    Example(
+        "Built-in encoder and data set; the weight of the auxiliary task is meta-learned",
+        "auxlearn train --aux l3mask --weights meta",
+    ),
+    Example(
+        "Your own data (train, dev and test as .tsv, .csv or .jsonl) with a fixed weight",
+        "auxlearn train --dataset data/reviews --encoder bert --aux random_mlm --fixed-alpha 0.3",
+    ),
+    Example(
+        "Another seed of an earlier run",
+        "auxlearn train --config runs/reviews/config.yaml --seed 1 --output runs/reviews-1",
+    ),
+)
 
-@click.command(cls=RunCommand, options_metavar="[OPTIONS]")
-@click.option("--config", "config_file", metavar="FILE", help="YAML file; options win over it.")
+
+@click.command(cls=RunCommand, examples=EXAMPLES, options_metavar="[OPTIONS]")
+@click.option(
+    "--config",
+    "config_file",
+    metavar="FILE",
+    help="YAML configuration file; options of the command line take precedence.",
+)
 @click.pass_context
 def command(ctx: click.Context, config_file: str | None, **given: Any) -> None:
-    """Train a classifier with auxiliary tasks.
+    """Fine-tune an encoder for text classification with auxiliary tasks.
 
-    Without options, a small encoder learns to tell which Python library a documentation text
-    comes from. The same command goes on with a run that was stopped.
+    Without options, a small built-in encoder is trained to tell which Python library a passage of
+    documentation comes from. The same command resumes an interrupted run from its last checkpoint.
     """
     from auxlearn.commands.console import ConsoleReporter, print_results
 
@@ -43,5 +64,5 @@ def command(ctx: click.Context, config_file: str | None, **given: Any) -> None:
         f"dev {metric} {results.best[metric]:.3f}",
         f"run folder: {folder}",
         f"model:      {folder / 'model'}",
-        f"pictures:   {folder / 'plots'}",
+        f"plots:      {folder / 'plots'}",
     )

@@ -99,6 +99,12 @@ def permutation_test(differences: Sequence[float]) -> float:
     Returns:
         The share of the patterns whose mean is at least as far from 0. With n seeds it cannot be
         below ``2 ** (1 - n)``. 1 if there are fewer than two seeds.
+
+    Examples:
+        Of the 16 sign patterns of four seeds, two have a mean as far from 0 as this one.
+
+        >>> permutation_test([0.5, 0.2, 0.4, 0.1])
+        0.125
     """
     values = np.asarray(differences, dtype=float)
     if len(values) < 2 or not values.any():
@@ -177,6 +183,10 @@ def holm(p_values: Sequence[float]) -> list[float]:
     """Return p-values corrected for their number by Holm's step-down method.
 
     Holm, S. (1979), "A simple sequentially rejective multiple test procedure".
+
+    Examples:
+        >>> holm([0.25, 0.125, 0.5])
+        [0.5, 0.375, 0.5]
     """
     corrected = [0.0] * len(p_values)
     highest = 0.0

@@ -22,7 +22,12 @@ DEV_NAMES = ("dev", "validation", "valid", "val")
 
 
 def split_name(stem: str) -> str:
-    """Return the split that a file or hub split of this name holds."""
+    """Return the split that a file or hub split of this name holds.
+
+    Examples:
+        >>> split_name("validation"), split_name("Test"), split_name("hard_cases")
+        ('dev', 'test', 'hard_cases')
+    """
     lower = stem.lower()
     if lower in DEV_NAMES:
         return "dev"

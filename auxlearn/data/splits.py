@@ -18,6 +18,10 @@ def normalise(text: str) -> str:
     """Return the letters and digits of a text, case-folded.
 
     A text without any, such as "!!!", stands for itself, so that it equals no other one.
+
+    Examples:
+        >>> normalise("State-of-the-art, again!"), normalise("!!!")
+        ('stateoftheartagain', '!!!')
     """
     return _NOT_LETTER_OR_DIGIT.sub("", text.casefold()) or text.strip()
 

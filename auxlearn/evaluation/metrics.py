@@ -53,6 +53,11 @@ def score_predictions(
         labels: True classes, ``(rows,)``.
         predicted: Predicted classes, ``(rows,)``.
         label_names: Names of all classes, in order.
+
+    Examples:
+        >>> scores = score_predictions([0, 0, 1, 1], np.array([0, 0, 1, 0]), ["no", "yes"])
+        >>> scores.accuracy, scores.confusion
+        (0.75, [[2, 0], [1, 1]])
     """
     from sklearn import metrics  # takes a second to import, which `predict` need not wait for
 

@@ -18,6 +18,10 @@ def uniform(maskable: Tensor, mean: float) -> Tensor:
 
     Returns:
         Mask probabilities ``(texts, length)``, float64; zero where nothing may be masked.
+
+    Examples:
+        >>> uniform(torch.tensor([[False, True, True, False]]), mean=0.15).tolist()
+        [[0.0, 0.15, 0.15, 0.0]]
     """
     return maskable * torch.tensor(mean, dtype=torch.float64)
 
@@ -44,6 +48,19 @@ def rescale_to_mean(scores: Tensor, maskable: Tensor, mean: float) -> Tensor:
 
     Raises:
         ValueError: ``mean`` is outside (0, 1], or a score is negative or not finite.
+
+    Examples:
+        The scores of the two maskable tokens are in the ratio 1 : 3; so are the probabilities.
+
+        >>> scores = torch.tensor([[9.0, 1.0, 3.0, 9.0]])
+        >>> maskable = torch.tensor([[False, True, True, False]])
+        >>> rescale_to_mean(scores, maskable, mean=0.5).tolist()
+        [[0.0, 0.25, 0.75, 0.0]]
+
+        With a mean of 0.75 the second would exceed 1; the first receives the excess.
+
+        >>> rescale_to_mean(scores, maskable, mean=0.75).tolist()
+        [[0.0, 0.5, 1.0, 0.0]]
     """
     if not 0 < mean <= 1:
         raise ValueError(f"mean must be in (0, 1], got {mean}")

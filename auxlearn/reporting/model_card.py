@@ -131,7 +131,7 @@ def _training(results: RunResults) -> Iterator[tuple[str, str]]:
         "optimizer",
         f"AdamW, learning rate {config['learning_rate']:g}, weight decay "
         f"{config['weight_decay']:g}, batch size {config['batch_size']}, "
-        f"warm-up {config['warmup']:g}, at most {config['epochs']} epochs",
+        f"warm-up {config['warmup_ratio']:g}, at most {config['epochs']} epochs",
     )
     yield "seed", str(config["seed"])
     yield "configuration hash", f"`{results.digest}`"

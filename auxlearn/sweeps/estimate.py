@@ -69,7 +69,7 @@ def _measured(trial: Trial, cache_dir: str | None) -> Estimate:
 
     clock = _Clock()
     with tempfile.TemporaryDirectory(prefix="auxlearn-estimate-") as place:
-        changes = {"output": f"{place}/run", "cache_dir": cache_dir, "eval_every": WARM_UP + TIMED}
+        changes = {"output": f"{place}/run", "cache_dir": cache_dir, "eval_steps": WARM_UP + TIMED}
         try:
             with suppress(_EnoughError):
                 train(trial.config.model_copy(update=changes), clock)
@@ -112,6 +112,6 @@ class _Clock(Reporter):
         first = min(WARM_UP, len(self.steps) - 2)  # entry 0 is the start
         step = (self.steps[-1] - self.steps[first]) / (len(self.steps) - 1 - first)
         evaluation = self.evaluated - self.steps[-1]
-        every = trial.config.eval_every or self.total / trial.config.epochs
+        every = trial.config.eval_steps or self.total / trial.config.epochs
         preparation = self.steps[0] - self.begun
         return preparation + self.total * step + (self.total / every) * evaluation

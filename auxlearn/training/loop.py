@@ -73,7 +73,7 @@ class TrainingLoop:
         self.progress = Progress()
         self.steps_per_epoch = objectives.primary.steps_per_epoch
         self.total_steps = config.epochs * self.steps_per_epoch
-        self.eval_every = config.eval_every or self.steps_per_epoch
+        self.eval_steps = config.eval_steps or self.steps_per_epoch
         self._losses: list[tuple[int, dict[str, Tensor]]] = []  # of steps, still on the device
         self._read: list[tuple[int, dict[str, float]]] = []  # of earlier steps, as numbers
         self._started = 0.0
@@ -123,7 +123,7 @@ class TrainingLoop:
                 step = self.progress.step
                 if step % LOG_EVERY == 0:
                     self._log()
-                if step % self.eval_every == 0 or step == self.total_steps:
+                if step % self.eval_steps == 0 or step == self.total_steps:
                     self._evaluate()
                     self.save()
                 if stop.asked:
@@ -145,7 +145,9 @@ class TrainingLoop:
         schedule = (
             ConstantSchedule(optimizer)
             if config.final_schedule == "constant"
-            else LinearSchedule(optimizer, steps, config.warmup, start=self.progress.final_from)
+            else LinearSchedule(
+                optimizer, steps, config.warmup_ratio, start=self.progress.final_from
+            )
         )
         objectives.train_primary_alone(optimizer, schedule)
 
@@ -286,5 +288,5 @@ class TrainingLoop:
                     rate = self.objectives.schedule.rate
                     raise TrainingDiverged(
                         f"the loss of '{name}' became {loss} at step {step}, learning rate "
-                        f"{rate:.3g}: try a lower --learning-rate or a smaller --clip-norm"
+                        f"{rate:.3g}: try a lower --learning-rate or a smaller --max-grad-norm"
                     )

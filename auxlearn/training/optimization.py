@@ -89,18 +89,18 @@ class LinearSchedule:
     Args:
         optimizer: Whose learning rate is set; its present rate is the peak.
         total: Updates in all.
-        warmup: Share of them with a rising rate.
+        warmup_ratio: Share of them with a rising rate.
         start: Number of the first of them.
     """
 
     def __init__(
-        self, optimizer: torch.optim.Optimizer, total: int, warmup: float, start: int = 0
+        self, optimizer: torch.optim.Optimizer, total: int, warmup_ratio: float, start: int = 0
     ) -> None:
         self._optimizer = optimizer
         self._peaks = [group["lr"] for group in optimizer.param_groups]
         self.total = total
         self._start = start
-        self._rising = round(total * warmup)
+        self._rising = round(total * warmup_ratio)
 
     def factor(self, step: int) -> float:
         """Return the share of the peak rate that an update (counted from 0) is made with."""
@@ -132,7 +132,7 @@ class ConstantSchedule(LinearSchedule):
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
-        super().__init__(optimizer, total=0, warmup=0.0)
+        super().__init__(optimizer, total=0, warmup_ratio=0.0)
 
     def factor(self, step: int) -> float:
         """Return 1."""

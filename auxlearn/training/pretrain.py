@@ -77,7 +77,7 @@ def pretrain(
     dataset: str | None = None,
     corpus: Path | None = None,
     text_column: str | None = None,
-    parts: Literal["head", "whole"] = "whole",
+    trainable: Literal["head", "all"] = "all",
     steps: int = 1000,
     batch_size: int = 32,
     learning_rate: float = 5e-5,
@@ -94,7 +94,7 @@ def pretrain(
         dataset: Data set whose train texts are used.
         corpus: File of texts; one of the two must be given.
         text_column: Column with the text of either; by default ``text``.
-        parts: "head" trains the language-model head and leaves the body as it is.
+        trainable: "head" trains the language-model head and leaves the body as it is.
         steps: Updates.
         batch_size: Texts per update.
         learning_rate: Peak rate of AdamW.
@@ -137,9 +137,9 @@ def pretrain(
     started = time.perf_counter()
     task = _random_mlm(encoder, texts, cache, reporter, seed)
     before = _measure(encoder, task, measured, seed)
-    with _training_only(encoder, parts) as trained:
+    with _training_only(encoder, trainable) as trained:
         optimizer = build_optimizer(trained, learning_rate, config.weight_decay)
-        schedule = LinearSchedule(optimizer, steps, config.warmup)
+        schedule = LinearSchedule(optimizer, steps, config.warmup_ratio)
         stream = BatchStream(texts, batch_size, seed, "pretrain")
         encoder.train()
         losses = []
@@ -152,7 +152,7 @@ def pretrain(
                 ):
                     loss = task.loss(encoder, batch, rng.generator(seed, "pretrain", "draws", step))
                 loss.backward()
-                nn.utils.clip_grad_norm_(trained, config.clip_norm)
+                nn.utils.clip_grad_norm_(trained, config.max_grad_norm)
                 schedule.apply(step)
                 optimizer.step()
                 optimizer.zero_grad(set_to_none=True)
@@ -223,11 +223,11 @@ def _measure(
 
 @contextmanager
 def _training_only(
-    encoder: SharedEncoder, parts: Literal["head", "whole"]
+    encoder: SharedEncoder, trainable: Literal["head", "all"]
 ) -> Iterator[list[nn.Parameter]]:
     """Give the parameters to train; within the block no other parameter takes a gradient."""
     wanted = list(encoder.language_model.parameters())
-    if parts == "head":
+    if trainable == "head":
         body = {id(parameter) for parameter in encoder.body.parameters()}
         wanted = [parameter for parameter in wanted if id(parameter) not in body]
     chosen = {id(parameter) for parameter in wanted}

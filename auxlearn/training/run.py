@@ -255,11 +255,11 @@ class _Run:
             primary=primary,
             optimizer=optimizer,
             schedule=LinearSchedule(
-                optimizer, config.epochs * primary.steps_per_epoch, config.warmup
+                optimizer, config.epochs * primary.steps_per_epoch, config.warmup_ratio
             ),
             seed=config.seed,
-            accumulation=config.accumulation,
-            clip_norm=config.clip_norm,
+            gradient_accumulation_steps=config.gradient_accumulation_steps,
+            max_grad_norm=config.max_grad_norm,
             validation=self._validation_objective(),
             autocast=self.compute.autocast,
             log=PerturbationLog(self.folder.path, len(train_texts)),
@@ -320,7 +320,7 @@ class _Run:
             self._surrogate,
             self.config.seed,
             head=self.weighting.dev_head,
-            draws=max(self.config.accumulation, self.weighting.validation_batches),
+            draws=max(self.config.gradient_accumulation_steps, self.weighting.validation_batches),
             attends_to_padding=self.weighting.attends_to_padding,
         )
 

@@ -48,13 +48,13 @@ class RunStep:
         optimizer: Steps the parameters.
         schedule: Sets the learning rate of each step.
         seed: The run's seed.
-        accumulation: Parts that each batch is cut into.
-        clip_norm: Largest norm of the gradient; 0: no limit.
+        gradient_accumulation_steps: Parts that each batch is cut into.
+        max_grad_norm: Largest norm of the gradient; 0: no limit.
         validation: What the weighting learns from, if it does.
         autocast: Gives the context that forward passes run in.
         log: Keeps what a task puts into the text of the primary task.
         attends_to_padding: Leave the attention mask out, as some released code does.
-        clips_apart: Clip the classification head and all else each to ``clip_norm``.
+        clips_apart: Clip the classification head and all else each to ``max_grad_norm``.
     """
 
     def __init__(
@@ -65,8 +65,8 @@ class RunStep:
         optimizer: torch.optim.Optimizer,
         schedule: LinearSchedule,
         seed: int,
-        accumulation: int,
-        clip_norm: float,
+        gradient_accumulation_steps: int,
+        max_grad_norm: float,
         validation: ValidationObjective | None,
         autocast: Callable[[], AbstractContextManager[None]],
         log: PerturbationLog | None = None,
@@ -80,8 +80,8 @@ class RunStep:
         self.optimizer = optimizer
         self.schedule = schedule
         self.seed = seed
-        self.accumulation = accumulation
-        self.clip_norm = clip_norm
+        self.gradient_accumulation_steps = gradient_accumulation_steps
+        self.max_grad_norm = max_grad_norm
         self.validation = validation
         self.autocast = autocast
         self.log = log
@@ -205,9 +205,9 @@ class RunStep:
 
     def update(self) -> None:
         """Clip, step the optimizer, and clear the gradients."""
-        if self.clip_norm:
+        if self.max_grad_norm:
             for parameters in self._clipped_together:
-                nn.utils.clip_grad_norm_(parameters, self.clip_norm)
+                nn.utils.clip_grad_norm_(parameters, self.max_grad_norm)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
 
@@ -231,7 +231,10 @@ class RunStep:
                 self.losses.pop(name, None)
         batch = self.primary.batch(step)
         given = [a.stream.batch(step) if a.stream else None for a in self.auxiliaries]
-        cuts = [cut(whole, self.accumulation) if whole else [] for whole in (batch, *given)]
+        cuts = [
+            cut(whole, self.gradient_accumulation_steps) if whole else []
+            for whole in (batch, *given)
+        ]
         shares = [
             self._shares(auxiliary, own or cuts[0], step)
             for auxiliary, own in zip(self.auxiliaries, cuts[1:], strict=True)

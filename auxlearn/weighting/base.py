@@ -44,7 +44,7 @@ class TrainingStep(Protocol):
         parts: Where each of them belongs.
         model: The module that holds them.
         optimizer: The optimizer that :meth:`update` steps.
-        clip_norm: Largest norm of the gradient that :meth:`update` lets through; 0: no limit.
+        max_grad_norm: Largest norm of the gradient that :meth:`update` lets through; 0: no limit.
         losses: Loss of each objective that was computed in this step, detached.
     """
 
@@ -56,7 +56,7 @@ class TrainingStep(Protocol):
     parts: tuple[Part, ...]
     model: nn.Module
     optimizer: torch.optim.Optimizer
-    clip_norm: float
+    max_grad_norm: float
     losses: dict[str, Tensor]
 
     def backward(self, weights: Sequence[float] | Tensor) -> None:

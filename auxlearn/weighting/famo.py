@@ -16,9 +16,9 @@ here they are kept, because the weights depend on all losses of the step and one
 lives at a time.
 
 Departures from the authors' code (Cranial-XIX/FAMO, ``famo.py``): losses are bounded below by 0;
-gradients are clipped by the run's ``clip_norm``. The second forward pass has the dropout masks and
-draws of the first. The logits move at the start of the next step, which saves a wait for a GPU and
-changes no number.
+gradients are clipped by the run's ``max_grad_norm``. The second forward pass has the dropout masks
+and draws of the first. The logits move at the start of the next step, which saves a wait for a GPU
+and changes no number.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class LearnedOptions(Settings):
     initial: tuple[float, ...] | None = Field(
         None, description="Weight of each objective at the start, primary first; by default equal."
     )
-    warmup: int = Field(0, ge=0, description="Updates before the weights move.")
+    warmup_steps: int = Field(0, ge=0, description="Updates before the weights move.")
     learn_share: float = Field(
         1.0,
         gt=0,
@@ -61,7 +61,7 @@ class Learned(Weighting):
     def moves(self, step: TrainingStep) -> bool:
         """Whether the weights are learned in a step."""
         return len(self.objectives) > 1 and (
-            self.options.warmup <= step.number < self.options.learn_share * step.total_steps
+            self.options.warmup_steps <= step.number < self.options.learn_share * step.total_steps
         )
 
     def step(self, step: TrainingStep) -> None:

@@ -83,7 +83,7 @@ class MetaOptions(LogitOptions, ValidationOptions):
     floor: float = Field(
         FLOOR, ge=0, lt=1, description="Least share that the primary task has of all weights."
     )
-    warmup: int = Field(
+    warmup_steps: int = Field(
         5,
         ge=0,
         description="Updates before the weights move. The first steps of Adam are close to the "
@@ -243,7 +243,7 @@ class Meta(LogitWeighting):
         gram = inside + outside
         factors = self.factors(inside.diagonal().sqrt())
         weights = self.weights * factors
-        derivative = UpdateDerivative(step.optimizer, step.parameters, step.clip_norm)
+        derivative = UpdateDerivative(step.optimizer, step.parameters, step.max_grad_norm)
         apply(step, mix(gradients, weights))
         by_weight, aligned = derivative.by_weights(
             gradients, weights, gram, step.validation_gradient(batches=self.options.batches)

@@ -18,8 +18,9 @@ Departures from the authors' code:
 * They approximate the solution by up to 20 convex programmes for the solver ECOS. The condition is
   that the strictly convex :math:`\frac{1}{2} \alpha^\top G \alpha - \sum_i \log \alpha_i` has its
   minimum, and a damped Newton method finds that to rounding.
-* They scale a step longer than 1 to length 1; here a run's ``clip_norm`` does that. G is divided
-  by the mean of its diagonal (theirs by its norm), so that the step grows with the gradients.
+* They scale a step longer than 1 to length 1; here a run's ``max_grad_norm`` does that. G is
+  divided by the mean of its diagonal (theirs by its norm), so that the step grows with the
+  gradients.
 * Heads take their own gradients unweighted.
 * Linearly dependent gradients may admit no solution. The diagonal of G is raised by a share of
   :data:`RIDGE`.

@@ -16,7 +16,7 @@ of its code for multi-task learning.
 Cost: the gradient of each objective is kept, because the weights depend on all losses of the step.
 
 Departure from the authors' code (Xi-L/STCH, ``LibMTL/weighting/STCH.py``): it warms up for four
-epochs and takes the mean over a fifth; here ``warmup`` and ``window`` are numbers of steps.
+epochs and takes the mean over a fifth; here ``warmup_steps`` and ``window`` are numbers of steps.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class SmoothTchebycheffOptions(Settings):
     """Settings of smooth Tchebycheff weights."""
 
     mu: float = Field(1.0, gt=0, description="Smoothing; the smaller, the more the worst counts.")
-    warmup: int = Field(50, ge=0, description="Steps on the sum of log losses at the start.")
+    warmup_steps: int = Field(50, ge=0, description="Steps on the sum of log losses at the start.")
     window: int = Field(
         50, ge=1, description="Further such steps, over which losses are averaged: the nadir."
     )
@@ -81,10 +81,10 @@ class SmoothTchebycheff(Weighting):
         """Make one optimizer step on the smooth maximum, or on the log losses at first."""
         gradients = step.gradients()
         losses = torch.stack([step.losses[name] for name in step.names]).cpu().double()
-        warmup, window = self.options.warmup, self.options.window
-        if step.number < warmup + window:
+        warmup_steps, window = self.options.warmup_steps, self.options.window
+        if step.number < warmup_steps + window:
             self._weights = 1 / (losses + EPSILON)
-            if step.number >= warmup:
+            if step.number >= warmup_steps:
                 self._sums = self._sums + losses
         else:
             self._weights = stch_weights(losses, self._sums / window, self.options.mu)

@@ -55,14 +55,17 @@ class UpdateDerivative:
     Args:
         optimizer: The optimizer about to be stepped: SGD, or AdamW without amsgrad.
         parameters: Its parameters, in the order of the gradients.
-        clip_norm: Norm to which the gradient is clipped before the step; 0: not clipped.
+        max_grad_norm: Norm to which the gradient is clipped before the step; 0: not clipped.
 
     Raises:
         ValueError: The optimizer is of another kind.
     """
 
     def __init__(
-        self, optimizer: torch.optim.Optimizer, parameters: Sequence[Tensor], clip_norm: float = 0.0
+        self,
+        optimizer: torch.optim.Optimizer,
+        parameters: Sequence[Tensor],
+        max_grad_norm: float = 0.0,
     ) -> None:
         adamw = isinstance(optimizer, torch.optim.AdamW)
         if not adamw and not isinstance(optimizer, torch.optim.SGD):
@@ -73,7 +76,7 @@ class UpdateDerivative:
         if any(group.get("amsgrad") for group in groups.values()):
             raise ValueError("the derivative of a step with amsgrad is not known here")
         self._optimizer = optimizer
-        self._clip_norm = clip_norm
+        self._max_grad_norm = max_grad_norm
         self._parameters = list(parameters)
         self._groups = [groups[id(p)] for p in self._parameters]
         self._diagonal = self._adamw if adamw else self._sgd
@@ -99,7 +102,7 @@ class UpdateDerivative:
         """
         norm = float((weights @ gram @ weights).clamp(min=0).sqrt())
         excess = norm + 1e-6  # as torch clips
-        factor = min(1.0, self._clip_norm / excess) if self._clip_norm else 1.0
+        factor = min(1.0, self._max_grad_norm / excess) if self._max_grad_norm else 1.0
         pulled = _Products(len(gradients))
         aligned = _Products(len(gradients) + 1)
         last = len(gradients)

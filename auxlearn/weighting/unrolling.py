@@ -80,7 +80,7 @@ def unrolled_gradient(
     def given(gradient: Gradient) -> Gradient:
         if not first:
             first.append([None if part is None else part.detach() for part in gradient])
-        return clip(gradient, step.clip_norm)
+        return clip(gradient, step.max_grad_norm)
 
     with (
         step.twice_differentiable(),

@@ -139,7 +139,7 @@ def in_standard_errors(
 
 
 def outcomes(records: Iterable[Record]) -> list[Outcome]:
-    """Return what every method came to with every task in every setting.
+    """Return the outcome of every method with every task in every setting.
 
     The single task and the fixed shares are among the methods: their regret is that of always
     training so.

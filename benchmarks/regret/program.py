@@ -1,4 +1,4 @@
-"""The program: draws the samples, runs what is missing seed by seed, writes the report."""
+"""Command line: samples the data sets, runs missing trials seed by seed, writes the report."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def read_options(argv: Sequence[str] | None) -> argparse.Namespace:
         metavar="YAML",
         help="one more rule with options, such as '{meta: {split: \"train:0.2\"}}'; repeatable",
     )
-    parser.add_argument("--seeds", type=int, default=5, help="how many")
+    parser.add_argument("--seeds", type=int, default=5, help="number of seeds")
     parser.add_argument("--encoder", default="tiny", help="tiny, or a folder")
     parser.add_argument(
         "--examples",
@@ -167,8 +167,10 @@ def read_options(argv: Sequence[str] | None) -> argparse.Namespace:
         metavar="SETTING=COUNT",
         help="training examples of a setting; repeatable",
     )
-    parser.add_argument("--dev-examples", type=int, default=500, help="at most so many")
-    parser.add_argument("--test-examples", type=int, default=1000, help="at most so many")
+    parser.add_argument("--dev-examples", type=int, default=500, help="maximum number of examples")
+    parser.add_argument(
+        "--test-examples", type=int, default=1000, help="maximum number of examples"
+    )
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--max-length", type=int, default=128)
     parser.add_argument(
@@ -176,11 +178,11 @@ def read_options(argv: Sequence[str] | None) -> argparse.Namespace:
         nargs="*",
         default=list(HELD_OUT),
         metavar="SETTING",
-        help="settings that no default was chosen by",
+        help="settings on which no default was chosen",
     )
-    parser.add_argument("--minutes", type=float, help="begin no further trial after so long")
-    parser.add_argument("--jobs", type=int, default=1, help="trials at a time")
-    parser.add_argument("--threads", type=int, help="CPU threads of a trial")
+    parser.add_argument("--minutes", type=float, help="start no further trial after this time")
+    parser.add_argument("--jobs", type=int, default=1, help="maximum number of trials at a time")
+    parser.add_argument("--threads", type=int, help="CPU threads per trial")
     parser.add_argument("--no-run", action="store_true", help="report on what has finished")
     add_device(parser)
     options = parser.parse_args(argv)

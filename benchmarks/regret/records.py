@@ -1,4 +1,4 @@
-"""What a trial comes to: pure functions of a run's results and of its rows of weights."""
+"""Records of trials: pure functions of the results and of the logged weights of a run."""
 
 from __future__ import annotations
 

@@ -112,7 +112,8 @@ def test_every_family(family, config, on_accelerator):
 @pytest.mark.parametrize("task", builtin(TASKS))
 def test_accumulation(task, config, on_accelerator):
     report = on_accelerator(
-        runs.train, config(aux=[task], weights="fixed", accumulation=2, precision="bf16")
+        runs.train,
+        config(aux=[task], weights="fixed", gradient_accumulation_steps=2, precision="bf16"),
     )
     check(report, 2 * OF_TASK.get(task, 0))
 
@@ -121,7 +122,7 @@ def test_accumulation(task, config, on_accelerator):
 def test_validation_read_through_a_head_of_its_own(head, config, on_accelerator):
     report = on_accelerator(
         runs.train,
-        config(aux=["random_mlm"], weights={"meta": {"warmup": 0, "dev_head": head}}),
+        config(aux=["random_mlm"], weights={"meta": {"warmup_steps": 0, "dev_head": head}}),
     )
     check(report, OF_WEIGHTING["meta"] + (10 if head == "fitted" else 0))
 

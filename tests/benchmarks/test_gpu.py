@@ -47,8 +47,8 @@ def part(name: str, share: float, *names: str) -> Part:
 TWO = (part("first", 0.5, "a", "b"), part("second", 0.5, "c", "d"))
 
 
-def became(folder: Path, runner: Runner, seconds: float = 1000.0, fresh: bool = False):
-    return run_parts(TWO, folder, seconds, fresh, runner, runner.now)
+def became(folder: Path, runner: Runner, seconds: float = 1000.0, overwrite: bool = False):
+    return run_parts(TWO, folder, seconds, overwrite, runner, runner.now)
 
 
 def test_the_parts_share_all_of_the_time():
@@ -86,9 +86,9 @@ def test_what_is_there_is_not_measured_again(tmp_path):
         "d": "was there",
     }
     assert list(again.limits) == ["b"]
-    fresh = Runner({})
-    assert set(became(tmp_path, fresh, fresh=True).values()) == {"done"}
-    assert list(fresh.limits) == ["a", "b", "c", "d"]
+    runner = Runner({})
+    assert set(became(tmp_path, runner, overwrite=True).values()) == {"done"}
+    assert list(runner.limits) == ["a", "b", "c", "d"]
 
 
 def test_results_of_other_options_do_not_count(tmp_path):
@@ -160,7 +160,7 @@ def test_the_program_says_what_is_missing(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     given = {}
 
-    def parts(chosen, folder, seconds, fresh):
+    def parts(chosen, folder, seconds, overwrite):
         given.update(names=[one.name for one in chosen], folder=folder, seconds=seconds)
         return {"joined-base-fp32": "done", "joined-base-bf16": "no time left"}
 

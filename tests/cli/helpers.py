@@ -1,9 +1,11 @@
-"""What the tests of the command line share."""
+"""Helpers of the command-line tests."""
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
+import click
 from click.testing import CliRunner, Result
 
 from auxlearn.cli import cli
@@ -12,12 +14,12 @@ from auxlearn.encoders.load import load_encoder
 from auxlearn.files import write_text
 from tests.reporting import examples
 
-#: What the tiny run below was trained with.
+#: Maximum length of the run of :func:`write_run`.
 MAX_LENGTH = 24
 
 
 def call(*arguments: object, typed: str | None = None) -> Result:
-    """Run ``auxlearn`` in this process; what escapes as no line of an error fails the test."""
+    """Run ``auxlearn`` in this process; an unexpected exception fails the test."""
     result = CliRunner().invoke(cli, [str(argument) for argument in arguments], input=typed)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
@@ -25,7 +27,7 @@ def call(*arguments: object, typed: str | None = None) -> Result:
 
 
 def lines_of_error(*arguments: object, typed: str | None = None) -> list[str]:
-    """Run ``auxlearn``, which must fail with lines of errors alone, and return these."""
+    """Run ``auxlearn``, which must fail with error lines only, and return these lines."""
     result = call(*arguments, typed=typed)
     assert result.exit_code == 2, result.output
     assert result.stdout == ""
@@ -39,6 +41,22 @@ def error(*arguments: object, typed: str | None = None) -> str:
     """Run ``auxlearn``, which must fail with one line, and return it."""
     (line,) = lines_of_error(*arguments, typed=typed)
     return line
+
+
+def parse(line: str) -> None:
+    """Parse a command line with the real options, without running the command.
+
+    Raises:
+        click.UsageError: There is no such command or option.
+    """
+    name, *arguments = shlex.split(line)[1:]
+    context, command = click.Context(cli), cli.get_command(click.Context(cli), name)
+    assert command is not None, f"there is no command '{name}'"
+    while isinstance(command, click.Group):
+        name, *arguments = arguments
+        command = command.get_command(context, name)
+        assert command is not None, f"there is no command '{name}'"
+    command.make_context(name, list(arguments), parent=context)
 
 
 def write_run(folder: Path, encoder: Path, **settings: object) -> Path:

@@ -1,4 +1,4 @@
-"""What a person sees on a terminal and in a log."""
+"""Console output on a terminal and in a log."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_row_is_one_line(row, line):
     assert describe_row(row) == line
 
 
-def test_a_terminal_shows_bars_losses_and_weights():
+def test_a_terminal_shows_progress_bars_losses_and_weights():
     reporter = ConsoleReporter()
     reporter.console = Console(
         file=io.StringIO(), force_terminal=True, width=80, legacy_windows=False
@@ -52,7 +52,7 @@ def test_a_terminal_shows_bars_losses_and_weights():
     assert "dev accuracy 0.550 macro-F1 0.700" in shown
 
 
-def test_a_log_says_how_much_was_done(capsys):
+def test_a_log_ends_with_the_amount_of_work_done(capsys):
     for amount in (3, 2):
         with ConsoleReporter().progress("scoring tokens", 3000) as advance:
             advance(amount * 1000)
@@ -61,13 +61,13 @@ def test_a_log_says_how_much_was_done(capsys):
     assert part.startswith("scoring tokens: 2,000 of 3,000 in 0.")
 
 
-def test_a_failing_block_is_not_reported_as_done(capsys):
+def test_a_failed_block_is_not_reported_as_done(capsys):
     with pytest.raises(ValueError, match="stop"), ConsoleReporter().progress("training", 3):
         raise ValueError("stop")
     assert capsys.readouterr().err == ""
 
 
-def test_a_log_of_long_work_says_now_and_then_how_far_it_is(capsys, monkeypatch):
+def test_a_log_of_long_work_shows_its_progress_every_minute(capsys, monkeypatch):
     now = iter([0.0, 30.0, 61.0, 90.0, 122.0, 130.0, 130.0])
     monkeypatch.setattr("auxlearn.commands.console.time.perf_counter", lambda: next(now))
     with ConsoleReporter().progress("pretraining", 50) as advance:

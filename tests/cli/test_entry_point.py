@@ -1,4 +1,4 @@
-"""The program as a whole: light, tidy in its errors, quiet about libraries."""
+"""The entry point: light imports, one-line errors, no output of libraries."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def python(code: str) -> str:
         (["list", "encoders"], HEAVY),
     ],
 )
-def test_what_needs_no_model_imports_none(arguments, absent):
+def test_commands_without_a_model_import_no_heavy_library(arguments, absent):
     code = (
         "import sys\nfrom auxlearn.cli import cli\n"
         f"cli({arguments!r}, prog_name='auxlearn', standalone_mode=False)\n"
@@ -54,14 +54,14 @@ def test_help_takes_less_than_half_a_second():
     assert min(seconds() for _ in range(3)) < 0.5
 
 
-def test_python_m_is_the_same_program():
+def test_python_m_auxlearn_is_the_same_program():
     run = subprocess.run(
         [sys.executable, "-m", "auxlearn", "--version"], capture_output=True, text=True, check=True
     )
     assert run.stdout == f"auxlearn {__version__}\n"
 
 
-def test_every_command_is_listed_and_answers_to_help():
+def test_every_command_is_listed_and_has_help():
     listing = call("--help").stdout
     for name, (_, help_text) in COMMANDS.items():
         assert f"  {name}" in listing
@@ -81,7 +81,7 @@ def test_every_command_is_listed_and_answers_to_help():
         (["predict"], "missing argument 'RUN' (see `cli predict --help`)"),
     ],
 )
-def test_a_wrong_use_is_one_line(arguments, line):
+def test_a_usage_error_is_one_line(arguments, line):
     assert error(*arguments) == line
 
 
@@ -129,13 +129,13 @@ def test_a_full_disk_is_one_line(failing):
     assert error("list", "encoders").startswith("the disk is full for runs/x/metrics.jsonl: free")
 
 
-def test_a_bug_is_not_dressed_up_as_a_fault_of_the_user(failing):
+def test_a_bug_is_not_reported_as_a_user_error(failing):
     failing(RuntimeError("a bug"))
     with pytest.raises(RuntimeError, match="a bug"):
         call("list", "encoders")
 
 
-def test_a_closed_pipe_makes_no_noise():
+def test_a_closed_pipe_is_silent():
     process = subprocess.Popen(
         [sys.executable, "-m", "auxlearn", "list", "encoders"],
         stdout=subprocess.PIPE,
@@ -148,7 +148,7 @@ def test_a_closed_pipe_makes_no_noise():
     process.wait()
 
 
-def test_own_warnings_are_shown_and_those_of_libraries_are_not(monkeypatch):
+def test_warnings_of_libraries_are_hidden(monkeypatch):
     @click.command()
     def command() -> None:
         logging.getLogger("auxlearn.some.module").warning("look at %s", "this")
@@ -170,7 +170,7 @@ def test_own_warnings_are_shown_and_those_of_libraries_are_not(monkeypatch):
     )
 
 
-def test_the_group_is_what_the_entry_point_runs(monkeypatch, capsys):
+def test_main_runs_the_group(monkeypatch, capsys):
     from auxlearn.cli import main
 
     monkeypatch.setattr(sys, "argv", ["auxlearn", "--version"])

@@ -1,4 +1,4 @@
-"""``list`` and ``data check``."""
+"""``auxlearn list`` and ``auxlearn data check``."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_plug_ins_of_a_file_are_listed(tmp_path):
     assert "And more" not in text
 
 
-def test_names_and_titles_are_listed_one_on_a_line():
+def test_encoders_and_data_sets_are_listed_with_their_titles():
     for what, known in (
         ("encoders", {name: card.title for name, card in ENCODERS.items()}),
         ("datasets", dataset_names()),
@@ -71,7 +71,7 @@ def data(tmp_path):
     return folder
 
 
-def test_data_check_prints_counts_and_complaints(data):
+def test_data_check_prints_counts_and_warnings(data):
     result = call("data", "check", data)
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
@@ -81,7 +81,7 @@ def test_data_check_prints_counts_and_complaints(data):
         ["label", "train", "dev", "test"],
         ["no", "3", "1", "1"],
         ["yes", "2", "1", "2"],
-        ["all", "rows", "5", "2", "3"],
+        ["all", "examples", "5", "2", "3"],
         ["train", "0", "2", "-", "-"],
         ["test", "0", "0", "1", "2"],
     ):
@@ -90,13 +90,13 @@ def test_data_check_prints_counts_and_complaints(data):
     assert "- texts with more than one label: 1" in lines
 
 
-def test_data_check_has_nothing_to_say_about_clean_data(data):
+def test_data_check_finds_no_problems_in_clean_data(data):
     write_split(data / "train.tsv", [("good", "yes"), ("bad", "no")])
     write_split(data / "test.tsv", [("old", "yes"), ("red", "no")])
-    assert call("data", "check", data).stdout.endswith("\n- nothing to complain about\n")
+    assert call("data", "check", data).stdout.endswith("\n- no problems found\n")
 
 
-def test_data_check_gives_json(data):
+def test_data_check_prints_json(data):
     report = json.loads(call("data", "check", data, "--json").stdout)
     assert report["name"] == "reviews"
     assert report["splits"]["test"]["in_train_exact"] == 1
@@ -105,7 +105,7 @@ def test_data_check_gives_json(data):
     assert len(report["fingerprint"]) == 16
 
 
-def test_data_check_takes_other_columns(data):
+def test_data_check_accepts_other_columns(data):
     for split in data.iterdir():
         split.write_text(split.read_text().replace("text\tlabel", "body\tlabel"))
     assert call("data", "check", data, "--text-column", "body").exit_code == 0

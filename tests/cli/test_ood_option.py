@@ -1,11 +1,11 @@
-"""``--ood`` on the command line."""
+"""The command-line option ``--ood``."""
 
 from __future__ import annotations
 
 from auxlearn.commands.options import run_config
 
 
-def test_sets_are_named_by_path_and_win_over_the_file(tmp_path):
+def test_sets_of_the_command_line_replace_those_of_the_file(tmp_path):
     file = tmp_path / "config.yaml"
     file.write_text("ood: [{dataset: data/hans, decision: argmax}]\nmax_length: 64\n")
     kept = run_config(str(file), {"seed": 3}, [])

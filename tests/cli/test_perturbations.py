@@ -43,22 +43,22 @@ def run(tmp_path_factory, encoder_folder):
     return made
 
 
-def test_figures_by_epoch_and_texts(run):
+def test_statistics_by_epoch_and_texts(run):
     folder = run("run", "mask_tuning")
     result = CliRunner().invoke(cli, ["perturbations", folder, "--json", "--texts", "3"])
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
-    figures = found["figures"]
-    assert [(one["epoch"], one["encoder"]) for one in figures] == [
+    statistics = found["statistics"]
+    assert [(one["epoch"], one["encoder"]) for one in statistics] == [
         (1, "this run"),
-        (1, "untouched"),
+        (1, "pretrained"),
         (2, "this run"),
-        (2, "untouched"),
+        (2, "pretrained"),
     ]
-    for one in figures:
+    for one in statistics:
         assert one["texts"] == 12
         assert one["same"] + one["other"] + one["unknown"] == pytest.approx(1)
-    assert figures[0]["masked"] == figures[1]["masked"] >= 12
+    assert statistics[0]["masked"] == statistics[1]["masked"] >= 12
     assert len(found["texts"]) == 6
     assert [text["epoch"] for text in found["texts"]] == [1, 2] * 3
     assert all("[" in text["original"] and "[" in text["perturbed"] for text in found["texts"])
@@ -70,7 +70,7 @@ def test_figures_by_epoch_and_texts(run):
         assert text["perturbed"] in shown.output
 
 
-def test_a_run_without_them_is_one_line(run):
+def test_a_run_without_mask_tuning_is_an_error_of_one_line(run):
     folder = run("plain", "random_mlm")
     result = CliRunner().invoke(cli, ["perturbations", folder])
     assert result.exit_code == 2

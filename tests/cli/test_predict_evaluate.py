@@ -1,4 +1,4 @@
-"""``predict`` and ``evaluate``: a finished run put to use."""
+"""``auxlearn predict`` and ``auxlearn evaluate`` with a finished run."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_probabilities_of_pairs_are_those_of_the_pipeline(finished):
     np.testing.assert_allclose(found, by_pipeline(finished(), inputs), atol=1e-6, rtol=0)
 
 
-def test_nothing_to_classify_gives_no_rows(finished):
+def test_no_texts_have_no_probabilities(finished):
     assert Classifier.of_run(finished()).probabilities([]).shape == (0, 2)
 
 
@@ -84,7 +84,7 @@ def test_predict_gives_all_probabilities_as_json(finished):
         assert record["label"] == ("no", "yes")[row.argmax()]
 
 
-def test_predict_reads_the_same_from_everywhere(finished, tmp_path):
+def test_predict_reads_arguments_files_and_standard_input_alike(finished, tmp_path):
     run = finished()
     expected = call("predict", run, *TEXTS).stdout
     plain = "\n\n".join(TEXTS) + "\n"
@@ -97,7 +97,7 @@ def test_predict_reads_the_same_from_everywhere(finished, tmp_path):
     assert call("predict", run, typed=rows).stdout == expected
 
 
-def test_predict_takes_pairs(finished, tmp_path):
+def test_predict_accepts_text_pairs(finished, tmp_path):
     rows = json.dumps({"text": TEXTS[0], "text_pair": TEXTS[1]}) + "\n"
     (tmp_path / "pairs.jsonl").write_text(rows)
     expected = Classifier.of_run(finished()).probabilities(TEXTS[:1], TEXTS[1:2])
@@ -111,24 +111,24 @@ def test_predict_takes_pairs(finished, tmp_path):
 @pytest.mark.parametrize(
     ("content", "line"),
     [
-        ('{"text": "a"}\nb\n', ":2: not a JSON object as the first line is"),
-        ('{"text": "a"}\n{"txt": "b"}\n', ":2: 'text' holds no text"),
-        ('{"text": "a"}\n\n{"text": " "}\n', ":3: 'text' holds no text"),
-        ('{"text": "a", "text_pair": 3}\n', ":1: 'text_pair' holds no text"),
+        ('{"text": "a"}\nb\n', ":2: not a JSON object, but the first line is one"),
+        ('{"text": "a"}\n{"txt": "b"}\n', ":2: 'text' is empty or not a text"),
+        ('{"text": "a"}\n\n{"text": " "}\n', ":3: 'text' is empty or not a text"),
+        ('{"text": "a", "text_pair": 3}\n', ":1: 'text_pair' is empty or not a text"),
         (
             '{"text": "a", "text_pair": "b"}\n{"text": "a"}\n',
             ": only some lines have a 'text_pair'",
         ),
-        ("\n\n", " holds no text"),
+        ("\n\n", " contains no text"),
     ],
 )
-def test_a_faulty_line_is_named(finished, content, line):
+def test_an_invalid_line_is_named(finished, content, line):
     assert error("predict", finished(), typed=content).startswith(f"standard input{line}")
 
 
-def test_predict_says_what_is_wrong(finished, tmp_path):
+def test_predict_rejects_invalid_input_with_one_line(finished, tmp_path):
     run = finished()
-    assert error("predict", run, "a", "").startswith("the command line has an empty text")
+    assert error("predict", run, "a", "").startswith("the command line contains an empty text")
     assert error("predict", run, "a", "--file", "x").startswith("texts are given both on")
     assert error("predict", run, "--file", tmp_path / "no.txt").endswith("check the path")
     (tmp_path / "odd.csv").write_text("body\nhello\n")
@@ -139,7 +139,7 @@ def test_predict_says_what_is_wrong(finished, tmp_path):
 
 
 @pytest.mark.parametrize("command", [["predict"], ["evaluate", "--dataset", "x"]])
-def test_a_run_that_cannot_be_used_is_named(finished, tmp_path, command, encoder_folder):
+def test_an_unusable_run_folder_is_named(finished, tmp_path, command, encoder_folder):
     assert error(*command, tmp_path / "none", *(["a"] * (command == ["predict"]))) == (
         f"there is no run folder {tmp_path / 'none'}: check the path"
     )
@@ -165,7 +165,7 @@ def data(tmp_path):
     return tmp_path / "data"
 
 
-def test_evaluate_gives_figures_on_all_and_on_unseen_rows(finished, data):
+def test_evaluate_reports_metrics_of_all_and_of_unseen_examples(finished, data):
     report = json.loads(call("evaluate", finished(), "--dataset", data, "--json").stdout)
     predicted = Classifier.of_run(finished()).probabilities(TEXTS).argmax(1)
     truth = np.array([("no", "yes").index(label) for label in LABELS])
@@ -197,7 +197,7 @@ def test_evaluate_needs_no_train_split(finished, data):
     assert "unseen" not in result.stdout
 
 
-def test_evaluate_takes_other_columns(finished, data):
+def test_evaluate_accepts_other_columns(finished, data):
     plain = call("evaluate", finished(), "--dataset", data, "--json").stdout
     for split in data.iterdir():
         split.write_text(split.read_text().replace("text\tlabel", "body\tclass"))
@@ -206,14 +206,14 @@ def test_evaluate_takes_other_columns(finished, data):
     assert "has no text column 'text'" in error("evaluate", finished(), "--dataset", data)
 
 
-def test_evaluate_takes_the_columns_of_the_run_by_default(data, tmp_path, encoder_folder):
+def test_evaluate_uses_the_columns_of_the_run_by_default(data, tmp_path, encoder_folder):
     run = write_run(tmp_path / "run", encoder_folder("bert"), text_column="body")
     for split in data.iterdir():
         split.write_text(split.read_text().replace("text\tlabel", "body\tlabel"))
     assert call("evaluate", run, "--dataset", data).exit_code == 0
 
 
-def test_evaluate_refuses_labels_that_the_model_lacks(finished, data):
+def test_evaluate_rejects_labels_that_the_model_does_not_know(finished, data):
     write_split(data / "test.tsv", [("a", "maybe"), ("b", "yes")])
     (data / "train.tsv").unlink()
     message = error("evaluate", finished(), "--dataset", data)
@@ -222,7 +222,7 @@ def test_evaluate_refuses_labels_that_the_model_lacks(finished, data):
     assert message.startswith(f"{data} has no split 'tst'")
 
 
-def test_evaluate_takes_upper_and_lower_case_of_labels_for_one(finished, tmp_path):
+def test_evaluate_matches_labels_regardless_of_case(finished, tmp_path):
     rows = [(text, ("No", "YES")[n % 2]) for n, text in enumerate(TEXTS)]
     write_split(tmp_path / "test.tsv", rows)
     report = json.loads(call("evaluate", finished(), "--dataset", tmp_path, "--json").stdout)
@@ -231,10 +231,10 @@ def test_evaluate_takes_upper_and_lower_case_of_labels_for_one(finished, tmp_pat
     assert report["all"]["accuracy"] == accuracy_score(truth, predicted)
 
 
-def test_evaluate_maps_labels_as_the_card_of_the_trained_set_says(
+def test_evaluate_maps_labels_by_the_card_of_the_training_data(
     tmp_path, encoder_folder, monkeypatch
 ):
-    """What ``mnli`` does for HANS: several classes of the model are one label of the set."""
+    """As for ``mnli`` and HANS: several classes of the model map to one label of the set."""
     from auxlearn.data import ood
 
     run = write_run(tmp_path / "run", encoder_folder("bert"))

@@ -1,4 +1,4 @@
-"""``auxlearn train``: from options, a file and plug-ins' options to a configuration."""
+"""``auxlearn train``: command-line options, configuration files and options of plug-ins."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.reporting import examples
 
 @pytest.fixture
 def trained(monkeypatch) -> list[RunConfig]:
-    """Stand in for the training; the list holds the configurations it was given."""
+    """Replace the training; return the list of the configurations that it is called with."""
     configs: list[RunConfig] = []
 
     def train(config, reporter):
@@ -63,8 +63,8 @@ def test_every_setting_is_an_option_with_its_help_and_default():
         assert f"  {flag} " in text
         assert field.description in flat
         assert f"\n{field.json_schema_extra['section']}:\n" in text
-    assert "Passes over the training rows at most. [default: 10]" in flat
-    assert "Weighting of the objectives. [default: fixed]" in flat
+    assert "Maximum number of epochs. [default: 10]" in flat
+    assert "`auxlearn list weightings` lists them. [default: fixed]" in flat
     assert "[default: False]" not in flat
 
 
@@ -93,7 +93,7 @@ def test_options_reach_the_configuration(trained):
     assert config == expected.resolved()
 
 
-def test_options_win_over_the_file_and_the_rest_of_it_stays(trained, config_file):
+def test_options_take_precedence_over_the_file_key_by_key(trained, config_file):
     path = config_file(epochs=7, seed=5, tensorboard=True, weights="equal", aux=["l3mask"])
     config = config_of(trained, "--config", path, "--seed", 0, "--no-tensorboard")
     expected = RunConfig(epochs=7, seed=0, tensorboard=False, weights="equal", aux=("l3mask",))
@@ -178,7 +178,7 @@ def test_options_of_plug_ins(trained, arguments, aux, weights):
         (["--aux", "l3mask"], {"score": "surprisal", "probability": 0.2}),
     ],
 )
-def test_options_of_the_file_are_kept_key_by_key(trained, config_file, arguments, expected):
+def test_plug_in_options_of_the_file_are_kept_key_by_key(trained, config_file, arguments, expected):
     path = config_file(aux=[{"l3mask": {"score": "surprisal", "probability": 0.2}}])
     (choice,) = config_of(trained, "--config", path, *arguments).aux
     assert {key: choice.options[key] for key in expected} == expected
@@ -194,14 +194,14 @@ def test_two_uses_of_a_task_in_the_file_keep_their_options_in_order(trained, con
     assert [choice.options["probability"] for choice in config.aux] == [0.1, 0.1]
 
 
-def test_another_task_than_that_of_the_file_starts_anew(trained, config_file):
+def test_another_task_than_that_of_the_file_has_its_own_defaults(trained, config_file):
     path = config_file(aux=[{"l3mask": {"probability": 0.2}}], weights={"meta": {"every": 3}})
     config = config_of(trained, "--config", path, "--aux", "random_mlm", "--weights", "meta")
     assert config.aux == RunConfig(aux=("random_mlm",)).resolved().aux
     assert config.weights.options["every"] == 3
 
 
-def test_a_plug_in_file_brings_its_options(trained, tmp_path):
+def test_a_plug_in_file_adds_its_options(trained, tmp_path):
     path = tmp_path / "my_task.py"
     path.write_text(
         "from auxlearn import MaskedLanguageModelling, Settings, register_task\n"
@@ -247,7 +247,7 @@ def test_a_plug_in_file_brings_its_options(trained, tmp_path):
         (["--weights", "meta", "--every"], "option '--every' needs a value"),
         (
             ["--aux", "l3mask", "--aux", "random_mlm", "--probability", "0.2"],
-            "option '--probability' has several owners: write --l3mask-probability or "
+            "option '--probability' is ambiguous: write --l3mask-probability or "
             "--random-mlm-probability",
         ),
         (["--aux", "l3msk"], "unknown auxiliary task 'l3msk': did you mean 'l3mask'?"),
@@ -269,7 +269,7 @@ def test_a_wrong_option_is_one_line(trained, arguments, line):
     assert trained == []
 
 
-def test_all_faults_of_a_file_come_together(trained, config_file):
+def test_all_errors_of_a_file_are_reported_together(trained, config_file):
     path = config_file(epochs=0, encodr="bert", metric="f1")
     lines = lines_of_error("train", "--config", path)
     assert len(lines) == 3
@@ -277,7 +277,7 @@ def test_all_faults_of_a_file_come_together(trained, config_file):
     assert f"{path}: unknown key 'encodr': did you mean 'encoder'?" in lines
 
 
-def test_figures_go_to_standard_output_and_the_rest_to_standard_error(trained):
+def test_results_go_to_standard_output_and_messages_to_standard_error(trained):
     result = call("train", "--aux", "l3mask", "--output", "runs/x")
     lines = result.stdout.splitlines()
     table = [" ".join(line.split()) for line in lines]
@@ -289,7 +289,7 @@ def test_figures_go_to_standard_output_and_the_rest_to_standard_error(trained):
         "best checkpoint: step 20 of 40, dev accuracy 0.750",
         "run folder: runs/x",
         "model:      runs/x/model",
-        "pictures:   runs/x/plots",
+        "plots:      runs/x/plots",
     ]
     said = result.stderr.splitlines()
     assert said[0] == "a note on the data"
@@ -303,14 +303,14 @@ def test_figures_go_to_standard_output_and_the_rest_to_standard_error(trained):
     assert "\x1b" not in result.output
 
 
-def test_the_folder_that_the_run_chose_is_named(trained):
+def test_the_default_run_folder_is_printed(trained):
     from auxlearn.results.folder import default_output
 
     result = call("train", "--seed", "4")
     assert f"run folder: {default_output(trained[0])}\n" in result.stdout
 
 
-def test_a_task_registered_in_this_process_is_an_owner_of_options(trained):
+def test_a_task_registered_in_this_process_has_options(trained):
     @register_task("cli_plain")
     class Plain(MaskedLanguageModelling):
         """Nothing of its own."""

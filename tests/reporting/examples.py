@@ -41,7 +41,7 @@ def results(*aux: str, seen: int = 0, **config: Any) -> RunResults:
         "batch_size": 8,
         "learning_rate": 0.001,
         "weight_decay": 0.01,
-        "warmup": 0.06,
+        "warmup_ratio": 0.06,
         "max_length": 32,
     }
     return RunResults(

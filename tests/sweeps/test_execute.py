@@ -218,7 +218,7 @@ def fork_sweep(path: Path, folder: Path) -> int:
 def test_kills_at_random_points_change_nothing(sweep_file, start, tmp_path):
     """12 trials, 10 kills: the same results file, and no finished trial is touched again."""
     path = sweep_file(
-        base={"eval_every": 1, "epochs": 1},
+        base={"eval_steps": 1, "epochs": 1},
         grid={"method": {"a": {}, "b": {"aux": "random_mlm"}, "c": {"aux": "l3mask"}}},
         seeds=4,
     )

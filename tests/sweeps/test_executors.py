@@ -26,7 +26,7 @@ def test_one_bad_trial_stops_no_other(sweep_file, tmp_path, monkeypatch):
     safe = tmp_path / "safe"
     monkeypatch.setenv("AUXLEARN_TEST_SAFE", str(safe))
     path = sweep_file(
-        base={"plugins": [KINDS], "eval_every": 1},
+        base={"plugins": [KINDS], "eval_steps": 1},
         grid={"aux": ["crashing", "killed", "hungry", "random_mlm"]},
         seeds=1,
     )

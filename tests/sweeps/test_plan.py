@@ -202,7 +202,10 @@ def test_a_sweep_file_reads_back(tmp_path):
     sweep = sweep_of(
         tmp_path,
         grid={"learning_rate": [1e-3], "m": {"a": {"aux": []}}},
-        search={"trials": 3, "space": {"batch_size": [8, 16], "warmup": {"low": 0.0, "high": 0.2}}},
+        search={
+            "trials": 3,
+            "space": {"batch_size": [8, 16], "warmup_ratio": {"low": 0.0, "high": 0.2}},
+        },
         seeds=[3, 5],
     )
     (tmp_path / "copy.yaml").write_text(dump_sweep(sweep))

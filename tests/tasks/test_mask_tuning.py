@@ -104,8 +104,8 @@ def objectives_for(encoder, texts, task):
         optimizer=optimizer,
         schedule=LinearSchedule(optimizer, 10, 0.0),
         seed=0,
-        accumulation=1,
-        clip_norm=0.0,
+        gradient_accumulation_steps=1,
+        max_grad_norm=0.0,
         validation=None,
         autocast=lambda: torch.autocast("cpu", enabled=False),
     )

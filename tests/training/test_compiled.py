@@ -52,7 +52,7 @@ def config(one_layer, tmp_path):
             "aux": ["random_mlm"],
             "epochs": 2,
             "batch_size": 8,
-            "eval_every": 2,
+            "eval_steps": 2,
             "patience": 0,
             "learning_rate": 1e-3,
             "device": "cpu",

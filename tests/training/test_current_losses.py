@@ -17,7 +17,7 @@ def objectives(encoder_folder, tmp_path):
     encoder = load_encoder(str(encoder_folder("bert")), LABELS)
     task = RandomMLM(RandomMLM.Options())
     task.prepare(context(encoder, tokenized(encoder, LINES), tmp_path))
-    return Harness(encoder, [("random_mlm", task)], accumulation=2).objectives
+    return Harness(encoder, [("random_mlm", task)], gradient_accumulation_steps=2).objectives
 
 
 def test_before_the_update_they_are_those_of_the_step(objectives):

@@ -75,7 +75,7 @@ def write_world(place: Path, encoder: Path) -> RunConfig:
             "weights": {"meta": {"split": str(place / "validation.jsonl")}},
             "epochs": 2,
             "batch_size": 4,
-            "eval_every": 2,
+            "eval_steps": 2,
             "patience": 0,
             "learning_rate": 1e-3,
             "device": "cpu",

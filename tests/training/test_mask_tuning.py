@@ -57,7 +57,7 @@ def config(dataset, encoder_folder, tmp_path, monkeypatch):
             "aux": ["mask_tuning"],
             "epochs": 2,
             "batch_size": 4,
-            "eval_every": 2,
+            "eval_steps": 2,
             "patience": 0,
             "learning_rate": 1e-3,
             "device": "cpu",
@@ -142,7 +142,7 @@ def test_every_text_is_recorded_once_an_epoch_as_it_was_trained_on(config, tmp_p
 
 
 def test_parts_of_a_batch_are_recorded_as_well(config, tmp_path):
-    train(config(accumulation=2, epochs=1))
+    train(config(gradient_accumulation_steps=2, epochs=1))
     assert len(read_perturbations(tmp_path / "run")) == 12
 
 

@@ -42,7 +42,7 @@ def rows_of(folder):
 
 
 def test_the_last_stage_trains_the_primary_task_alone(config, tmp_path):  # noqa: F811
-    results = train(config(**FINAL, final_patience=0, weights={"meta": {"warmup": 2}}))
+    results = train(config(**FINAL, final_patience=0, weights={"meta": {"warmup_steps": 2}}))
     rows = rows_of(tmp_path / "run")
     assert results.steps == 18  # one epoch of 6 steps, two more
     last = [row for row in rows if row["kind"] == "train" and row["step"] > 6]
@@ -94,7 +94,7 @@ def test_a_kill_in_any_stage_costs_nothing(config, monkeypatch, tmp_path):  # no
 
 
 def test_its_learning_rate_may_be_constant(config, tmp_path):  # noqa: F811
-    train(config(**FINAL, final_schedule="constant", warmup=0.3, weights="fixed"))
+    train(config(**FINAL, final_schedule="constant", warmup_ratio=0.3, weights="fixed"))
     rows = rows_of(tmp_path / "run")
     last = [row["learning_rate"] for row in rows if row["kind"] == "train" and row["step"] > 6]
     assert last

@@ -57,10 +57,10 @@ def config(dataset, encoder_folder, tmp_path):
             "dataset": str(dataset),
             "encoder": str(encoder_folder("bert")),
             "aux": ["l3mask"],
-            "weights": {"meta": {"warmup": 2}},
+            "weights": {"meta": {"warmup_steps": 2}},
             "epochs": 2,
             "batch_size": 8,
-            "eval_every": 4,
+            "eval_steps": 4,
             "patience": 0,
             "learning_rate": 1e-3,
             "device": "cpu",
@@ -144,7 +144,7 @@ def test_a_killed_run_ends_as_an_undisturbed_one(config, monkeypatch, tmp_path, 
 
 
 def test_a_run_killed_by_the_system_resumes(config, tmp_path):
-    settings = config(eval_every=2, epochs=4)
+    settings = config(eval_steps=2, epochs=4)
     undisturbed = train(settings.model_copy(update={"output": str(tmp_path / "undisturbed")}))
     file = tmp_path / "config.yaml"
     file.write_text(settings.to_yaml())
@@ -307,7 +307,7 @@ def dev_accuracy(monkeypatch, *values):
 def test_patience_waits_for_the_dev_metric_to_leave_the_majority_baseline(config, monkeypatch):
     # A third of the dev examples belong to the majority class of train.
     dev_accuracy(monkeypatch, 1 / 3, 1 / 3, 1 / 3, 0.2, 0.5, 0.4, 0.4)
-    results = train(config(patience=2, epochs=10, eval_every=6, min_epochs=0))
+    results = train(config(patience=2, epochs=10, eval_steps=6, min_epochs=0))
     assert results.best["accuracy"] == 0.5
     assert results.stopped == "patience"
     assert results.steps == 7 * 6
@@ -315,13 +315,13 @@ def test_patience_waits_for_the_dev_metric_to_leave_the_majority_baseline(config
 
 def test_a_run_that_never_leaves_the_majority_baseline_uses_all_epochs(config, monkeypatch):
     dev_accuracy(monkeypatch, *[1 / 3] * 5)
-    results = train(config(patience=2, epochs=5, eval_every=6, min_epochs=0))
+    results = train(config(patience=2, epochs=5, eval_steps=6, min_epochs=0))
     assert (results.steps, results.stopped) == (30, "epochs")
 
 
 def test_early_stopping_does_not_count_within_the_first_epochs(config, monkeypatch):
     dev_accuracy(monkeypatch, 0.9, *[0.5] * 9)
-    results = train(config(patience=2, epochs=10, eval_every=6, min_epochs=4))
+    results = train(config(patience=2, epochs=10, eval_steps=6, min_epochs=4))
     # The evaluations after epochs 4 and 5 are the first two that count.
     assert (results.steps, results.stopped) == (5 * 6, "patience")
 

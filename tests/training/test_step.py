@@ -34,8 +34,8 @@ class Harness:
         encoder,
         tasks=(),
         batch_size=8,
-        accumulation=1,
-        clip_norm=1.0,
+        gradient_accumulation_steps=1,
+        max_grad_norm=1.0,
         seed=0,
         clips_apart=False,
     ):
@@ -58,8 +58,8 @@ class Harness:
             optimizer=self.optimizer,
             schedule=LinearSchedule(self.optimizer, 10, 0.2),
             seed=seed,
-            accumulation=accumulation,
-            clip_norm=clip_norm,
+            gradient_accumulation_steps=gradient_accumulation_steps,
+            max_grad_norm=max_grad_norm,
             validation=ValidationObjective(self.texts, 6, "accuracy", seed),
             autocast=nullcontext,
             clips_apart=clips_apart,
@@ -143,7 +143,9 @@ def test_dropout_draws_follow_from_seed_and_step(fresh):
 @pytest.mark.parametrize("parts", [2, 3, 4, 100])
 def test_parts_of_a_batch_sum_to_it(fresh, parts):
     def gradient(accumulation):
-        harness = Harness(without_dropout(fresh()).double(), accumulation=accumulation)
+        harness = Harness(
+            without_dropout(fresh()).double(), gradient_accumulation_steps=accumulation
+        )
         harness.objectives.begin(0)
         (found,) = harness.objectives.gradients()
         loss = harness.objectives.losses["primary"]
@@ -170,7 +172,9 @@ def test_parts_of_a_batch_sum_to_it(fresh, parts):
 @pytest.mark.parametrize("accumulation", [1, 3])
 def test_backward_is_the_weighted_sum_of_the_gradients(fresh, mlm, accumulation):
     encoder = fresh().double()
-    harness = Harness(encoder, [("random_mlm", mlm(encoder))], accumulation=accumulation)
+    harness = Harness(
+        encoder, [("random_mlm", mlm(encoder))], gradient_accumulation_steps=accumulation
+    )
     objectives = harness.objectives
     objectives.begin(2)
     primary, auxiliary = objectives.gradients()
@@ -191,7 +195,7 @@ def test_backward_is_the_weighted_sum_of_the_gradients(fresh, mlm, accumulation)
 
 
 def test_update_clips_steps_and_clears(fresh):
-    harness = Harness(fresh(), clip_norm=0.01)
+    harness = Harness(fresh(), max_grad_norm=0.01)
     objectives = harness.objectives
     twin = load_twin(harness.encoder, fresh())
     parameters = [p for p in twin.parameters() if p.requires_grad]
@@ -213,7 +217,9 @@ def test_update_clips_steps_and_clears(fresh):
 @pytest.mark.parametrize("apart", [False, True])
 def test_the_classification_head_may_be_clipped_apart(fresh, mlm, apart):
     encoder = fresh().double()
-    harness = Harness(encoder, [("random_mlm", mlm(encoder))], clip_norm=0.01, clips_apart=apart)
+    harness = Harness(
+        encoder, [("random_mlm", mlm(encoder))], max_grad_norm=0.01, clips_apart=apart
+    )
     objectives = harness.objectives
     objectives.optimizer = torch.optim.SGD(encoder.parameters(), lr=1.0)
     objectives.begin(0)
@@ -316,7 +322,7 @@ class Perturbing(AuxiliaryTask):
 def test_a_task_may_change_what_the_primary_task_is_trained_on(fresh, accumulation):
     encoder = without_dropout(fresh()).double()
     task = Perturbing()
-    harness = Harness(encoder, [("perturbing", task)], accumulation=accumulation)
+    harness = Harness(encoder, [("perturbing", task)], gradient_accumulation_steps=accumulation)
     harness.objectives.begin(0)
     harness.objectives.gradients()
     batch = harness.objectives.primary.batch(0)
@@ -341,7 +347,7 @@ def test_a_primary_batch_may_grow(fresh, accumulation):
             return TaskResult(encoder.classify(batch).mean(), primary=doubled)
 
     encoder = without_dropout(fresh()).double()
-    harness = Harness(encoder, [("doubling", Doubling())], accumulation=accumulation)
+    harness = Harness(encoder, [("doubling", Doubling())], gradient_accumulation_steps=accumulation)
     harness.objectives.begin(0)
     harness.objectives.backward((0.0, 0.0))
     batch = harness.objectives.primary.batch(0)
@@ -365,7 +371,7 @@ def test_own_batches_and_draws_of_a_task(fresh):
 
     def watch(accumulation, steps=(0, 1)):
         encoder, task = fresh(), Watching()
-        harness = Harness(encoder, [("watching", task)], accumulation=accumulation)
+        harness = Harness(encoder, [("watching", task)], gradient_accumulation_steps=accumulation)
         for step in steps:
             harness.objectives.begin(step)
             harness.objectives.backward((0.0, 0.0))
@@ -394,7 +400,7 @@ def test_every_row_of_a_task_is_used_where_the_primary_batch_is_short(fresh):
             return encoder.classify(batch).mean()
 
     encoder, task = without_dropout(fresh()).double(), Counting(Settings())
-    harness = Harness(encoder, [("counting", task)], batch_size=7, accumulation=4)
+    harness = Harness(encoder, [("counting", task)], batch_size=7, gradient_accumulation_steps=4)
     stream = harness.objectives.auxiliaries[0].stream
     sizes = set()
     for step in range(12):
@@ -444,7 +450,9 @@ def test_parts_sum_to_the_mean_over_all_masked_tokens(fresh, tmp_path, accumulat
         return seen[-1][0]
 
     encoder.predict_tokens = spy
-    harness = Harness(encoder, [(name, task)], batch_size=7, accumulation=accumulation)
+    harness = Harness(
+        encoder, [(name, task)], batch_size=7, gradient_accumulation_steps=accumulation
+    )
     auxiliary = harness.objectives.auxiliaries[0]
     stream = auxiliary.stream or harness.objectives.primary
     uneven = 0
@@ -520,7 +528,7 @@ def test_one_objective_has_a_graph_at_a_time(fresh):
     for weights in ((0.0, 0.0, 0.0, 0.0), (0.1, 0.3, 0.0, 0.6)):
         for accumulation in (1, 2):
             graphs = []
-            Harness(fresh(), tasks, accumulation=accumulation).run(2, weights)
+            Harness(fresh(), tasks, gradient_accumulation_steps=accumulation).run(2, weights)
             assert graphs == [0] * 6 * accumulation
 
 
@@ -546,14 +554,14 @@ class MaskedWords(AuxiliaryTask):
 
 
 @pytest.mark.parametrize("kind", ["adamw", "sgd"])
-@pytest.mark.parametrize("clip_norm", [0.0, 0.5])
-def test_the_meta_gradient_of_a_real_encoder(fresh, kind, clip_norm):
+@pytest.mark.parametrize("max_grad_norm", [0.0, 0.5])
+def test_the_meta_gradient_of_a_real_encoder(fresh, kind, max_grad_norm):
     """Three ordinary steps, then one whose whole tape is kept, through the encoder as well."""
     warm_up = 3
     encoder = without_dropout(fresh()).double()
     encoder.body.set_attn_implementation("eager")  # the others have no second derivative
     tasks = [("every3", MaskedWords(3)), ("every5", MaskedWords(5))]
-    harness = Harness(encoder, tasks, clip_norm=clip_norm)
+    harness = Harness(encoder, tasks, max_grad_norm=max_grad_norm)
     objectives = harness.objectives
     if kind == "adamw":
         objectives.optimizer = torch.optim.AdamW(encoder.parameters(), lr=0.01, weight_decay=0.1)
@@ -561,7 +569,7 @@ def test_the_meta_gradient_of_a_real_encoder(fresh, kind, clip_norm):
         objectives.optimizer = torch.optim.SGD(encoder.parameters(), lr=0.01, momentum=0.9)
     objectives.schedule = LinearSchedule(objectives.optimizer, 10, 0.2)
     given = MetaOptions(
-        warmup=warm_up,
+        warmup_steps=warm_up,
         learn_share=1,
         batches=1,
         mix="gradients",
@@ -616,9 +624,9 @@ def test_the_meta_gradient_of_a_real_encoder(fresh, kind, clip_norm):
         total, [start[name] for name in names], create_graph=True, allow_unused=True
     )
     norm = torch.stack([(g**2).sum() for g in grads if g is not None]).sum().sqrt()
-    if clip_norm:
-        assert norm > clip_norm
-        grads = [None if g is None else g * clip_norm / (norm + 1e-6) for g in grads]
+    if max_grad_norm:
+        assert norm > max_grad_norm
+        grads = [None if g is None else g * max_grad_norm / (norm + 1e-6) for g in grads]
     updated = {}
     for name, g in zip(names, grads, strict=True):
         p, known = start[name], state[name]

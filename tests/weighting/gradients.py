@@ -20,7 +20,7 @@ class Given:
     names = NAMES
     seed = 0
     total_steps = 12
-    clip_norm = 0.0
+    max_grad_norm = 0.0
 
     def __init__(self, gradients, losses=None, after=None):
         self.given = gradients

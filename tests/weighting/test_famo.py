@@ -65,7 +65,7 @@ def test_what_falls_fast_loses_weight():
 
 def test_losses_after_the_step_are_computed_once_and_only_while_weights_move():
     problem = Given(drawn(5), BEFORE, AFTER)
-    rule = make(learning_rate=0.5, warmup=1, learn_share=0.25)
+    rule = make(learning_rate=0.5, warmup_steps=1, learn_share=0.25)
     run(rule, problem)
     assert problem.forward_passes == 2
     logits = rule.logits.clone()
@@ -75,7 +75,7 @@ def test_losses_after_the_step_are_computed_once_and_only_while_weights_move():
 
 
 def test_steps_at_rest_are_on_log_losses_as_well():
-    rule = make(warmup=9)
+    rule = make(warmup_steps=9)
     _, weights = run(rule, Given(drawn(5), BEFORE, AFTER))
     for used, losses in zip(weights, BEFORE, strict=True):
         inverse = [1 / loss for loss in losses]

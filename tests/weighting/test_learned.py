@@ -73,7 +73,7 @@ def test_initial_weights_that_do_not_fit(name):
 
 def test_weights_rest_before_the_warm_up_and_after_the_freeze():
     problem = NetworkProblem(Network(), adamw, 0.0)
-    rule = make("meta", warmup=3, learn_share=0.5)
+    rule = make("meta", warmup_steps=3, learn_share=0.5)
     moved = []
     for step in range(9):
         before, problem.number = rule.weights, step
@@ -179,14 +179,14 @@ def test_gradnorm_measures_progress_from_the_very_first_losses():
     """The weights rest during the warm-up; the losses do not."""
     problem = NetworkProblem(Network(), sgd, 0.0)
     problem.parts = PARTS
-    rule = make("gradnorm", warmup=2)
+    rule = make("gradnorm", warmup_steps=2)
     seen = []
     for problem.number in range(4):
         values = problem.network.losses(problem.parameters, problem.number)
         problem.losses = {n: v.detach() for n, v in zip(NAMES, values, strict=True)}
         seen.append(torch.stack(list(problem.losses.values())))
         rule.step(problem)
-        resumed = make("gradnorm", warmup=2)
+        resumed = make("gradnorm", warmup_steps=2)
         resumed.load_state_dict({k: v.clone() for k, v in rule.state_dict().items()})
         assert torch.equal(resumed.state_dict()["first"], seen[0])
     assert not torch.equal(seen[0], seen[2])
@@ -198,7 +198,7 @@ class Fixed(NetworkProblem):
     parts = ("body", "primary", "other")
 
     def __init__(self, shared):
-        self.names, self.number, self.seed, self.clip_norm = ("primary", "first"), 0, 0, 0.0
+        self.names, self.number, self.seed, self.max_grad_norm = ("primary", "first"), 0, 0, 0.0
         self.total_steps = 12
         self.parameters = [torch.zeros(2, requires_grad=True) for _ in range(3)]
         self.optimizer = torch.optim.SGD(self.parameters, lr=1.0)

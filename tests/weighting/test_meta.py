@@ -15,7 +15,7 @@ RATE = 0.05
 def options(**given):
     return MetaOptions(
         **{
-            "warmup": 0,
+            "warmup_steps": 0,
             "mix": "gradients",
             "floor": 0.0,
             "scale": "none",
@@ -63,13 +63,13 @@ class NetworkProblem:
 
     parts = ("body", "body", "primary", "other")
 
-    def __init__(self, network, optimizer, clip_norm):
+    def __init__(self, network, optimizer, max_grad_norm):
         self.network = network
         self.names = NAMES
         self.number, self.seed, self.total_steps = 0, 0, 12
         self.parameters = [p.clone().requires_grad_() for p in network.start]
         self.optimizer = optimizer(self.parameters)
-        self.clip_norm = clip_norm
+        self.max_grad_norm = max_grad_norm
         self.losses = {}
 
     def backward(self, weights):
@@ -91,8 +91,8 @@ class NetworkProblem:
         return list(torch.autograd.grad(loss, self.parameters, allow_unused=True))
 
     def update(self):
-        if self.clip_norm:
-            torch.nn.utils.clip_grad_norm_(self.parameters, self.clip_norm)
+        if self.max_grad_norm:
+            torch.nn.utils.clip_grad_norm_(self.parameters, self.max_grad_norm)
         self.optimizer.step()
         self.optimizer.zero_grad()
 
@@ -105,7 +105,7 @@ def adamw(params):
     return torch.optim.AdamW(params, lr=RATE, weight_decay=0.01)
 
 
-def unrolled(network, kind, clip_norm, logits, warm_up, scale="none"):
+def unrolled(network, kind, max_grad_norm, logits, warm_up, scale="none"):
     """Validation loss after a step in which the logits take part, all of it on one tape.
 
     The steps before it have equal weights. Written out in torch; no optimizer of any library.
@@ -127,10 +127,10 @@ def unrolled(network, kind, clip_norm, logits, warm_up, scale="none"):
             weights = weights * (averages[0] / averages)
         total = sum(w * loss for w, loss in zip(weights, losses, strict=True))
         grads = torch.autograd.grad(total, params, create_graph=last)
-        if clip_norm:
+        if max_grad_norm:
             norm = sum((g**2).sum() for g in grads).sqrt()
-            if norm > clip_norm:
-                grads = [g * clip_norm / (norm + 1e-6) for g in grads]
+            if norm > max_grad_norm:
+                grads = [g * max_grad_norm / (norm + 1e-6) for g in grads]
         updated = []
         for p, g, moment in zip(params, grads, moments, strict=True):
             if kind is sgd:
@@ -148,14 +148,14 @@ def unrolled(network, kind, clip_norm, logits, warm_up, scale="none"):
     return network.validation_loss(params)
 
 
-@pytest.mark.parametrize("clip_norm", [0.0, 0.05])
+@pytest.mark.parametrize("max_grad_norm", [0.0, 0.05])
 @pytest.mark.parametrize("warm_up", [0, 6])
 @pytest.mark.parametrize("kind", [sgd, adamw])
 @pytest.mark.parametrize("scale", ["none", "primary"])
-def test_the_meta_gradient_is_that_of_an_unrolled_step(scale, kind, warm_up, clip_norm):
+def test_the_meta_gradient_is_that_of_an_unrolled_step(scale, kind, warm_up, max_grad_norm):
     network = Network()
-    problem = NetworkProblem(network, kind, clip_norm)
-    rule = Meta(options(warmup=warm_up, scale=scale), NAMES)
+    problem = NetworkProblem(network, kind, max_grad_norm)
+    rule = Meta(options(warmup_steps=warm_up, scale=scale), NAMES)
     for step in range(warm_up):
         problem.number = step
         rule.step(problem)
@@ -165,7 +165,7 @@ def test_the_meta_gradient_is_that_of_an_unrolled_step(scale, kind, warm_up, cli
     problem.number = warm_up
     rule.step(problem)
 
-    loss = unrolled(network, kind, clip_norm, chosen, warm_up, scale)
+    loss = unrolled(network, kind, max_grad_norm, chosen, warm_up, scale)
     (expected,) = torch.autograd.grad(loss, chosen)
     assert expected.abs().min() > 1e-8  # on a fresh Adam state, whose step is nearly a sign
     torch.testing.assert_close(rule.logits.grad, expected, rtol=1e-8, atol=0)
@@ -178,7 +178,7 @@ def test_the_meta_gradient_is_that_of_an_unrolled_step(scale, kind, warm_up, cli
         for sign in (1, -1):
             moved = chosen.detach().clone()
             moved[index] += sign * size
-            end = unrolled(network, kind, clip_norm, moved, warm_up, scale)
+            end = unrolled(network, kind, max_grad_norm, moved, warm_up, scale)
             ends.append(float(end.detach()))
         numeric[index] = (ends[0] - ends[1]) / (2 * size)
     torch.testing.assert_close(rule.logits.grad, numeric, rtol=1e-5, atol=1e-10)
@@ -202,7 +202,7 @@ def test_the_update_is_that_of_the_weighted_losses():
 
 def test_scaled_gradients_have_the_norm_of_the_primary_one():
     problem = NetworkProblem(Network(), sgd, 0.0)
-    rule = Meta(options(scale="primary", warmup=9), NAMES)
+    rule = Meta(options(scale="primary", warmup_steps=9), NAMES)
     gradients = problem.gradients()
     norms = [torch.stack([g.square().sum() for g in one[:2]]).sum().sqrt() for one in gradients]
     expected = {
@@ -237,7 +237,7 @@ def test_weights_sum_to_one_and_the_helpful_objective_gains():
 
 def test_warm_up_and_rhythm():
     problem = NetworkProblem(Network(), adamw, 0.0)
-    rule = Meta(options(warmup=4, every=3), NAMES)
+    rule = Meta(options(warmup_steps=4, every=3), NAMES)
     moved = []
     for step in range(11):
         before = rule.weights
@@ -262,7 +262,7 @@ def test_a_single_objective_keeps_its_weight():
 
 
 def test_a_resumed_rule_goes_on_as_before():
-    given = options(scale="primary", warmup=2, every=2)
+    given = options(scale="primary", warmup_steps=2, every=2)
 
     def run(steps, interrupt):
         problem = NetworkProblem(Network(), adamw, 0.0)

@@ -119,7 +119,7 @@ def test_the_scale_of_a_loss_is_without_effect():
 
 def test_weights_rest_before_the_warm_up_and_steps_stay_on_log_losses():
     steps = drawn(5)
-    rule = make(every=1, learning_rate=1.0, warmup=2, learn_share=1 / 3)
+    rule = make(every=1, learning_rate=1.0, warmup_steps=2, learn_share=1 / 3)
     combined, weights = run(rule, Given(steps, LOSSES))
     changed = [one != other for one, other in zip([[1.0] * 3, *weights], weights, strict=False)]
     assert changed == [False, False, True, True, False]

@@ -50,7 +50,7 @@ def by_hand(network, weights_of, steps, taped=None):
 
 def ready(**given):
     problem = NetworkProblem(Network(), adamw, CLIP)
-    return problem, Meta(MetaOptions(**{"warmup": 0, "learn_share": 1, **given}), NAMES)
+    return problem, Meta(MetaOptions(**{"warmup_steps": 0, "learn_share": 1, **given}), NAMES)
 
 
 def test_steps_are_those_of_one_adamw_for_each_objective():
@@ -68,7 +68,7 @@ def test_steps_are_those_of_one_adamw_for_each_objective():
 
 @pytest.mark.parametrize("before", [0, 4])
 def test_the_meta_gradient_is_exact(before):
-    problem, rule = ready(warmup=before)
+    problem, rule = ready(warmup_steps=before)
     start = rule.weights
     for step in range(before + 1):
         problem.number = step
@@ -120,11 +120,11 @@ def test_the_optimizer_is_left_with_the_state_of_the_primary_task():
 
 def test_a_resumed_rule_makes_the_same_steps():
     def run(interrupt):
-        problem, rule = ready(warmup=1)
+        problem, rule = ready(warmup_steps=1)
         for step in range(7):
             if step == interrupt:
                 state = {name: tensor.clone() for name, tensor in rule.state_dict().items()}
-                _, rule = ready(warmup=1)
+                _, rule = ready(warmup_steps=1)
                 rule.load_state_dict(state)
             problem.number = step
             rule.step(problem)

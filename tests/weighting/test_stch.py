@@ -54,7 +54,7 @@ def test_the_scale_of_a_loss_is_undone():
 
 
 def test_log_losses_first_and_then_the_mean_of_the_window():
-    rule = make(mu=0.5, warmup=1, window=2)
+    rule = make(mu=0.5, warmup_steps=1, window=2)
     combined, weights = run(rule, Given(drawn(5), LOSSES))
     for step in range(3):
         assert weights[step] == pytest.approx([1 / loss for loss in LOSSES[step]], rel=1e-15)
@@ -69,7 +69,7 @@ def test_log_losses_first_and_then_the_mean_of_the_window():
 @pytest.mark.parametrize("at", [2, 4])
 def test_a_resumed_rule_makes_the_same_steps(at):
     def new():
-        return make(mu=0.5, warmup=1, window=2)
+        return make(mu=0.5, warmup_steps=1, window=2)
 
     undisturbed, halted = (Given(drawn(5), LOSSES) for _ in range(2))
     run(new(), undisturbed)
@@ -77,7 +77,7 @@ def test_a_resumed_rule_makes_the_same_steps(at):
     assert halted.combined == undisturbed.combined
 
 
-@pytest.mark.parametrize("wrong", [{"mu": 0}, {"warmup": -1}, {"window": 0}])
+@pytest.mark.parametrize("wrong", [{"mu": 0}, {"warmup_steps": -1}, {"window": 0}])
 def test_options_out_of_range(wrong):
     with pytest.raises(ValidationError, match=next(iter(wrong))):
         make(**wrong)

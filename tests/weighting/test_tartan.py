@@ -27,7 +27,9 @@ cross_entropy = torch.nn.functional.cross_entropy
 
 def ready(folder, rule, accumulation):
     encoder = without_dropout(load_encoder(str(folder), LABELS)).double()
-    harness = Harness(encoder, [("every3", MaskedWords(3))], accumulation=accumulation)
+    harness = Harness(
+        encoder, [("every3", MaskedWords(3))], gradient_accumulation_steps=accumulation
+    )
     objectives = harness.objectives
     objectives.schedule = LinearSchedule(objectives.optimizer, 10**9, 0.0)
     objectives.total_steps = 10**9
@@ -185,14 +187,14 @@ def released_settings(encoder):
 def test_the_released_settings_as_documented(encoder_folder):
     folder = str(encoder_folder("roberta"))
     config = released_settings(folder)
-    assert (config.batch_size, config.accumulation) == (128, 2)
+    assert (config.batch_size, config.gradient_accumulation_steps) == (128, 2)
     assert config.weights.options["batch_size"] == 64
     assert (config.weights.options["optimizer"], config.weights.options["learning_rate"]) == (
         "sgd",
         0.01,
     )
-    assert (config.warmup, config.clip_norm) == (0.06, 1.0)
-    assert (config.eval_every, config.patience, config.min_epochs, config.ties) == (
+    assert (config.warmup_ratio, config.max_grad_norm) == (0.06, 1.0)
+    assert (config.eval_steps, config.patience, config.min_epochs, config.ties) == (
         30,
         20,
         0,

@@ -41,8 +41,8 @@ class FunctionalProblem(NetworkProblem):
 
     parts = ("body", "body", "primary", "other")
 
-    def __init__(self, network, optimizer, clip_norm):
-        super().__init__(network, optimizer, clip_norm)
+    def __init__(self, network, optimizer, max_grad_norm):
+        super().__init__(network, optimizer, max_grad_norm)
         self.model = Module(network.start)
         self.parameters = list(self.model.parameters())
         self.optimizer = optimizer(self.parameters)
@@ -62,7 +62,7 @@ class FunctionalProblem(NetworkProblem):
         return nullcontext()
 
 
-def by_hand(network, kind, clip_norm, weights, before, steps):
+def by_hand(network, kind, max_grad_norm, weights, before, steps):
     """Validation loss after ``steps`` updates on one tape, which follow ``before`` others."""
     params = [p.clone().requires_grad_() for p in network.start]
     moments = [[torch.zeros_like(p), torch.zeros_like(p)] for p in params]
@@ -73,8 +73,8 @@ def by_hand(network, kind, clip_norm, weights, before, steps):
         total = sum(w * loss for w, loss in zip(given, network.losses(params, step), strict=True))
         grads = torch.autograd.grad(total, params, create_graph=taped)
         norm = sum((g**2).sum() for g in grads).sqrt()
-        if clip_norm and norm > clip_norm:
-            grads = [g * clip_norm / (norm + 1e-6) for g in grads]
+        if max_grad_norm and norm > max_grad_norm:
+            grads = [g * max_grad_norm / (norm + 1e-6) for g in grads]
         updated = []
         for p, g, moment in zip(params, grads, moments, strict=True):
             if kind is sgd:
@@ -92,8 +92,8 @@ def by_hand(network, kind, clip_norm, weights, before, steps):
     return network.validation_loss(params)
 
 
-def ready(kind, clip_norm, before):
-    problem = FunctionalProblem(Network(), kind, clip_norm)
+def ready(kind, max_grad_norm, before):
+    problem = FunctionalProblem(Network(), kind, max_grad_norm)
     for step in range(before):
         problem.number = step
         problem.backward(torch.full((3,), 1 / 3, dtype=torch.float64))
@@ -102,14 +102,14 @@ def ready(kind, clip_norm, before):
     return problem
 
 
-@pytest.mark.parametrize("clip_norm", [0.0, 0.05])
+@pytest.mark.parametrize("max_grad_norm", [0.0, 0.05])
 @pytest.mark.parametrize("steps", [1, 2, 3])
 @pytest.mark.parametrize("kind", [sgd, adamw])
-def test_an_unroll_equals_a_loop_by_hand_and_central_differences(kind, steps, clip_norm):
-    problem = ready(kind, clip_norm, before=3)
+def test_an_unroll_equals_a_loop_by_hand_and_central_differences(kind, steps, max_grad_norm):
+    problem = ready(kind, max_grad_norm, before=3)
     found, first = unrolled_gradient(problem, CHOSEN, steps)
     weights = CHOSEN.clone().requires_grad_()
-    loss = by_hand(problem.network, kind, clip_norm, weights, 3, steps)
+    loss = by_hand(problem.network, kind, max_grad_norm, weights, 3, steps)
     (expected,) = torch.autograd.grad(loss, weights)
     assert expected.abs().min() > 1e-6
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=0)
@@ -121,7 +121,7 @@ def test_an_unroll_equals_a_loop_by_hand_and_central_differences(kind, steps, cl
         for shift in (-2, -1, 1, 2):
             moved = CHOSEN.clone()
             moved[index] += shift * size
-            loss = by_hand(problem.network, kind, clip_norm, moved, 3, steps)
+            loss = by_hand(problem.network, kind, max_grad_norm, moved, 3, steps)
             ends.append(float(loss.detach()))
         numeric[index] = (ends[0] - 8 * ends[1] + 8 * ends[2] - ends[3]) / (12 * size)
     torch.testing.assert_close(found, numeric, rtol=1e-6, atol=1e-12)
@@ -132,11 +132,11 @@ def test_an_unroll_equals_a_loop_by_hand_and_central_differences(kind, steps, cl
 
 
 @pytest.mark.parametrize("kind", [sgd, adamw])
-@pytest.mark.parametrize("clip_norm", [0.0, 0.05])
-def test_one_unrolled_step_is_the_exact_one_step(kind, clip_norm):
+@pytest.mark.parametrize("max_grad_norm", [0.0, 0.05])
+def test_one_unrolled_step_is_the_exact_one_step(kind, max_grad_norm):
     rule = Meta(options(initial=tuple(CHOSEN.tolist())), NAMES)
-    exact = ready(kind, clip_norm, before=3)
-    by_weight, _ = unrolled_gradient(ready(kind, clip_norm, before=3), rule.weights, 1)
+    exact = ready(kind, max_grad_norm, before=3)
+    by_weight, _ = unrolled_gradient(ready(kind, max_grad_norm, before=3), rule.weights, 1)
     weights = rule.weights
     rule.step(exact)
     expected = weights * (by_weight - (weights * by_weight).sum())
@@ -170,9 +170,9 @@ def test_an_unroll_over_the_heads_leaves_the_body_out():
 def harness(encoder_folder):
     from auxlearn.encoders.load import load_encoder
 
-    def make(family="bert", clip_norm=0.5):
+    def make(family="bert", max_grad_norm=0.5):
         encoder = without_dropout(load_encoder(str(encoder_folder(family)), LABELS)).double()
-        return Harness(encoder, [("every3", MaskedWords(3))], clip_norm=clip_norm)
+        return Harness(encoder, [("every3", MaskedWords(3))], max_grad_norm=max_grad_norm)
 
     return make
 

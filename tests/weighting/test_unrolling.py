@@ -104,9 +104,11 @@ KINDS = ["sgd", "nesterov", "adamw", "adamw maximizing"]
 
 
 @pytest.mark.parametrize("fresh", [False, True])
-@pytest.mark.parametrize("clip_norm", [0.0, 0.5, 1e6])
+@pytest.mark.parametrize("max_grad_norm", [0.0, 0.5, 1e6])
 @pytest.mark.parametrize("kind", KINDS)
-def test_derivatives_by_the_weights_equal_central_differences(monkeypatch, kind, clip_norm, fresh):
+def test_derivatives_by_the_weights_equal_central_differences(
+    monkeypatch, kind, max_grad_norm, fresh
+):
     monkeypatch.setattr(
         "auxlearn.weighting.step_derivative.PIECE", 5
     )  # most tensors fall into pieces
@@ -131,14 +133,14 @@ def test_derivatives_by_the_weights_equal_central_differences(monkeypatch, kind,
                 if g[number] is not None
             ]
             parameter.grad = sum(parts) if parts else None
-        if clip_norm:
-            torch.nn.utils.clip_grad_norm_(params, clip_norm)
+        if max_grad_norm:
+            torch.nn.utils.clip_grad_norm_(params, max_grad_norm)
         real.step()
         pairs = zip(params, direction, strict=True)
         return sum(float((p.detach() * v).sum()) for p, v in pairs if v is not None)
 
     params, real = ready()
-    derivative = UpdateDerivative(real, params, clip_norm)
+    derivative = UpdateDerivative(real, params, max_grad_norm)
     make_step(weights, params, real)
     mixed, (gram,) = mix(gradients, weights), inner_products(gradients)
     found, aligned = derivative.by_weights(gradients, weights, gram, direction)

@@ -1,0 +1,149 @@
+"""Base of all settings, and the values that a configuration is composed of.
+
+Settings are immutable pydantic models that reject unknown keys. :func:`validate` builds them from
+plain mappings and turns every fault into a line that a user can act on.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+
+from auxlearn.errors import ConfigError, did_you_mean
+from auxlearn.registry import canonical
+
+Metric = Literal["accuracy", "macro_f1"]
+
+
+class Settings(BaseModel):
+    """Base class of all settings: immutable; unknown keys, NaN and infinity are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class PluginChoice(Settings):
+    """A plug-in chosen by name, with its options.
+
+    In YAML it is written ``name`` or ``{name: {option: value}}``.
+
+    Attributes:
+        name: Name of a registered task or weighting.
+        options: Values of its options by name; those left out have their defaults.
+    """
+
+    name: str
+    options: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_forms(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return {"name": value}
+        if isinstance(value, dict) and set(value) - {"name", "options"}:
+            if len(value) != 1:
+                raise ValueError("write a name, or one name with its options: {name: {...}}")
+            ((name, options),) = value.items()
+            if options is not None and not isinstance(options, dict):
+                raise ValueError(f"the options of '{name}' are a mapping of option to value")
+            return {"name": name, "options": options or {}}
+        return value
+
+    @field_validator("name")
+    @classmethod
+    def _canonical(cls, name: str) -> str:
+        return canonical(name)
+
+    @model_serializer
+    def _short_form(self) -> dict[str, dict[str, Any]]:
+        return {self.name: self.options}
+
+
+class OODSource(Settings):
+    """An out-of-distribution evaluation set: its source and the mapping of its labels.
+
+    In YAML it is a path, card name or hub id, or a mapping of the fields below. Fields left out are
+    taken from the data-set card of that name, if there is one.
+
+    Attributes:
+        dataset: Folder, name of a data-set card, or hub id.
+        name: Name of the set in the results; by default the last part of ``dataset``.
+        split: Split to evaluate on.
+        labels: Label of the set by label of the model. Several labels of the model may map to one
+            label of the set; labels that are equal up to case need no entry.
+        decision: How labels of the model that map to the same label are combined: ``sum`` adds
+            their probabilities, ``argmax`` takes the most likely label of the model.
+        subsets: Columns whose values define subsets with metrics of their own.
+        pairs: Split whose examples are paired, in order, with those of ``split``.
+        text_column: Column of the text.
+        text_pair_column: Column of the second text of a pair.
+        label_column: Column of the label.
+    """
+
+    dataset: str
+    name: str = ""
+    split: str = "test"
+    labels: dict[str, str] | None = None
+    decision: Literal["sum", "argmax"] = "sum"
+    subsets: tuple[str, ...] | None = None
+    pairs: str | None = None
+    text_column: str | None = None
+    text_pair_column: str | None = None
+    label_column: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            value = {"dataset": value}
+        if isinstance(value, dict) and not value.get("name") and value.get("dataset"):
+            value = {**value, "name": Path(str(value["dataset"])).name.split(":")[-1]}
+        return value
+
+
+def validate(model: type[Settings], values: dict[str, Any], where: str) -> Any:
+    """Build settings from a mapping and report all invalid values together.
+
+    Args:
+        model: Class of the settings.
+        values: Value by field.
+        where: Where the values come from; each line of the error begins with it.
+
+    Returns:
+        An instance of ``model``.
+
+    Raises:
+        ConfigError: One line for each unknown key and each invalid value.
+
+    Examples:
+        >>> class Options(Settings):
+        ...     temperature: float = 1.0
+        >>> validate(Options, {"temperature": 0.5}, "my_task").temperature
+        0.5
+        >>> validate(Options, {"temprature": 0.5}, "my_task")
+        Traceback (most recent call last):
+        auxlearn.errors.ConfigError: my_task: unknown key 'temprature': did you mean 'temperature'?
+    """
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        lines = []
+        for fault in error.errors():
+            key = ".".join(str(part) for part in fault["loc"]) or "settings"
+            if fault["type"] == "extra_forbidden":
+                hint = did_you_mean(key, model.model_fields)
+                lines.append(f"{where}: unknown key '{key}': {hint}")
+            else:
+                message = fault["msg"].removeprefix("Value error, ")
+                given = "" if fault["loc"] == () else f", got {fault['input']!r}"
+                lines.append(f"{where}: {key}: {message}{given}")
+        raise ConfigError("\n".join(lines)) from None

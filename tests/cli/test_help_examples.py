@@ -1,0 +1,102 @@
+"""Every example of the help runs: in this process, on a small data set, with a tiny encoder."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+
+from auxlearn import RunConfig, train
+from auxlearn.cli import COMMANDS, cli
+from auxlearn.commands.help import Example, ExampleCommand
+from tests import helpers
+from tests.cli.helpers import call
+from tests.sweeps.conftest import InlineExecutor, write_dataset
+
+#: Options added to the examples of a command, so that they take a moment.
+SHORT = {
+    "train": ["--dataset", "data/reviews", "--encoder", "encoder", "--epochs", "1"],
+    "pretrain": ["--encoder", "encoder", "--steps", "2", "--batch-size", "4"],
+}
+
+
+def commands() -> dict[str, ExampleCommand]:
+    """Every command by its name, such as ``data check``."""
+    found = {}
+    for name in COMMANDS:
+        command = cli.get_command(click.Context(cli), name)
+        inner = command.commands.items() if isinstance(command, click.Group) else [("", command)]
+        found |= {f"{name} {sub}".strip(): one for sub, one in inner}
+    return found
+
+
+EXAMPLES = [(name, example) for name, command in commands().items() for example in command.examples]
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory, one_layer) -> Path:
+    """A folder with everything that the examples name."""
+    folder = tmp_path_factory.mktemp("workspace")
+    (folder / "encoder").symlink_to(one_layer)
+    for name in ("reviews", "other_reviews", "columns"):
+        write_dataset(folder / "data" / name)
+    for path in (folder / "data" / "columns").iterdir():
+        path.write_text(path.read_text().replace('"text"', '"body"'))
+    (folder / "texts.txt").write_text("\n".join(helpers.LINES))
+    (folder / "my_task.py").write_text(
+        (Path(__file__).parents[2] / "examples" / "rare_first.py").read_text()
+    )
+    base = {"dataset": "data/reviews", "encoder": "encoder", "epochs": 1, "device": "cpu"}
+    grid = {"method": {"single task": {"aux": []}, "MLM": {"aux": ["random_mlm"]}}}
+    sweep = {"name": "reviews", "base": base, "grid": grid, "seeds": 1}
+    (folder / "sweep.yaml").write_text(yaml.safe_dump(sweep))
+    with pytest.MonkeyPatch.context() as patch:
+        run_cheaply(patch, folder)
+        train(RunConfig(**base, aux=["mask_tuning"], output="runs/mask_tuning"))
+        shutil.copytree("runs/mask_tuning", "runs/reviews")
+        assert call("sweep", "sweep.yaml").exit_code == 0
+    return folder
+
+
+def run_cheaply(patch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Run commands in a folder, with trials in this process and without plots."""
+    patch.chdir(folder)
+    patch.setattr("auxlearn.reporting.plots.plot_run", lambda *_: [])
+    patch.setattr("auxlearn.comparison.plots.plot_comparison", lambda *_: [])
+    for name in ("LocalExecutor", "SlurmExecutor"):
+        patch.setattr(f"auxlearn.sweeps.executors.{name}", lambda *_: InlineExecutor())
+
+
+def test_every_command_has_examples():
+    found = commands()
+    assert len(found) == 9
+    for name, command in found.items():
+        assert command.examples, name
+        for example in command.examples:
+            assert example.line.startswith(f"auxlearn {name} ")
+
+
+@pytest.mark.parametrize(
+    ("name", "example"), EXAMPLES, ids=[example.line for _, example in EXAMPLES]
+)
+def test_an_example_of_the_help_runs(workspace, monkeypatch, name, example):
+    run_cheaply(monkeypatch, workspace)
+    result = call(*shlex.split(example.line)[1:], *SHORT.get(name, []))
+    assert result.exit_code == 0, result.output
+    assert result.stdout
+    if "--json" in example.line:
+        documents = result.stdout.splitlines() if name == "predict" else [result.stdout]
+        assert all(json.loads(document) for document in documents)
+
+
+def test_the_help_ends_with_the_examples():
+    example = Example("What it does", "auxlearn try" + " --option value" * 12)
+    command = ExampleCommand("try", examples=(example,))
+    with click.Context(command, info_name="try", max_content_width=100) as context:
+        text = command.get_help(context)
+    assert text.endswith(f"Examples:\n  # {example.title}\n  {example.line}")
