@@ -48,7 +48,8 @@ OF_THE_RELEASED_CODE = (
 
 def released_settings() -> dict:
     """The settings that the documentation gives for META-TARTAN's released code."""
-    text = (CONFIGS.parent / "docs" / "weighting.md").read_text(encoding="utf-8")
+    page = CONFIGS.parent / "docs" / "weightings" / "tartan_released.md"
+    text = page.read_text(encoding="utf-8")
     (block,) = (b for b in re.findall(r"```yaml\n(.*?)```", text, re.S) if "tartan_released" in b)
     return yaml.safe_load(block)
 

@@ -208,7 +208,7 @@ def test_no_folder_is_made_before_the_settings_are_checked(config, tmp_path):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
 def test_cuda_requested_but_unavailable(config):
-    with pytest.raises(ConfigError, match="offers no CUDA"):
+    with pytest.raises(ConfigError, match="CUDA is not available"):
         train(config(device="cuda"))
 
 

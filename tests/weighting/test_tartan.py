@@ -190,7 +190,8 @@ def test_the_language_model_head_shrinks_its_cosine_in_the_released_form(encoder
 
 def released_settings(encoder):
     """The settings that the documentation gives for the released code."""
-    text = (Path(__file__).parents[2] / "docs" / "weighting.md").read_text(encoding="utf-8")
+    page = Path(__file__).parents[2] / "docs" / "weightings" / "tartan_released.md"
+    text = page.read_text(encoding="utf-8")
     (block,) = (b for b in re.findall(r"```yaml\n(.*?)```", text, re.S) if "tartan_released" in b)
     return RunConfig.model_validate({**yaml.safe_load(block), "encoder": encoder}).resolved()
 
