@@ -9,7 +9,7 @@ Every contest runs in a process of its own and writes its results atomically to
 command measures those that are missing. Every part has a share of the time, which its contests
 divide; time that a contest does not use goes to the following ones. Nothing is downloaded: encoders
 have random weights, and the texts are those of the built-in data set.
-``python -m benchmarks.report`` writes the results into ``docs/performance.md``.
+``python -m benchmarks.report`` writes the results into ``benchmarks/RESULTS.md``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Writes the results of the benchmarks into ``docs/performance.md``, as tables and a plot.
+"""Writes the results of the benchmarks into ``benchmarks/RESULTS.md``, as tables and a plot.
 
 ``--results`` and ``--page`` name other places, to try a report without touching the page.
 """
@@ -18,7 +18,7 @@ from benchmarks.common import RESULTS
 from benchmarks.report_gpu import AXES, series_axis
 from benchmarks.tables import machine, table
 
-PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
+PAGE = Path(__file__).parent / "RESULTS.md"
 
 
 def main() -> None:

@@ -1,0 +1,343 @@
+"""Pages and tables that the code itself is the source of; a hook of mkdocs (see ``mkdocs.yml``).
+
+A line ``<!-- card: NAME -->`` becomes the card of a task or weighting, ``<!-- tasks -->``,
+``<!-- weightings -->``, ``<!-- encoders -->``, ``<!-- settings -->``, ``<!-- commands -->`` and
+``<!-- public names -->`` become tables. A task or weighting without a page of its own gets one with its
+card, each package one with the reference of its modules. ``docs/cards.yaml`` holds what no class
+can say: when to choose it, what it costs, and where it comes from.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Union
+
+import yaml
+from gen_rest import markdown
+
+import auxlearn
+from auxlearn.cli import COMMANDS
+from auxlearn.commands.options import option_flag
+from auxlearn.config import RunConfig
+from auxlearn.encoder_names import ENCODERS
+from auxlearn.registry import TASKS, WEIGHTINGS, Registry
+
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
+
+DOCS = Path(__file__).parent
+ROOT = DOCS.parent
+
+#: Files of the repository that are pages of the site as well.
+ADOPTED = {
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "benchmarks/RESULTS.md": "results/performance.md",
+}
+
+
+def cards() -> dict[str, dict[str, Any]]:
+    """Return what ``cards.yaml`` says of each task and weighting, by name."""
+    return yaml.safe_load((DOCS / "cards.yaml").read_text(encoding="utf-8"))
+
+
+def registry_of(name: str) -> Registry:
+    """Return where a name is registered."""
+    return TASKS if name in TASKS.names() else WEIGHTINGS
+
+
+# ------------------------------------------------------------------------------------------ cards
+
+
+def card(name: str) -> str:
+    """Return the card of a task or weighting: what, when, cost, source, use, options, details."""
+    cls, said = registry_of(name).get(name), cards()[name]
+    summary, _, rest = (inspect.getdoc(cls) or "").partition("\n")
+    facts = [("Cost", said["cost"]), ("Source", source(said))]
+    if "decides" in said:
+        facts.insert(0, ("Weights follow", said["decides"]))
+        facts.insert(1, ("Validation data", "yes" if said.get("validation") else "none"))
+    facts.append(
+        (
+            "Code",
+            f'<autoref identifier="{cls.__module__}.{cls.__qualname__}" optional>'
+            f"`{cls.__module__}.{cls.__qualname__}`</autoref>",
+        )
+    )
+    if "extra" in said:
+        facts.append(("Needs", f'`pip install "auxlearn[{said["extra"]}]"`'))
+    lines = [
+        markdown(summary),
+        _table(("", ""), [(f"**{title}**", text) for title, text in facts]),
+        "## When to use it",
+        said["when"].strip(),
+        "## How to use it",
+        usage(name),
+        "## Options",
+        options_table(name),
+        "## How it works",
+        *filter(None, [markdown(rest).strip()]),
+        *_module_text(cls),
+    ]
+    return "\n\n".join(lines)
+
+
+def source(said: Mapping[str, Any]) -> str:
+    """Return the citation of a card with its link."""
+    found = said["source"]
+    text, url = found.get("text"), found.get("url")
+    return f"[{text}]({url})" if url else text
+
+
+def usage(name: str) -> str:
+    """Return how a task or weighting is chosen on the command line and in a file."""
+    if registry_of(name) is TASKS:
+        command, key = f"auxlearn train --aux {name} --weights meta", f"aux: [{name}]"
+    else:
+        command, key = f"auxlearn train --aux l3mask --weights {name}", f"weights: {name}"
+    return f"```console\n{command}\n```\n\n```yaml\n{key}\n```"
+
+
+def options_table(name: str) -> str:
+    """Return the options of a task or weighting with their defaults."""
+    fields = registry_of(name).get(name).Options.model_fields
+    if not fields:
+        return "None."
+    rows = [
+        (
+            f"`{option}`",
+            _type(field.annotation),
+            _code(field.get_default(call_default_factory=True)),
+            field.description or "",
+        )
+        for option, field in fields.items()
+    ]
+    first = option_flag(name, next(iter(fields)))
+    table = _table(("option", "type", "default", "meaning"), rows)
+    return f"{table}\n\nOn the command line: `{first}` and so on."
+
+
+def _module_text(cls: type) -> Iterable[str]:
+    """Return what the module of a class says, unless it holds several classes of its kind."""
+    text = inspect.cleandoc(importlib.import_module(cls.__module__).__doc__ or "")
+    title, _, rest = text.partition("\n\n")
+    yield markdown(title)
+    if rest:
+        yield markdown(rest)
+
+
+# ----------------------------------------------------------------------------------------- tables
+
+
+def table_of(registry: Registry, prefix: str = "") -> str:
+    """Return the table of all tasks or all weightings, with links to their pages."""
+    said = cards()
+    rows = []
+    for name in order(registry):
+        link, entry = f"[`{name}`]({prefix}{name}.md)", said[name]
+        if registry is TASKS:
+            rows.append((link, _summary(registry.get(name)), entry["cost"], source(entry)))
+        else:
+            validation = "yes" if entry.get("validation") else "none"
+            rows.append((link, entry["decides"], validation, entry["cost"], source(entry)))
+    if registry is TASKS:
+        return _table(("task", "what it trains", "cost", "source"), rows)
+    heads = ("weighting", "what the weights follow", "validation data", "cost per step", "source")
+    return _table(heads, rows)
+
+
+def order(registry: Registry) -> list[str]:
+    """Return the built-in names in the order of ``cards.yaml``."""
+    return [name for name in cards() if name in registry.names()]
+
+
+def settings_table() -> str:
+    """Return every setting of a run by section."""
+    sections: dict[str, list[tuple[str, ...]]] = {}
+    for name, field in RunConfig.model_fields.items():
+        extra: Any = field.json_schema_extra
+        default = field.default.name if name == "weights" else field.default
+        row = (f"`{name}`", _type(field.annotation), _code(default), field.description or "")
+        sections.setdefault(extra["section"], []).append(row)
+    heads = ("setting", "type", "default", "meaning")
+    return "\n\n".join(f"## {title}\n\n{_table(heads, rows)}" for title, rows in sections.items())
+
+
+def encoders_table() -> str:
+    """Return the short names of encoders."""
+    rows = [
+        (f"`{name}`", "shipped with auxlearn" if name == "tiny" else f"`{card.source}`", card.title)
+        for name, card in ENCODERS.items()
+    ]
+    return _table(("name", "checkpoint", "what it is"), rows)
+
+
+def commands_table() -> str:
+    """Return the commands of the program."""
+    rows = [(f"`auxlearn {name}`", text) for name, (_, text) in COMMANDS.items()]
+    return _table(("command", "what it does"), rows)
+
+
+def public_table() -> str:
+    """Return the public names with a link to the place of each."""
+    rows = []
+    for name in auxlearn.__all__:
+        if name.startswith("_"):
+            continue
+        found = getattr(auxlearn, name)
+        module = getattr(found, "__module__", "")
+        if inspect.isclass(found) or inspect.isfunction(found):
+            path = f"{module}.{found.__qualname__}"
+            summary = _summary(found)
+        else:  # a method of a registry
+            path = "auxlearn.registry.Registry.register"
+            summary = _summary(found)
+        link = f'<autoref identifier="{path}" optional>`auxlearn.{name}`</autoref>'
+        rows.append((link, summary))
+    return _table(("name", "what it is"), rows)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "tasks": lambda: table_of(TASKS),
+    "weightings": lambda: table_of(WEIGHTINGS),
+    "settings": settings_table,
+    "encoders": encoders_table,
+    "commands": commands_table,
+    "public names": public_table,
+}
+
+
+def _summary(found: Any) -> str:
+    return markdown((inspect.getdoc(found) or "").partition("\n\n")[0].replace("\n", " "))
+
+
+def _type(annotation: Any) -> str:
+    """Return a type as a reader of a configuration file would say it."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Literal:
+        return ", ".join(f"`{value}`" for value in arguments)
+    if origin in (Union, types.UnionType):
+        return " or ".join(_type(one) for one in arguments if one is not type(None))
+    if origin is tuple:
+        return f"list of {_type(arguments[0])}"
+    names = {bool: "yes or no", int: "whole number", float: "number", str: "text"}
+    return names.get(annotation, "name, with options")
+
+
+def _code(default: Any) -> str:
+    if default is None or default == ():
+        return ""
+    return f"`{str(default).lower() if isinstance(default, bool) else default}`"
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(' '.join(cell.split()) for cell in line)} |" for line in lines)
+
+
+# ------------------------------------------------------------------------------------------ pages
+
+
+def generated_pages() -> dict[str, str]:
+    """Return the pages that are not files under ``docs/``, by path."""
+    pages = {}
+    for registry, folder in ((TASKS, "tasks"), (WEIGHTINGS, "weightings")):
+        for name in order(registry):
+            if not (DOCS / folder / f"{name}.md").exists():
+                pages[f"{folder}/{name}.md"] = f"# `{name}`\n\n<!-- card: {name} -->\n"
+    for package, modules in packages().items():
+        title = f"# `{package}`\n\n{_summary(importlib.import_module(package))}".rstrip()
+        entries = [f"::: {module}\n" for module in modules]
+        pages[f"reference/{package.rpartition('.')[2]}.md"] = "\n\n".join([title, *entries])
+    for path, page in ADOPTED.items():
+        pages[page] = adopted(path, page)
+    return pages
+
+
+def packages() -> dict[str, list[str]]:
+    """Return the modules to document by package; those at the top come under ``auxlearn``."""
+    found: dict[str, list[str]] = {}
+    for path in sorted((ROOT / "auxlearn").rglob("*.py")):
+        *parents, stem = path.relative_to(ROOT).with_suffix("").parts
+        if stem.startswith("_") or parents[1:2] == ["commands"] or stem == "cli":
+            continue
+        found.setdefault(".".join(parents[:2]), []).append(".".join([*parents, stem]))
+    return found
+
+
+def adopted(path: str, page: str) -> str:
+    """Return a file of the repository with its links as they are from a page of the site."""
+    text = (ROOT / path).read_text(encoding="utf-8")
+    up = "../" * page.count("/")
+    text = re.sub(r"\]\((?:\.\./)?docs/", f"]({up}", text)
+    return text.replace("](img/growth.png)", f"]({up}img/growth.png)")
+
+
+def filled(text: str) -> str:
+    """Return a page with its markers replaced by cards and tables."""
+    text = re.sub(r"^<!-- card: (\w+) -->$", lambda match: card(match[1]), text, flags=re.M)
+    for name, table in TABLES.items():
+        marker = f"<!-- {name} -->\n"
+        if marker in text:
+            text = text.replace(marker, table() + "\n")
+    return text
+
+
+def navigation(nav: list[Any]) -> list[Any]:
+    """Return the navigation with every task, weighting and package in its place."""
+    lists = {
+        "Auxiliary tasks": [f"tasks/{name}.md" for name in order(TASKS)],
+        "Weightings": [f"weightings/{name}.md" for name in order(WEIGHTINGS)],
+        "API reference": [f"reference/{name.rpartition('.')[2]}.md" for name in packages()],
+    }
+    return [
+        {title: [*pages, *lists.get(title, [])] if isinstance(pages, list) else pages}
+        for entry in nav
+        for title, pages in entry.items()
+    ]
+
+
+# ------------------------------------------------------------------------------- events of mkdocs
+
+
+def on_config(config: MkDocsConfig) -> None:
+    """Complete the navigation."""
+    config.nav = navigation(config.nav or [])
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the generated pages and the plot of a page from elsewhere."""
+    from mkdocs.structure.files import File
+
+    for path, text in generated_pages().items():
+        files.append(File.generated(config, path, content=text))
+    plot = ROOT / "benchmarks" / "img" / "growth.png"
+    files.append(File.generated(config, "img/growth.png", abs_src_path=str(plot)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, **kwargs: Any) -> str:
+    """Replace the markers of a page."""
+    return filled(markdown)
+
+
+def on_page_content(html: str, **kwargs: Any) -> str:
+    """Turn formulas into MathML, which browsers draw without a script."""
+    from latex2mathml.converter import convert
+
+    def mathml(match: re.Match[str]) -> str:
+        from html import unescape
+
+        display = "block" if match[1] == "div" else "inline"
+        return convert(unescape(match[2]), display=display)
+
+    pattern = r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>'
+    return re.sub(pattern, mathml, html, flags=re.DOTALL)

@@ -1,0 +1,431 @@
+"""The documentation is true: its code runs, its commands parse, its links and names exist.
+
+Training itself is replaced: ``auxlearn.train`` resolves its configuration and returns made-up
+results. All else in a Python block runs as it stands.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib
+import re
+import runpy
+import shlex
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import click
+import numpy as np
+import pytest
+import torch
+import transformers
+import yaml
+
+from auxlearn.cli import cli
+from auxlearn.commands.options import run_config
+from auxlearn.config import RunConfig, validate
+from auxlearn.evaluation.classifier import Classifier
+from auxlearn.registry import TASKS, WEIGHTINGS
+from auxlearn.results.record import RunResults
+from auxlearn.sweeps.plan import Search, SweepFile, read_sweep
+from auxlearn.training import run
+from tests.reporting import examples
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "benchmarks" / "RESULTS.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+#: Languages of code blocks that hold no code of ours.
+OTHER = {"text", "bibtex"}
+
+
+@pytest.fixture(scope="module")
+def pages():
+    """The module that makes pages from the code."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "docs"))
+        yield importlib.import_module("gen_pages")
+
+
+def title(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+def of_documents(language: str) -> list:
+    return [
+        pytest.param(block, id=f"{title(path)}-{number}")
+        for path in DOCUMENTS
+        for number, block in enumerate(blocks(path.read_text(encoding="utf-8"), language))
+    ]
+
+
+def commands(block: str) -> Iterator[str]:
+    return (line for line in block.replace("\\\n", " ").splitlines() if line.strip())
+
+
+# ------------------------------------------------------------------------------------------ Python
+
+
+@pytest.fixture
+def no_training(monkeypatch, tmp_path):
+    """Replace what takes long: training, and the use of a trained model."""
+
+    def train(config: RunConfig) -> RunResults:
+        resolved = config.resolved()
+        return examples.results(*resolved.objective_names()[1:])
+
+    answer = {"label": "yes", "score": 0.75}
+    classifier = SimpleNamespace(
+        label_names=("no", "yes"), probabilities=lambda texts: np.full((len(texts), 2), 0.5)
+    )
+    monkeypatch.setattr(run, "train", train)
+    monkeypatch.setattr(transformers, "pipeline", lambda *args, **kwargs: lambda text: [answer])
+    monkeypatch.setattr(Classifier, "of_run", lambda folder: classifier)
+    monkeypatch.setattr(RunResults, "load", lambda folder: examples.results("l3mask"))
+    for registry in (TASKS, WEIGHTINGS):
+        monkeypatch.setattr(registry, "_registered", dict(registry._registered))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("block", of_documents("python"))
+def test_python_blocks_run(block, no_training):
+    exec(compile(block, "block", "exec"), {"__name__": "__docs__"})
+
+
+def test_the_output_shown_in_the_readme_has_the_form_of_the_real_one(no_training, capsys):
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    shown = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", text, re.DOTALL)
+    assert shown
+    for code, output in shown:
+        exec(compile(code, "block", "exec"), {"__name__": "__docs__"})
+        made, said = (
+            re.sub(r"\d+\.\d+|'(yes|scipy)'", "#", one) for one in (capsys.readouterr().out, output)
+        )
+        assert made == said
+
+
+def test_the_tasks_of_the_documentation_are_the_example():
+    example = ast.parse((ROOT / "examples" / "rare_first.py").read_text(encoding="utf-8"))
+    del example.body[0]  # its docstring
+    for path in (ROOT / "README.md", ROOT / "docs" / "tutorials" / "own_task.md"):
+        code = blocks(path.read_text(encoding="utf-8"), "python")
+        shown = [block for block in code if 'register_task("rare_first")' in block]
+        assert [ast.dump(ast.parse(block)) for block in shown] == [ast.dump(example)]
+
+
+def test_the_objective_of_the_tutorial_is_a_finite_loss_with_a_gradient(no_training):
+    path = ROOT / "docs" / "tutorials" / "own_task.md"
+    (block,) = (b for b in blocks(path.read_text(encoding="utf-8"), "python") if "Consistency" in b)
+    names: dict = {"__name__": "__docs__"}
+    exec(compile(block, "block", "exec"), names)
+    weights = torch.randn(4, 3, requires_grad=True)
+    encoder = SimpleNamespace(classify=lambda batch: nn_dropout(weights))
+    task = names["Consistency"](names["ConsistencyOptions"]())
+    torch.manual_seed(0)
+    loss = task.loss(encoder, None, torch.Generator())
+    loss.backward()
+    assert float(loss) > 0
+    assert weights.grad.abs().sum() > 0
+
+
+def nn_dropout(weights):
+    return torch.nn.functional.dropout(weights, 0.5)
+
+
+def test_the_gradient_rule_of_the_tutorial_makes_norms_equal(no_training):
+    path = ROOT / "docs" / "tutorials" / "own_weighting.md"
+    (block,) = (b for b in blocks(path.read_text(encoding="utf-8"), "python") if "UnitNorm" in b)
+    names: dict = {"__name__": "__docs__"}
+    exec(compile(block, "block", "exec"), names)
+    rule = names["UnitNorm"](names["UnitNorm"].Options(), ("primary", "aux"))
+    gram = torch.tensor([[4.0, 1.0], [1.0, 25.0]], dtype=torch.float64)
+    assert rule.weigh(gram, None).tolist() == pytest.approx([1 / 2, 1 / 5])
+
+
+# ---------------------------------------------------------------------------------------- commands
+
+
+def check_command(line: str) -> None:
+    """Parse a command of a document with the parser that would get it.
+
+    Raises:
+        AssertionError: Nothing here knows such a command.
+    """
+    words = shlex.split(line)
+    match words[:3]:
+        case ["auxlearn", *_]:
+            check_auxlearn(words[1:])
+        case ["make", *targets]:
+            rules = (ROOT / "Makefile").read_text(encoding="utf-8")
+            for target in targets:
+                assert re.search(rf"^{target}:", rules, re.MULTILINE), line
+        case ["python", "-m", module] if module.startswith("benchmarks."):
+            check_arguments(module, words[3:])
+        case ["python", script, *_] if script.startswith("examples/"):
+            check_arguments(script, words[2:])
+        case ["pip", "install", *_]:
+            project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+            extras = re.findall(r"\[([\w,]+)\]", line)
+            known = project["project"]["optional-dependencies"]
+            assert all(extra in known for found in extras for extra in found.split(",")), line
+        case ["pre-commit", "install"]:
+            assert yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
+        case _:
+            raise AssertionError(f"no test knows the command {line!r}")
+
+
+def check_auxlearn(words: list[str]) -> None:
+    """Parse a command of the program, options of tasks and weightings included."""
+    if words[0] in ("--help", "--version"):
+        return
+    with click.Context(cli) as context:
+        name, *arguments = words
+        command = cli.get_command(context, name)
+        assert command is not None, f"there is no command '{name}'"
+        while isinstance(command, click.Group):
+            name, *arguments = arguments
+            command = command.get_command(context, name)
+            assert command is not None, f"there is no command '{name}'"
+        parsed = command.make_context(name, arguments, parent=context)
+    if name != "train":
+        return
+    given = dict(parsed.params)
+    file = given.pop("config_file")
+    plugins = [ROOT / path for path in given["plugins"] if (ROOT / path).exists()]
+    if len(plugins) == len(given["plugins"]):  # a file that the reader writes is not here
+        given["plugins"] = tuple(map(str, plugins))
+        run_config(
+            file if file and (ROOT / file).exists() else None, given, own_options(parsed.args, file)
+        )
+
+
+def own_options(extra: list[str], file: str | None) -> list[str]:
+    """Leave out options whose owner stands in a configuration file that the reader writes."""
+    return [] if file and not (ROOT / file).exists() else extra
+
+
+class Parsed(Exception):
+    """An argument parser has taken its arguments."""
+
+
+def check_arguments(program: str, arguments: list[str]) -> None:
+    """Parse arguments with the parser of a script or module, and stop there."""
+    original = argparse.ArgumentParser.parse_args
+
+    def parse(parser, *args, **kwargs):
+        original(parser, arguments)
+        raise Parsed
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(argparse.ArgumentParser, "parse_args", parse)
+        patch.setattr(sys, "argv", [program, *arguments])
+        for registry in (TASKS, WEIGHTINGS):
+            patch.setattr(registry, "_registered", dict(registry._registered))
+        with pytest.raises(Parsed):
+            if program.endswith(".py"):
+                runpy.run_path(str(ROOT / program), run_name="__main__")
+            else:
+                importlib.import_module(program).main()
+
+
+@pytest.mark.parametrize("block", of_documents("console"))
+def test_console_blocks_hold_commands_that_parse(block):
+    found = list(commands(block))
+    assert found
+    for line in found:
+        check_command(line)
+
+
+def test_commands_in_running_text_parse():
+    lines = {
+        line
+        for path in DOCUMENTS
+        for line in re.findall(
+            r"`(auxlearn [a-z][^`]*|make [a-z-]+)`", path.read_text(encoding="utf-8")
+        )
+        if not re.search(r"[A-Z]{3}|\.\.\.", line)  # NAME stands for something
+    }
+    assert len(lines) > 10
+    for line in lines:
+        if len(line.split()) > 2 or line.startswith("make"):
+            check_command(line)
+
+
+def test_a_wrong_command_is_noticed():
+    for line in (
+        "auxlearn trian",
+        "auxlearn train --aux l3mask --l3mask-scores x",
+        "make no-such",
+        "ls",
+    ):
+        with pytest.raises((AssertionError, click.UsageError, Exception)):
+            check_command(line)
+
+
+# -------------------------------------------------------------------------------------------- YAML
+
+
+@pytest.mark.parametrize("block", of_documents("yaml"))
+def test_yaml_blocks_are_configurations(block, tmp_path):
+    values = yaml.safe_load(block)
+    if set(values) <= set(RunConfig.model_fields):
+        validate(RunConfig, values, "block").resolved()
+    elif set(values) == {"search"}:
+        validate(Search, values["search"], "block")
+    else:
+        assert set(values) <= set(SweepFile.model_fields)
+        path = tmp_path / "sweep.yaml"
+        path.write_text(block, encoding="utf-8")
+        read_sweep(path)
+
+
+# ---------------------------------------------------------------------------- blocks, links, names
+
+
+def test_every_code_block_is_of_a_language_that_is_tested():
+    languages = [
+        (title(path), language)
+        for path in DOCUMENTS
+        for language in re.findall(
+            r"^```(.*)\n(?:.*?)^```", path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+        )
+    ]
+    found = {language for _, language in languages}
+    assert {"python", "console", "yaml"} <= found
+    assert found <= {"python", "console", "yaml", "toml"} | OTHER, languages
+
+
+@pytest.mark.parametrize("block", of_documents("toml"))
+def test_entry_points_name_groups_that_are_read(block):
+    groups = tomllib.loads(block)["project"]["entry-points"]
+    assert set(groups) <= {TASKS.group, WEIGHTINGS.group}
+
+
+def test_files_that_the_documentation_names_are_there():
+    pattern = re.compile(r"`((?:auxlearn|tests|benchmarks|configs|examples|docs)/[\w./-]+)`")
+    named = [
+        (path, name)
+        for path in DOCUMENTS
+        for name in pattern.findall(path.read_text(encoding="utf-8"))
+    ]
+    assert len(named) > 10
+    for path, name in named:
+        if not re.search("[A-Z]{4}", name.replace("RESULTS.md", "")):  # NAME stands for several
+            assert (ROOT / name).exists(), f"{title(path)}: {name}"
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=title)
+def test_local_links_lead_somewhere(path, pages):
+    generated = {ROOT / "docs" / page for page in pages.generated_pages()}
+    targets = re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text(encoding="utf-8"))
+    local = [
+        (path.parent / target).resolve() for target in targets if not target.startswith("http")
+    ]
+    missing = [target for target in local if not target.exists() and target not in generated]
+    assert not missing
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
+
+
+# ------------------------------------------------------------------------------------------- cards
+
+
+def test_every_task_and_weighting_has_a_card_and_a_page(pages):
+    names = {*TASKS._builtin, *WEIGHTINGS._builtin}
+    assert set(pages.cards()) == names
+    for name in names:
+        said = pages.cards()[name]
+        assert said["when"]
+        assert said["cost"]
+        assert re.match(r"https://", said["source"]["url"])
+        text = pages.card(name)
+        for option, field in pages.registry_of(name).get(name).Options.model_fields.items():
+            assert f"| `{option}` |" in text
+            assert " ".join(field.description.split()) in text
+        for block in blocks(text, "console"):
+            for line in commands(block):
+                check_command(line)
+    everywhere = {
+        **pages.generated_pages(),
+        **{title(p): "" for p in (ROOT / "docs").rglob("*.md")},
+    }
+    for name in TASKS._builtin:
+        assert f"tasks/{name}.md" in everywhere or f"docs/tasks/{name}.md" in everywhere
+    for name in WEIGHTINGS._builtin:
+        assert f"weightings/{name}.md" in everywhere or f"docs/weightings/{name}.md" in everywhere
+
+
+def test_validation_data_of_the_cards_is_what_the_rules_take(pages):
+    from auxlearn.weighting.base import ValidationOptions
+
+    for name in WEIGHTINGS._builtin:
+        learns = issubclass(WEIGHTINGS.get(name).Options, ValidationOptions)
+        assert bool(pages.cards()[name].get("validation")) == learns, name
+
+
+def test_pages_written_by_hand_hold_their_card(pages):
+    for folder, registry in (("tasks", TASKS), ("weightings", WEIGHTINGS)):
+        for path in (ROOT / "docs" / folder).glob("*.md"):
+            if path.stem != "index":
+                assert path.stem in registry.names()
+                assert f"<!-- card: {path.stem} -->\n" in path.read_text(encoding="utf-8")
+
+
+def test_every_marker_is_filled(pages):
+    used = {
+        name
+        for path in DOCUMENTS
+        for name in pages.TABLES
+        if f"<!-- {name} -->\n" in path.read_text(encoding="utf-8")
+    }
+    assert used == set(pages.TABLES)
+    for name in pages.TABLES:
+        assert "| --- |" in pages.filled(f"<!-- {name} -->\n")
+    settings = pages.filled("<!-- settings -->\n")
+    assert all(f"| `{name}` |" in settings for name in RunConfig.model_fields)
+
+
+def test_the_reference_has_every_module(pages):
+    modules = {module for found in pages.packages().values() for module in found}
+    assert {"auxlearn.config", "auxlearn.tasks.base", "auxlearn.weighting.meta"} <= modules
+    assert len(modules) > 80
+
+
+def test_docstrings_become_markdown(pages):
+    from gen_rest import markdown
+
+    assert markdown("a :math:`x_i` b") == "a $x_i$ b"
+    assert markdown(".. math:: a = b\n\nend") == "$$\na = b\n$$\n\nend"
+    assert markdown(".. math::\n    a &= b \\\\\n    c &= d\n\nend").startswith(
+        "$$\n\\begin{aligned} a &="
+    )
+    assert markdown(":class:`Batch`") == "`Batch`"
+    linked = markdown(":class:`~auxlearn.data.batches.Batch`")
+    assert 'identifier="auxlearn.data.batches.Batch"' in linked
+    assert "<code>Batch</code>" in linked
+
+
+def test_the_citation_has_the_version_of_the_package():
+    import auxlearn
+
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert cited["version"] == auxlearn.__version__
+    assert {reference["url"] for reference in cited["references"]} <= {
+        found
+        for found in re.findall(
+            r"https://[^)\s]+", (ROOT / "README.md").read_text(encoding="utf-8")
+        )
+    }
