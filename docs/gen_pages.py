@@ -2,9 +2,9 @@
 
 A line ``<!-- card: NAME -->`` becomes the card of a task or weighting, ``<!-- tasks -->``,
 ``<!-- weightings -->``, ``<!-- encoders -->``, ``<!-- settings -->``, ``<!-- commands -->`` and
-``<!-- public names -->`` become tables. A task or weighting without a page of its own gets one with its
-card, each package one with the reference of its modules. ``docs/cards.yaml`` holds what no class
-can say: when to choose it, what it costs, and where it comes from.
+``<!-- public names -->`` become tables. A task or weighting without a page of its own gets one
+with its card, each package one with the reference of its modules. ``docs/cards.yaml`` holds what no
+class can say: when to choose it, what it costs, and where it comes from.
 """
 
 from __future__ import annotations
@@ -227,9 +227,9 @@ def _type(annotation: Any) -> str:
     if origin in (Union, types.UnionType):
         return " or ".join(_type(one) for one in arguments if one is not type(None))
     if origin is tuple:
-        return f"list of {_type(arguments[0])}"
-    names = {bool: "yes or no", int: "whole number", float: "number", str: "text"}
-    return names.get(annotation, "name, with options")
+        return f"list of {_type(arguments[0])}s"
+    names = {bool: "yes or no", int: "integer", float: "number", str: "string"}
+    return names.get(annotation, "name")
 
 
 def _code(default: Any) -> str:

@@ -188,7 +188,7 @@ def check_command(line: str) -> None:
             check_arguments(script, words[2:])
         case ["pip", "install", *_]:
             project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-            extras = re.findall(r"\[([\w,]+)\]", line)
+            extras = re.findall(r"\[([\w,-]+)\]", line)
             known = project["project"]["optional-dependencies"]
             assert all(extra in known for found in extras for extra in found.split(",")), line
         case ["pre-commit", "install"]:
@@ -239,11 +239,12 @@ def check_arguments(program: str, arguments: list[str]) -> None:
         patch.setattr(sys, "argv", [program, *arguments])
         for registry in (TASKS, WEIGHTINGS):
             patch.setattr(registry, "_registered", dict(registry._registered))
+        script = program.endswith(".py")
+        start, what = (
+            (runpy.run_path, str(ROOT / program)) if script else (runpy.run_module, program)
+        )
         with pytest.raises(Parsed):
-            if program.endswith(".py"):
-                runpy.run_path(str(ROOT / program), run_name="__main__")
-            else:
-                runpy.run_module(program, run_name="__main__")
+            start(what, run_name="__main__")
 
 
 @pytest.mark.parametrize("block", of_documents("console"))
