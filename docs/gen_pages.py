@@ -239,8 +239,12 @@ def _code(default: Any) -> str:
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a Markdown table; one with headings is stacked in narrow windows."""
     lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join(f"| {' | '.join(' '.join(cell.split()) for cell in line)} |" for line in lines)
+    cells = "\n".join(
+        f"| {' | '.join(' '.join(cell.split()) for cell in line)} |" for line in lines
+    )
+    return f'<div class="stacked" markdown>\n\n{cells}\n\n</div>' if any(heads) else cells
 
 
 # ------------------------------------------------------------------------------------------ pages
