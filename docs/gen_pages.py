@@ -239,12 +239,19 @@ def _code(default: Any) -> str:
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table; one with headings is stacked in narrow windows."""
-    lines = [heads, ["---"] * len(heads), *rows]
-    cells = "\n".join(
-        f"| {' | '.join(' '.join(cell.split()) for cell in line)} |" for line in lines
-    )
-    return f'<div class="stacked" markdown>\n\n{cells}\n\n</div>' if any(heads) else cells
+    """Return a Markdown table; in narrow windows one with headings is stacked, cell by cell."""
+
+    def line(cells: Iterable[str]) -> str:
+        return f"| {' | '.join(' '.join(cell.split()) for cell in cells)} |"
+
+    def labelled(row: Sequence[str]) -> Iterable[str]:
+        yield row[0]
+        for head, cell in zip(heads[1:], row[1:], strict=True):
+            yield f'<span class="label">{head}: </span>{cell}' if head and cell else cell
+
+    lines = [line(heads), line(["---"] * len(heads)), *(line(labelled(row)) for row in rows)]
+    table = "\n".join(lines)
+    return f'<div class="stacked" markdown>\n\n{table}\n\n</div>' if any(heads) else table
 
 
 # ------------------------------------------------------------------------------------------ pages
