@@ -5,10 +5,14 @@ A line ``<!-- card: NAME -->`` becomes the card of a task or weighting, ``<!-- t
 ``<!-- public names -->`` become tables. A task or weighting without a page of its own gets one
 with its card, each package one with the reference of its modules. ``docs/cards.yaml`` holds what no
 class can say: when to choose it, what it costs, and where it comes from.
+
+Run as a program, it copies the examples into the documents that show them: the block below a line
+``<!-- examples/NAME.py -->`` is that file without its docstring.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import re
@@ -316,6 +320,18 @@ def navigation(nav: list[Any]) -> list[Any]:
     ]
 
 
+def with_examples(text: str) -> str:
+    """Return a document with every block that shows an example as the example is now."""
+
+    def block(match: re.Match[str]) -> str:
+        code = (ROOT / match[1]).read_text(encoding="utf-8")
+        docstring = ast.parse(code).body[0].end_lineno
+        body = "\n".join(code.splitlines()[docstring:]).strip("\n")
+        return f"<!-- {match[1]} -->\n```python\n{body}\n```"
+
+    return re.sub(r"<!-- (examples/\w+\.py) -->\n```python\n.*?```", block, text, flags=re.DOTALL)
+
+
 # ------------------------------------------------------------------------------- events of mkdocs
 
 
@@ -352,3 +368,8 @@ def on_page_content(html: str, **kwargs: Any) -> str:
 
     pattern = r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>'
     return re.sub(pattern, mathml, html, flags=re.DOTALL)
+
+
+if __name__ == "__main__":
+    for document in (ROOT / "README.md", *DOCS.rglob("*.md")):
+        document.write_text(with_examples(document.read_text(encoding="utf-8")), encoding="utf-8")

@@ -131,13 +131,17 @@ def test_the_output_shown_in_the_readme_has_the_form_of_the_real_one(no_training
         assert made == said
 
 
-def test_the_tasks_of_the_documentation_are_the_example():
+def test_documents_show_the_examples_as_they_are(pages):
+    shown = []
+    for path in DOCUMENTS:
+        text = path.read_text(encoding="utf-8")
+        shown += re.findall(r"<!-- (examples/.*) -->\n```python", text)
+        assert pages.with_examples(text) == text, "run `python docs/gen_pages.py`"
+    assert shown.count("examples/rare_first.py") >= 2
     example = ast.parse((ROOT / "examples" / "rare_first.py").read_text(encoding="utf-8"))
     del example.body[0]  # its docstring
-    for path in (ROOT / "README.md", ROOT / "docs" / "tutorials" / "own_task.md"):
-        code = blocks(path.read_text(encoding="utf-8"), "python")
-        shown = [block for block in code if 'register_task("rare_first")' in block]
-        assert [ast.dump(ast.parse(block)) for block in shown] == [ast.dump(example)]
+    readme = blocks((ROOT / "README.md").read_text(encoding="utf-8"), "python")
+    assert ast.dump(example) in [ast.dump(ast.parse(block)) for block in readme]
 
 
 def test_the_objective_of_the_tutorial_is_a_finite_loss_with_a_gradient(no_training):
