@@ -72,7 +72,7 @@ _PUBLIC = {
     "MaskedLanguageModelling": "auxlearn.tasks.base",
     "MaskingOptions": "auxlearn.tasks.base",
     "Placement": "auxlearn.weighting.base",
-    "Settings": "auxlearn.config",
+    "Settings": "auxlearn.settings",
     "SharedEncoder": "auxlearn.encoders.shared",
     "TaskContext": "auxlearn.tasks.base",
     "TaskResult": "auxlearn.tasks.base",
@@ -98,7 +98,6 @@ _PUBLIC = {
 __all__ = sorted(_PUBLIC)  # noqa: PLE0605
 
 if TYPE_CHECKING:
-    from auxlearn.config import Settings as Settings
     from auxlearn.data.batches import Batch as Batch
     from auxlearn.data.tokens import TokenizedTexts as TokenizedTexts
     from auxlearn.encoders.shared import SharedEncoder as SharedEncoder
@@ -110,6 +109,7 @@ if TYPE_CHECKING:
     from auxlearn.registry import register_task as register_task
     from auxlearn.registry import register_weighting as register_weighting
     from auxlearn.rng import generator as generator
+    from auxlearn.settings import Settings as Settings
     from auxlearn.tasks.base import AuxiliaryTask as AuxiliaryTask
     from auxlearn.tasks.base import MaskedLanguageModelling as MaskedLanguageModelling
     from auxlearn.tasks.base import MaskingOptions as MaskingOptions
