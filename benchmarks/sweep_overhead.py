@@ -19,10 +19,11 @@ from pathlib import Path
 import torch
 
 from auxlearn.files import write_json
-from auxlearn.sweeps.execute import Progress, View, run_sweep
+from auxlearn.sweeps.execute import SweepProgress, View, run_sweep
 from auxlearn.sweeps.executors import LocalExecutor
 from auxlearn.sweeps.folder import SweepFolder
-from auxlearn.sweeps.plan import SweepFile, Trial
+from auxlearn.sweeps.plan import Trial
+from auxlearn.sweeps.sweep_file import SweepFile
 from auxlearn.sweeps.worker import Outcome
 from benchmarks.common import RESULTS, add_device, check_device, machine
 
@@ -35,7 +36,7 @@ class Times(View):
     def __init__(self) -> None:
         self.ended_at: list[tuple[str, float]] = []
 
-    def ended(self, trial: Trial, outcome: Outcome, progress: Progress) -> None:
+    def trial_ended(self, trial: Trial, outcome: Outcome, progress: SweepProgress) -> None:
         self.ended_at.append((trial.digest, time.perf_counter()))
 
 

@@ -10,7 +10,8 @@ import yaml
 
 from auxlearn import load_config
 from auxlearn.comparison.published import read_published
-from auxlearn.sweeps.plan import cells_of, plan_trials, read_sweep
+from auxlearn.sweeps.plan import expand_cells, plan_trials
+from auxlearn.sweeps.sweep_file import read_sweep
 from tests.cli.helpers import parse
 
 CONFIGS = Path(__file__).parent.parent / "configs"
@@ -81,7 +82,7 @@ def trials_of(sweep: str, dataset: str, encoder: str) -> dict[str, list]:
     """The trials of a sweep file in one cell, by method."""
     plan = read_sweep(CONFIGS / "sweeps" / f"{sweep}.yaml")
     found: dict[str, list] = {}
-    for trial in plan_trials(plan, cells_of(plan)):
+    for trial in plan_trials(plan, expand_cells(plan)):
         if (trial.cell["dataset"], trial.cell["encoder"]) == (dataset, encoder):
             found.setdefault(trial.cell["method"], []).append(trial.config)
     return found

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from auxlearn import load_config
-from auxlearn.sweeps.plan import cells_of, plan_trials, read_sweep
+from auxlearn.sweeps.plan import expand_cells, plan_trials
+from auxlearn.sweeps.sweep_file import read_sweep
 from tests.test_configs import settings as without_seed
 from tests.test_configs import trials_of
 
@@ -70,7 +71,7 @@ def _used(values):
 
 def test_every_cell_of_the_grid_is_a_configuration():
     sweep = read_sweep(CONFIGS / "sweeps" / "mask_tuning_grid.yaml")
-    trials = plan_trials(sweep, cells_of(sweep))
+    trials = plan_trials(sweep, expand_cells(sweep))
     configs = [trial.config for trial in trials]
     assert len({config.digest for config in configs}) == 36 * 5
     assert sorted({config.learning_rate for config in configs}) == [2e-5, 3e-5, 4e-5, 5e-5]

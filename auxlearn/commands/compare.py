@@ -39,8 +39,8 @@ def command(sweeps: tuple[Path, ...], output: str | None, published: str | None)
     compared with each other.
     """
     from auxlearn.commands import console
-    from auxlearn.comparison.collect import compare_sweeps
-    from auxlearn.comparison.tables import console_tables, figures_csv, latex, markdown, pairs_csv
+    from auxlearn.comparison.compare import compare_sweeps
+    from auxlearn.comparison.tables import console_tables, latex, markdown, metrics_csv, pairs_csv
     from auxlearn.files import write_text
     from auxlearn.sweeps.folder import SweepFolder
 
@@ -60,7 +60,7 @@ def command(sweeps: tuple[Path, ...], output: str | None, published: str | None)
     for name, content in {
         "table.md": markdown(comparison),
         "table.tex": latex(comparison),
-        "figures.csv": figures_csv(comparison),
+        "metrics.csv": metrics_csv(comparison),
         "pairs.csv": pairs_csv(comparison),
     }.items():
         write_text(folder / name, content)

@@ -27,6 +27,7 @@ from rich.text import Text
 
 from auxlearn.metric_keys import Quantity
 from auxlearn.reporting.reporter import Reporter
+from auxlearn.reporting.style import METRIC_TITLES
 
 #: Width of tables that go to a file or a pipe, in characters.
 PIPE_WIDTH = 160
@@ -145,14 +146,14 @@ class ConsoleReporter(Reporter):
             yield lambda amount: bar.update(task, advance=amount)
             live.update(bar)
 
-    def row(self, row: dict[str, Any]) -> None:
+    def log(self, entry: dict[str, Any]) -> None:
         """Show losses and weights as they move, and print a line for each evaluation."""
-        if row["kind"] == "train":
-            self._last = row
-            self._status.plain = "\n".join(_parts(row))
+        if entry["kind"] == "train":
+            self._last = entry
+            self._status.plain = "\n".join(_parts(entry))
             return
-        same_step = self._last if self._last.get("step") == row["step"] else {}
-        self.console.print(Text(describe_row({**same_step, **row})), soft_wrap=True)
+        same_step = self._last if self._last.get("step") == entry["step"] else {}
+        self.console.print(Text(describe_row({**same_step, **entry})), soft_wrap=True)
 
 
 def describe_row(row: Mapping[str, Any]) -> str:
@@ -165,8 +166,8 @@ def describe_row(row: Mapping[str, Any]) -> str:
 
 
 def _parts(row: Mapping[str, Any]) -> list[str]:
-    shown = (Quantity.WEIGHT, Quantity.LOSS, Quantity.DEV)
-    weights, losses, dev = (quantity.read(row) for quantity in shown)
+    quantities = (Quantity.WEIGHT, Quantity.LOSS, Quantity.DEV)
+    weights, losses, dev = (quantity.read(row) for quantity in quantities)
     in_order = [*(name for name in weights if name in losses), *losses]  # the primary task first
     parts = [f"epoch {row['epoch']:.1f}"] if "epoch" in row else []
     if losses:
@@ -174,8 +175,8 @@ def _parts(row: Mapping[str, Any]) -> list[str]:
     if len(weights) > 1:
         parts.append(_figures("weights", weights))
     if dev:
-        titles = {"accuracy": "accuracy", "macro_f1": "macro-F1"}
-        parts.append(_figures("dev", {t: dev[key] for key, t in titles.items() if key in dev}))
+        shown = {title: dev[key] for key, title in METRIC_TITLES.items() if key in dev}
+        parts.append(_figures("dev", shown))
     return parts
 
 

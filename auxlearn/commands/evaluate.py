@@ -66,7 +66,7 @@ def command(
     from auxlearn.data.ood import OODSet, card_subsets, map_labels, with_cards
     from auxlearn.evaluation.classifier import Classifier, check_finished
     from auxlearn.evaluation.ood import evaluate_ood, map_predictions
-    from auxlearn.reporting.tables import figures_table, seen_sentences
+    from auxlearn.reporting.tables import metrics_table, seen_sentences
     from auxlearn.results.folder import RunFolder
     from auxlearn.results.record import RunResults
 
@@ -99,7 +99,7 @@ def command(
     lines = seen_sentences({split: results})
     if train is None:
         lines = [f"{dataset} has no train split to look for these texts in"]
-    table = figures_table({split: results})
+    table = metrics_table({split: results})
     print_results(f"{run} on {split} of {dataset}", "", table, "", *lines)
 
 

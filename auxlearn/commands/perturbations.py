@@ -13,7 +13,7 @@ from auxlearn.commands.help import Example, ExampleCommand
 
 if TYPE_CHECKING:
     from auxlearn.evaluation.perturbations import Diversity
-    from auxlearn.results.perturbation_log import Perturbed
+    from auxlearn.results.perturbation_log import PerturbationRecord
 
 
 EXAMPLES = (
@@ -50,7 +50,7 @@ def command(run: Path, texts: int, as_json: bool) -> None:
         diversity,
         find_tagger,
         marked,
-        plain_predictions,
+        predict_replacements,
     )
     from auxlearn.results.folder import RunFolder
     from auxlearn.results.perturbation_log import read_perturbations
@@ -70,7 +70,7 @@ def command(run: Path, texts: int, as_json: bool) -> None:
     ]
     try:
         labels = RunResults.load(run).dataset.label_names
-        plain = plain_predictions(load_encoder(config.encoder, labels, config.seed), records)
+        plain = predict_replacements(load_encoder(config.encoder, labels, config.seed), records)
     except EncoderError as error:
         plain = []
         notes.append(f"no statistics of the pretrained encoder: {error}")
@@ -90,7 +90,7 @@ def command(run: Path, texts: int, as_json: bool) -> None:
             ],
             "texts": [
                 dict(zip(("example", "epoch", "original", "perturbed"), line, strict=True))
-                for line in ((one.row, one.epoch, *marked(one, tokenizer)) for one in shown)
+                for line in ((one.example, one.epoch, *marked(one, tokenizer)) for one in shown)
             ],
             "notes": notes,
         }
@@ -103,18 +103,18 @@ def command(run: Path, texts: int, as_json: bool) -> None:
     last = None
     for one in shown:
         before, after = marked(one, tokenizer)
-        if one.row != last:
-            console.print(f"\nexample {one.row}", markup=False)
-            last = one.row
+        if one.example != last:
+            console.print(f"\nexample {one.example}", markup=False)
+            last = one.example
         console.print(f"  epoch {one.epoch}  {before}", soft_wrap=True, markup=False)
         console.print(f"        ->  {after}", soft_wrap=True, markup=False)
 
 
-def _choose(records: list[Perturbed], texts: int) -> list[Perturbed]:
+def _choose(records: list[PerturbationRecord], texts: int) -> list[PerturbationRecord]:
     """Return every perturbation of the first texts of the sample."""
-    rows = sorted({record.row for record in records})[:texts]
-    chosen = [record for record in records if record.row in rows]
-    return sorted(chosen, key=lambda record: (record.row, record.step))
+    rows = sorted({record.example for record in records})[:texts]
+    chosen = [record for record in records if record.example in rows]
+    return sorted(chosen, key=lambda record: (record.example, record.step))
 
 
 def _statistics_table(statistics: list[tuple[int, str, Diversity]]) -> Any:

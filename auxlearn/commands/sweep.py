@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from auxlearn.sweeps.executors import Executor
     from auxlearn.sweeps.folder import SweepFolder, TrialRecord
-    from auxlearn.sweeps.plan import SweepFile
+    from auxlearn.sweeps.sweep_file import SweepFile
 
 
 EXAMPLES = (
@@ -96,7 +96,7 @@ def command(
     """
     from auxlearn.commands import console
     from auxlearn.sweeps.folder import SweepFolder
-    from auxlearn.sweeps.plan import read_sweep
+    from auxlearn.sweeps.sweep_file import read_sweep
 
     sweep = read_sweep(file)
     folder = SweepFolder(Path(output or f"sweeps/{sweep.name}"))
@@ -195,7 +195,7 @@ def _dry_run(sweep: SweepFile, folder: SweepFolder, jobs: int, cache_dir: str | 
 
 def _report(sweep: SweepFile, folder: SweepFolder, records: Sequence[TrialRecord]) -> None:
     from auxlearn.commands import console
-    from auxlearn.comparison.collect import compare_sweeps
+    from auxlearn.comparison.compare import compare_sweeps
     from auxlearn.comparison.tables import console_tables
 
     out = console.output()

@@ -46,7 +46,7 @@ def command(ctx: click.Context, config_file: str | None, **given: Any) -> None:
     with reporter.waiting("loading torch and transformers"):
         config = run_config(config_file, given, ctx.args).resolved()
 
-        from auxlearn.reporting.tables import figures_table, seen_sentences
+        from auxlearn.reporting.tables import metrics_table, seen_sentences
         from auxlearn.results.folder import default_output
         from auxlearn.training import run
 
@@ -56,7 +56,7 @@ def command(ctx: click.Context, config_file: str | None, **given: Any) -> None:
     metric = results.config["metric"]
     print_results(
         "",
-        figures_table(results.evaluations),
+        metrics_table(results.evaluations),
         "",
         *seen_sentences(results.evaluations),
         *(f"warning: {line}" for line in results.warnings()),

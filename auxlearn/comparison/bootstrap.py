@@ -11,9 +11,9 @@ import numpy as np
 from auxlearn.config import Metric
 from auxlearn.rng import derive_seed
 
-#: Resamples of the examples.
+#: Number of bootstrap resamples.
 RESAMPLES = 2000
-#: Counts that are held at a time: resamples are drawn in chunks of so many numbers.
+#: Resamples are drawn in chunks of at most this many counts, to bound memory.
 _CHUNK = 2**19
 
 
@@ -22,8 +22,8 @@ class Resampled:
     """A metric on the same resamples of one evaluation set.
 
     Attributes:
-        examples: How many examples the set has.
-        values: Metric of each method by seed, ``(resamples,)`` each.
+        examples: Number of examples of the set.
+        values: Metric of each method by seed, arrays of shape ``(resamples,)``.
     """
 
     examples: int
@@ -31,17 +31,21 @@ class Resampled:
 
 
 def resample_counts(examples: int, resamples: int = RESAMPLES) -> Iterator[np.ndarray]:
-    """Yield how often each example is drawn, ``(examples, some resamples)``, until all are drawn.
+    """Yield how often each resample has each example, in chunks ``(examples, resamples)``, float32.
 
-    The draws depend on the number of examples alone: all methods are compared on the same
-    resamples.
+    The random stream depends on the number of examples alone, so that all methods are compared on
+    the same resamples.
+
+    Args:
+        examples: Number of examples.
+        resamples: Number of resamples of all chunks together.
     """
-    draws = np.random.default_rng(derive_seed(0, "bootstrap", examples))
+    generator = np.random.default_rng(derive_seed(0, "bootstrap", examples))
     shares = np.full(examples, 1 / examples)
     chunk = max(8, _CHUNK // examples)
     for start in range(0, resamples, chunk):
         size = min(chunk, resamples - start)
-        counts = draws.multinomial(examples, shares, size=size)
+        counts = generator.multinomial(examples, shares, size=size)
         # Single precision holds every count below 2**24 exactly.
         yield np.ascontiguousarray(counts.T, dtype=np.float32)
 
@@ -49,21 +53,24 @@ def resample_counts(examples: int, resamples: int = RESAMPLES) -> Iterator[np.nd
 def bootstrap_metrics(
     truth: np.ndarray, predicted: np.ndarray, classes: int, resamples: int = RESAMPLES
 ) -> dict[Metric, np.ndarray]:
-    """Return each metric of each run on resampled examples (Efron and Tibshirani, 1993).
+    """Return each metric of each run on resampled examples.
 
-    Both metrics are functions of how many examples of each class are predicted and how many of
-    these are right. So a run is a sparse matrix with a one for each example, and its product with
-    the counts of the resamples is all that is needed.
+    Efron and Tibshirani (1993), "An Introduction to the Bootstrap",
+    https://doi.org/10.1201/9780429246593.
+
+    Both metrics are functions of the number of predictions of each class and the number of these
+    that are right. A run is therefore a sparse matrix with a one for each example, and its product
+    with the counts of the resamples gives all of these numbers.
 
     Args:
         truth: True classes, ``(examples,)``, from 0.
         predicted: Predicted classes, ``(runs, examples)``.
-        classes: How many classes there are.
-        resamples: How many.
+        classes: Number of classes.
+        resamples: Number of resamples.
 
     Returns:
-        ``(runs, resamples)`` by metric. Macro-F1 is the mean over the classes that occur in labels
-        or predictions of the resample.
+        Arrays ``(runs, resamples)``, float64, by metric. Macro-F1 is the mean over the classes that
+        occur in the labels or the predictions of the resample.
     """
     examples = len(truth)
     true_cells = _cells(truth, classes)

@@ -1,4 +1,4 @@
-"""How large a difference must be to be found: a simulation of the tests of a column."""
+"""Minimum detectable difference, by a simulation of the significance tests."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from auxlearn.comparison.statistics import (
 )
 from auxlearn.rng import derive_seed
 
-#: Share of true differences of the minimum detectable size that are found.
+#: Power of the tests at the minimum detectable difference.
 POWER = 0.8
-#: Simulated columns: so many pairs in all, within bounds on the columns.
+#: Simulated pairs in all, and bounds on the number of simulated comparisons.
 _PAIRS, _FEWEST, _MOST = 12_000, 400, 8000
-#: Seeds up to which the permutation test is simulated; with more, the t-test finds as much.
+#: Seeds up to which the permutation test is simulated; with more, the t-test has the same power.
 _EXACT = 10
 
 
 def minimum_detectable_difference(
     noises: Sequence[Noise], seeds: int, methods: int, examples: int
 ) -> float:
-    """Return the true difference to all others with which a method is told apart from another.
+    """Return the true difference that the significance tests find with probability :data:`POWER`.
 
-    One method is better than all others by this much and the others are equal; then it is told
-    apart from one of them with probability :data:`POWER`. Simulated are the tests that
-    :func:`~auxlearn.comparison.statistics.compare_methods` makes, with noise of seeds and examples
-    as large as measured (the mean over pairs), and Holm's correction over all pairs.
+    One method is better than all others by this much, and the others are equal; then its difference
+    from one of them is significant with that probability. The simulation makes the tests of
+    :func:`~auxlearn.comparison.statistics.compare_methods`, with the measured variance from seeds
+    and examples (the mean over pairs) and Holm's correction over all pairs.
 
     Args:
-        noises: Of each pair.
-        seeds: How many each pair has.
-        methods: How many are compared.
-        examples: Examples of the evaluation set.
+        noises: Variances of each pair.
+        seeds: Number of seeds of each pair.
+        methods: Number of methods compared.
+        examples: Number of examples of the evaluation set.
 
     Returns:
         The difference in the unit of the metric; infinite with fewer than
@@ -54,7 +54,7 @@ def minimum_detectable_difference(
     total = by_seeds + shared
     if total == 0:
         return 0.0
-    # Shares of the variance, rounded, so that columns alike need one simulation.
+    # The shares of the variance are rounded, so that similar comparisons share one simulation.
     shares = [round(part / total, 2) for part in (shared, by_examples, interaction)]
     return _smallest_shift(seeds, methods, examples, *shares) * math.sqrt(total)
 
@@ -63,30 +63,34 @@ def minimum_detectable_difference(
 def _smallest_shift(
     seeds: int, methods: int, examples: int, shared: float, measured: float, interaction: float
 ) -> float:
-    """Return the shift in standard errors; the variance of the mean difference is 1."""
-    column = _Column(seeds, methods, examples, shared, measured, interaction)
+    """Return the minimum detectable difference in units of its standard error."""
+    simulation = _Simulation(seeds, methods, examples, shared, measured, interaction)
     highest = 3.0
-    while column.power(highest) < POWER:
+    while simulation.power(highest) < POWER:
         highest *= 2
         if highest > 1e4:
             return math.inf
     lowest = 0.0
     while highest - lowest > 0.005 * highest:
         middle = (lowest + highest) / 2
-        lowest, highest = (lowest, middle) if column.power(middle) >= POWER else (middle, highest)
+        lowest, highest = (
+            (lowest, middle) if simulation.power(middle) >= POWER else (middle, highest)
+        )
     return highest
 
 
-class _Column:
-    """Simulated columns of the same noise; method 0 is shifted.
+class _Simulation:
+    """Simulated comparisons of methods; the scores of method 0 are shifted.
+
+    The variance of the mean difference of two methods is 1.
 
     Args:
-        seeds: Of each method.
-        methods: How many.
-        examples: Of the evaluation set, for the degrees of freedom.
-        shared: Variance of the mean difference from the examples, the same for all seeds.
-        measured: What the bootstrap measures: that, and some of the interaction.
-        interaction: What of this the seeds' variance holds as well.
+        seeds: Number of seeds of each method.
+        methods: Number of methods.
+        examples: Number of examples of the evaluation set, for the degrees of freedom.
+        shared: Variance from the examples that all seeds have in common.
+        measured: Variance that the bootstrap measures: ``shared`` and part of the interaction.
+        interaction: Part of ``measured`` that the variance of the seeds contains as well.
     """
 
     def __init__(
@@ -98,14 +102,14 @@ class _Column:
         measured: float,
         interaction: float,
     ) -> None:
-        draws = np.random.default_rng(derive_seed(0, "power", seeds, methods))
+        generator = np.random.default_rng(derive_seed(0, "power", seeds, methods))
         first, second = np.triu_indices(methods, 1)
         pairs = len(first)
-        columns = min(_MOST, max(_FEWEST, _PAIRS // pairs))
-        # A pair has the noise of two methods, so each has half of the variance.
-        single = draws.normal(size=(columns, methods, seeds))
+        comparisons = min(_MOST, max(_FEWEST, _PAIRS // pairs))
+        # The variance of a difference is that of two methods, so each has half of it.
+        single = generator.normal(size=(comparisons, methods, seeds))
         single *= math.sqrt(max(0.0, 1 - shared) * seeds / 2)
-        single += math.sqrt(shared / 2) * draws.normal(size=(columns, methods, 1))
+        single += math.sqrt(shared / 2) * generator.normal(size=(comparisons, methods, 1))
         differences = single[:, first] - single[:, second]
         self.shifted = first == 0
         self.means = differences.mean(-1)
@@ -118,12 +122,12 @@ class _Column:
         self.free_both = self.total**2 / np.maximum(parts, 1e-300)
         self.patterns = self.sums = None
         if seeds <= _EXACT and permutation_test_can_reject(seeds, pairs):
-            # A pattern and its reverse have sums of the same size.
+            # A sign pattern and its negative have sums of the same absolute value.
             self.patterns = sign_patterns(seeds)[: 2 ** (seeds - 1)].astype(np.float32)
             self.sums = differences.astype(np.float32) @ self.patterns.T
 
     def power(self, shift: float) -> float:
-        """Return the share of the pairs with method 0 that are told apart."""
+        """Return the share of the pairs with method 0 whose difference is significant."""
         from scipy.special import ndtr, stdtr
 
         means = self.means + shift * self.shifted
@@ -144,12 +148,12 @@ class _Column:
         sums = self.sums.copy()
         sums[:, self.shifted] += np.float32(shift) * self.patterns.sum(1)
         np.abs(sums, out=sums)
-        # The pattern of all plus signs is the first: the sum as it is.
+        # The first pattern has plus signs only: it is the observed sum.
         return np.asarray((sums >= sums[..., :1] * np.float32(1 - 1e-6)).mean(-1))
 
     @staticmethod
     def _rejected(p_values: np.ndarray) -> np.ndarray:
-        """Return what Holm's method rejects, by column."""
+        """Return which hypotheses Holm's method rejects, ``(comparisons, pairs)``, bool."""
         pairs = p_values.shape[1]
         order = np.argsort(p_values, axis=1)
         ranked = np.take_along_axis(p_values, order, 1)

@@ -1,4 +1,4 @@
-"""Figures of papers, kept as data files, to show beside new ones."""
+"""Results published in papers, kept as YAML files, to show beside new results."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from auxlearn.errors import ConfigError, did_you_mean
 FOLDER = Path(__file__).parent / "published_results"
 
 
-class PublishedFigure(Settings):
-    """One figure of a paper.
+class PublishedResult(Settings):
+    """One result from a paper.
 
     Attributes:
-        cell: Label of each axis, as the sweep file that repeats the paper names them.
+        labels: Label of each axis, as the sweep file that reproduces the paper names them.
         set: Evaluation set.
-        metric: Which metric.
+        metric: The metric.
         mean: Mean over seeds, 0 to 100.
         sd: Standard deviation over seeds, as printed; ``None`` if the paper gives none.
     """
 
-    cell: dict[str, str]
+    labels: dict[str, str]
     set: str
     metric: Metric
     mean: float
     sd: float | None
 
 
-class _Group(Settings):
-    """Figures that share some labels; a figure is written ``mean`` or ``[mean, sd]``."""
+class _Table(Settings):
+    """Results that share some labels; a result is written ``mean`` or ``[mean, sd]``."""
 
     cell: dict[str, str]
     metric: Metric = "accuracy"
@@ -44,7 +44,7 @@ class _File(Settings):
     source: str
     row_axis: str
     notes: tuple[str, ...] = ()
-    tables: list[_Group]
+    tables: list[_Table]
 
 
 def published_names() -> list[str]:
@@ -52,38 +52,46 @@ def published_names() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.yaml"))
 
 
-def read_published(name: str) -> tuple[list[PublishedFigure], str]:
-    """Read published figures by name or path.
+def read_published(name: str) -> tuple[list[PublishedResult], str]:
+    """Read published results by name or path.
+
+    Args:
+        name: Name of a file that comes with the package, or the path of a YAML file.
 
     Returns:
-        The figures, and where they are from.
+        The results, and the reference of the paper.
 
     Raises:
-        ConfigError: There is no such file, or a row has more or fewer figures than columns.
+        ConfigError: There is no such file, it is not valid, or a row has more or fewer results
+            than there are columns.
     """
     path = Path(name) if name.endswith((".yaml", ".yml")) else FOLDER / f"{name}.yaml"
     if not path.is_file():
         hint = did_you_mean(name, published_names())
-        raise ConfigError(f"there are no published figures '{name}': {hint}")
+        raise ConfigError(f"there are no published results '{name}': {hint}")
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
     file: Any = validate(_File, content, str(path))
-    figures = []
-    for group in file.tables:
-        for row, values in group.rows.items():
-            if len(values) != len(group.columns):
+    results = []
+    for table in file.tables:
+        for row, values in table.rows.items():
+            if len(values) != len(table.columns):
                 raise ConfigError(
-                    f"{path}: row '{row}' has {len(values)} figures for "
-                    f"{len(group.columns)} columns"
+                    f"{path}: row '{row}' has {len(values)} results for "
+                    f"{len(table.columns)} columns"
                 )
-            for (labels, which), value in zip(group.columns, values, strict=True):
+            for (column, evaluation_set), value in zip(table.columns, values, strict=True):
                 if value is None:
                     continue
-                metric = labels.get("metric", group.metric)
                 mean, sd = value if isinstance(value, list) else (value, None)
-                cell = {**group.cell, **labels, file.row_axis: row}
-                figure = {"cell": cell, "set": which, "metric": metric, "mean": mean, "sd": sd}
-                figures.append(validate(PublishedFigure, figure, str(path)))
-    return figures, file.source
+                result = {
+                    "labels": {**table.cell, **column, file.row_axis: row},
+                    "set": evaluation_set,
+                    "metric": column.get("metric", table.metric),
+                    "mean": mean,
+                    "sd": sd,
+                }
+                results.append(validate(PublishedResult, result, str(path)))
+    return results, file.source

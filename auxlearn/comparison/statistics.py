@@ -1,19 +1,22 @@
-"""Whether a difference between methods is more than chance: pure functions of numbers.
+"""Significance tests of the difference between methods, as pure functions of their scores.
 
-Two things vary: the seed, and which examples happen to be in the evaluation set. A difference
-counts only if neither explains it, nor both together. So three tests have to reject, and the
-largest of their p-values stands for the pair:
+Scores vary with the seed and with the sample of evaluation examples. A difference is significant
+only if neither source of variance explains it, nor both together. So three tests have to reject,
+and the p-value of a pair is the largest of theirs:
 
-- over seeds, a paired permutation test (Good, 2005); with too few seeds for it to reject at all,
-  the paired t-test, which assumes normal differences;
-- over examples, a paired bootstrap (Efron and Tibshirani, 1993);
-- over both, a t-test whose standard error has the variance of seeds and that of examples, less
-  their interaction, which is in both (Cameron, Gelbach and Miller, 2011, equation 2.9), with the
-  degrees of freedom of Satterthwaite (1946).
+- over seeds, a paired permutation test (Good, 2005, https://doi.org/10.1007/b138696); with too few
+  seeds for it to reject at all, the paired t-test, which assumes normal differences;
+- over examples, a paired bootstrap (Efron and Tibshirani, 1993,
+  https://doi.org/10.1201/9780429246593);
+- over both, a t-test whose variance is that of seeds plus that of examples, minus their
+  interaction, which is counted in both (Cameron, Gelbach and Miller, 2011, equation 2.9,
+  https://doi.org/10.1198/jbes.2010.07136), with the degrees of freedom of Satterthwaite (1946,
+  https://doi.org/10.2307/3002019).
 
-The first two alone are not enough. Each asks whether one source of chance suffices when the other
-is held: where both are of a size, the difference varies more than either knows of (Clark, 1973).
-``python -m benchmarks.significance`` measures how often each rejects wrongly.
+The first two are not enough. Each tests against one source of variance with the other held fixed:
+where both are large, the difference varies more than either test assumes (Clark, 1973,
+https://doi.org/10.1016/S0022-5371(73)80014-3). ``python -m benchmarks.significance`` measures the
+false-positive rate of each.
 """
 
 from __future__ import annotations
@@ -30,11 +33,11 @@ import numpy as np
 from auxlearn.comparison.bootstrap import Resampled
 from auxlearn.rng import derive_seed
 
-#: Level of all tests.
+#: Significance level of all tests.
 ALPHA = 0.05
-#: Sign patterns up to which the permutation test takes all; beyond, it draws this many.
+#: Up to this many sign patterns, the permutation test is exact; beyond, it samples this many.
 PATTERNS = 2**13
-#: Seeds below which nothing is told apart: the spread of two says next to nothing.
+#: With fewer seeds no difference is significant: the variance of two is too uncertain.
 MINIMUM_SEEDS = 3
 
 SeedTest = Literal["permutation", "t"]
@@ -42,12 +45,13 @@ SeedTest = Literal["permutation", "t"]
 
 @dataclass(frozen=True)
 class Noise:
-    """Variances of the mean difference of two methods.
+    """Variance of the mean difference of two methods, by source.
 
     Attributes:
-        seeds: What the draw of the seeds adds, ``s**2 / n``; 0 with fewer than two seeds.
-        examples: What the draw of the examples adds: the bootstrap's variance.
-        interaction: The part that is in both, because a seed errs on examples of its own.
+        seeds: Variance from the seeds, ``s**2 / n`` for the sample variance ``s**2`` of the
+            differences of ``n`` seeds; 0 with fewer than two seeds.
+        examples: Variance from the sample of examples, measured by the bootstrap.
+        interaction: Part that both contain, because each seed errs on other examples.
     """
 
     seeds: float
@@ -56,7 +60,7 @@ class Noise:
 
     @property
     def total(self) -> float:
-        """The variance from both sources, never less than that of one of them."""
+        """Variance from both sources, never less than that of either of them."""
         return max(self.seeds, self.examples, self.seeds + self.examples - self.interaction)
 
 
@@ -66,21 +70,22 @@ class Pair:
 
     Attributes:
         first: The method with the higher mean.
-        second: The other.
-        difference: Mean over seeds of first minus second.
-        p_seeds: Test over seeds.
-        p_rows: Bootstrap over examples; ``None`` if there are no predictions.
-        p_both: t-test with the variance of seeds and examples; ``None`` without predictions.
-        p: The largest of them, corrected by Holm for all pairs of the column.
-        seed_test: Which test ``p_seeds`` is of.
-        noise: How much the difference varies.
+        second: The other method.
+        difference: Mean over seeds of the score of ``first`` minus that of ``second``.
+        p_seeds: p-value of the test over seeds.
+        p_examples: p-value of the bootstrap over examples; ``None`` without predictions.
+        p_both: p-value of the t-test with the variance of seeds and examples; ``None`` without
+            predictions.
+        p: Largest of these p-values, corrected by Holm's method for all pairs.
+        seed_test: Test that ``p_seeds`` is of.
+        noise: Variance of the difference.
     """
 
     first: str
     second: str
     difference: float
     p_seeds: float
-    p_rows: float | None
+    p_examples: float | None
     p_both: float | None
     p: float
     seed_test: SeedTest
@@ -90,15 +95,15 @@ class Pair:
 def permutation_test(differences: Sequence[float]) -> float:
     """Return the two-sided p-value of a paired permutation test.
 
-    If the methods are the same, every difference could as well have the other sign. All sign
-    patterns are tried up to :data:`PATTERNS` of them, else so many are drawn.
+    Under the null hypothesis every difference has either sign with the same probability. The test
+    is exact up to :data:`PATTERNS` sign patterns; beyond, it samples so many.
 
     Args:
-        differences: Of one method to the other, one for each seed.
+        differences: Score of one method minus that of the other, one for each seed.
 
     Returns:
-        The share of the patterns whose mean is at least as far from 0. With n seeds it cannot be
-        below ``2 ** (1 - n)``. 1 if there are fewer than two seeds.
+        Share of the sign patterns whose mean is at least as far from 0 as the observed one. With n
+        seeds it is at least ``2 ** (1 - n)``; with fewer than two seeds it is 1.
 
     Examples:
         Of the 16 sign patterns of four seeds, two have a mean as far from 0 as this one.
@@ -110,8 +115,8 @@ def permutation_test(differences: Sequence[float]) -> float:
     if len(values) < 2 or not values.any():
         return 1.0
     means = np.abs(sign_patterns(len(values)) @ values)
-    # Sums of the same numbers in another order differ in the last digits of their terms; the sum
-    # itself may be 0.
+    # Sums of the same terms in another order differ by rounding errors in proportion to the terms,
+    # not to the sum, which may be 0.
     tolerance = 1e-10 * np.abs(values).sum()
     extreme = int((means >= abs(values.sum()) - tolerance).sum())
     if len(means) == 2 ** len(values):
@@ -121,31 +126,38 @@ def permutation_test(differences: Sequence[float]) -> float:
 
 @lru_cache(maxsize=32)
 def sign_patterns(count: int) -> np.ndarray:
-    """Return all patterns of so many signs, or :data:`PATTERNS` drawn ones, one in each row."""
+    """Return all patterns of signs, -1 and 1, or :data:`PATTERNS` random ones.
+
+    Args:
+        count: Number of signs of a pattern.
+
+    Returns:
+        ``(patterns, count)``, float64; the first of all patterns has plus signs only.
+    """
     if 2**count <= PATTERNS:
         bits = np.arange(2**count)[:, None] >> np.arange(count) & 1
     else:
-        draws = np.random.default_rng(derive_seed(0, "permutation test", count))
-        bits = draws.integers(0, 2, (PATTERNS, count))
+        generator = np.random.default_rng(derive_seed(0, "permutation test", count))
+        bits = generator.integers(0, 2, (PATTERNS, count))
     return 1.0 - 2.0 * bits
 
 
 def permutation_test_can_reject(seeds: int, pairs: int, alpha: float = ALPHA) -> bool:
-    """Return whether the smallest p-value that so many seeds allow passes Holm's first step."""
+    """Return whether the smallest p-value possible with so many seeds passes Holm's first step."""
     smallest = 2.0 ** (1 - seeds) if 2**seeds <= PATTERNS else 1 / (PATTERNS + 1)
     return smallest * max(1, pairs) <= alpha
 
 
 def seeds_for_permutation_test(pairs: int, alpha: float = ALPHA) -> int | None:
-    """Return how many seeds the permutation test needs before it can reject at all.
+    """Return the number of seeds that the permutation test needs to reject at all.
 
     Args:
-        pairs: How many pairs Holm's method corrects for.
-        alpha: Level.
+        pairs: Number of pairs that Holm's method corrects for.
+        alpha: Significance level.
 
     Returns:
-        ``None`` if no number of seeds is enough, because beyond some only a part of the sign
-        patterns is drawn.
+        ``None`` if no number of seeds is enough, because with many seeds the sign patterns are
+        only sampled.
     """
     most = PATTERNS.bit_length()
     counts = range(2, most + 1)
@@ -153,15 +165,16 @@ def seeds_for_permutation_test(pairs: int, alpha: float = ALPHA) -> int | None:
 
 
 def t_test(difference: float, variance: float, freedom: float) -> float:
-    """Return the two-sided p-value of Student's test of a mean.
+    """Return the two-sided p-value of Student's t-test of a mean against 0.
 
     Args:
         difference: The mean.
-        variance: Of the mean, estimated.
-        freedom: Degrees of freedom of the estimate, not necessarily whole; infinite for normal.
+        variance: Estimated variance of the mean.
+        freedom: Degrees of freedom of the estimate, not necessarily an integer; infinity gives the
+            normal distribution.
 
     Returns:
-        1 for a difference of 0; 0 for any other if there is no variance.
+        The p-value: 1 for a difference of 0, and 0 for any other difference without variance.
     """
     from scipy.special import stdtr
 
@@ -173,16 +186,23 @@ def t_test(difference: float, variance: float, freedom: float) -> float:
 
 
 def bootstrap_test(differences: np.ndarray) -> float:
-    """Return the two-sided p-value of resampled differences: how often the sign turns, twice."""
+    """Return the two-sided p-value of resampled differences: twice the share of the rarer sign.
+
+    Args:
+        differences: Difference on each resample, ``(resamples,)``. One is added to the counts, so
+            that the p-value is never 0.
+    """
     count = len(differences)
     below, above = (differences <= 0).sum(), (differences >= 0).sum()
     return float(min(1.0, 2 * (min(below, above) + 1) / (count + 1)))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return p-values corrected for their number by Holm's step-down method.
+    """Return p-values corrected for multiple testing by Holm's step-down method.
 
-    Holm, S. (1979), "A simple sequentially rejective multiple test procedure".
+        Holm, S. (1979), "A simple sequentially rejective multiple test procedure",
+    https://www.jstor.org/stable/4615733.
+        Holm, S. (1979), "A simple sequentially rejective multiple test procedure".
 
     Examples:
         >>> holm([0.25, 0.125, 0.5])
@@ -201,16 +221,20 @@ def compare_methods(
 ) -> list[Pair]:
     """Compare every two methods on the seeds that both have.
 
-    The correction is for all pairs, not only for those with the best: which method is best is
-    seen in the same figures, and a test of the best against the others alone would forget that.
+    The correction is for all pairs, not only for those with the best method: the best is chosen by
+    the same scores, and testing it against the others alone would ignore that selection.
 
     Args:
         scores: Metric of each method by seed.
-        resampled: The same on resampled examples; without, the pairs are tested over seeds alone.
+        resampled: The same metric on resampled examples; without it the pairs are tested over
+            seeds alone.
+
+    Returns:
+        One result for every two methods.
     """
     chosen = list(itertools.combinations(scores, 2))
     raw = [_compare_two(a, b, len(chosen), scores, resampled) for a, b in chosen]
-    largest = [max(pair.p_seeds, pair.p_rows or 0.0, pair.p_both or 0.0) for pair in raw]
+    largest = [max(pair.p_seeds, pair.p_examples or 0.0, pair.p_both or 0.0) for pair in raw]
     return [replace(pair, p=p) for pair, p in zip(raw, holm(largest), strict=True)]
 
 
@@ -233,24 +257,29 @@ def _compare_two(
         p_seeds = permutation_test(differences)
     else:
         p_seeds = t_test(mean, noise.seeds, count - 1)
-    p_rows = p_both = None
+    p_examples = p_both = None
     if resampled is not None and seeds:
         values = (resampled.values[name] for name in (a, b))
         one, other = (np.stack([found[seed] for seed in seeds]) for found in values)
         noise = _noise(noise.seeds, one - other)
-        p_rows = bootstrap_test(one.mean(0) - other.mean(0))
-        if 2 / (one.shape[1] + 1) * pairs > ALPHA:  # the smallest p-value would be too large
-            p_rows = t_test(mean, noise.examples, math.inf)
+        p_examples = bootstrap_test(one.mean(0) - other.mean(0))
+        if 2 / (one.shape[1] + 1) * pairs > ALPHA:  # the bootstrap cannot give so small a p-value
+            p_examples = t_test(mean, noise.examples, math.inf)
         p_both = t_test(mean, noise.total, _freedom(noise, count, resampled.examples))
     names = (a, b) if mean >= 0 else (b, a)
-    return Pair(*names, abs(mean), p_seeds, p_rows, p_both, 1.0, seed_test, noise)
+    return Pair(*names, abs(mean), p_seeds, p_examples, p_both, 1.0, seed_test, noise)
 
 
 def _noise(seeds: float, differences: np.ndarray) -> Noise:
-    """Add what the examples contribute, from resampled differences ``(seeds, resamples)``.
+    """Return the variances by source.
 
-    The variance of one seed's difference is that of the examples plus the interaction; averaging
-    over n seeds leaves an nth of the latter. The two together give it.
+    The variance of one seed's difference over resamples is that of the examples plus the
+    interaction; the mean over n seeds has only an nth of the interaction. The interaction follows
+    from the two variances.
+
+    Args:
+        seeds: Variance from the seeds.
+        differences: Differences on resampled examples, ``(seeds, resamples)``.
     """
     count = len(differences)
     examples = float(differences.mean(0).var(ddof=1))
@@ -261,13 +290,13 @@ def _noise(seeds: float, differences: np.ndarray) -> Noise:
 
 
 def _freedom(noise: Noise, seeds: int, examples: int) -> float:
-    """Return Satterthwaite's degrees of freedom of the sum of two estimated variances."""
+    """Return Satterthwaite's degrees of freedom of the sum of two variance estimates."""
     parts = noise.seeds**2 / max(1, seeds - 1) + noise.examples**2 / max(1, examples - 1)
     return noise.total**2 / parts if parts else math.inf
 
 
 def indistinguishable(best: str, pairs: Sequence[Pair], alpha: float = ALPHA) -> set[str]:
-    """Return the methods whose difference to the best may be chance."""
+    """Return the methods whose difference from the best may be due to chance."""
     found = set()
     for pair in pairs:
         if best in (pair.first, pair.second) and pair.p > alpha:
@@ -276,7 +305,7 @@ def indistinguishable(best: str, pairs: Sequence[Pair], alpha: float = ALPHA) ->
 
 
 def mean_interval(values: Sequence[float], level: float = 0.95) -> float:
-    """Return half the width of Student's interval of the mean; 0 for a single value."""
+    """Return half the width of Student's confidence interval of the mean; 0 for a single value."""
     from scipy.stats import t
 
     if len(values) < 2:

@@ -1,4 +1,4 @@
-"""A finished run put to use: its exported model, from texts to class probabilities."""
+"""Prediction with the classifier that a finished run has exported."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from auxlearn.results.folder import RunFolder
 if TYPE_CHECKING:
     from auxlearn.data.batches import Batch
 
-#: Texts at once.
-BATCH = 64
+#: Texts per forward pass.
+BATCH_SIZE = 64
 
 
 @dataclass(frozen=True)
 class Classifier:
-    """A classifier as a run has exported it.
+    """The classifier that a run has exported.
 
     Attributes:
         model: The transformers classifier, in evaluation mode.
         tokenizer: Its tokenizer, whose ``model_max_length`` is the run's ``max_length``.
-        device: Where the model is.
+        device: Device of the model.
     """
 
     model: Any
@@ -44,8 +44,8 @@ class Classifier:
         """Load the model of a finished run, onto the GPU if there is one.
 
         Raises:
-            RunError: It is not a run folder, or the run is not finished.
-            EncoderError: The model has been damaged.
+            RunError: The path is not a run folder, or the run is not finished.
+            EncoderError: The model is damaged.
         """
         check_finished(run)
         device = devices.default_device()
@@ -63,18 +63,18 @@ class Classifier:
     ) -> np.ndarray:
         """Return class probabilities, ``(texts, classes)``, float64.
 
-        A text is cut to the tokens that the run was trained with. Up to there the probabilities
-        are those of ``transformers.pipeline("text-classification", ...)``.
+        Texts are truncated to the ``max_length`` of the run. The probabilities are those of
+        ``transformers.pipeline("text-classification", ...)`` on the truncated texts.
 
         Args:
             texts: The texts.
-            text_pairs: Second texts of a sentence-pair task.
+            text_pairs: Second texts, for a sentence-pair task.
         """
         if not texts:
             return np.zeros((0, len(self.label_names)))
         arrays = tokenize(self.tokenizer, texts, text_pairs, self.tokenizer.model_max_length)
         tokens = TokenizedTexts(**arrays, pad_id=self.tokenizer.pad_token_id)
-        return class_probabilities(self._logits, tokens, BATCH)
+        return class_probabilities(self._logits, tokens, BATCH_SIZE)
 
     def _logits(self, batch: Batch) -> Tensor:
         inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
@@ -84,10 +84,10 @@ class Classifier:
 
 
 def check_finished(run: Path) -> None:
-    """Make sure that a run can be used.
+    """Check that a run has finished, so that its model exists.
 
     Raises:
-        RunError: It is not a run folder, or the run is not finished.
+        RunError: The path is not a run folder, or the run is not finished.
     """
     folder = RunFolder(run)
     if not run.is_dir():
@@ -95,6 +95,6 @@ def check_finished(run: Path) -> None:
     folder.read_config()
     if not folder.finished:
         raise RunError(
-            f"the run in {run} is not finished: go on with it by "
+            f"the run in {run} is not finished: resume it with "
             f"`auxlearn train --config {run / 'config.yaml'} --output {run}`"
         )

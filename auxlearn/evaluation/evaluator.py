@@ -1,4 +1,4 @@
-"""The figures of a run: on dev while it trains, on every labelled set when it has ended."""
+"""Evaluation of a run: on dev during training, on every labelled set after it."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ from auxlearn.files import write_bytes
 from auxlearn.metric_keys import SURROGATE
 from auxlearn.results.record import Evaluation
 
-#: Texts at once where no gradient is kept.
+#: Texts per forward pass without gradients.
 EVAL_BATCH = 128
 
 
 class Evaluator:
-    """Evaluates the encoder of a run, as it is at the moment.
+    """Evaluates the current weights of the encoder of a run.
 
     Args:
-        encoder: The encoder.
-        dataset: What it is trained on.
-        ood_sets: Sets whose labels need not be those of the model.
-        tokenize: Makes the encoder's input of a split.
+        encoder: The encoder, with its classification head.
+        dataset: The data set of the run.
+        ood_sets: Out-of-distribution sets, whose labels may differ from those of the model.
+        tokenize: Tokenizes a split.
         compute: Device and precision.
-        predictions: Folder that :meth:`evaluate_all` writes predictions into.
+        predictions: Folder that :meth:`evaluate_all` writes predictions to.
     """
 
     def __init__(
@@ -61,38 +61,45 @@ class Evaluator:
         self._tokenize = tokenize
         self._compute = compute
         self._predictions = predictions
-        # Dev is looked at again and again: its tokens, and which of its rows are in train.
+        # Dev is evaluated repeatedly, so it is tokenized once.
         self._dev = dataset.splits["dev"]
         self._dev_texts = tokenize(self._dev)
         train_labels = dataset.splits["train"].labels or ()
         self._majority = Counter(train_labels).most_common(1)[0][0]
 
     def dev_metrics(self, surrogate: Metric | None) -> dict[str, float]:
-        """Return accuracy, macro-F1 and loss on dev.
+        """Return accuracy, macro-F1 and loss on dev, by name.
+
+        The encoder must be in evaluation mode.
 
         Args:
-            surrogate: Add the smooth stand-in for this metric, under "surrogate".
+            surrogate: Metric whose differentiable surrogate is added under "surrogate"; ``None``
+                adds none.
         """
         probabilities = self._probabilities(self._dev)
-        found = self._score(self._dev, probabilities)
-        figures = {
-            "accuracy": found.all.accuracy,
-            "macro_f1": found.all.macro_f1,
-            "loss": found.loss,
+        evaluation = self._score(self._dev, probabilities)
+        metrics = {
+            "accuracy": evaluation.all.accuracy,
+            "macro_f1": evaluation.all.macro_f1,
+            "loss": evaluation.loss,
         }
         if surrogate is not None:
             labels = to_model_labels(self._dev, self._dataset.label_names)
-            figures[SURROGATE] = surrogate_metric(probabilities, labels, surrogate)
-        return figures
+            metrics[SURROGATE] = surrogate_metric(probabilities, labels, surrogate)
+        return metrics
 
     def dev_baseline(self, metric: Metric) -> float:
-        """Return a metric on dev of always predicting the most frequent class of train."""
+        """Return a metric on dev for always predicting the most frequent class of train."""
         truth = to_model_labels(self._dev, self._dataset.label_names)
         constant = np.full(len(truth), self._majority)
         return metric_of(score_predictions(truth, constant, self._dataset.label_names), metric)
 
     def evaluate_all(self) -> dict[str, Evaluation]:
-        """Evaluate dev, test and every out-of-distribution set, and write the predictions."""
+        """Evaluate dev, test and every out-of-distribution set, and write the predictions.
+
+        Returns:
+            The evaluation of each set by name; sets without labels are left out.
+        """
         evaluations = {}
         with self._encoder.evaluating():
             for name, split in (self._dataset.splits | self._dataset.ood).items():
@@ -161,14 +168,22 @@ def write_predictions(
     label_names: tuple[str, ...],
     predicted: np.ndarray | None = None,
 ) -> None:
-    """Write one line per row: its label, the predicted label, every class's probability."""
+    """Write one JSON line per example: its label, the predicted label, the class probabilities.
+
+    Args:
+        path: The file.
+        probabilities: Class probabilities, ``(examples, classes)``.
+        labels: True classes.
+        label_names: Names of all classes, in order.
+        predicted: Predicted classes, ``(examples,)``; by default the most likely ones.
+    """
     chosen = probabilities.argmax(1) if predicted is None else predicted
     lines = []
-    for row, label, best in zip(probabilities, labels, chosen, strict=True):
+    for values, label, best in zip(probabilities, labels, chosen, strict=True):
         record = {
             "label": label_names[label],
             "predicted": label_names[int(best)],
-            "probabilities": [round(float(p), 8) for p in row],
+            "probabilities": [round(float(p), 8) for p in values],
         }
         lines.append(json.dumps(record, ensure_ascii=False))
     write_bytes(path, ("\n".join(lines) + "\n").encode())

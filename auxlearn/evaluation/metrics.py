@@ -1,4 +1,4 @@
-"""Predictions and the figures that are made of them."""
+"""Class probabilities, and the metrics of predictions."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ def class_probabilities(
     """Return class probabilities of every text, ``(texts, classes)``, float64.
 
     Args:
-        classify: Gives class logits of a batch on the CPU; expected to be in evaluation mode.
+        classify: Returns the class logits of a batch on the CPU; expected to be in evaluation mode.
         texts: The texts.
-        batch_size: Texts at once.
-        autocast: Context of the forward passes.
+        batch_size: Texts per forward pass.
+        autocast: Context manager of the forward passes.
     """
-    parts: list[Tensor] = []
+    chunks: list[Tensor] = []
     order = eval_batches(texts, batch_size)
     with torch.inference_mode():
         for rows in order:
             with autocast():
                 logits = classify(collate(texts, rows))
-            parts.append(logits.float().softmax(-1))
-    probabilities = torch.cat(parts).cpu().double()  # the one wait for the device
-    back = torch.empty_like(probabilities)
-    back[torch.cat(order)] = probabilities
-    return back.numpy()
+            chunks.append(logits.float().softmax(-1))
+    probabilities = torch.cat(chunks).cpu().double()  # the only synchronisation with the device
+    in_order = torch.empty_like(probabilities)
+    in_order[torch.cat(order)] = probabilities
+    return in_order.numpy()
 
 
 def score_predictions(
     labels: Sequence[int] | np.ndarray, predicted: np.ndarray, label_names: Sequence[str]
 ) -> Scores:
-    """Return the figures for predicted classes.
+    """Return the scores of predicted classes, by scikit-learn.
 
     Args:
-        labels: True classes, ``(rows,)``.
-        predicted: Predicted classes, ``(rows,)``.
+        labels: True classes, ``(examples,)``.
+        predicted: Predicted classes, ``(examples,)``.
         label_names: Names of all classes, in order.
 
     Examples:
@@ -59,7 +59,7 @@ def score_predictions(
         >>> scores.accuracy, scores.confusion
         (0.75, [[2, 0], [1, 1]])
     """
-    from sklearn import metrics  # takes a second to import, which `predict` need not wait for
+    from sklearn import metrics  # imported here, as it takes a second that `predict` does not need
 
     classes = list(range(len(label_names)))
     precision, recall, f1, support = metrics.precision_recall_fscore_support(
@@ -90,20 +90,20 @@ def evaluate(
     majority: int,
     predicted: np.ndarray | None = None,
 ) -> Evaluation:
-    """Return the figures on an evaluation set, on all its rows and on those not in train.
+    """Evaluate predictions on all examples of a set, and on those whose text is not in train.
 
     Args:
-        probabilities: Of each class, ``(rows, classes)``.
-        labels: True classes, ``(rows,)``.
+        probabilities: Class probabilities, ``(examples, classes)``.
+        labels: True classes, ``(examples,)``.
         label_names: Names of all classes, in order.
-        seen: Which rows have a text that is in train, ``(rows,)``.
+        seen: Which examples have a text that is in train, ``(examples,)``.
         majority: The most frequent class of train.
-        predicted: Predicted classes, ``(rows,)``; by default the likeliest ones.
+        predicted: Predicted classes, ``(examples,)``; by default the most likely ones.
     """
     truth = np.asarray(labels)
     predicted = probabilities.argmax(1) if predicted is None else predicted
     unseen = ~np.asarray(seen, dtype=bool)
-    picked = np.clip(probabilities[np.arange(len(truth)), truth], 1e-300, None)
+    of_truth = np.clip(probabilities[np.arange(len(truth)), truth], 1e-300, None)
     return Evaluation(
         all=score_predictions(truth, predicted, label_names),
         unseen=score_predictions(truth[unseen], predicted[unseen], label_names)
@@ -111,20 +111,20 @@ def evaluate(
         else None,
         seen_examples=int((~unseen).sum()),
         majority=score_predictions(truth, np.full_like(truth, majority), label_names),
-        loss=float(-np.log(picked).mean()),
+        loss=float(-np.log(of_truth).mean()),
     )
 
 
 def metric_of(scores: Scores, metric: Metric) -> float:
-    """Return the figure that a run is judged by."""
+    """Return the score by one metric."""
     return scores.accuracy if metric == "accuracy" else scores.macro_f1
 
 
 def to_model_labels(split: Split, label_names: Sequence[str]) -> list[int]:
-    """Return the labels of a split as a model numbers them, matched by name.
+    """Return the labels of a split as class numbers of a model, matched by name.
 
     Raises:
-        DataError: The split is not labelled, or has a label that the model does not know.
+        DataError: The split is not labelled, or has a label that is unknown to the model.
     """
     if split.labels is None:
         raise DataError(f"split '{split.name}' has no labels to evaluate against")

@@ -1,4 +1,4 @@
-"""Figures on out-of-distribution sets, whose labels need not be those of the model."""
+"""Evaluation on out-of-distribution sets, whose labels may differ from those of the model."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from auxlearn.results.record import Evaluation, Scores
 
 
 @dataclass(frozen=True)
-class Mapped:
-    """Predictions of a model in the labels of an evaluation set.
+class MappedPredictions:
+    """Predictions of a model, mapped to the labels of an evaluation set.
 
     Attributes:
-        probabilities: Of each label of the set, ``(rows, labels)``.
-        predicted: Predicted labels, ``(rows,)``.
+        probabilities: Probability of each label of the set, ``(examples, labels)``.
+        predicted: Predicted labels, ``(examples,)``.
     """
 
     probabilities: np.ndarray
@@ -30,29 +30,30 @@ class Mapped:
 
 def map_predictions(
     probabilities: np.ndarray, labels: LabelMap, decision: Literal["sum", "argmax"]
-) -> Mapped:
-    """Turn class probabilities into probabilities of the labels of a set.
+) -> MappedPredictions:
+    """Map class probabilities to probabilities of the labels of a set.
 
-    Several classes of the model may stand for one label, as neutral and contradiction do for
-    HANS's non-entailment. Their probabilities are summed. The decision is the likeliest label by
-    that sum, or with ``argmax`` the label of the model's likeliest class: the two differ where,
-    say, entailment has 0.4 and the others 0.3 each. (McCoy et al. 2019 take the likeliest class.)
+    Several classes of the model may correspond to one label, as neutral and contradiction do to
+    the non-entailment of HANS. Their probabilities are summed. With ``sum`` the predicted label is
+    the most likely one by that sum; with ``argmax`` it is the label of the most likely class of the
+    model, as in McCoy et al. (2019, https://arxiv.org/abs/1902.01007). The two differ if, for
+    example, entailment has probability 0.4 and the other classes 0.3 each.
 
     Args:
-        probabilities: Of each class of the model, ``(rows, classes)``.
-        labels: What the classes are in the set.
-        decision: How several classes become one.
+        probabilities: Class probabilities of the model, ``(examples, classes)``.
+        labels: Label of the set for each class of the model.
+        decision: Rule of the predicted label.
     """
     summed = np.zeros((len(probabilities), len(labels.label_names)))
     for number, target in enumerate(labels.targets):
         summed[:, target] += probabilities[:, number]
     if decision == "sum":
-        return Mapped(summed, summed.argmax(1))
-    return Mapped(summed, np.asarray(labels.targets)[probabilities.argmax(1)])
+        return MappedPredictions(summed, summed.argmax(1))
+    return MappedPredictions(summed, np.asarray(labels.targets)[probabilities.argmax(1)])
 
 
 def true_labels(split: Split, ood: OODSet) -> np.ndarray:
-    """Return the labels of the rows of a split of the set, as figures number them.
+    """Return the true labels of a split of the set, numbered as its label names, ``(examples,)``.
 
     Raises:
         DataError: The split is not labelled.
@@ -65,19 +66,20 @@ def true_labels(split: Split, ood: OODSet) -> np.ndarray:
 
 def evaluate_ood(
     ood: OODSet,
-    mapped: Mapped,
-    partner: Mapped | None,
+    mapped: MappedPredictions,
+    partner: MappedPredictions | None,
     seen: Sequence[bool],
     majority: int,
 ) -> Evaluation:
-    """Return the figures on an out-of-distribution set.
+    """Evaluate predictions on an out-of-distribution set.
 
     Args:
         ood: The set.
-        mapped: Predictions for its rows.
-        partner: Predictions for the rows paired with them, if it has pairs. A pair is right if
-            both its rows are (the contrast consistency of Gardner et al. 2020).
-        seen: Which rows have a text that is in train, ``(rows,)``.
+        mapped: Predictions for its examples.
+        partner: Predictions for the examples paired with them, if the set has pairs. A pair is
+            right if both examples are: the contrast consistency of Gardner et al. (2020,
+            https://arxiv.org/abs/2004.02709).
+        seen: Which examples have a text that is in train, ``(examples,)``.
         majority: The class of the model that is most frequent in train.
     """
     truth = true_labels(ood.split, ood)
@@ -94,9 +96,9 @@ def evaluate_ood(
     for column in ood.source.subsets or ():
         values = np.asarray(ood.split.meta[column])
         for value in sorted(set(ood.split.meta[column])):
-            rows = values == value
+            members = values == value
             subsets[f"{column}: {value}"] = score_predictions(
-                truth[rows], mapped.predicted[rows], names
+                truth[members], mapped.predicted[members], names
             )
     if partner is None or ood.partner is None:
         return replace(evaluation, subsets=subsets)

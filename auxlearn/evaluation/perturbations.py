@@ -1,4 +1,4 @@
-"""What Mask-tuning has put into the training texts, by epoch.
+"""Statistics of the perturbed texts that Mask-tuning trained on, by epoch.
 
 The tables follow Mask-tuning (Ghanbarzadeh et al. 2023): texts with the changed words marked, as in
 Table II, and those metrics of section V that need no human raters. There, two people rated whether
@@ -18,28 +18,28 @@ from torch import Tensor
 from auxlearn.data.batches import Batch
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.masking.perturbation import allowed_replacement_ids, choose_replacements
-from auxlearn.results.perturbation_log import Perturbed
+from auxlearn.results.perturbation_log import PerturbationRecord
 
-#: Texts that go through the encoder at once.
-BATCH = 64
+#: Texts per forward pass.
+BATCH_SIZE = 64
 
-#: Gives the part of speech of each word of a text.
+#: Returns the part of speech of each word of a text.
 Tagger = Callable[[list[str]], list[str]]
 
 
 @dataclass(frozen=True)
 class Diversity:
-    """What became of masked tokens.
+    """How much perturbed texts differ from the originals.
 
     Attributes:
-        texts: How many texts were perturbed.
-        masked: How many tokens were masked.
-        same: Share of the masked tokens that came back as themselves.
-        other: Share that became another token.
-        unknown: Share that became the unknown token.
-        changed_texts: Share of the texts in which at least one token is another one.
-        pos_agreement: Share of the tokens that became another one whose word has the same part of
-            speech as before; ``None`` without a tagger, or if no token changed.
+        texts: Number of perturbed texts.
+        masked: Number of masked tokens.
+        same: Share of the masked tokens that were predicted correctly.
+        other: Share that was replaced by another token.
+        unknown: Share that was replaced by the unknown token.
+        changed_texts: Share of the texts in which at least one token changed.
+        pos_agreement: Share of the changed tokens whose word has the same part of speech as
+            before; ``None`` without a tagger, or if no token changed.
     """
 
     texts: int
@@ -52,12 +52,12 @@ class Diversity:
 
 
 def diversity(
-    records: Sequence[Perturbed], tokenizer: Any, tagger: Tagger | None = None
+    records: Sequence[PerturbationRecord], tokenizer: Any, tagger: Tagger | None = None
 ) -> Diversity:
-    """Return the figures of some perturbed texts.
+    """Return statistics of perturbed texts.
 
     Args:
-        records: The texts; at least one of them with a masked token.
+        records: The perturbed texts.
         tokenizer: The tokenizer of the run.
         tagger: Part-of-speech tagger.
     """
@@ -88,40 +88,46 @@ def diversity(
     )
 
 
-def by_epoch(records: Sequence[Perturbed]) -> dict[int, list[Perturbed]]:
-    """Return the records of each epoch, rows in order."""
-    epochs: dict[int, list[Perturbed]] = {}
-    for record in sorted(records, key=lambda record: (record.epoch, record.row, record.step)):
+def by_epoch(records: Sequence[PerturbationRecord]) -> dict[int, list[PerturbationRecord]]:
+    """Return the records by epoch, sorted by example."""
+    epochs: dict[int, list[PerturbationRecord]] = {}
+    for record in sorted(records, key=lambda record: (record.epoch, record.example, record.step)):
         epochs.setdefault(record.epoch, []).append(record)
     return epochs
 
 
-def plain_predictions(encoder: SharedEncoder, records: Sequence[Perturbed]) -> list[Perturbed]:
-    """Put in what an encoder predicts for the same masks, with dropout off.
+def predict_replacements(
+    encoder: SharedEncoder, records: Sequence[PerturbationRecord]
+) -> list[PerturbationRecord]:
+    """Return the records with the tokens that an encoder predicts for the masks, without dropout.
 
-    With the encoder that a run began with, this is what masked language modelling alone would
-    have made of the same texts.
+    With the pretrained encoder, this is how masked language modelling alone would have perturbed
+    the same texts.
+
+    Args:
+        encoder: Encoder with a language-modelling head.
+        records: The perturbed texts.
     """
     allowed = allowed_replacement_ids(encoder.tokenizer)
-    nothing = torch.Generator()
-    made = []
+    unused = torch.Generator()  # the most likely tokens are taken
+    replaced = []
     with encoder.evaluating(), torch.inference_mode():
-        for start in range(0, len(records), BATCH):
-            part = records[start : start + BATCH]
-            batch, chosen = _masked_batch(part, encoder)
+        for start in range(0, len(records), BATCH_SIZE):
+            chunk = records[start : start + BATCH_SIZE]
+            batch, chosen = _masked_batch(chunk, encoder)
             logits = encoder.predict_tokens(batch, chosen)
-            predicted = choose_replacements(logits, allowed, None, nothing).split(
-                [len(record.positions) for record in part]
+            predicted = choose_replacements(logits, allowed, None, unused).split(
+                [len(record.positions) for record in chunk]
             )
-            made += [
+            replaced += [
                 replace(record, predicted=tokens.tolist())
-                for record, tokens in zip(part, predicted, strict=True)
+                for record, tokens in zip(chunk, predicted, strict=True)
             ]
-    return made
+    return replaced
 
 
-def marked(record: Perturbed, tokenizer: Any) -> tuple[str, str]:
-    """Return a text before and after, the masked tokens in brackets."""
+def marked(record: PerturbationRecord, tokenizer: Any) -> tuple[str, str]:
+    """Return a text before and after its perturbation, with the masked tokens in brackets."""
     old = dict.fromkeys(record.positions)
     new = dict(zip(record.positions, record.predicted, strict=True))
     return (
@@ -131,7 +137,7 @@ def marked(record: Perturbed, tokenizer: Any) -> tuple[str, str]:
 
 
 def find_tagger() -> tuple[Tagger, str] | None:
-    """Return a part-of-speech tagger and its name, if spaCy or NLTK is installed with its data."""
+    """Return a part-of-speech tagger and its name, if spaCy or NLTK is installed with its model."""
     for find in (_spacy_tagger, _nltk_tagger):
         found = find()
         if found is not None:
@@ -166,8 +172,8 @@ def _nltk_tagger() -> tuple[Tagger, str] | None:
     return tag, "NLTK"
 
 
-def _changed(record: Perturbed) -> dict[int, int]:
-    """Return what was put in, by position, where it is another token."""
+def _changed(record: PerturbationRecord) -> dict[int, int]:
+    """Return the replacement tokens that differ from the original, by position."""
     return {
         place: new
         for place, new in zip(record.positions, record.predicted, strict=True)
@@ -175,8 +181,8 @@ def _changed(record: Perturbed) -> dict[int, int]:
     }
 
 
-def _words(record: Perturbed, tokenizer: Any) -> tuple[list[str], list[str]]:
-    """Return the words of a text before and after, by number."""
+def _words(record: PerturbationRecord, tokenizer: Any) -> tuple[list[str], list[str]]:
+    """Return the words of a text before and after its perturbation."""
     after = list(record.input_ids)
     for place, new in zip(record.positions, record.predicted, strict=True):
         after[place] = new
@@ -186,15 +192,15 @@ def _words(record: Perturbed, tokenizer: Any) -> tuple[list[str], list[str]]:
         if word >= 0:
             pieces[word][0].append(record.input_ids[place])
             pieces[word][1].append(after[place])
-    # A tagger wants a word in every place, also where a tokenizer has made nothing of one.
+    # A tagger needs a word at every position, also where a tokenizer has dropped one.
     return (
         [tokenizer.decode(old).strip() or "_" for old, _ in pieces],
         [tokenizer.decode(new).strip() or "_" for _, new in pieces],
     )
 
 
-def _decode(record: Perturbed, at: dict[int, int], tokenizer: Any) -> str:
-    """Return the text with the given tokens in brackets."""
+def _decode(record: PerturbationRecord, at: dict[int, int], tokenizer: Any) -> str:
+    """Return the text of a record with some tokens, by position, in brackets."""
     special = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
     parts: list[str] = []
     run: list[int] = []
@@ -208,7 +214,10 @@ def _decode(record: Perturbed, at: dict[int, int], tokenizer: Any) -> str:
     return " ".join(part.strip() for part in parts if part.strip())
 
 
-def _masked_batch(records: Sequence[Perturbed], encoder: SharedEncoder) -> tuple[Batch, Tensor]:
+def _masked_batch(
+    records: Sequence[PerturbationRecord], encoder: SharedEncoder
+) -> tuple[Batch, Tensor]:
+    """Return a batch of the original texts, masked as recorded, and the masked positions."""
     width = max(len(record.input_ids) for record in records)
 
     def padded(name: str, fill: int) -> Tensor:
@@ -226,7 +235,7 @@ def _masked_batch(records: Sequence[Perturbed], encoder: SharedEncoder) -> tuple
         attention_mask=(torch.arange(width) < lengths[:, None]).long(),
         maskable=chosen,
         words=padded("words", -1),
-        indices=torch.tensor([record.row for record in records]),
+        indices=torch.tensor([record.example for record in records]),
         token_type_ids=padded("token_type_ids", 0) if has_types else None,
     )
     return batch, chosen

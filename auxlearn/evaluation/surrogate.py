@@ -1,4 +1,4 @@
-"""Differentiable surrogates of the metrics that a run can be evaluated by."""
+"""Differentiable surrogates of the metrics that checkpoints are selected by."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from auxlearn.metric_keys import SURROGATE, Quantity
 
 
 def smooth_macro_f1(logits: Tensor, labels: Tensor) -> Tensor:
-    r"""Macro-F1 of predicted probabilities instead of decisions, so that it has a gradient.
+    r"""Return the macro-F1 of predicted probabilities instead of decisions, which has a gradient.
 
-    With probabilities :math:`p_{nc}` and one-hot labels :math:`y_{nc}`, the counts of class c are
-    expectations, and :math:`F1_c = 2 \sum_n p y / (\sum_n p + \sum_n y)`. Where every probability
-    is 0 or 1 it equals macro-F1 over the classes that occur in the labels. Classes absent from
-    ``labels`` are left out of the mean: a batch says nothing about finding them.
+    With the probability :math:`p_{nc}` of class c for example n and the one-hot label
+    :math:`y_{nc}`, counts become expectations, and
+    :math:`F1_c = 2 \sum_n p_{nc} y_{nc} / (\sum_n p_{nc} + \sum_n y_{nc})`. If every probability
+    is 0 or 1, the mean equals macro-F1 over the classes that occur in the labels. Classes absent
+    from ``labels`` are left out of the mean, as a batch has no information on their recall.
 
     Args:
-        logits: ``(rows, classes)``.
-        labels: ``(rows,)``; on the CPU, so that a GPU need not be waited for.
+        logits: ``(examples, classes)``.
+        labels: ``(examples,)``; on the CPU, which avoids a synchronisation with the GPU.
 
     Returns:
         A scalar in [0, 1].
@@ -39,12 +40,15 @@ def smooth_macro_f1(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def surrogate_loss(logits: Tensor, labels: Tensor, metric: Metric) -> Tensor:
-    """Return what stands in for a metric: cross-entropy, or one minus the smooth macro-F1.
+    """Return the surrogate of a metric as a loss: cross-entropy, or one minus smooth macro-F1.
 
     Args:
-        logits: ``(rows, classes)``.
-        labels: ``(rows,)``, on the CPU.
-        metric: What is stood in for.
+        logits: ``(examples, classes)``.
+        labels: ``(examples,)``, on the CPU.
+        metric: The metric: accuracy has the cross-entropy as its surrogate.
+
+    Returns:
+        A scalar: nats for the cross-entropy, otherwise in [0, 1].
     """
     if metric == "macro_f1":
         return 1 - smooth_macro_f1(logits, labels)
@@ -52,29 +56,29 @@ def surrogate_loss(logits: Tensor, labels: Tensor, metric: Metric) -> Tensor:
 
 
 def surrogate_metric(probabilities: np.ndarray, labels: Sequence[int], metric: Metric) -> float:
-    """Return :func:`surrogate_loss` on predicted probabilities, ``(rows, classes)``."""
+    """Return :func:`surrogate_loss` of predicted probabilities, ``(examples, classes)``."""
     logits = torch.from_numpy(probabilities).clamp(min=1e-300).log()
     return float(surrogate_loss(logits, torch.tensor(labels), metric))
 
 
 def surrogate_report(
-    rows: Sequence[Mapping[str, Any]], metric: Metric
+    entries: Sequence[Mapping[str, Any]], metric: Metric
 ) -> dict[str, float | int | None] | None:
-    """Say how well the surrogate followed the metric over the evaluations of a run.
+    """Return how well the surrogate agreed with the metric over the evaluations of a run.
 
     Args:
-        rows: Rows of ``metrics.jsonl``.
-        metric: The metric that the surrogate stands in for.
+        entries: Entries of ``metrics.jsonl``.
+        metric: The metric of the surrogate.
 
     Returns:
-        ``spearman``, the rank correlation of the metric with minus the surrogate, 1 if both order
-        the evaluations alike, ``None`` with fewer than three evaluations or if one of the two never
-        changed; and ``evaluations``. ``None`` for a run that has no surrogate.
+        ``spearman``, the rank correlation of the metric with the negative surrogate: 1 if both
+        order the evaluations alike, ``None`` with fewer than three evaluations or if one of the two
+        never changed; and ``evaluations``, their number. ``None`` for a run without a surrogate.
     """
     from scipy.stats import spearmanr
 
     key, surrogate = Quantity.DEV.key(metric), Quantity.DEV.key(SURROGATE)
-    pairs = [(row[key], -row[surrogate]) for row in rows if surrogate in row]
+    pairs = [(entry[key], -entry[surrogate]) for entry in entries if surrogate in entry]
     if not pairs:
         return None
     left, right = zip(*pairs, strict=True)

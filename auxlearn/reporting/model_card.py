@@ -1,4 +1,4 @@
-"""The model card: ``README.md`` of an exported model."""
+"""The model card, ``README.md`` of an exported model."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ from typing import Any
 
 import yaml
 
+from auxlearn.config import Metric
 from auxlearn.encoder_names import ENCODERS
-from auxlearn.reporting.tables import figures_grid, markdown_table, seen_sentences
+from auxlearn.reporting.style import METRIC_TITLES
+from auxlearn.reporting.tables import markdown_table, metrics_grid, seen_sentences
 from auxlearn.results.record import RunResults
 
-_METRICS = {"accuracy": "accuracy", "macro_f1": "f1"}
+#: Identifiers of the metrics on the Hugging Face hub.
+_HUB_METRICS: dict[Metric, str] = {"accuracy": "accuracy", "macro_f1": "f1"}
 
 
 def model_card(results: RunResults) -> str:
-    """Return the card of a run's model: YAML front matter as the hub reads it, then Markdown.
+    """Return the card of a run's model: YAML front matter for the hub, then Markdown.
 
-    Paths of the machine that trained the model are left out; a local folder is named by its last
-    part.
+    Local folders are named by the last part of their path, so that no path of the machine that
+    trained the model is published.
     """
     front = yaml.safe_dump(_front_matter(results), sort_keys=False, allow_unicode=True)
     return f"---\n{front}---\n\n" + "\n\n".join(_body(results)) + "\n"
@@ -31,28 +34,33 @@ def _front_matter(results: RunResults) -> dict[str, Any]:
         "library_name": "transformers",
         "pipeline_tag": "text-classification",
         "tags": ["text-classification", "auxlearn", *dict.fromkeys(_task_names(results))],
-        "metrics": list(_METRICS.values()),
+        "metrics": list(_HUB_METRICS.values()),
     }
     base = _hub_id(config["encoder"])
     if base is not None:
         content["base_model"] = base
     entries = []
     for name, found in results.evaluations.items():
-        figures = [
-            {"type": _METRICS[key], "name": title, "value": round(value, 6)}
-            for key, title, value in (
-                ("accuracy", "Accuracy", found.all.accuracy),
-                ("macro_f1", "Macro-F1", found.all.macro_f1),
-            )
+        scores: dict[Metric, float] = {
+            "accuracy": found.all.accuracy,
+            "macro_f1": found.all.macro_f1,
+        }
+        metrics = [
+            {
+                "type": _HUB_METRICS[metric],
+                "name": METRIC_TITLES[metric][0].upper() + METRIC_TITLES[metric][1:],
+                "value": round(value, 6),
+            }
+            for metric, value in scores.items()
         ]
-        # An out-of-distribution set is a data set of its own, of which one split is used.
+        # An out-of-distribution set is one split of another data set.
         other = results.dataset.ood
         source, split = (name, other[name]) if name in other else (results.dataset.name, name)
         entries.append(
             {
                 "task": {"type": "text-classification", "name": "Text classification"},
                 "dataset": {"type": source, "name": source, "split": split},
-                "metrics": figures,
+                "metrics": metrics,
             }
         )
     content["model-index"] = [{"name": _model_name(results), "results": entries}]
@@ -78,12 +86,12 @@ def _body(results: RunResults) -> Iterator[str]:
         'classify("a text", truncation=True)\n'
         "```"
     )
-    yield "## Figures"
-    yield markdown_table(*figures_grid(results.evaluations))
+    yield "## Metrics"
+    yield markdown_table(*metrics_grid(results.evaluations))
     yield "\n".join(
         f"- {line}"
         for line in (
-            "majority: what always predicting the most frequent class of train would get",
+            "majority: the metrics of always predicting the most frequent class of train",
             "macro-F1: mean over the classes that occur in labels or predictions",
             *seen_sentences(results.evaluations),
         )
@@ -95,11 +103,10 @@ def _body(results: RunResults) -> Iterator[str]:
         yield "\n".join(f"- {note}" for note in data.notes)
     yield "## Limits"
     yield (
-        f"Texts are cut to {config['max_length']} tokens. Every text gets one of the classes "
-        "above, also one that belongs to none of them. The figures come from one run with one "
-        "seed; texts of another kind, time or source than the training data can fare much worse. "
-        "The auxiliary tasks took part in training only; the model has no trace of them but its "
-        "weights."
+        f"Texts are truncated to {config['max_length']} tokens. Every text is assigned one of the "
+        "classes above, even if none applies. The metrics are those of a single run with one seed; "
+        "on texts of another kind, time or source than the training data they can be much lower. "
+        "The auxiliary tasks are used in training only; the exported model does not contain them."
     )
 
 
@@ -112,7 +119,7 @@ def _training(results: RunResults) -> Iterator[tuple[str, str]]:
         how = {"add": "beside the original", "replace": "in place of the original"}
         yield (
             "training text",
-            f"perturbed once by the encoder, {how[config['perturbed_text']]} "
+            f"perturbed once by the pretrained encoder, {how[config['perturbed_text']]} "
             f"({config['perturbed_share']:g} of the tokens)",
         )
     tasks = [_describe(choice) for choice in config["aux"]]
@@ -159,11 +166,11 @@ def _model_name(results: RunResults) -> str:
 
 
 def _short(name: str) -> str:
-    """Return a local path's last part, and any other name as it is."""
+    """Return the last part of a local path, and any other name unchanged."""
     return Path(name).name if Path(name).exists() or name.startswith(("/", ".", "~")) else name
 
 
 def _hub_id(encoder: str) -> str | None:
-    """Return the hub id of an encoder; a local folder has none."""
+    """Return the hub id of an encoder; ``None`` for a local folder."""
     source = ENCODERS[encoder].source if encoder in ENCODERS else encoder
     return None if Path(source).is_absolute() or _short(source) != source else source

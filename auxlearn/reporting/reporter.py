@@ -1,4 +1,4 @@
-"""How a run tells what it is doing; the command line shows it, a library call stays silent."""
+"""Interface through which a run reports its progress; the command line implements it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,23 @@ from typing import Any
 
 
 class Reporter:
-    """Receives what a person watching would like to know. This one ignores it all."""
+    """Receives messages, progress and log entries of a run; this base class ignores them."""
 
     def message(self, text: str) -> None:
-        """Say one sentence."""
+        """Show one sentence."""
 
     @contextmanager
     def progress(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
-        """Show a progress bar within the block; call the given function to advance it."""
+        """Show a progress bar within the block.
+
+        Args:
+            title: What is in progress.
+            total: Number of steps.
+
+        Yields:
+            A function that advances the bar by a number of steps.
+        """
         yield lambda amount: None
 
-    def row(self, row: dict[str, Any]) -> None:
-        """Show a row of ``metrics.jsonl`` as it is written."""
+    def log(self, entry: dict[str, Any]) -> None:
+        """Show an entry of ``metrics.jsonl`` when it is written."""

@@ -1,77 +1,82 @@
-"""Figures as tables: for the console, and as Markdown for a model card."""
+"""Tables of evaluation metrics: for the console, and as Markdown for a model card."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from auxlearn.reporting.style import METRIC_TITLES
 from auxlearn.results.record import Evaluation, Scores
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 
-def figures_grid(evaluations: Mapping[str, Evaluation]) -> tuple[list[str], list[list[str]]]:
-    """Lay out the figures of evaluation sets, one row for each.
+def metrics_grid(evaluations: Mapping[str, Evaluation]) -> tuple[list[str], list[list[str]]]:
+    """Lay out the metrics of evaluation sets, one line for each set.
 
-    Accuracy and macro-F1 are given on all rows and, if any set has rows whose text is in train,
-    on the others as well; beside them stands what the majority class alone would get. Under a set
-    stand its subsets and the rows it is paired with.
+    Accuracy and macro-F1 are given on all examples and, if any set has examples whose text is in
+    train, on the unseen examples as well; the last columns are the metrics of always predicting the
+    majority class. Subsets and paired examples of a set follow it on lines of their own.
 
     Args:
-        evaluations: Figures by set.
+        evaluations: Evaluations by name of the set.
 
     Returns:
-        The heads of the columns, and the cells.
+        The column heads, and the cells of each line.
     """
     seen = any(found.seen_examples for found in evaluations.values())
-    heads = ["set", "rows", "accuracy", "macro-F1"]
+    accuracy, macro_f1 = METRIC_TITLES.values()
+    heads = ["set", "examples", accuracy, macro_f1]
     if seen:
-        heads += ["unseen rows", "unseen accuracy", "unseen macro-F1"]
+        heads += ["unseen examples", f"unseen {accuracy}", f"unseen {macro_f1}"]
     paired = any(found.pair_accuracy is not None for found in evaluations.values())
     if paired:
         heads.append("pair accuracy")
-    heads += ["majority accuracy", "majority macro-F1"]
-    rows = []
+    heads += [f"majority {accuracy}", f"majority {macro_f1}"]
+    lines = []
     for name, found in evaluations.items():
-        cells = [name, str(found.all.examples), *_pair(found.all)]
+        cells = [name, str(found.all.examples), *_metric_cells(found.all)]
         if seen:
-            cells += [str(found.unseen.examples if found.unseen else 0), *_pair(found.unseen)]
+            cells += [
+                str(found.unseen.examples if found.unseen else 0),
+                *_metric_cells(found.unseen),
+            ]
         if paired:
             cells.append("-" if found.pair_accuracy is None else f"{found.pair_accuracy:.3f}")
-        rows.append([*cells, *_pair(found.majority)])
-        parts = dict(found.subsets)
+        lines.append([*cells, *_metric_cells(found.majority)])
+        subsets = dict(found.subsets)
         if found.partner is not None:
-            parts["paired rows"] = found.partner
-        for part, scores in parts.items():
-            cells = [f"{name}, {part}", str(scores.examples), *_pair(scores)]
-            rows.append(cells + ["-"] * (len(heads) - len(cells)))
-    return heads, rows
+            subsets["paired examples"] = found.partner
+        for subset, scores in subsets.items():
+            cells = [f"{name}, {subset}", str(scores.examples), *_metric_cells(scores)]
+            lines.append(cells + ["-"] * (len(heads) - len(cells)))
+    return heads, lines
 
 
-def figures_table(evaluations: Mapping[str, Evaluation]) -> Table:
-    """Return :func:`figures_grid` as a table for the console."""
-    heads, rows = figures_grid(evaluations)
-    return console_table([head.replace(" ", "\n") for head in heads], rows, gap=1)
+def metrics_table(evaluations: Mapping[str, Evaluation]) -> Table:
+    """Return :func:`metrics_grid` as a table for the console."""
+    heads, lines = metrics_grid(evaluations)
+    return console_table([head.replace(" ", "\n") for head in heads], lines, gap=1)
 
 
 def seen_sentences(evaluations: Mapping[str, Evaluation]) -> list[str]:
-    """Say how many rows of each set have a text that is in train; nothing if none has."""
+    """Return for each set how many of its examples have a text that is in train, if any has."""
     return [
-        f"{name}: the text of {found.seen_examples} of {found.all.examples} rows is also in train; "
-        "the unseen columns leave these out"
+        f"{name}: the text of {found.seen_examples} of {found.all.examples} examples is also in "
+        "train; the unseen columns leave these out"
         for name, found in evaluations.items()
         if found.seen_examples
     ]
 
 
-def console_table(heads: Sequence[str], rows: Iterable[Sequence[str]], gap: int = 2) -> Table:
+def console_table(heads: Sequence[str], lines: Iterable[Sequence[str]], gap: int = 2) -> Table:
     """Return a table whose first column is text and whose others are numbers.
 
     Args:
-        heads: One for each column.
-        rows: The cells.
-        gap: Spaces between columns.
+        heads: The column heads.
+        lines: The cells of each line.
+        gap: Number of spaces between columns.
     """
     from rich import box
     from rich.table import Table
@@ -81,19 +86,19 @@ def console_table(heads: Sequence[str], rows: Iterable[Sequence[str]], gap: int 
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=padding, pad_edge=False)
     for number, head in enumerate(heads):
         table.add_column(head, justify="right" if number else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+    for line in lines:
+        table.add_row(*(Text(cell) for cell in line))
     return table
 
 
-def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def markdown_table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
     """Return a table in Markdown; the first column is text, the others are numbers."""
     ruler = ["---", *["---:"] * (len(heads) - 1)]
-    lines = [heads, ruler, *([cell.replace("|", "\\|") for cell in row] for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    escaped = ([cell.replace("|", "\\|") for cell in line] for line in lines)
+    return "\n".join(f"| {' | '.join(line)} |" for line in (heads, ruler, *escaped))
 
 
-def _pair(scores: Scores | None) -> list[str]:
+def _metric_cells(scores: Scores | None) -> list[str]:
     if scores is None:
         return ["-", "-"]
     return [f"{scores.accuracy:.3f}", f"{scores.macro_f1:.3f}"]

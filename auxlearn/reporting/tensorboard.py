@@ -1,4 +1,4 @@
-"""The rows of ``metrics.jsonl`` as TensorBoard event files."""
+"""Export of ``metrics.jsonl`` to TensorBoard."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from auxlearn.reporting.reporter import Reporter
 
 
 class TensorBoardReporter(Reporter):
-    """Passes everything on to another reporter, and writes each row to event files as well.
+    """Writes each log entry to TensorBoard event files, and forwards all calls to a reporter.
 
-    A resumed run goes on in the same folder; steps that it makes again replace the old ones.
+    A resumed run writes to the same folder; the steps that it repeats replace the earlier ones.
 
     Args:
-        reporter: Who else is told.
-        folder: Where the event files go; made with the first row.
+        reporter: The reporter to which all calls are forwarded.
+        folder: Where the event files are written; created with the first entry.
 
     Raises:
         ConfigError: TensorBoard is not installed.
@@ -29,20 +29,20 @@ class TensorBoardReporter(Reporter):
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
             raise ConfigError(
-                "tensorboard is asked for but not installed: pip install 'auxlearn[tensorboard]'"
+                "tensorboard is requested but not installed: pip install 'auxlearn[tensorboard]'"
             ) from None
-        self._open = SummaryWriter
+        self._make_writer = SummaryWriter
         self._reporter = reporter
         self._folder = folder
         self._writer: Any = None
 
     def message(self, text: str) -> None:
-        """Pass a sentence on."""
+        """Forward a message."""
         self._reporter.message(text)
 
     @contextmanager
     def progress(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
-        """Pass a progress bar on; what was written within it is on disk afterwards."""
+        """Forward a progress bar; all entries logged within the block are on disk after it."""
         try:
             with self._reporter.progress(title, total) as advance:
                 yield advance
@@ -51,11 +51,11 @@ class TensorBoardReporter(Reporter):
                 self._writer.close()
                 self._writer = None
 
-    def row(self, row: dict[str, Any]) -> None:
-        """Write every figure of a row under its own name, and pass the row on."""
+    def log(self, entry: dict[str, Any]) -> None:
+        """Write every number of an entry under its key, and forward the entry."""
         if self._writer is None:
-            self._writer = self._open(str(self._folder), purge_step=row["step"])
-        for name, value in row.items():
+            self._writer = self._make_writer(str(self._folder), purge_step=entry["step"])
+        for name, value in entry.items():
             if name not in ("kind", "step"):
-                self._writer.add_scalar(name, value, row["step"])
-        self._reporter.row(row)
+                self._writer.add_scalar(name, value, entry["step"])
+        self._reporter.log(entry)

@@ -77,7 +77,7 @@ def describe_environment() -> Environment:
     )
 
 
-# What a process has imported stays as it is, so these are looked up once, for all of its runs.
+# None of these changes while a process lives, so they are looked up once for all of its runs.
 
 
 @cache

@@ -1,15 +1,15 @@
-"""The run folder: who owns it, what lies where.
+"""The run folder: its files, and the lock that one process at a time holds.
 
 =====================  ==========================================================
 ``config.yaml``        the resolved configuration and its hash
-``inputs.json``        digests of data, encoder and plug-ins that the results follow from
+``inputs.json``        digests of the data, encoder and plug-ins that the results depend on
 ``environment.json``   versions, git revision, hardware
-``metrics.jsonl``      losses, weights and dev figures by step
-``results.json``       the figures; written last, so its presence means finished
+``metrics.jsonl``      losses, weights and dev metrics by step, see :mod:`auxlearn.metric_keys`
+``results.json``       the results; written last, so its presence means that the run is finished
 ``model/``             the classifier and tokenizer as transformers reads them
-``checkpoint/``        what an unfinished run goes on from
-``plots/``             pictures
-``predictions/``       class probabilities of every evaluated row
+``checkpoint/``        checkpoints that an unfinished run resumes from
+``plots/``             plots of losses, weights and dev metrics
+``predictions/``       class probabilities of every evaluated example
 =====================  ==========================================================
 """
 
@@ -32,12 +32,12 @@ from auxlearn.files import write_text
 from auxlearn.results.environment import describe_environment
 from auxlearn.results.record import FILE
 
-#: How long a claim waits for those who only ask whether a folder is in use.
-ASKING_SECONDS = 0.2
+#: Seconds to wait for a lock: :attr:`RunFolder.in_use` holds it for a moment.
+LOCK_TIMEOUT = 0.2
 
 
 def default_output(config: RunConfig) -> Path:
-    """Return ``runs/`` and a name made of the settings; equal settings lead to the same folder."""
+    """Return the folder in ``runs/`` named by the settings; equal settings have the same folder."""
     parts = [
         Path(config.dataset).name,
         Path(config.encoder).name,
@@ -50,10 +50,10 @@ def default_output(config: RunConfig) -> Path:
 
 
 class RunFolder:
-    """A run's folder, held by one process at a time.
+    """Access to the files of a run, with a lock for the process that runs it.
 
     Args:
-        path: Where it is.
+        path: Path of the folder.
     """
 
     def __init__(self, path: Path) -> None:
@@ -66,26 +66,26 @@ class RunFolder:
 
     @property
     def finished(self) -> bool:
-        """Whether the run has come to its results."""
+        """Whether the run has written its results."""
         return (self.path / FILE).is_file()
 
     def read_config(self) -> RunConfig:
         """Return the configuration of the run in this folder.
 
         Raises:
-            RunError: It is not a run folder.
+            RunError: The path is not a run folder.
         """
         path = self.path / "config.yaml"
         if not path.is_file():
-            raise RunError(f"{self.path} is not a run folder: it holds no config.yaml")
+            raise RunError(f"{self.path} is not a run folder: it has no config.yaml")
         return load_config(path)
 
     @property
     def in_use(self) -> bool:
-        """Whether a process holds the folder at this moment.
+        """Whether a process has locked the folder at this moment.
 
-        Asking takes a shared lock for a moment: who asks at the same time gets one as well, and
-        who wants to claim the folder waits that long.
+        The test takes a shared lock for a moment. Other processes can test at the same time, and
+        a process that wants to lock the folder waits for the end of the test.
         """
         try:
             handle = os.open(self.path / ".lock", os.O_RDONLY)
@@ -97,43 +97,46 @@ class RunFolder:
         except BlockingIOError:
             return True
         finally:
-            os.close(handle)  # gives the lock back
+            os.close(handle)  # releases the shared lock
 
     @property
-    def holder(self) -> str:
-        """Who has claimed the folder last, such as ``"process 4711 on node3"``; or nothing."""
+    def lock_owner(self) -> str:
+        """The process that locked the folder last, as ``"process 4711 on node3"``; "" if none."""
         try:
-            return (self.path / ".holder").read_text(encoding="utf-8").strip()
+            return (self.path / ".lock_owner").read_text(encoding="utf-8").strip()
         except OSError:
             return ""
 
     @contextmanager
-    def claimed(self, config: RunConfig) -> Iterator[None]:
-        """Hold the folder for a configuration.
+    def locked(self, config: RunConfig) -> Iterator[None]:
+        """Lock the folder within the block; create it for the configuration where it is missing.
+
+        Args:
+            config: Configuration of the run.
 
         Raises:
-            RunError: The folder holds another configuration's run or something else.
-            RunInUse: Another process is at work in it.
+            RunError: The folder belongs to a run of another configuration, is not a run folder, or
+                cannot be written.
+            RunInUse: Another process is running in it.
         """
         existing = self.path / "config.yaml"
-        self._refuse_what_is_not_ours(config)
+        self._check_folder_belongs_to(config)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             # The lock file is never replaced: a lock belongs to the file, not to its name.
             lock = FileLock(self.path / ".lock")
-            lock.acquire(timeout=ASKING_SECONDS, poll_interval=ASKING_SECONDS / 10)
+            lock.acquire(timeout=LOCK_TIMEOUT, poll_interval=LOCK_TIMEOUT / 10)
         except Timeout:
-            raise RunInUse(
-                f"{self.holder or 'another process'} is at work in {self.path}: wait for it"
-            ) from None
+            owner = self.lock_owner or "another process"
+            raise RunInUse(f"{owner} is running in {self.path}: wait until it has ended") from None
         except OSError as error:
             raise RunError(
                 f"cannot write to {self.path} ({error.strerror}): choose another --output"
             ) from None
         try:
-            if not self.in_use:  # what is locked has been moved away between finding and locking it
+            if not self.in_use:  # the locked file was moved after it had been opened
                 raise RunInUse(f"another process has just moved {self.path}: try again")
-            write_text(self.path / ".holder", f"process {os.getpid()} on {platform.node()}\n")
+            write_text(self.path / ".lock_owner", f"process {os.getpid()} on {platform.node()}\n")
             if not existing.is_file():
                 describe_environment().save(self.path)
                 write_text(existing, config.to_yaml())
@@ -141,7 +144,8 @@ class RunFolder:
         finally:
             lock.release()
 
-    def _refuse_what_is_not_ours(self, config: RunConfig) -> None:
+    def _check_folder_belongs_to(self, config: RunConfig) -> None:
+        """Raise ``RunError`` unless the folder is empty or has a run of the configuration."""
         if self.path.exists() and not self.path.is_dir():
             raise RunError(f"{self.path} is a file: choose another --output")
         if (self.path / "config.yaml").is_file():
@@ -156,29 +160,31 @@ class RunFolder:
                     "choose another --output or delete the folder"
                 )
         elif self.path.is_dir() and any(
-            # A run killed while it began has left its lock, temporary files or environment.json.
+            # A run killed at its very start leaves its lock, temporary files or environment.json.
             not entry.name.startswith(".") and entry.name != "environment.json"
             for entry in self.path.iterdir()
         ):
-            raise RunError(f"{self.path} is not empty and holds no run: choose another --output")
+            raise RunError(
+                f"{self.path} is not empty and is not a run folder: choose another --output"
+            )
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """Return the rows of ``metrics.jsonl``; a last line cut short by a kill is left out."""
+        """Return the entries of ``metrics.jsonl``; an incomplete last line is left out."""
         return read_jsonl(self.metrics_path)
 
-    def cut_metrics(self, last_step: int) -> None:
-        """Drop rows of steps that a resumed run is going to make again."""
-        rows = [row for row in self.read_metrics() if row["step"] <= last_step]
-        write_text(self.metrics_path, "".join(json.dumps(row) + "\n" for row in rows))
+    def truncate_metrics(self, last_step: int) -> None:
+        """Remove the entries after a step, which a resumed run will write again."""
+        entries = [entry for entry in self.read_metrics() if entry["step"] <= last_step]
+        write_text(self.metrics_path, "".join(json.dumps(entry) + "\n" for entry in entries))
 
-    def append_metrics(self, row: dict[str, Any]) -> None:
-        """Add one row."""
+    def append_metrics(self, entry: dict[str, Any]) -> None:
+        """Append an entry to ``metrics.jsonl``."""
         with self.metrics_path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+            file.write(json.dumps(entry) + "\n")
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
-    """Return the whole lines of a JSON-lines file, or nothing if there is no file."""
+    """Return the complete lines of a JSON-lines file; an empty list if there is no file."""
     if not path.is_file():
         return []
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)

@@ -1,13 +1,13 @@
-"""``perturbations.jsonl`` of a run folder: what was put into a sample of the training texts.
+"""``perturbations.jsonl`` of a run folder: the perturbations of a sample of the training texts.
 
-One line for each time that a text of the sample was perturbed in training, that is one for each
-epoch and task::
+There is one line for each time that a text of the sample was perturbed in training, that is one for
+each epoch and task::
 
-    {"step": 3, "epoch": 1, "task": "mask_tuning", "row": 17, "label": 1,
+    {"step": 3, "epoch": 1, "task": "mask_tuning", "example": 17, "label": 1,
      "input_ids": [...], "words": [...], "token_type_ids": null, "positions": [4],
      "predicted": [2307]}
 
-``positions`` are the tokens that were masked and ``predicted`` what was put in for them.
+``positions`` are those of the masked tokens, ``predicted`` the tokens that were substituted.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 
 FILE = "perturbations.jsonl"
 
-#: Texts that are followed; Mask-tuning (2023, section V) looks at 200 of each data set.
+#: Number of texts in the sample; Mask-tuning (2023, section V) analyses 200 of each data set.
 SAMPLE = 200
 
 
 @dataclass(frozen=True)
-class Perturbed:
-    """One text as it was perturbed once in training; the fields are those of the file."""
+class PerturbationRecord:
+    """One perturbation of one training text; the fields are those of the file."""
 
     step: int
     epoch: int
     task: str
-    row: int
+    example: int
     label: int | None
     input_ids: list[int]
     words: list[int]
@@ -50,49 +50,50 @@ class Perturbed:
 
 
 class PerturbationLog:
-    """Keeps what becomes of a sample of the training texts.
+    """Records the perturbations of a sample of the training texts.
 
-    The sample is the same for every seed of a run. Nothing is computed for it: what is kept is
-    what the classifier was trained on, dropout included.
+    The sample does not depend on the seed of the run. Nothing is computed for the log: it records
+    the texts that the classifier was trained on, predicted with dropout.
 
     Args:
         folder: The run folder.
-        rows: How many training texts there are.
-        sample: How many of them are followed.
+        examples: Number of training examples.
+        sample: Number of examples in the sample.
     """
 
-    def __init__(self, folder: Path, rows: int, sample: int = SAMPLE) -> None:
+    def __init__(self, folder: Path, examples: int, sample: int = SAMPLE) -> None:
         import torch
 
         self.path = folder / FILE
-        order = torch.randperm(rows, generator=rng.generator(0, "perturbation sample"))
-        self._follows = torch.zeros(rows, dtype=torch.bool)
-        self._follows[order[:sample]] = True
-        self._waiting: dict[tuple[int, str, int], Perturbed] = {}
+        order = torch.randperm(examples, generator=rng.generator(0, "perturbation sample"))
+        self._sampled = torch.zeros(examples, dtype=torch.bool)
+        self._sampled[order[:sample]] = True
+        self._pending: dict[tuple[int, str, int], PerturbationRecord] = {}
 
-    def note(
+    def add(
         self, step: int, epoch: int, task: str, before: Batch, after: Batch, replaced: Tensor
     ) -> None:
-        """Take note of a batch; a row noted twice in a step counts once.
+        """Record the sampled examples of a batch; of an example that is added twice in a step, the
+        last perturbation counts.
 
         Args:
-            step: Number of the update, from 1.
-            epoch: Number of the pass over the training rows, from 1.
+            step: Number of the optimizer step, from 1.
+            epoch: Number of the epoch, from 1.
             task: Name of the objective.
-            before: The batch as it was.
-            after: The batch as the primary task is trained on it.
-            replaced: Which tokens were put in, ``(batch, length)``, bool.
+            before: The original batch.
+            after: The perturbed batch.
+            replaced: Which tokens were masked and substituted, ``(batch, length)``, bool.
         """
-        rows = before.indices.tolist()
-        for place in self._follows[before.indices].nonzero().squeeze(1).tolist():
+        examples = before.indices.tolist()
+        for place in self._sampled[before.indices].nonzero().squeeze(1).tolist():
             length = int(before.attention_mask[place].sum())
             positions = replaced[place, :length].nonzero().squeeze(1)
             types = before.token_type_ids
-            self._waiting[step, task, rows[place]] = Perturbed(
+            self._pending[step, task, examples[place]] = PerturbationRecord(
                 step=step,
                 epoch=epoch,
                 task=task,
-                row=rows[place],
+                example=examples[place],
                 label=None if before.labels is None else int(before.labels[place]),
                 input_ids=before.input_ids[place, :length].tolist(),
                 words=before.words[place, :length].tolist(),
@@ -102,36 +103,36 @@ class PerturbationLog:
             )
 
     def flush(self) -> None:
-        """Write what has been noted; call it before a checkpoint is written."""
-        if not self._waiting:
+        """Write the recorded perturbations; call it before a checkpoint is written."""
+        if not self._pending:
             return
-        lines = [json.dumps(asdict(one)) + "\n" for one in self._waiting.values()]
+        lines = [json.dumps(asdict(one)) + "\n" for one in self._pending.values()]
         with self.path.open("a", encoding="utf-8") as file:
             file.writelines(lines)
-        self._waiting = {}
+        self._pending = {}
 
-    def cut(self, last_step: int) -> None:
-        """Drop what a resumed run is going to make again."""
+    def truncate(self, last_step: int) -> None:
+        """Remove the records after a step, which a resumed run will write again."""
         if self.path.is_file():
             kept = [one for one in read_jsonl(self.path) if one["step"] <= last_step]
             write_text(self.path, "".join(json.dumps(one) + "\n" for one in kept))
-        self._waiting = {}
+        self._pending = {}
 
 
-def read_perturbations(folder: Path) -> list[Perturbed]:
-    """Return what a run has recorded, in order.
+def read_perturbations(folder: Path) -> list[PerturbationRecord]:
+    """Return the records of a run, in order.
 
     Raises:
-        RunError: It has recorded nothing, or the file is damaged.
+        RunError: The run has recorded none, or the file is damaged.
     """
     path = folder / FILE
     try:
-        records = [Perturbed(**one) for one in read_jsonl(path)]
+        records = [PerturbationRecord(**one) for one in read_jsonl(path)]
     except (ValueError, TypeError) as error:
         raise RunError(f"{path} is damaged ({error})") from None
     if not records:
         raise RunError(
-            f"{folder} holds no perturbed texts: only runs with a task that changes the text of "
+            f"{folder} has no perturbed texts: only runs with a task that changes the text of "
             "the primary task, such as mask_tuning, record them"
         )
     return records

@@ -1,4 +1,4 @@
-"""How long a sweep will take, from a few measured steps."""
+"""Estimate of the duration of a sweep, from a few timed steps."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from auxlearn.reporting.reporter import Reporter
 from auxlearn.sweeps.folder import SweepFolder
 from auxlearn.sweeps.plan import Trial
 
-#: Steps before the clock starts, and steps that are timed.
+#: Steps before the timing, and timed steps.
 WARM_UP, TIMED = 3, 8
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Seconds of one trial.
+    """Estimated duration of one trial.
 
     Attributes:
-        seconds: If it runs through all its epochs; ``None`` if it cannot be started.
-        source: "finished" trials of the same kind, or "measured" steps; else why there is none.
+        seconds: Duration if it runs all its epochs; ``None`` if it cannot be started.
+        source: "finished" trials of the same kind, or "measured" steps; otherwise the error.
     """
 
     seconds: float | None
@@ -37,13 +37,13 @@ def estimate_trials(
 ) -> dict[str, Estimate]:
     """Return an estimate for each trial by its digest.
 
-    Trials of a kind (everything but seed and learning rate is the same) share one. What a kind
-    prepares once, such as scores, is counted for each trial, although the cache keeps it.
+    Trials of one kind, which differ in seed and learning rate only, share an estimate. Preparation
+    whose result is cached, such as scoring, is nevertheless counted for each trial.
 
     Args:
-        trials: What to estimate.
-        folder: Has the times of trials that have finished.
-        cache_dir: Of the trials.
+        trials: The trials.
+        folder: Folder of the sweep, with the durations of finished trials.
+        cache_dir: Cache of the trials.
     """
     kinds: dict[str, list[Trial]] = {}
     for trial in trials:
@@ -76,17 +76,17 @@ def _measured(trial: Trial, cache_dir: str | None) -> Estimate:
             return Estimate(clock.seconds(trial), "measured")
         except UserError as error:
             return Estimate(None, str(error))
-        except Exception as error:  # as in the sweep itself, one bad trial stops no other
+        except Exception as error:  # as in the sweep, a failing trial does not stop the others
             line = " ".join(str(error).split())
             return Estimate(None, f"{type(error).__name__}: {line}".rstrip(": "))
 
 
 class _EnoughError(Exception):
-    """Ends the run whose steps are timed."""
+    """Raised to end the run whose steps are timed."""
 
 
 class _Clock(Reporter):
-    """Times the steps and the first evaluation of a run, then breaks it off."""
+    """Times the steps and the first evaluation of a run, then ends it."""
 
     def __init__(self) -> None:
         self.begun = time.perf_counter()
@@ -102,13 +102,13 @@ class _Clock(Reporter):
         self.total = total
         yield lambda amount: self.steps.append(time.perf_counter())
 
-    def row(self, row: dict[str, Any]) -> None:
-        if row["kind"] == "eval":
+    def log(self, entry: dict[str, Any]) -> None:
+        if entry["kind"] == "eval":
             self.evaluated = time.perf_counter()
             raise _EnoughError
 
     def seconds(self, trial: Trial) -> float:
-        """Return the time of the whole run: preparation, steps, evaluations."""
+        """Return the estimated seconds of the whole run: preparation, steps, evaluations."""
         first = min(WARM_UP, len(self.steps) - 2)  # entry 0 is the start
         step = (self.steps[-1] - self.steps[first]) / (len(self.steps) - 1 - first)
         evaluation = self.evaluated - self.steps[-1]

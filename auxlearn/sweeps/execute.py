@@ -1,4 +1,4 @@
-"""Runs a sweep: hands out trials, keeps failures apart, shares the work with other sweeps."""
+"""Execution of a sweep: schedules trials, records failures, shares the work with other sweeps."""
 
 from __future__ import annotations
 
@@ -11,29 +11,31 @@ from auxlearn.errors import Interrupted, RunInUse
 from auxlearn.sweeps.executors import Executor
 from auxlearn.sweeps.folder import SweepFolder, TrialRecord
 from auxlearn.sweeps.inputs import compare_inputs, delete_leftovers
-from auxlearn.sweeps.plan import SweepFile, Trial
+from auxlearn.sweeps.plan import Trial
 from auxlearn.sweeps.search import number_of_trials, rounds
 from auxlearn.sweeps.select import chosen_trials, mean_dev
+from auxlearn.sweeps.sweep_file import SweepFile
 from auxlearn.sweeps.worker import FAILURES, Outcome
 from auxlearn.training.inputs import InputReader
 from auxlearn.training.stopping import StopRequest
 
-#: Seconds between two looks at what runs.
-TICK = 0.5
-#: Seconds between two looks at a trial that another sweep works at.
-HELD_TICK = 1.0
+#: Seconds between two updates of the view.
+UPDATE_SECONDS = 0.5
+#: Seconds between two checks of a trial that another process has locked.
+LOCK_CHECK_SECONDS = 1.0
 
 
 @dataclass
-class Progress:
-    """How far a sweep is; a view draws it.
+class SweepProgress:
+    """State of a running sweep, as views show it.
 
     Attributes:
-        total: Trials that there will be.
-        slots: Trials at a time.
-        states: "waiting", "running", "held", "finished" or how it failed, by trial.
-        seconds: Wall time of the trials that finished since this start.
-        started: When each running trial began, on the monotonic clock.
+        total: Number of trials.
+        slots: Maximum number of trials at a time.
+        states: "waiting", "running", "locked", "finished" or how it failed, by trial.
+        trials: The trials by digest.
+        seconds: Wall time of each trial that finished since the sweep was started.
+        started: Start of each running trial on the monotonic clock, in seconds.
     """
 
     total: int
@@ -49,7 +51,7 @@ class Progress:
 
     @property
     def seconds_left(self) -> float | None:
-        """Estimate from the trials that finished since this start; ``None`` before the first."""
+        """Estimate of the remaining time; ``None`` before the first trial has finished."""
         if not self.seconds:
             return None
         mean = sum(self.seconds) / len(self.seconds)
@@ -61,16 +63,16 @@ class Progress:
 
 
 class View:
-    """Shows a sweep. This one shows nothing."""
+    """Shows the progress of a sweep; this base class shows nothing."""
 
     def message(self, text: str) -> None:
-        """Say one sentence."""
+        """Show one sentence."""
 
-    def update(self, progress: Progress) -> None:
-        """Look at the progress, some times a second."""
+    def update(self, progress: SweepProgress) -> None:
+        """Show the progress; called every :data:`UPDATE_SECONDS`."""
 
-    def ended(self, trial: Trial, outcome: Outcome, progress: Progress) -> None:
-        """Say what became of a trial."""
+    def trial_ended(self, trial: Trial, outcome: Outcome, progress: SweepProgress) -> None:
+        """Show the outcome of a trial."""
 
 
 def run_sweep(
@@ -82,32 +84,34 @@ def run_sweep(
     cache_dir: str | None = None,
     view: View | None = None,
 ) -> list[TrialRecord]:
-    """Run what is left of a sweep and write its ``results.json``.
+    """Run the remaining trials of a sweep and write its ``results.json``.
 
-    Finished trials are not run again, killed ones go on from their checkpoint, failed ones keep
-    their error until they are to be tried again; none of them holds up the others. Several sweeps
-    may work in one folder at once: a trial belongs to who has claimed its run folder, and the
-    others wait for it.
+    Finished trials are not run again, killed trials resume from their checkpoint, and failed trials
+    are only run again on request; no failure stops the other trials. Several processes may run the
+    same sweep in one folder: each trial is run by the process that locks its run folder, and the
+    others wait for its results.
 
     Args:
-        sweep: What to run.
-        folder: Where.
-        executor: By what; the caller closes it.
-        retry_failed: Try failed trials again.
-        cache_dir: Where tokens and scores are kept; shared by all trials.
+        sweep: The sweep to run.
+        folder: Folder of the sweep.
+        executor: Runs the trials; the caller closes it.
+        retry_failed: Run failed trials again.
+        cache_dir: Cache of tokens and scores, shared by all trials.
         view: Shows the progress.
 
     Returns:
         One record for each trial.
 
     Raises:
-        ConfigError: A cell of the sweep is no valid configuration.
-        Interrupted: The user asked to stop; running trials have written checkpoints.
+        ConfigError: A cell of the sweep is not a valid configuration.
+        Interrupted: The user stopped the sweep; running trials have written checkpoints.
     """
-    return _Session(sweep, folder, executor, retry_failed, cache_dir, view or View()).run()
+    return _SweepRun(sweep, folder, executor, retry_failed, cache_dir, view or View()).run()
 
 
-class _Session:
+class _SweepRun:
+    """One execution of a sweep, from its first trial to its ``results.json``."""
+
     def __init__(
         self,
         sweep: SweepFile,
@@ -123,22 +127,22 @@ class _Session:
         self.retry_failed = retry_failed
         self.cache_dir = cache_dir
         self.view = view
-        self.progress = Progress(number_of_trials(sweep), executor.slots)
+        self.progress = SweepProgress(number_of_trials(sweep), executor.slots)
         self.trials: dict[str, Trial] = {}
         self._dev: dict[str, Mapping[str, float]] = {}
         self._pending: deque[Trial] = deque()
-        self._held: dict[str, float] = {}
-        self._told_held = False
-        self._told: set[str] = set()
+        self._locked: dict[str, float] = {}
+        self._lock_reported = False
+        self._reported: set[str] = set()
 
     def run(self) -> list[TrialRecord]:
         with StopRequest() as stop:
             for trials in rounds(self.sweep, self._score):
                 if not self.trials:
-                    self.folder.save_sweep(self.sweep)  # the plan holds: nothing was refused
+                    self.folder.save_sweep(self.sweep)  # no configuration was refused
                 self._add(trials)
                 self._run_round(stop)
-        chosen = chosen_trials(self.sweep, list(self.trials.values()), self._dev_figures)
+        chosen = chosen_trials(self.sweep, list(self.trials.values()), self._dev_metrics)
         records = [
             self.folder.record(trial, digest in chosen) for digest, trial in self.trials.items()
         ]
@@ -152,7 +156,7 @@ class _Session:
             self.trials[digest] = self.progress.trials[digest] = trial
             failure = self.folder.failure(digest)
             if failure and (self.retry_failed or failure.state == "killed"):
-                self.folder.forget_failure(digest)
+                self.folder.delete_failure(digest)
             self._compare_inputs(trial, reader)
             state = self._known_state(digest)
             self.progress.states[digest] = state or "waiting"
@@ -160,28 +164,28 @@ class _Session:
                 self._pending.append(trial)
 
     def _compare_inputs(self, trial: Trial, reader: InputReader) -> None:
-        """Let a trial begin again whose data, encoder or code are not what it was made of."""
+        """Move a trial aside, to be trained again, if its data, encoder or code have changed."""
         if self._known_state(trial.digest) in FAILURES:
             return
         found = compare_inputs(self.folder, trial, reader)
         for line in found.missing:
-            if line not in self._told:
-                self._told.add(line)
-                self.view.message(f"{line}: finished trials are taken as they are")
+            if line not in self._reported:
+                self._reported.add(line)
+                self.view.message(f"{line}: finished trials are kept")
         if not found.changed:
             delete_leftovers(self.folder, trial)
             return
         try:
             place = self.folder.set_aside(trial)
-        except RunInUse:  # another sweep has seen it as well
+        except RunInUse:  # another process is doing the same
             return
         self.view.message(
-            f"'{trial.title}' is trained again, as {found.changes} since: what it had come to is "
+            f"'{trial.title}' is trained again, as {found.changes} since: its earlier results are "
             f"in {place}"
         )
 
     def _known_state(self, digest: str) -> str | None:
-        """Return how a trial ended, in this sweep or in another; ``None`` if it has not."""
+        """Return how a trial ended, in this process or another; ``None`` if it has not ended."""
         if self.folder.run(digest).finished:
             return "finished"
         failure = self.folder.failure(digest)
@@ -190,27 +194,27 @@ class _Session:
     def _run_round(self, stop: StopRequest) -> None:
         executor, progress = self.executor, self.progress
         running: set[str] = set()
-        while self._pending or self._held or running:
+        while self._pending or self._locked or running:
             if stop.requested:
                 self._stop(running)
             while self._pending and len(running) < executor.slots:
                 trial = self._pending.popleft()
                 if self._start(trial):
                     running.add(trial.digest)
-            for outcome in executor.wait(TICK):
+            for outcome in executor.wait(UPDATE_SECONDS):
                 running.discard(outcome.digest)
                 self._ended(outcome)
-            self._look_at_held()
+            self._check_locked()
             self.view.update(progress)
 
     def _start(self, trial: Trial) -> bool:
         digest = trial.digest
         state = self._known_state(digest)
-        if state is not None:  # another sweep was quicker
+        if state is not None:  # another process has run it
             self.progress.states[digest] = state
             return False
         if self.folder.run(digest).in_use:
-            self._hold(trial)
+            self._wait_for_owner(trial)
             return False
         self.progress.states[digest] = "running"
         self.progress.started[digest] = time.monotonic()
@@ -220,8 +224,8 @@ class _Session:
     def _ended(self, outcome: Outcome) -> None:
         trial = self.trials[outcome.digest]
         begun = self.progress.started.pop(outcome.digest)
-        if outcome.state == "held":
-            self._hold(trial)
+        if outcome.state == "locked":
+            self._wait_for_owner(trial)
             return
         self.progress.states[outcome.digest] = outcome.state
         if outcome.state == "finished":
@@ -230,48 +234,49 @@ class _Session:
             self.folder.save_failure(trial, outcome)
         else:
             self.progress.states[outcome.digest] = "waiting"
-            self._pending.append(trial)  # interrupted: by Ctrl-C, or by a queue that takes it back
-        self.view.ended(trial, outcome, self.progress)
+            self._pending.append(trial)  # interrupted by Ctrl-C or by the queue of a cluster
+        self.view.trial_ended(trial, outcome, self.progress)
 
-    def _hold(self, trial: Trial) -> None:
-        self.progress.states[trial.digest] = "held"
-        self._held[trial.digest] = time.monotonic() + HELD_TICK
-        if not self._told_held:
-            holder = self.folder.run(trial.digest).holder or "another process"
+    def _wait_for_owner(self, trial: Trial) -> None:
+        self.progress.states[trial.digest] = "locked"
+        self._locked[trial.digest] = time.monotonic() + LOCK_CHECK_SECONDS
+        if not self._lock_reported:
+            owner = self.folder.run(trial.digest).lock_owner or "another process"
             self.view.message(
-                f"{holder} is at work on '{trial.title}': sharing the trials of this sweep with it"
+                f"{owner} is running '{trial.title}': sharing the trials of this sweep with it"
             )
-            self._told_held = True
+            self._lock_reported = True
 
-    def _look_at_held(self) -> None:
+    def _check_locked(self) -> None:
         now = time.monotonic()
-        for digest in [digest for digest, due in self._held.items() if due <= now]:
+        for digest in [digest for digest, due in self._locked.items() if due <= now]:
             state = self._known_state(digest)
             if state is not None or not self.folder.run(digest).in_use:
-                del self._held[digest]
+                del self._locked[digest]
                 self.progress.states[digest] = state or "waiting"
-                if state is None:  # whoever had it is gone
+                if state is None:  # the lock owner ended without a result
                     self._pending.append(self.trials[digest])
             else:
-                self._held[digest] = now + HELD_TICK
+                self._locked[digest] = now + LOCK_CHECK_SECONDS
 
     def _stop(self, running: set[str]) -> None:
         if running:
             self.view.message("stopping: running trials write a checkpoint")
             self.executor.stop()
         while running:
-            for outcome in self.executor.wait(TICK):
+            for outcome in self.executor.wait(UPDATE_SECONDS):
                 running.discard(outcome.digest)
                 self._ended(outcome)
         ended = self.progress.count("finished", *FAILURES)
         raise Interrupted(
-            f"stopped with {ended} of {self.progress.total} trials done: the same command goes on"
+            f"stopped with {ended} of {self.progress.total} trials done: "
+            "the same command resumes the sweep"
         )
 
-    def _dev_figures(self, digest: str) -> Mapping[str, float] | None:
+    def _dev_metrics(self, digest: str) -> Mapping[str, float] | None:
         if digest not in self._dev and self.folder.run(digest).finished:
             self._dev[digest] = self.folder.dev_metrics(digest)
         return self._dev.get(digest)
 
     def _score(self, trials: list[Trial]) -> float | None:
-        return mean_dev(trials, self.sweep, self._dev_figures)
+        return mean_dev(trials, self.sweep, self._dev_metrics)

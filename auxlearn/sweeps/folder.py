@@ -1,13 +1,13 @@
-"""The folder of a sweep: what lies where.
+"""The folder of a sweep and its files.
 
 =====================  ==========================================================
-``sweep.yaml``         the sweep file, as it was understood
-``trials/DIGEST/``     one ordinary run folder for each trial
-``superseded/``        run folders of trials whose data, encoder or code changed afterwards
-``failures/``          one file for each trial that failed, with its error
-``logs/``              what each trial printed
-``results.json``       every trial's figures; the same, value for value, however often
-                       the sweep was stopped: times and hardware stay in the run folders
+``sweep.yaml``         the sweep file
+``trials/DIGEST/``     one run folder for each trial
+``superseded/``        run folders of trials whose data, encoder or code have changed
+``failures/``          the error of each failed trial
+``logs/``              the output of each trial
+``results.json``       metrics of all trials; identical however often the sweep was
+                       stopped, as times and hardware are kept in the run folders only
 =====================  ==========================================================
 """
 
@@ -24,7 +24,8 @@ from auxlearn.errors import SweepError
 from auxlearn.files import write_json, write_text
 from auxlearn.results.folder import RunFolder
 from auxlearn.results.record import RunResults
-from auxlearn.sweeps.plan import SweepFile, Trial, dump_sweep, read_sweep
+from auxlearn.sweeps.plan import Trial
+from auxlearn.sweeps.sweep_file import SweepFile, dump_sweep, read_sweep
 from auxlearn.sweeps.worker import Job, Outcome
 
 RESULTS = "results.json"
@@ -32,20 +33,20 @@ RESULTS = "results.json"
 
 @dataclass(frozen=True)
 class TrialRecord:
-    """What ``results.json`` holds of a trial.
+    """Record of a trial in ``results.json``.
 
     Attributes:
         digest: Hash of its configuration.
         cell: Label of each axis.
         seed: Its seed.
         state: "finished", "unfinished", or how it failed.
-        error: One line, where it failed.
-        chosen: Whether its hyper-parameters are those chosen on dev; test figures are read of
-            chosen trials only.
+        error: Error message in one line, if it failed.
+        chosen: Whether its hyper-parameters are those chosen on dev; metrics on other sets are
+            read for chosen trials only.
         dev: Metrics on dev; empty unless finished.
         evaluations: Metrics by set other than dev; empty unless finished and chosen.
         best_epoch: Epoch of the best checkpoint; ``None`` unless finished.
-        setting: Data set, encoder and metric, whether axes or not.
+        setting: Data set, encoder and metric, whether or not they are axes.
     """
 
     digest: str
@@ -61,15 +62,15 @@ class TrialRecord:
 
     @property
     def finished(self) -> bool:
-        """Whether there are figures."""
+        """Whether the trial has results."""
         return self.state == "finished"
 
 
 class SweepFolder:
-    """Files of a sweep.
+    """Access to the files of a sweep.
 
     Args:
-        path: Where it is.
+        path: Path of the folder.
     """
 
     def __init__(self, path: Path) -> None:
@@ -88,18 +89,18 @@ class SweepFolder:
         return Job(trial.digest, config, str(log), str(Path.cwd()), threads)
 
     def set_aside(self, trial: Trial) -> Path:
-        """Move the run folder of a trial to ``superseded/``, so that the trial can begin again.
+        """Move the run folder of a trial to ``superseded/``, so that the trial is trained again.
 
-        It is moved whole, by one operation: a kill leaves it at the one place or the other.
+        The folder is moved by one atomic operation, so that a kill cannot split it.
 
         Returns:
-            Where it is now.
+            Its new path.
 
         Raises:
-            RunInUse: A process is at work in it.
+            RunInUse: A process is running in it.
         """
         run = self.run(trial.digest)
-        with run.claimed(trial.config):
+        with run.locked(trial.config):
             number = 1
             while (place := self.path / "superseded" / f"{trial.digest}-{number}").exists():
                 number += 1
@@ -108,14 +109,14 @@ class SweepFolder:
         return place
 
     def save_sweep(self, sweep: SweepFile) -> None:
-        """Keep the sweep file beside its results."""
+        """Write the sweep file beside its results."""
         write_text(self.path / "sweep.yaml", dump_sweep(sweep))
 
     def read_sweep(self) -> SweepFile:
-        """Return the sweep file that was kept.
+        """Return the sweep file of the folder.
 
         Raises:
-            SweepError: There is none: this is no folder of a sweep.
+            SweepError: There is none: this is not the folder of a sweep.
         """
         if not (self.path / "sweep.yaml").is_file():
             raise SweepError(f"{self.path} is not the folder of a sweep: it holds no sweep.yaml")
@@ -133,24 +134,29 @@ class SweepFolder:
             raise SweepError(f"{path} is damaged ({error}): delete it") from None
 
     def save_failure(self, trial: Trial, outcome: Outcome) -> None:
-        """Keep how a trial failed, apart from those that finished."""
+        """Record how a trial failed."""
         content = {**asdict(outcome), "cell": dict(trial.cell), "seed": trial.seed}
         content["config"] = trial.config.model_dump(mode="json")
         write_json(self._failure_path(trial.digest), content)
 
-    def forget_failure(self, digest: str) -> None:
-        """Let a failed trial be tried again."""
+    def delete_failure(self, digest: str) -> None:
+        """Delete the record of a failure, so that the trial is run again."""
         self._failure_path(digest).unlink(missing_ok=True)
 
     def _failure_path(self, digest: str) -> Path:
         return self.path / "failures" / f"{digest}.json"
 
     def dev_metrics(self, digest: str) -> dict[str, float]:
-        """Return the metrics of a finished trial on dev, and nothing of its other sets."""
+        """Return the metrics of a finished trial on dev; those of other sets are not read."""
         return _metrics(RunResults.load(self.run(digest).path), "dev")
 
     def record(self, trial: Trial, chosen: bool) -> TrialRecord:
-        """Return what is known of a trial."""
+        """Return the record of a trial.
+
+        Args:
+            trial: The trial.
+            chosen: Whether its hyper-parameters are those chosen on dev.
+        """
         config = trial.config
         common: dict[str, Any] = {
             "digest": trial.digest,
@@ -162,11 +168,11 @@ class SweepFolder:
                 "metric": config.metric,
             },
         }
-        nothing: dict[str, Any] = {"dev": {}, "evaluations": {}, "best_epoch": None}
+        no_results: dict[str, Any] = {"dev": {}, "evaluations": {}, "best_epoch": None}
         if not self.run(trial.digest).finished:
             failure = self.failure(trial.digest)
             state = (failure.state, failure.error) if failure else ("unfinished", "")
-            return TrialRecord(**common, state=state[0], error=state[1], chosen=False, **nothing)
+            return TrialRecord(**common, state=state[0], error=state[1], chosen=False, **no_results)
         results = RunResults.load(self.run(trial.digest).path)
         others = [name for name in results.evaluations if name != "dev"] if chosen else []
         return TrialRecord(

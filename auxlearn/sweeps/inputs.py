@@ -1,4 +1,4 @@
-"""Whether the trials of a sweep are still made of what they were made of."""
+"""Comparison of a trial's recorded inputs with the present data, encoder and code."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from auxlearn.training.inputs import FILE, Comparison, InputReader, RunInputs
 
 
 def compare_inputs(folder: SweepFolder, trial: Trial, reader: InputReader) -> Comparison:
-    """Compare what a trial was made of with what is there now.
+    """Compare the inputs that a trial recorded with the present ones.
 
-    A trial that has nothing to be kept, or that a process is at work on, has not changed.
+    A trial without results or checkpoint, or with a process running in its folder, counts as
+    unchanged.
     """
     run = folder.run(trial.digest)
     begun = run.finished or CheckpointFolder(run.checkpoint_path).any
@@ -22,12 +23,12 @@ def compare_inputs(folder: SweepFolder, trial: Trial, reader: InputReader) -> Co
         return Comparison()
     recorded = RunInputs.load(run.path)
     if recorded is None:
-        return Comparison(missing=(f"some trials hold no {FILE} to compare their data by",))
+        return Comparison(missing=(f"some trials have no {FILE} to compare their data with",))
     return reader.compare(trial.config, recorded)
 
 
 def trial_state(folder: SweepFolder, trial: Trial, reader: InputReader) -> str:
-    """Say "finished", "changed", "failed" or nothing of a trial that a sweep would find now."""
+    """Return "finished", "changed", "failed", or "" for a trial that a sweep would still run."""
     finished = folder.run(trial.digest).finished
     if folder.failure(trial.digest) and not finished:
         return "failed"
@@ -37,8 +38,8 @@ def trial_state(folder: SweepFolder, trial: Trial, reader: InputReader) -> str:
 
 
 def delete_leftovers(folder: SweepFolder, trial: Trial) -> None:
-    """Delete the checkpoint of a finished trial, which a kill just after the results has left."""
+    """Delete the checkpoint of a finished trial, left by a kill just after its results."""
     run = folder.run(trial.digest)
     if run.finished and run.checkpoint_path.exists():
-        with suppress(RunInUse), run.claimed(trial.config):
+        with suppress(RunInUse), run.locked(trial.config):
             CheckpointFolder(run.checkpoint_path).delete()

@@ -1,4 +1,4 @@
-"""Search of hyper-parameters by Optuna."""
+"""Hyper-parameter search by Optuna, https://optuna.org."""
 
 from __future__ import annotations
 
@@ -7,27 +7,28 @@ from typing import TYPE_CHECKING, Any
 
 from auxlearn.errors import SweepError
 from auxlearn.rng import derive_seed
-from auxlearn.sweeps.plan import Cell, Range, Search, SweepFile, Trial, cells_of, plan_trials
+from auxlearn.sweeps.plan import Cell, Trial, expand_cells, plan_trials
+from auxlearn.sweeps.sweep_file import Range, Search, SweepFile
 
 if TYPE_CHECKING:
     import optuna
 
-#: Gives the dev figure of a point's trials, mean over seeds; ``None`` if one of them failed.
+#: Returns the dev metric of the trials of a point, mean over seeds; ``None`` if one failed.
 Score = Callable[[list[Trial]], float | None]
 
 
 def rounds(sweep: SweepFile, score: Score) -> Iterator[list[Trial]]:
-    """Give the trials of a sweep in rounds; each is asked for after the one before has run.
+    """Yield the trials of a sweep in rounds; each round is taken after the previous one has run.
 
-    A grid is one round. A search has one study for each cell, and a round holds the next points
-    of every study. Suggestions follow from the seed and from the figures of earlier rounds alone,
-    so a sweep that is started again asks for the same points, whose trials are finished already.
+    A grid is one round. A search has one study for each cell of the grid, and each round has the
+    next points of every study. The points depend on the seed and the metrics of earlier rounds
+    alone, so a sweep that is started again gets the same points, whose trials have finished.
 
     Args:
         sweep: The sweep.
-        score: Asked for the figures of a round before the next one.
+        score: Returns the metric of the trials of a point, after they have run.
     """
-    cells = cells_of(sweep)
+    cells = expand_cells(sweep)
     search = sweep.search
     if search is None:
         yield plan_trials(sweep, cells)
@@ -44,19 +45,19 @@ def rounds(sweep: SweepFile, score: Score) -> Iterator[list[Trial]]:
                 trials = plan_trials(sweep, [cell.extended(values)])
                 asked.append((study, point, trials))
         left -= search.batch
-        fresh = [t for _, _, trials in asked for t in trials if t.digest not in known]
-        fresh = list({trial.digest: trial for trial in fresh}.values())
-        known |= {trial.digest for trial in fresh}
-        yield fresh
+        new = [t for _, _, trials in asked for t in trials if t.digest not in known]
+        new = list({trial.digest: trial for trial in new}.values())
+        known |= {trial.digest for trial in new}
+        yield new
         for study, point, trials in asked:
             value = score(trials)
             _tell(study, point, value)
 
 
 def number_of_trials(sweep: SweepFile) -> int:
-    """Return how many trials there will be; a search may suggest a point twice and need fewer."""
+    """Return the number of trials; a search that suggests a point twice has fewer."""
     points = sweep.search.trials if sweep.search else 1
-    return len(cells_of(sweep)) * points * len(sweep.seeds)
+    return len(expand_cells(sweep)) * points * len(sweep.seeds)
 
 
 def _study(search: Search, cell: Cell) -> optuna.Study:
@@ -78,7 +79,7 @@ def _study(search: Search, cell: Cell) -> optuna.Study:
 
 def _suggest(point: optuna.Trial, key: str, values: Range | list[Any]) -> Any:
     if isinstance(values, list):
-        # Optuna wants scalars: the index stands for the value.
+        # Optuna accepts scalars only: the index represents the value.
         return values[point.suggest_categorical(key, list(range(len(values))))]
     if isinstance(values.low, int) and isinstance(values.high, int):
         return point.suggest_int(key, values.low, values.high, log=values.log)

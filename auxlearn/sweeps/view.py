@@ -1,4 +1,4 @@
-"""Shows a sweep while it runs: a live table on a terminal, lines elsewhere."""
+"""Console view of a running sweep: a live table on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from rich.table import Table
 from rich.text import Text
 
 from auxlearn.metric_keys import Quantity
-from auxlearn.sweeps.execute import Progress, View
+from auxlearn.sweeps.execute import SweepProgress, View
 from auxlearn.sweeps.folder import SweepFolder
 from auxlearn.sweeps.plan import Trial
 from auxlearn.sweeps.worker import FAILURES, Outcome
 
-#: Rows of the live table; of a longer sweep the trials that run, then the latest.
-ROWS = 24
-#: Seconds between two lines about progress where there is no terminal.
-LINE_EVERY = 60.0
+#: Maximum number of trials in the live table; running trials have precedence, then the latest.
+TABLE_LINES = 24
+#: Seconds between two progress lines without a terminal.
+LINE_SECONDS = 60.0
 
 
 class ConsoleView(View, AbstractContextManager["ConsoleView"]):
-    """Shows every trial's state, its best dev figure so far, and the time left.
+    """Shows the state of every trial, its best dev metric so far, and the remaining time.
 
     Args:
-        console: Where to.
-        folder: Of the sweep; running trials are watched through their ``metrics.jsonl``.
+        console: The console.
+        folder: Folder of the sweep; running trials are followed through their ``metrics.jsonl``.
     """
 
     def __init__(self, console: Console, folder: SweepFolder) -> None:
@@ -40,8 +40,8 @@ class ConsoleView(View, AbstractContextManager["ConsoleView"]):
         self.folder = folder
         self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
         self._best: dict[str, tuple[float, float]] = {}
-        self._read_to_the_end: set[str] = set()
-        self._line_due = time.monotonic() + LINE_EVERY
+        self._read_completely: set[str] = set()
+        self._line_due = time.monotonic() + LINE_SECONDS
 
     def __enter__(self) -> ConsoleView:
         if self._live:
@@ -60,12 +60,12 @@ class ConsoleView(View, AbstractContextManager["ConsoleView"]):
     def message(self, text: str) -> None:
         self.console.print(Text(text), soft_wrap=True)
 
-    def ended(self, trial: Trial, outcome: Outcome, progress: Progress) -> None:
+    def trial_ended(self, trial: Trial, outcome: Outcome, progress: SweepProgress) -> None:
         if outcome.state == "interrupted":
             return
         done = progress.count("finished", *FAILURES)
         parts = [f"{done}/{progress.total}", outcome.state, trial.title]
-        self._look(trial)
+        self._read_best(trial)
         if outcome.state == "finished" and trial.digest in self._best:
             metric = trial.config.metric
             parts.append(f"dev {metric} {self._best[trial.digest][1]:.3f}")
@@ -74,62 +74,64 @@ class ConsoleView(View, AbstractContextManager["ConsoleView"]):
         if self._live is None or outcome.state in FAILURES:
             self.message("  ".join(parts))
 
-    def update(self, progress: Progress) -> None:
+    def update(self, progress: SweepProgress) -> None:
         if self._live:
             self._live.update(self._table(progress), refresh=True)
         elif time.monotonic() >= self._line_due:
-            self._line_due = time.monotonic() + LINE_EVERY
+            self._line_due = time.monotonic() + LINE_SECONDS
             self.message(_summary(progress))
 
-    def _table(self, progress: Progress) -> RenderableType:
+    def _table(self, progress: SweepProgress) -> RenderableType:
         table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False)
         for head in ("trial", "state", "best dev"):
             table.add_column(head, no_wrap=True, overflow="ellipsis")
         shown = self._shown(progress)
         for trial in shown:
             state = progress.states[trial.digest]
-            if trial.digest not in self._read_to_the_end:
-                self._look(trial)
+            if trial.digest not in self._read_completely:
+                self._read_best(trial)
             if state in ("finished", *FAILURES):
-                self._read_to_the_end.add(trial.digest)
+                self._read_completely.add(trial.digest)
             epoch, value = self._best.get(trial.digest, (0.0, None))
             if state == "running":
                 state = f"epoch {epoch:.0f} of {trial.config.epochs}" if epoch else "first epoch"
-            figure = "" if value is None else f"{value:.3f}"
-            table.add_row(Text(trial.title), Text(state, style=_style(state)), figure)
+            best = "" if value is None else f"{value:.3f}"
+            table.add_row(Text(trial.title), Text(state, style=_style(state)), best)
         return Group(table, Text(_summary(progress)))
 
-    def _shown(self, progress: Progress) -> Sequence[Trial]:
+    def _shown(self, progress: SweepProgress) -> Sequence[Trial]:
         trials = list(progress.trials.values())
-        if len(trials) <= ROWS:
+        if len(trials) <= TABLE_LINES:
             return trials
-        active = [t for t in trials if progress.states[t.digest] in ("running", "held")]
+        active = [t for t in trials if progress.states[t.digest] in ("running", "locked")]
         ended = [t for t in trials if progress.states[t.digest] in ("finished", *FAILURES)]
-        active = active[:ROWS]
-        return [*ended[max(0, len(ended) - ROWS + len(active)) :], *active]
+        active = active[:TABLE_LINES]
+        return [*ended[max(0, len(ended) - TABLE_LINES + len(active)) :], *active]
 
-    def _look(self, trial: Trial) -> None:
-        """Read how far a trial is and the best figure on dev so far."""
-        rows = _tail(self.folder.run(trial.digest).metrics_path)
+    def _read_best(self, trial: Trial) -> None:
+        """Read the epoch that a trial has reached and its best dev metric so far."""
+        entries = _evaluations(self.folder.run(trial.digest).metrics_path)
         key = Quantity.DEV.key(trial.config.metric)
-        values = [row[key] for row in rows if row["kind"] == "eval"]
+        values = [entry[key] for entry in entries]
         if values:
-            self._best[trial.digest] = (rows[-1]["epoch"], max(values))
+            self._best[trial.digest] = (entries[-1]["epoch"], max(values))
 
 
-def _tail(path: Path) -> list[dict[str, Any]]:
+def _evaluations(path: Path) -> list[dict[str, Any]]:
+    """Return the entries of evaluations in ``metrics.jsonl``; other lines are not parsed."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     except OSError:
         return []
-    return [json.loads(line) for line in lines if line.endswith("\n") and '"eval"' in line]
+    entries = [json.loads(line) for line in lines if line.endswith("\n") and '"eval"' in line]
+    return [entry for entry in entries if entry["kind"] == "eval"]
 
 
-def _summary(progress: Progress) -> str:
+def _summary(progress: SweepProgress) -> str:
     parts = [f"{progress.count('finished')} of {progress.total} trials finished"]
     for states, name in (
         (("running",), "running"),
-        (("held",), "held by another sweep"),
+        (("locked",), "running in another process"),
         (FAILURES, "failed"),
     ):
         count = progress.count(*states)
@@ -144,11 +146,11 @@ def _summary(progress: Progress) -> str:
 def _style(state: str) -> str:
     if state in FAILURES:
         return "red"
-    return {"finished": "green", "waiting": "dim", "held": "yellow"}.get(state, "")
+    return {"finished": "green", "waiting": "dim", "locked": "yellow"}.get(state, "")
 
 
 def duration(seconds: float) -> str:
-    """Return a time as a person says it.
+    """Return a duration in a unit that fits it.
 
     >>> duration(48), duration(600), duration(11000)
     ('48 s', '10 min', '3.1 h')

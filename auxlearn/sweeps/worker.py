@@ -1,4 +1,4 @@
-"""What runs in the process of a trial, whichever executor started it."""
+"""Worker process: runs one trial and returns its outcome, whichever executor started it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-#: How a trial ended. "held": another process is at work in its folder. "error": the user can mend
-#: it. "crash": anything else that was raised. "killed": the process died.
-State = Literal["finished", "held", "interrupted", "error", "crash", "out of memory", "killed"]
+#: How a trial ended. "locked": another process is running in its folder. "error": an error that the
+#: user can fix. "crash": any other exception. "killed": the process died.
+State = Literal["finished", "locked", "interrupted", "error", "crash", "out of memory", "killed"]
 FAILURES = ("error", "crash", "out of memory", "killed")
 
 
@@ -27,12 +27,11 @@ class Job:
     Attributes:
         digest: Hash of the configuration.
         config: The resolved configuration; ``output`` is the trial's folder.
-        log: File that takes what the trial prints.
-        folder: Where the sweep was started: relative paths of the configuration, in options of
-            plug-ins as well, start there, in whichever folder and on whichever machine the worker
-            runs.
-        threads: Threads that torch computes with. The last digits of a sum depend on it, so every
-            executor gets the same number.
+        log: File for the output of the trial.
+        folder: Working directory that the sweep was started in. Relative paths of the
+            configuration and of plug-in options are relative to it, wherever the worker runs.
+        threads: CPU threads of torch. Sums depend on it in their last digits, so it is the same
+            for every executor.
     """
 
     digest: str
@@ -44,12 +43,12 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a trial.
+    """Outcome of a trial.
 
     Attributes:
-        digest: Which one.
+        digest: Hash of its configuration.
         state: How it ended.
-        error: One line, unless it finished.
+        error: Error message in one line; empty for a finished trial.
         trace: Traceback of a crash.
     """
 
@@ -59,28 +58,28 @@ class Outcome:
     trace: str = ""
 
 
-def begin(parent: int) -> None:
-    """Prepare a worker process: import what every trial needs, and do not outlive the parent.
+def start_worker(parent: int) -> None:
+    """Prepare a worker process: import what every trial needs, and end with the parent process.
 
-    Ctrl-C reaches the sweep alone (``setsid``); it tells the worker to stop.
+    Ctrl-C reaches only the sweep (``setsid``), which tells the worker to stop.
 
     Args:
         parent: Process id of the sweep.
     """
     with suppress(OSError):
         os.setsid()
-    threading.Thread(target=_die_with, args=(parent,), daemon=True).start()
+    threading.Thread(target=_end_with_parent, args=(parent,), daemon=True).start()
     import auxlearn.training.run  # noqa: F401
 
 
-def _die_with(parent: int) -> None:
+def _end_with_parent(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(0.2)
-    os._exit(1)  # a trial is at most set back to its last checkpoint
+    os._exit(1)  # the trial resumes from its last checkpoint
 
 
 def run_job(job: Job) -> Outcome:
-    """Train one trial; whatever it raises becomes the outcome."""
+    """Train one trial; exceptions become its outcome."""
     with _printing_to(Path(job.log)):
         try:
             with _working_in(Path(job.folder)):
@@ -125,7 +124,7 @@ def _train(job: Job) -> Outcome:
     except Interrupted as error:
         return Outcome(job.digest, "interrupted", str(error))
     except RunInUse as error:
-        return Outcome(job.digest, "held", str(error))
+        return Outcome(job.digest, "locked", str(error))
     return Outcome(job.digest, "finished")
 
 
@@ -151,7 +150,7 @@ def _is_out_of_memory(error: Exception) -> bool:
 
 @contextmanager
 def _printing_to(path: Path) -> Iterator[None]:
-    """Send standard output and standard error, also those of libraries in C, to a file."""
+    """Redirect standard output and standard error to a file, also those of C libraries."""
     path.parent.mkdir(parents=True, exist_ok=True)
     sys.stdout.flush()
     sys.stderr.flush()

@@ -202,9 +202,9 @@ class TrainingLoop:
 
     def _drop_records_after(self, step: int) -> None:
         """Delete what was logged after a checkpoint; the resumed run logs it again."""
-        self.folder.cut_metrics(step)
+        self.folder.truncate_metrics(step)
         if self.training_step.perturbation_log is not None:
-            self.training_step.perturbation_log.cut(step)
+            self.training_step.perturbation_log.truncate(step)
 
     def _log(self) -> None:
         """Log the mean losses since the last entry, the weights and the learning rate."""
@@ -275,7 +275,7 @@ class TrainingLoop:
 
     def _write(self, entry: dict[str, Any]) -> None:
         self.folder.append_metrics(entry)
-        self.reporter.row(entry)
+        self.reporter.log(entry)
 
     def _read_losses(self) -> None:
         """Convert the losses of the latest steps to numbers, with one synchronisation.

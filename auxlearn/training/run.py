@@ -60,7 +60,7 @@ def train(config: RunConfig, reporter: Reporter | None = None) -> RunResults:
     compute = choose_compute(config)
     folder = RunFolder(Path(config.output) if config.output else default_output(config))
     if folder.finished:
-        with folder.claimed(config):
+        with folder.locked(config):
             return load_finished(folder, config, reporter)
     require_compiler(config, compute)
     reporter = with_tensorboard(config, folder, reporter)
@@ -72,7 +72,7 @@ def train(config: RunConfig, reporter: Reporter | None = None) -> RunResults:
     for line in (*data.notes, *data.warnings):
         reporter.message(line)
     encoder = load_run_encoder(config, data, compute)
-    with folder.claimed(config):
+    with folder.locked(config):
         if folder.finished:  # another process has finished it in the meantime
             return load_finished(folder, config, reporter)
         checkpoints = CheckpointFolder(folder.checkpoint_path)

@@ -385,7 +385,7 @@ class RunStep:
         if self.perturbation_log is None or result.primary is None or result.replaced is None:
             return
         epoch = self.number // self.primary.steps_per_epoch + 1
-        self.perturbation_log.note(
+        self.perturbation_log.add(
             self.number + 1, epoch, name, batch, result.primary, result.replaced
         )
 

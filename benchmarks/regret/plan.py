@@ -14,7 +14,7 @@ from auxlearn.data.splits import hold_out
 from auxlearn.errors import DataError, SweepError, did_you_mean
 from auxlearn.files import write_json, write_text
 from auxlearn.registry import WEIGHTINGS
-from auxlearn.sweeps.plan import SweepFile, label
+from auxlearn.sweeps.sweep_file import SweepFile, label
 from auxlearn.weighting.base import ValidationOptions
 
 #: Auxiliary shares that are tried; 0, the single task, belongs to the grid as well.

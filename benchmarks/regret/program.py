@@ -14,10 +14,10 @@ import yaml
 from rich.console import Console
 
 from auxlearn.errors import DataError, Interrupted, UserError
-from auxlearn.sweeps.execute import Progress, run_sweep
+from auxlearn.sweeps.execute import SweepProgress, run_sweep
 from auxlearn.sweeps.executors import Executor, LocalExecutor
 from auxlearn.sweeps.folder import SweepFolder
-from auxlearn.sweeps.plan import Trial, cells_of, plan_trials
+from auxlearn.sweeps.plan import Trial, expand_cells, plan_trials
 from auxlearn.sweeps.view import ConsoleView
 from auxlearn.sweeps.worker import Job, Outcome
 from benchmarks.common import add_device, check_device, machine
@@ -91,8 +91,8 @@ class UntilDeadline(Executor):
 class LeanView(ConsoleView):
     """Shows a sweep, and deletes the models of finished trials: there are hundreds of them."""
 
-    def ended(self, trial: Trial, outcome: Outcome, progress: Progress) -> None:
-        super().ended(trial, outcome, progress)
+    def trial_ended(self, trial: Trial, outcome: Outcome, progress: SweepProgress) -> None:
+        super().trial_ended(trial, outcome, progress)
         if outcome.state == "finished":
             shutil.rmtree(self.folder.run(trial.digest).model_path, ignore_errors=True)
 
@@ -253,7 +253,7 @@ def read_all(
     records = []
     for setting, dataset, folder in plans:
         sweep = sweep_of(setting, methods, range(seeds), dataset, base)
-        for trial in plan_trials(sweep, cells_of(sweep)):
+        for trial in plan_trials(sweep, expand_cells(sweep)):
             method = by_label[trial.cell["method"]]
             path = folder.run(trial.digest).path
             record = read_record(path, setting, method, trial.seed)

@@ -12,7 +12,7 @@ from auxlearn.data.load import load_dataset
 from auxlearn.errors import DataError, SweepError
 from auxlearn.registry import WEIGHTINGS
 from auxlearn.results.folder import RunFolder
-from auxlearn.sweeps.plan import cells_of, plan_trials
+from auxlearn.sweeps.plan import expand_cells, plan_trials
 from benchmarks.regret import program
 from benchmarks.regret.analysis import best_alpha, in_standard_errors, outcomes, summaries
 from benchmarks.regret.plan import (
@@ -209,7 +209,7 @@ def test_the_settings_are_trials():
     assert set(HELD_OUT) < {setting.name for setting in SETTINGS}
     for setting in SETTINGS:
         sweep = sweep_of(setting, methods_of(), range(2), "pydocs", {"encoder": "tiny"})
-        trials = plan_trials(sweep, cells_of(sweep))
+        trials = plan_trials(sweep, expand_cells(sweep))
         assert len(trials) == 2 * len(methods_of())
 
 

@@ -41,8 +41,8 @@ def test_a_terminal_shows_progress_bars_losses_and_weights():
     with reporter.waiting("loading"):
         pass
     with reporter.progress("training", 40) as advance:
-        for row in examples.rows("l3mask"):
-            reporter.row(row)
+        for row in examples.entries("l3mask"):
+            reporter.log(row)
         advance(40)
     shown = reporter.console.file.getvalue()
     assert "loading" in shown

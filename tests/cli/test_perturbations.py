@@ -74,4 +74,4 @@ def test_a_run_without_mask_tuning_is_an_error_of_one_line(run):
     folder = run("plain", "random_mlm")
     result = CliRunner().invoke(cli, ["perturbations", folder])
     assert result.exit_code == 2
-    assert "holds no perturbed texts" in result.output
+    assert "has no perturbed texts" in result.output

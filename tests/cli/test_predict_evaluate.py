@@ -148,7 +148,7 @@ def test_an_unusable_run_folder_is_named(finished, tmp_path, command, encoder_fo
     run = write_run(tmp_path / "run", encoder_folder("bert"))
     (run / "results.json").unlink()
     message = error(*command, run, *texts)
-    assert message.startswith(f"the run in {run} is not finished: go on with it by `auxlearn train")
+    assert message.startswith(f"the run in {run} is not finished: resume it with `auxlearn train")
     assert f"--config {run / 'config.yaml'} --output {run}`" in message
 
 

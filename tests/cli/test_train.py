@@ -24,8 +24,8 @@ def trained(monkeypatch) -> list[RunConfig]:
         configs.append(config)
         reporter.message("a note on the data")
         with reporter.progress("training", 40) as advance:
-            for row in examples.rows("l3mask"):
-                reporter.row(row)
+            for entry in examples.entries("l3mask"):
+                reporter.log(entry)
                 advance(5)
         return examples.results("l3mask", seen=4)
 
@@ -285,7 +285,7 @@ def test_results_go_to_standard_output_and_messages_to_standard_error(trained):
     assert "test 40 0.700 0.690 36 0.600 0.590 0.500 0.333" in table
     assert "letters 30 0.600 0.590 30 0.600 0.590 0.500 0.333" in table
     assert lines[-5:] == [
-        "test: the text of 4 of 40 rows is also in train; the unseen columns leave these out",
+        "test: the text of 4 of 40 examples is also in train; the unseen columns leave these out",
         "best checkpoint: step 20 of 40, dev accuracy 0.750",
         "run folder: runs/x",
         "model:      runs/x/model",

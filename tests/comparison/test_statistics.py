@@ -178,7 +178,7 @@ def test_bootstrap_p_values_are_those_of_the_definition_to_the_last_digit(exampl
                 np.mean([reference[starts[name] + seed][metric] for seed in range(2)], axis=0)
                 for name in (pair.first, pair.second)
             )
-            assert pair.p_rows == bootstrap_test(first - second)
+            assert pair.p_examples == bootstrap_test(first - second)
 
 
 def test_the_bootstrap_agrees_with_the_normal_approximation():
@@ -211,11 +211,11 @@ def test_all_tests_have_to_reject():
     same = resample(dict.fromkeys(scores, np.tile(truth, (10, 1))), truth)
     (pair,) = compare_methods(scores, same)
     assert pair.p_seeds < 0.01
-    assert pair.p_rows == 1.0
+    assert pair.p_examples == 1.0
     assert pair.p == 1.0
     assert indistinguishable("a", [pair]) == {"b"}
     (alone,) = compare_methods(scores)
-    assert (alone.first, alone.second, alone.p_rows, alone.p_both) == ("a", "b", None, None)
+    assert (alone.first, alone.second, alone.p_examples, alone.p_both) == ("a", "b", None, None)
     assert indistinguishable("a", [alone]) == set()
 
 

@@ -1,4 +1,4 @@
-"""Predictions and figures."""
+"""Class probabilities, and the metrics of predictions."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tests.helpers import LINES, tokenized
 NAMES = ("a", "b", "c")
 
 
-def test_figures_by_hand():
-    # a: 2 of 3 found, 1 wrongly given; b: 1 of 2 found, 1 wrongly given; c: never, nowhere.
+def test_metrics_equal_those_computed_by_hand():
+    # a: recall 2/3, precision 2/3; b: recall 1/2, precision 1/2; c: neither true nor predicted.
     scores = score_predictions([0, 0, 0, 1, 1], np.array([0, 0, 1, 1, 0]), NAMES)
     assert scores.examples == 5
     assert scores.accuracy == pytest.approx(3 / 5)
@@ -33,21 +33,21 @@ def test_figures_by_hand():
         {"precision": 1 / 2, "recall": 1 / 2, "f1": 1 / 2, "support": 2}
     )
     assert scores.per_class["c"] == {"precision": 0, "recall": 0, "f1": 0, "support": 0}
-    # A class that neither occurs nor is predicted has no F1 to be averaged.
+    # A class that neither occurs nor is predicted has no F1, so it is left out of the mean.
     assert scores.macro_f1 == pytest.approx((2 / 3 + 1 / 2) / 2)
     assert scores.confusion == [[2, 1, 0], [1, 1, 0], [0, 0, 0]]
     assert metric_of(scores, "accuracy") == scores.accuracy
     assert metric_of(scores, "macro_f1") == scores.macro_f1
 
 
-def test_one_class_only():
+def test_labels_of_a_single_class():
     scores = score_predictions([0, 0], np.array([0, 0]), NAMES)
     assert (scores.accuracy, scores.macro_f1) == (1.0, 1.0)
     scores = score_predictions([0, 0], np.array([1, 1]), NAMES)
     assert (scores.accuracy, scores.macro_f1) == (0.0, 0.0)
 
 
-def test_all_rows_unseen_rows_and_the_majority_class():
+def test_metrics_on_all_examples_on_unseen_examples_and_of_the_majority_class():
     probabilities = np.array([[0.7, 0.2, 0.1], [0.2, 0.5, 0.3], [0.6, 0.3, 0.1], [0.1, 0.1, 0.8]])
     found = evaluate(probabilities, [0, 1, 1, 2], NAMES, [True, False, False, True], majority=1)
     assert found.all.accuracy == 0.75
@@ -60,7 +60,7 @@ def test_all_rows_unseen_rows_and_the_majority_class():
     assert found.loss == pytest.approx(-np.log([0.7, 0.5, 0.3, 0.8]).mean())
 
 
-def test_all_rows_seen():
+def test_a_set_without_unseen_examples():
     found = evaluate(np.array([[1.0, 0.0, 0.0]]), [1], NAMES, [True], majority=0)
     assert found.unseen is None
     assert found.seen_examples == 1
@@ -88,7 +88,7 @@ def test_labels_are_matched_by_name():
     assert to_model_labels(split((0, 1, 1), ("c", "a")), NAMES) == [2, 0, 0]
 
 
-def test_labels_that_the_model_does_not_know():
+def test_labels_unknown_to_the_model_are_an_error():
     with pytest.raises(DataError) as caught:
         to_model_labels(split((0, 1), ("a", "z")), NAMES)
     assert str(caught.value) == (
@@ -96,6 +96,6 @@ def test_labels_that_the_model_does_not_know():
     )
 
 
-def test_a_split_without_labels():
+def test_a_split_without_labels_is_an_error():
     with pytest.raises(DataError, match="'test' has no labels to evaluate against"):
         to_model_labels(split(None, ()), NAMES)

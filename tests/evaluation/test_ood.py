@@ -1,4 +1,4 @@
-"""Figures on sets whose labels are not the model's: sums, decisions, subsets, pairs."""
+"""Evaluation on sets with other labels than the model: decision rules, subsets, pairs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from auxlearn.config import OODSource
 from auxlearn.data.dataset import Split
 from auxlearn.data.ood import OODSet, map_labels
 from auxlearn.evaluation.ood import evaluate_ood, map_predictions
-from auxlearn.reporting.tables import figures_grid
+from auxlearn.reporting.tables import metrics_grid
 from auxlearn.results.record import Evaluation
 
 NLI = ("entailment", "neutral", "contradiction")
@@ -18,7 +18,7 @@ MAP = map_labels(
     NLI, HANS, {"neutral": "non-entailment", "contradiction": "non-entailment"}, "hans"
 )
 
-# entailment is likeliest in rows 0 and 1, but only in row 0 likelier than the others together.
+# Entailment is the most likely class of examples 0 and 1, but exceeds 0.5 only for example 0.
 PROBABILITIES = np.array(
     [[0.6, 0.3, 0.1], [0.4, 0.3, 0.3], [0.2, 0.7, 0.1], [0.1, 0.1, 0.8]],
 )
@@ -32,7 +32,7 @@ def test_probabilities_are_summed_before_the_decision():
     assert mapped.predicted.tolist() == [0, 1, 1, 1]
 
 
-def test_argmax_takes_the_likeliest_class_of_the_model():
+def test_argmax_takes_the_most_likely_class_of_the_model():
     mapped = map_predictions(PROBABILITIES, MAP, "argmax")
     assert mapped.predicted.tolist() == [0, 0, 1, 1]
 
@@ -50,7 +50,7 @@ def hans(decision="sum", partner=None):
 
 
 @pytest.mark.parametrize(("decision", "accuracy"), [("sum", 0.5), ("argmax", 0.75)])
-def test_figures_by_subset(decision, accuracy):
+def test_metrics_by_subset(decision, accuracy):
     ood = hans(decision)
     found = evaluate_ood(
         ood, map_predictions(PROBABILITIES, MAP, decision), None, [False] * 4, majority=2
@@ -64,7 +64,7 @@ def test_figures_by_subset(decision, accuracy):
     assert found.loss == pytest.approx(-np.log([0.6, 0.4, 0.8, 0.1]).mean())
 
 
-def test_a_pair_is_right_if_both_rows_are():
+def test_a_pair_is_right_if_both_examples_are():
     # The partner has its labels in another order.
     partner = Split("orig", ("e", "f", "g", "h"), (0, 1, 1, 1), ("non-entailment", "entailment"))
     ood = hans(partner=partner)
@@ -76,7 +76,7 @@ def test_a_pair_is_right_if_both_rows_are():
     assert found.pair_accuracy == 0.25
 
 
-def test_results_survive_and_old_ones_still_load():
+def test_evaluations_can_be_loaded_from_json_with_and_without_optional_fields():
     from dataclasses import asdict
 
     partner = Split("orig", ("e", "f", "g", "h"), (1, 0, 0, 0), HANS)
@@ -95,7 +95,7 @@ def test_the_table_has_pairs_and_subsets():
     mapped = map_predictions(PROBABILITIES, MAP, "sum")
     found = evaluate_ood(hans(partner=partner), mapped, mapped, [False] * 4, majority=0)
     plain = evaluate_ood(hans(), mapped, None, [False] * 4, majority=0)
-    heads, rows = figures_grid({"test": plain, "hans": found})
+    heads, rows = metrics_grid({"test": plain, "hans": found})
     assert "pair accuracy" in heads
     assert all(len(row) == len(heads) for row in rows)
     column = heads.index("pair accuracy")
@@ -103,5 +103,5 @@ def test_the_table_has_pairs_and_subsets():
     assert by_name["hans"][column] == f"{found.pair_accuracy:.3f}"
     assert by_name["test"][column] == "-"
     assert by_name["hans, heuristic: overlap"][1:3] == ["2", "1.000"]
-    assert by_name["hans, paired rows"][1] == "4"
-    assert "pair accuracy" not in figures_grid({"test": plain})[0]
+    assert by_name["hans, paired examples"][1] == "4"
+    assert "pair accuracy" not in metrics_grid({"test": plain})[0]

@@ -1,4 +1,4 @@
-"""Figures of perturbed texts, from records written by hand and from a tiny encoder."""
+"""Statistics of perturbed texts: records written by hand, and predictions of a tiny encoder."""
 
 from __future__ import annotations
 
@@ -13,22 +13,27 @@ from auxlearn.evaluation.perturbations import (
     diversity,
     find_tagger,
     marked,
-    plain_predictions,
+    predict_replacements,
 )
-from auxlearn.results.perturbation_log import FILE, PerturbationLog, Perturbed, read_perturbations
+from auxlearn.results.perturbation_log import (
+    FILE,
+    PerturbationLog,
+    PerturbationRecord,
+    read_perturbations,
+)
 from tests import helpers
 from tests.helpers import collated, tokenized
 
 
-def record(tokenizer, text, changes, epoch=1, row=0):
+def record(tokenizer, text, changes, epoch=1, example=0):
     """A text of whole words; ``changes`` is {position: new word}."""
     ids = tokenizer(text)["input_ids"]
     words = [-1, *range(len(ids) - 2), -1]
-    return Perturbed(
+    return PerturbationRecord(
         step=epoch,
         epoch=epoch,
         task="mask_tuning",
-        row=row,
+        example=example,
         label=0,
         input_ids=ids,
         words=words,
@@ -48,13 +53,13 @@ def records(tokenizer):
     text = "the parser is faster than the tagger"
     return [
         record(tokenizer, text, {2: "parser", 4: "better"}),
-        record(tokenizer, text, {2: "[UNK]"}, row=1),
+        record(tokenizer, text, {2: "[UNK]"}, example=1),
         record(tokenizer, text, {7: "corpus"}, epoch=2),
-        record(tokenizer, text, {3: "is"}, epoch=2, row=1),
+        record(tokenizer, text, {3: "is"}, epoch=2, example=1),
     ]
 
 
-def test_shares_of_what_masked_tokens_became(records, tokenizer):
+def test_shares_of_same_other_and_unknown_tokens(records, tokenizer):
     found = diversity(records, tokenizer)
     assert (found.texts, found.masked) == (4, 5)
     assert (found.same, found.other, found.unknown) == (2 / 5, 2 / 5, 1 / 5)
@@ -79,7 +84,7 @@ def test_parts_of_speech_are_compared_where_a_word_changed(records, tokenizer):
     assert len(asked) == 6, "texts without a change need no tags"
 
 
-def test_masked_tokens_stand_in_brackets(records, tokenizer):
+def test_masked_tokens_are_shown_in_brackets(records, tokenizer):
     assert marked(records[0], tokenizer) == (
         "the [parser] is [faster] than the tagger",
         "the [parser] is [better] than the tagger",
@@ -113,7 +118,7 @@ def test_plain_predictions_are_those_of_the_native_model(tiny_bert):
     for row in range(5):
         length = int(texts.lengths[row])
         records.append(
-            Perturbed(
+            PerturbationRecord(
                 1, 1, "mask_tuning", row, None,
                 batch.input_ids[row, :length].tolist(),
                 batch.words[row, :length].tolist(),
@@ -121,7 +126,7 @@ def test_plain_predictions_are_those_of_the_native_model(tiny_bert):
                 [2, 4 + row], [7, 7],
             )
         )  # fmt: skip
-    found = plain_predictions(tiny_bert, records)
+    found = predict_replacements(tiny_bert, records)
     for before, after in zip(records, found, strict=True):
         assert replace(after, predicted=before.predicted) == before
         ids = torch.tensor([before.input_ids])
@@ -134,30 +139,30 @@ def test_plain_predictions_are_those_of_the_native_model(tiny_bert):
         assert after.predicted == logits[before.positions].argmax(-1).tolist()
 
 
-def test_the_sample_is_the_same_for_all_and_a_row_counts_once_a_step(tmp_path):
+def test_the_sample_is_fixed_and_an_example_counts_once_a_step(tmp_path):
     texts = helpers.ragged([5, 6, 7, 8])
     batch = collated(texts)
     replaced = torch.zeros_like(batch.maskable)
     replaced[:, 2] = True
-    log = PerturbationLog(tmp_path, rows=4, sample=2)
+    log = PerturbationLog(tmp_path, examples=4, sample=2)
     after = replace(batch, input_ids=batch.input_ids + 1)
     for _ in range(2):
-        log.note(1, 1, "mask_tuning", batch, after, replaced)
+        log.add(1, 1, "mask_tuning", batch, after, replaced)
     log.flush()
     found = read_perturbations(tmp_path)
     assert len(found) == 2
     for one in found:
-        start = int(texts.offsets[one.row])
-        assert one.input_ids == texts.input_ids[start : start + 5 + one.row].tolist()
+        start = int(texts.offsets[one.example])
+        assert one.input_ids == texts.input_ids[start : start + 5 + one.example].tolist()
         assert (one.positions, one.predicted) == ([2], [one.input_ids[2] + 1])
-    again = PerturbationLog(tmp_path, rows=4, sample=2)
-    assert torch.equal(again._follows, log._follows)
-    again.cut(0)
+    again = PerturbationLog(tmp_path, examples=4, sample=2)
+    assert torch.equal(again._sampled, log._sampled)
+    again.truncate(0)
     assert (tmp_path / FILE).read_text() == ""
 
 
-def test_a_run_without_records_is_one_line(tmp_path):
-    with pytest.raises(RunError, match="holds no perturbed texts: only runs with a task that"):
+def test_a_run_without_records_is_an_error(tmp_path):
+    with pytest.raises(RunError, match="has no perturbed texts: only runs with a task that"):
         read_perturbations(tmp_path)
     (tmp_path / FILE).write_text('{"step": 1}\n')
     with pytest.raises(RunError, match="is damaged"):

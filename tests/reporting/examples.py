@@ -1,4 +1,4 @@
-"""Results and metric rows as a run leaves them, with numbers that are easy to follow."""
+"""Results and log entries as a run writes them, with numbers that are easy to follow."""
 
 from __future__ import annotations
 
@@ -75,23 +75,23 @@ def results(*aux: str, seen: int = 0, **config: Any) -> RunResults:
     )
 
 
-def rows(*aux: str, gradients: bool = False) -> list[dict[str, Any]]:
-    """Rows of ``metrics.jsonl`` for 40 steps with an evaluation every 10."""
+def entries(*aux: str, gradients: bool = False) -> list[dict[str, Any]]:
+    """Entries of ``metrics.jsonl`` for 40 steps with an evaluation every 10."""
     names = ["primary", *aux]
     found: list[dict[str, Any]] = []
     for step in range(10, 41, 10):
-        row: dict[str, Any] = {"kind": "train", "step": step, "epoch": step / 10}
-        # A row lists losses in the order of computation, the primary one last.
+        entry: dict[str, Any] = {"kind": "train", "step": step, "epoch": step / 10}
+        # An entry lists losses in the order of computation, the primary one last.
         for number, name in enumerate(reversed(names)):
-            row[f"loss/{name}"] = 2.0 + number - step / 40
+            entry[f"loss/{name}"] = 2.0 + number - step / 40
         for number, name in enumerate(names):
-            row[f"weight/{name}"] = (1 + number) / sum(range(1, len(names) + 1))
+            entry[f"weight/{name}"] = (1 + number) / sum(range(1, len(names) + 1))
             if gradients:
-                row[f"norm/{name}"] = 10.0**number
-                row[f"cosine/{name}"] = 0.3 - 0.2 * number
+                entry[f"norm/{name}"] = 10.0**number
+                entry[f"cosine/{name}"] = 0.3 - 0.2 * number
         if gradients:
-            row |= {"norm/validation": 2.0, "loss/validation": 1.5}
-        found.append(row | {"learning_rate": 0.001})
+            entry |= {"norm/validation": 2.0, "loss/validation": 1.5}
+        found.append(entry | {"learning_rate": 0.001})
         dev = {"dev/accuracy": 0.75 - abs(step - 20) / 100, "dev/macro_f1": 0.7, "dev/loss": 0.6}
         found.append({"kind": "eval", "step": step, "epoch": step / 10} | dev)
     return found

@@ -1,4 +1,4 @@
-"""Model cards as the hub and a reader take them."""
+"""Model cards: the front matter that the hub reads, and the facts for the reader."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def test_the_front_matter_is_what_the_hub_reads(card):
     assert card.data.pipeline_tag == "text-classification"
     assert card.data.metrics == ["accuracy", "f1"]
     assert {"auxlearn", "text-classification", "l3mask"} <= set(card.data.tags)
-    figures = {
+    metrics = {
         (found.dataset_split, found.metric_type): found.metric_value
         for found in card.data.eval_results
     }
-    assert figures == {
+    assert metrics == {
         ("dev", "accuracy"): 0.75,
         ("dev", "f1"): 0.74,
         ("test", "accuracy"): 0.7,
@@ -47,11 +47,11 @@ def test_the_front_matter_is_what_the_hub_reads(card):
         "learning rate 0.001",
         "| test | 40 | 0.700 | 0.690 | 36 | 0.600 | 0.590 | 0.500 | 0.333 |",
         "truncation=True",
-        "cut to 32 tokens",
+        "truncated to 32 tokens",
         "torch 2.13.0",
     ],
 )
-def test_a_reader_finds(card, fact):
+def test_the_card_states(card, fact):
     assert fact in card.text
 
 
@@ -70,7 +70,7 @@ def test_a_hub_encoder_is_the_base_model():
     assert card.data.base_model == "someone/some-model"
 
 
-def test_paths_of_this_machine_stay_here(tmp_path):
+def test_local_paths_are_not_published(tmp_path):
     folder = tmp_path / "private" / "mini"
     folder.mkdir(parents=True)
     results = examples.results(

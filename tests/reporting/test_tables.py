@@ -1,4 +1,4 @@
-"""Tables of figures."""
+"""Tables of metrics."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from dataclasses import replace
 from rich.console import Console
 
 from auxlearn.reporting.tables import (
-    figures_grid,
-    figures_table,
     markdown_table,
+    metrics_grid,
+    metrics_table,
     seen_sentences,
 )
 from tests.reporting import examples
 
 
-def test_figures_stand_beside_those_of_the_majority_class():
-    heads, rows = figures_grid(examples.results().evaluations)
+def test_metrics_are_shown_with_those_of_the_majority_class():
+    heads, rows = metrics_grid(examples.results().evaluations)
     assert heads == [
         "set",
-        "rows",
+        "examples",
         "accuracy",
         "macro-F1",
         "majority accuracy",
@@ -33,28 +33,28 @@ def test_figures_stand_beside_those_of_the_majority_class():
     ]
 
 
-def test_unseen_rows_have_columns_where_any_row_is_seen():
+def test_unseen_examples_have_columns_where_any_example_is_seen():
     evaluations = examples.results(seen=4).evaluations
-    heads, rows = figures_grid(evaluations)
-    assert heads[4:7] == ["unseen rows", "unseen accuracy", "unseen macro-F1"]
+    heads, rows = metrics_grid(evaluations)
+    assert heads[4:7] == ["unseen examples", "unseen accuracy", "unseen macro-F1"]
     assert rows[0][4:7] == ["20", "0.750", "0.740"]
     assert rows[1][4:7] == ["36", "0.600", "0.590"]
     assert seen_sentences(evaluations) == [
-        "test: the text of 4 of 40 rows is also in train; the unseen columns leave these out"
+        "test: the text of 4 of 40 examples is also in train; the unseen columns leave these out"
     ]
 
 
-def test_a_set_that_is_seen_throughout_has_no_unseen_figures():
-    whole = replace(examples.evaluation(40, 0.7, seen=40), unseen=None)
-    assert figures_grid({"test": whole})[1][0][4:7] == ["0", "-", "-"]
+def test_a_set_without_unseen_examples_has_dashes():
+    seen = replace(examples.evaluation(40, 0.7, seen=40), unseen=None)
+    assert metrics_grid({"test": seen})[1][0][4:7] == ["0", "-", "-"]
 
 
 def test_the_widest_table_fits_a_terminal():
     window = Console(file=io.StringIO(), width=80)
     evaluations = examples.results(seen=4).evaluations
-    window.print(figures_table(evaluations))
+    window.print(metrics_table(evaluations))
     lines = window.file.getvalue().splitlines()
-    assert [line.split() for line in lines[3:]] == figures_grid(evaluations)[1]
+    assert [line.split() for line in lines[3:]] == metrics_grid(evaluations)[1]
 
 
 def test_markdown_has_a_ruler_and_escapes_bars():

@@ -1,4 +1,4 @@
-"""Event files, read back by TensorBoard itself."""
+"""Event files of TensorBoard, read back by TensorBoard itself."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tests.reporting import examples
 
 
 class Listener(Reporter):
-    """Remembers what it was told."""
+    """Records the calls."""
 
     def __init__(self) -> None:
-        self.told: list[object] = []
+        self.received: list[object] = []
 
     def message(self, text: str) -> None:
-        self.told.append(text)
+        self.received.append(text)
 
-    def row(self, row: dict[str, object]) -> None:
-        self.told.append(row)
+    def log(self, entry: dict[str, object]) -> None:
+        self.received.append(entry)
 
 
 def read(folder, name):
@@ -32,29 +32,29 @@ def read(folder, name):
     return {event.step: pytest.approx(event.value) for event in events.Scalars(name)}
 
 
-def test_rows_come_back_and_are_passed_on(tmp_path):
-    listener, rows = Listener(), examples.rows("l3mask")
+def test_entries_are_written_and_forwarded(tmp_path):
+    listener, entries = Listener(), examples.entries("l3mask")
     reporter = TensorBoardReporter(listener, tmp_path)
     assert not any(tmp_path.iterdir())
     reporter.message("hello")
     with reporter.progress("training", 40):
-        for row in rows:
-            reporter.row(row)
-    assert listener.told == ["hello", *rows]
+        for entry in entries:
+            reporter.log(entry)
+    assert listener.received == ["hello", *entries]
     assert read(tmp_path, "loss/l3mask") == {10: 1.75, 20: 1.5, 30: 1.25, 40: 1.0}
     assert read(tmp_path, "dev/accuracy") == {10: 0.65, 20: 0.75, 30: 0.65, 40: 0.55}
 
 
-def test_a_resumed_run_replaces_the_steps_it_makes_again(tmp_path):
+def test_a_resumed_run_replaces_the_steps_that_it_repeats(tmp_path):
     for steps, value in (((1, 2, 3), 1.0), ((2, 3, 4), 2.0)):
         reporter = TensorBoardReporter(Reporter(), tmp_path)
         with reporter.progress("training", 4):
             for step in steps:
-                reporter.row({"kind": "train", "step": step, "loss/primary": value})
+                reporter.log({"kind": "train", "step": step, "loss/primary": value})
     assert read(tmp_path, "loss/primary") == {1: 1.0, 2: 2.0, 3: 2.0, 4: 2.0}
 
 
-def test_a_missing_tensorboard_is_named_with_what_to_install(tmp_path, monkeypatch):
+def test_the_error_without_tensorboard_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(ConfigError, match=r"pip install 'auxlearn\[tensorboard\]'"):
         TensorBoardReporter(Reporter(), tmp_path)

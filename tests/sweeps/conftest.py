@@ -1,4 +1,4 @@
-"""A data set of a few lines and an encoder so small that a trial takes a moment."""
+"""Fixtures for sweeps: a data set of a few lines, and an encoder small enough for fast trials."""
 
 from __future__ import annotations
 
@@ -17,22 +17,26 @@ from tests import helpers
 
 
 def write_dataset(folder: Path) -> Path:
-    """Lines of the tests' own text in three classes: 24 for training, 12 each to look at."""
-    rows = [
+    """Write 48 lines of text in three classes: 24 for train, 12 each for dev and test."""
+    examples = [
         {"text": f"{line} {extra}".strip(), "label": helpers.LABELS[number % 3]}
         for extra in ("", "again")
         for number, line in enumerate(helpers.LINES)
     ]
     folder.mkdir(parents=True, exist_ok=True)
-    for name, members in {"train": rows[:24], "dev": rows[24:36], "test": rows[36:]}.items():
-        lines = [json.dumps(row) for row in members]
+    for name, members in {
+        "train": examples[:24],
+        "dev": examples[24:36],
+        "test": examples[36:],
+    }.items():
+        lines = [json.dumps(example) for example in members]
         (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
     return folder
 
 
 @pytest.fixture(scope="session")
-def small(tmp_path_factory, encoder_folder) -> dict[str, Any]:
-    """Settings of a training that takes a moment."""
+def fast_settings(tmp_path_factory, encoder_folder) -> dict[str, Any]:
+    """Settings of a fast training."""
     return {
         "dataset": str(write_dataset(tmp_path_factory.mktemp("sweep-data"))),
         "encoder": str(encoder_folder("bert")),
@@ -45,12 +49,12 @@ def small(tmp_path_factory, encoder_folder) -> dict[str, Any]:
 
 
 @pytest.fixture
-def sweep_file(small, tmp_path) -> Callable[..., Path]:
-    """Write a sweep file over the small training and give its path."""
+def sweep_file(fast_settings, tmp_path) -> Callable[..., Path]:
+    """Write a sweep file with the settings of the fast training and return its path."""
 
     def write(**content: Any) -> Path:
         path = tmp_path / "sweep.yaml"
-        base = small | content.pop("base", {})
+        base = fast_settings | content.pop("base", {})
         whole = {"name": "trial", "base": base, "seeds": 2} | content
         path.write_text(yaml.safe_dump(whole, sort_keys=False))
         return path
@@ -59,7 +63,7 @@ def sweep_file(small, tmp_path) -> Callable[..., Path]:
 
 
 class InlineExecutor(Executor):
-    """Runs a job at once, in this process: what a sweep does can be tested without waiting."""
+    """Runs each job in this process when it is submitted, which needs no worker processes."""
 
     slots = 1
     threads = 1

@@ -1,4 +1,4 @@
-"""How long a sweep will take."""
+"""Estimates of the duration of a sweep."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ from click.testing import CliRunner
 from auxlearn.cli import cli
 from auxlearn.sweeps.estimate import estimate_trials
 from auxlearn.sweeps.folder import SweepFolder
-from auxlearn.sweeps.plan import cells_of, plan_trials, read_sweep
+from auxlearn.sweeps.plan import expand_cells, plan_trials
+from auxlearn.sweeps.sweep_file import read_sweep
 
-KINDS = str(Path(__file__).parent / "trial_kinds.py")
+FAILING_TASKS = str(Path(__file__).parent / "failing_tasks.py")
 
 
-def test_a_kind_that_crashes_leaves_the_others_their_estimates(sweep_file, tmp_path):
-    path = sweep_file(base={"plugins": [KINDS]}, grid={"aux": ["crashing", "random_mlm"]}, seeds=1)
+def test_a_trial_that_crashes_does_not_prevent_the_other_estimates(sweep_file, tmp_path):
+    path = sweep_file(
+        base={"plugins": [FAILING_TASKS]}, grid={"aux": ["crashing", "random_mlm"]}, seeds=1
+    )
     sweep = read_sweep(path)
-    trials = plan_trials(sweep, cells_of(sweep))
+    trials = plan_trials(sweep, expand_cells(sweep))
     found = estimate_trials(trials, SweepFolder(tmp_path / "out"), None)
     crashing, fine = (found[trial.digest] for trial in trials)
     assert crashing.seconds is None

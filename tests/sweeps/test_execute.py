@@ -1,4 +1,4 @@
-"""What a sweep runs and what it leaves alone; kills and neighbours. Trials run in this process."""
+"""Execution of sweeps: which trials are run, after kills and beside other sweeps."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ from filelock import FileLock
 from auxlearn.errors import Interrupted
 from auxlearn.sweeps.execute import View, run_sweep
 from auxlearn.sweeps.folder import SweepFolder
-from auxlearn.sweeps.plan import read_sweep
+from auxlearn.sweeps.sweep_file import read_sweep
 from tests.sweeps.conftest import InlineExecutor
 
-KINDS = str(Path(__file__).parent / "trial_kinds.py")
+FAILING_TASKS = str(Path(__file__).parent / "failing_tasks.py")
 
 
 class Messages(View):
     def __init__(self):
         self.lines = []
-        self.ends = []
+        self.outcomes = []
 
     def message(self, text):
         self.lines.append(text)
 
-    def ended(self, trial, outcome, progress):
-        self.ends.append((trial.title, outcome.state))
+    def trial_ended(self, trial, outcome, progress):
+        self.outcomes.append((trial.title, outcome.state))
 
 
 @pytest.fixture(autouse=True)
-def without_pictures(monkeypatch):
-    """Drawing takes longer than these trainings."""
+def without_plots(monkeypatch):
+    """Plots take longer than these trainings."""
     monkeypatch.setattr("auxlearn.reporting.plots.plot_run", lambda *_: [])
 
 
 @pytest.fixture
 def start(tmp_path):
-    """Run a sweep file; give the records, the executor, and the folder."""
+    """Run a sweep file; return the records, the executor, and the folder."""
 
-    def run(path: Path, place: str = "out", executor=None, view=None, **options):
+    def run(path: Path, name: str = "out", executor=None, view=None, **options):
         executor = executor or InlineExecutor()
-        folder = SweepFolder(tmp_path / place)
+        folder = SweepFolder(tmp_path / name)
         records = run_sweep(read_sweep(path), folder, executor, view=view, **options)
         return records, executor, folder
 
@@ -76,7 +76,7 @@ def test_finished_trials_are_not_run_again_and_new_ones_are_added(sweep_file, st
     assert len(start(changed)[1].jobs) == 6
 
 
-def test_results_hold_figures_and_no_times(sweep_file, start):
+def test_results_have_metrics_and_no_times(sweep_file, start):
     _, executor, folder = start(sweep_file(seeds=1))
     content = json.loads(results(folder))
     (trial,) = content["trials"]
@@ -89,7 +89,7 @@ def test_results_hold_figures_and_no_times(sweep_file, start):
     assert "seconds" not in results(folder).decode()
 
 
-def test_test_figures_are_read_for_the_chosen_value_only(sweep_file, start):
+def test_test_metrics_are_read_for_the_chosen_value_only(sweep_file, start):
     path = sweep_file(
         grid={"learning_rate": [1e-2, 1e-5], "method": {"a": {}, "b": {"aux": "random_mlm"}}},
         select={"over": ["learning_rate"]},
@@ -106,7 +106,7 @@ def test_test_figures_are_read_for_the_chosen_value_only(sweep_file, start):
         assert all(bool(r.evaluations) == r.chosen for r in mine)
 
 
-def test_a_search_runs_and_chooses(sweep_file, start):
+def test_a_search_runs_its_trials_and_chooses_one(sweep_file, start):
     path = sweep_file(
         search={"trials": 3, "batch": 2, "space": {"learning_rate": {"low": 1e-4, "high": 1e-2}}},
         seeds=1,
@@ -119,9 +119,9 @@ def test_a_search_runs_and_chooses(sweep_file, start):
     assert results(folder) == before
 
 
-def test_failures_stand_apart_and_are_retried_on_request(sweep_file, start, tmp_path):
+def test_failures_are_recorded_and_retried_on_request(sweep_file, start, tmp_path):
     path = sweep_file(
-        base={"plugins": [KINDS]},
+        base={"plugins": [FAILING_TASKS]},
         grid={"aux": ["crashing", "diverging", "random_mlm"]},
         seeds=1,
     )
@@ -130,9 +130,9 @@ def test_failures_stand_apart_and_are_retried_on_request(sweep_file, start, tmp_
     assert [record.state for record in records] == ["crash", "error", "finished"]
     assert records[0].error == "ValueError: no such column: 'txet'"
     assert "the loss of 'diverging' became nan" in records[1].error
-    assert [state for _, state in view.ends] == ["crash", "error", "finished"]
+    assert [state for _, state in view.outcomes] == ["crash", "error", "finished"]
     kept = json.loads((folder.path / "failures" / f"{records[0].digest}.json").read_text())
-    assert "trial_kinds.py" in kept["trace"]
+    assert "failing_tasks.py" in kept["trace"]
     assert [list(task) for task in kept["config"]["aux"]] == [["crashing"]]
     assert (folder.path / "logs" / f"{records[0].digest}.log").exists()
 
@@ -140,20 +140,20 @@ def test_failures_stand_apart_and_are_retried_on_request(sweep_file, start, tmp_
     assert len(start(path, retry_failed=True)[1].jobs) == 2
 
 
-def test_a_trial_that_another_process_holds_is_waited_for(sweep_file, start):
-    """It is left for later, and its result is taken when it is there."""
+def test_a_trial_locked_by_another_process_is_waited_for(sweep_file, start):
+    """The other trials are run first, and the result of the other process is used."""
     path = sweep_file(seeds=3)
     records, _, finished = start(path, "first")
     folder = SweepFolder(finished.path.with_name("second"))
     digest = records[0].digest
     run = folder.run(digest).path
     run.mkdir(parents=True)
-    (run / ".holder").write_text("process 1 on elsewhere\n")
+    (run / ".lock_owner").write_text("process 1 on elsewhere\n")
     lock = FileLock(run / ".lock")
     lock.acquire()
 
-    class Neighbour(InlineExecutor):
-        """When two trials have run, the neighbour hands over the first."""
+    class OtherProcess(InlineExecutor):
+        """Finishes the locked trial, as the other process, after two trials have run."""
 
         def submit(self, job):
             super().submit(job)
@@ -162,13 +162,13 @@ def test_a_trial_that_another_process_holds_is_waited_for(sweep_file, start):
                 lock.release()
 
     view = Messages()
-    _, executor, folder = start(path, "second", Neighbour(), view)
+    _, executor, folder = start(path, "second", OtherProcess(), view)
     assert digest not in [job.digest for job in executor.jobs]
     assert results(folder) == results(finished)
-    assert "process 1 on elsewhere is at work on 'seed 0'" in view.lines[0]
+    assert "process 1 on elsewhere is running 'seed 0'" in view.lines[0]
 
 
-def test_a_trial_whose_holder_died_is_taken_over(sweep_file, start):
+def test_a_trial_whose_lock_owner_died_is_taken_over(sweep_file, start):
     path = sweep_file(seeds=1)
     records, _, finished = start(path, "first")
     folder = SweepFolder(finished.path.with_name("second"))
@@ -186,7 +186,7 @@ def test_a_trial_whose_holder_died_is_taken_over(sweep_file, start):
     assert results(folder) == results(finished)
 
 
-def test_stopping_keeps_what_is_done(sweep_file, start, tmp_path):
+def test_a_stopped_sweep_keeps_its_finished_trials(sweep_file, start, tmp_path):
     path = sweep_file(seeds=3)
 
     class Stopping(InlineExecutor):
@@ -216,7 +216,7 @@ def fork_sweep(path: Path, folder: Path) -> int:
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_kills_at_random_points_change_nothing(sweep_file, start, tmp_path):
-    """12 trials, 10 kills: the same results file, and no finished trial is touched again."""
+    """12 trials, 10 kills: the results file is the same, and no finished trial is run again."""
     path = sweep_file(
         base={"eval_steps": 1, "epochs": 1},
         grid={"method": {"a": {}, "b": {"aux": "random_mlm"}, "c": {"aux": "l3mask"}}},
@@ -226,12 +226,12 @@ def test_kills_at_random_points_change_nothing(sweep_file, start, tmp_path):
     _, _, undisturbed = start(path, "undisturbed")
     length = time.monotonic() - begun
     folder = SweepFolder(tmp_path / "killed")
-    draws = random.Random(0)
+    stream = random.Random(0)
     finished: dict[Path, float] = {}
     kills = 0
     for _ in range(10):
         child = fork_sweep(path, folder.path)
-        time.sleep(draws.uniform(0.01, 0.12) * length)
+        time.sleep(stream.uniform(0.01, 0.12) * length)
         os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
         kills += os.WIFSIGNALED(status)
@@ -253,6 +253,6 @@ def test_two_sweeps_of_one_file_share_the_work(sweep_file, start, tmp_path):
     assert [os.waitpid(child, 0)[1] for child in children] == [0, 0]
     both = SweepFolder(tmp_path / "both")
     assert results(both) == results(alone)
-    holders = [file.read_text() for file in both.path.glob("trials/*/.holder")]
-    assert len(holders) == 6
-    assert len(set(holders)) == 2  # neither did it all
+    owners = [file.read_text() for file in both.path.glob("trials/*/.lock_owner")]
+    assert len(owners) == 6
+    assert len(set(owners)) == 2  # neither process ran all of them

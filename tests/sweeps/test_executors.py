@@ -1,4 +1,4 @@
-"""The real engines: processes of loky, a local Ray, submitit's local jobs."""
+"""Executors with their real engines: loky, a local Ray, the local jobs of submitit."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from click.testing import CliRunner
 
 from auxlearn.cli import cli
 from auxlearn.errors import SweepError
-from auxlearn.sweeps import executors
 from auxlearn.sweeps.execute import run_sweep
 from auxlearn.sweeps.executors import LocalExecutor, RayExecutor, SlurmExecutor
+from auxlearn.sweeps.executors import ray as ray_engine
 from auxlearn.sweeps.folder import SweepFolder
-from auxlearn.sweeps.plan import read_sweep
+from auxlearn.sweeps.sweep_file import read_sweep
 from auxlearn.sweeps.worker import Job
 from tests.sweeps.conftest import InlineExecutor
 
-KINDS = str(Path(__file__).parent / "trial_kinds.py")
+FAILING_TASKS = str(Path(__file__).parent / "failing_tasks.py")
 
 
-def test_one_bad_trial_stops_no_other(sweep_file, tmp_path, monkeypatch):
-    """A crash, a kill and a lack of memory are told apart, and the exit code tells of them."""
+def test_a_failing_trial_stops_no_other(sweep_file, tmp_path, monkeypatch):
+    """A crash, a kill and a lack of memory are distinguished, and the exit code is 1."""
     safe = tmp_path / "safe"
     monkeypatch.setenv("AUXLEARN_TEST_SAFE", str(safe))
     path = sweep_file(
-        base={"plugins": [KINDS], "eval_steps": 1},
+        base={"plugins": [FAILING_TASKS], "eval_steps": 1},
         grid={"aux": ["crashing", "killed", "hungry", "random_mlm"]},
         seeds=1,
     )
@@ -44,7 +44,7 @@ def test_one_bad_trial_stops_no_other(sweep_file, tmp_path, monkeypatch):
     assert "SIGKILL" in trials["killed"]["error"]
     assert "1 of 4 trials finished" in done.output
 
-    safe.write_text("")  # the next start goes on with what was killed, and with nothing else
+    safe.write_text("")  # the next start resumes the killed trial and runs no other
     records = run_sweep(read_sweep(path), SweepFolder(out), resumed := InlineExecutor())
     assert [list(job.config["aux"][0]) for job in resumed.jobs] == [["killed"]]
     assert [record.state for record in records] == [
@@ -77,7 +77,7 @@ def test_every_engine_gives_the_same_numbers(sweep_file, tmp_path):
 
 @pytest.fixture
 def two_gpus():
-    """Address of a Ray cluster that believes to have two GPUs and four CPUs."""
+    """Address of a Ray cluster that is declared to have two GPUs and four CPUs."""
     from ray.cluster_utils import Cluster
 
     cluster = Cluster(True, head_node_args={"num_cpus": 4, "num_gpus": 2})
@@ -86,7 +86,7 @@ def two_gpus():
 
 
 def outcomes(executor, count: int) -> list[tuple[str, str]]:
-    """Run so many jobs and return what each said, in two parts."""
+    """Run so many jobs and return the two words of each outcome."""
     found = []
     for number in range(count):
         while len(executor._running) == executor.slots:
@@ -98,8 +98,8 @@ def outcomes(executor, count: int) -> list[tuple[str, str]]:
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning")
-def test_trials_of_ray_share_out_the_gpus(two_gpus, monkeypatch):
-    """Each job says which GPUs it sees and in which process it runs, and then crashes."""
+def test_ray_assigns_the_gpus_to_the_trials(two_gpus, monkeypatch):
+    """Each job reports which GPUs it sees and in which process it runs, and then crashes."""
 
     def crash(job):
         import os
@@ -111,12 +111,12 @@ def test_trials_of_ray_share_out_the_gpus(two_gpus, monkeypatch):
         seen = os.environ.get("CUDA_VISIBLE_DEVICES", "all") or "none"
         return Outcome(job.digest, "crash", f"{seen} {os.getpid()}")
 
-    monkeypatch.setattr(executors, "run_job", crash)
+    monkeypatch.setattr(ray_engine, "run_job", crash)
     with RayExecutor(address=two_gpus) as executor:
         assert executor.slots == 2
         found = outcomes(executor, 4)
         assert [sorted(gpu for gpu, _ in found[:2])] == [["0", "1"]]
-        # What a crash on a GPU left in its process meets no other trial.
+        # After a crash on a GPU, no other trial runs in the same process.
         assert len({process for _, process in found}) == 4
     with RayExecutor(jobs=4, address=two_gpus) as executor:
         assert executor.slots == 4
@@ -126,6 +126,6 @@ def test_trials_of_ray_share_out_the_gpus(two_gpus, monkeypatch):
         assert {gpu for gpu, _ in outcomes(executor, 2)} == {"none"}
 
 
-def test_slurm_has_no_parts_of_gpus(tmp_path):
+def test_slurm_refuses_fractions_of_gpus(tmp_path):
     with pytest.raises(SweepError, match=r"whole GPUs only: --gpus 0\.5"):
         SlurmExecutor(tmp_path, gpus=0.5, cluster="local")

@@ -1,4 +1,4 @@
-"""Sweep files: what trials they come to, and what is refused."""
+"""Sweep files: the trials they expand to, and the errors they are refused with."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import yaml
 
 from auxlearn.comparison.published import read_published
 from auxlearn.errors import ConfigError, SweepError
-from auxlearn.sweeps.plan import cells_of, dump_sweep, label, plan_trials, read_sweep
+from auxlearn.sweeps.plan import expand_cells, plan_trials
 from auxlearn.sweeps.search import number_of_trials, rounds
+from auxlearn.sweeps.sweep_file import dump_sweep, label, read_sweep
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -22,7 +23,7 @@ def sweep_of(tmp_path, **content):
 
 
 def trials_of(sweep):
-    return plan_trials(sweep, cells_of(sweep))
+    return plan_trials(sweep, expand_cells(sweep))
 
 
 def test_a_grid_is_the_product_of_its_axes_and_the_seeds(tmp_path):
@@ -50,8 +51,8 @@ def test_a_grid_is_the_product_of_its_axes_and_the_seeds(tmp_path):
     assert found.config.aux[0].name == "random_mlm"
 
 
-def test_a_trial_is_known_by_its_whole_resolved_configuration(tmp_path):
-    """A default written out is the same trial; another value of any setting is another one."""
+def test_a_trial_is_identified_by_its_resolved_configuration(tmp_path):
+    """An explicit default gives the same trial; another value of any setting gives another one."""
     base = {"aux": "random_mlm"}
     (plain,) = trials_of(sweep_of(tmp_path, base=base, seeds=1))
     (spelled,) = trials_of(
@@ -94,7 +95,7 @@ def test_options_of_plugins_can_be_axes_and_later_settings_win(tmp_path):
 
 
 def test_a_task_that_is_chosen_twice_stays_two_tasks(tmp_path):
-    """Options reach the one they name: the second has the number that the results give it."""
+    """Options reach the task they name: the second has the number that it has in the results."""
     aux = [{"random_mlm": {"corpus": "texts"}}, "l3mask", "random_mlm"]
     sweep = sweep_of(
         tmp_path,
@@ -113,19 +114,19 @@ def test_a_task_that_is_chosen_twice_stays_two_tasks(tmp_path):
         trials_of(sweep)
 
 
-def test_labels_fill_in_for_axes_in_braces(tmp_path):
+def test_axes_in_braces_are_replaced_by_their_labels(tmp_path):
     sweep = sweep_of(
         tmp_path,
         base={"encoder": "runs/{dataset}-{method}-{other}"},
         grid={"dataset": ["a", "b"], "method": {"x y": {}}},
     )
-    assert [cell.settings["encoder"] for cell in cells_of(sweep)] == [
+    assert [cell.settings["encoder"] for cell in expand_cells(sweep)] == [
         "runs/a-x y-{other}",
         "runs/b-x y-{other}",
     ]
 
 
-def test_all_faults_of_a_file_come_at_once_with_suggestions(tmp_path):
+def test_all_errors_of_a_file_are_reported_at_once_with_suggestions(tmp_path):
     with pytest.raises(ConfigError) as caught:
         sweep_of(
             tmp_path,
@@ -164,7 +165,7 @@ def test_all_faults_of_a_file_come_at_once_with_suggestions(tmp_path):
         assert part in str(caught.value)
 
 
-def test_faulty_cells_are_all_named(tmp_path):
+def test_all_invalid_cells_are_named(tmp_path):
     sweep = sweep_of(
         tmp_path,
         grid={
@@ -183,13 +184,13 @@ def test_faulty_cells_are_all_named(tmp_path):
     assert "weights.meta.every: 'meta' is not chosen here (fixed)" in text
 
 
-def test_one_run_under_two_names_is_refused(tmp_path):
+def test_the_same_run_under_two_names_is_an_error(tmp_path):
     sweep = sweep_of(tmp_path, grid={"method": {"a": {"epochs": 10}, "b": {}}})
     with pytest.raises(SweepError, match=r"'a, seed 0' and 'b, seed 0' are the same run"):
         trials_of(sweep)
 
 
-def test_what_competes_and_what_is_chosen(tmp_path):
+def test_competing_and_chosen_axes(tmp_path):
     grid = {"encoder": ["bert", "tiny"], "method": {"a": {}, "b": {"aux": "l3mask"}}}
     sweep = sweep_of(tmp_path, grid=grid | {"epochs": [1, 2]}, select={"over": ["epochs"]})
     assert sweep.competing_axes == ("method",)
@@ -213,13 +214,13 @@ def test_a_sweep_file_reads_back(tmp_path):
 
 
 @pytest.mark.parametrize("value", [1e-5, 0.123456789, 1e-5 / 3])
-def test_labels_of_numbers_lose_nothing(value):
+def test_labels_of_numbers_have_full_precision(value):
     assert float(label(value)) == value
 
 
 @pytest.mark.parametrize("sampler", ["random", "tpe"])
-def test_a_search_asks_for_the_same_points_again(tmp_path, sampler):
-    """So a sweep that is started anew finds its trials finished. The best value is 1e-3."""
+def test_a_search_that_is_started_again_suggests_the_same_points(tmp_path, sampler):
+    """So a sweep that is started again finds its trials finished. The best value is 1e-3."""
     sweep = sweep_of(
         tmp_path,
         grid={"method": {"a": {"aux": []}, "b": {"aux": "random_mlm"}}},
@@ -247,19 +248,20 @@ def test_a_search_asks_for_the_same_points_again(tmp_path, sampler):
     assert all(1e-5 <= rate <= 1e-1 for found in rates for rate in found)
 
 
-def test_every_sweep_of_the_package_comes_to_its_runs():
+def test_every_sweep_of_the_package_has_the_expected_number_of_trials():
     counts = {}
     for path in sorted((CONFIGS / "sweeps").glob("*.yaml")):
         sweep = read_sweep(path)
         assert sweep.name == path.stem
         counts[path.stem] = len(trials_of(sweep))
         if sweep.published:
-            figures, source = read_published(sweep.published)
+            published, source = read_published(sweep.published)
             assert source
-            # Every axis that a figure is known by is one of the sweep's, with one of its labels.
-            labels = {axis: {cell.labels[axis] for cell in cells_of(sweep)} for axis in sweep.axes}
-            ours = [f for f in figures if all(v in labels[k] for k, v in f.cell.items())]
-            assert len(ours) >= len(cells_of(sweep)) / max(1, 4 * len(sweep.select.over))
+            # Every axis of a published result is an axis of the sweep, with one of its labels.
+            cells = expand_cells(sweep)
+            labels = {axis: {cell.labels[axis] for cell in cells} for axis in sweep.axes}
+            found = [one for one in published if all(v in labels[k] for k, v in one.labels.items())]
+            assert len(found) >= len(cells) / max(1, 4 * len(sweep.select.over))
     assert counts == {
         "l3mask_passes": 5 * 3,
         "l3masking_table3": 2 * 8 * 3 * 10,

@@ -55,10 +55,10 @@ def test_nothing_is_recorded(training_step):
 
 def test_no_perturbed_text_is_logged_twice(encoder_folder, tmp_path):
     class Log:
-        notes = 0
+        calls = 0
 
-        def note(self, *given):
-            self.notes += 1
+        def add(self, *given):
+            self.calls += 1
 
     encoder = load_encoder(str(encoder_folder("bert")), LABELS)
     task = MaskTuning(MaskTuning.Options())
@@ -67,7 +67,7 @@ def test_no_perturbed_text_is_logged_twice(encoder_folder, tmp_path):
     training_step.perturbation_log = log = Log()
     training_step.begin(0)
     training_step.gradients()
-    assert log.notes == 1
+    assert log.calls == 1
     training_step.current_losses()
-    assert log.notes == 1
+    assert log.calls == 1
     assert training_step.perturbation_log is log

@@ -112,13 +112,13 @@ def test_a_kill_leaves_no_trace_in_the_perturbation_log(config, monkeypatch, tmp
 def test_every_text_is_recorded_once_an_epoch_as_it_was_trained_on(config, tmp_path):
     train(config(weights="meta"))
     records = read_perturbations(tmp_path / "run")
-    assert len({(record.epoch, record.row) for record in records}) == len(records) == 24
+    assert len({(record.epoch, record.example) for record in records}) == len(records) == 24
     assert {record.epoch for record in records} == {1, 2}
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "run" / "model")
     texts = [tokenizer(line)["input_ids"] for line in helpers.LINES[:12]]
     for record in records:
-        assert record.input_ids == texts[record.row]
-        assert record.label == record.row % 3
+        assert record.input_ids == texts[record.example]
+        assert record.label == record.example % 3
         assert record.positions
         assert len(record.positions) == len(record.predicted)
         assert all(0 < place < len(record.input_ids) - 1 for place in record.positions)

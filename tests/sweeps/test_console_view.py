@@ -1,4 +1,4 @@
-"""What is shown while a sweep runs."""
+"""Console view of a running sweep."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ import pytest
 from rich.console import Console
 
 from auxlearn.sweeps import view as module
-from auxlearn.sweeps.execute import Progress
+from auxlearn.sweeps.execute import SweepProgress
 from auxlearn.sweeps.folder import SweepFolder
-from auxlearn.sweeps.plan import SweepFile, cells_of, plan_trials
+from auxlearn.sweeps.plan import expand_cells, plan_trials
+from auxlearn.sweeps.sweep_file import SweepFile
 from auxlearn.sweeps.view import ConsoleView
 from auxlearn.sweeps.worker import Outcome
 
 
 @pytest.fixture
 def scene(tmp_path):
-    """A view on a terminal of a sweep of so many seeds, and the text that it has drawn last."""
+    """Make a view of a sweep of so many seeds, with its progress, its trials and its output."""
 
     def make(seeds, terminal=True):
         sweep = SweepFile(name="seen", base={"epochs": 4}, seeds=seeds)
-        trials = plan_trials(sweep, cells_of(sweep))
-        progress = Progress(len(trials), 1)
+        trials = plan_trials(sweep, expand_cells(sweep))
+        progress = SweepProgress(len(trials), 1)
         for trial in trials:
             progress.trials[trial.digest] = trial
             progress.states[trial.digest] = "waiting"
@@ -37,11 +38,11 @@ def scene(tmp_path):
 def write_metrics(view, trial, *values):
     path = view.folder.run(trial.digest).metrics_path
     path.parent.mkdir(parents=True, exist_ok=True)
-    rows = [
+    entries = [
         {"kind": "eval", "epoch": epoch + 1.0, "dev/accuracy": value}
         for epoch, value in enumerate(values)
     ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"kind": "ev')
+    path.write_text("".join(json.dumps(entry) + "\n" for entry in entries) + '{"kind": "ev')
 
 
 def drawn(view, progress):
@@ -51,7 +52,7 @@ def drawn(view, progress):
     return [line.rstrip() for line in capture.get().splitlines()]
 
 
-def test_states_and_the_best_figure_on_dev(scene):
+def test_states_and_the_best_dev_metric_are_shown(scene):
     view, progress, trials, screen = scene(3)
     write_metrics(view, trials[0], 0.5, 0.75, 0.625)
     write_metrics(view, trials[1], 0.25, 0.125)
@@ -72,10 +73,10 @@ def test_states_and_the_best_figure_on_dev(scene):
     assert "epoch 2 of 4" in screen.getvalue()
 
 
-def test_a_trial_that_has_ended_is_read_once(scene, monkeypatch):
+def test_metrics_of_an_ended_trial_are_read_once(scene, monkeypatch):
     view, progress, trials, _ = scene(2)
     read = []
-    monkeypatch.setattr(module, "_tail", lambda path: read.append(path.parent.name) or [])
+    monkeypatch.setattr(module, "_evaluations", lambda path: read.append(path.parent.name) or [])
     progress.states[trials[0].digest] = "finished"
     progress.states[trials[1].digest] = "running"
     for _ in range(3):
@@ -85,16 +86,16 @@ def test_a_trial_that_has_ended_is_read_once(scene, monkeypatch):
 
 
 @pytest.mark.parametrize(("ended", "active"), [(40, 0), (40, 2), (10, 30), (0, 40)])
-def test_of_a_long_sweep_so_many_rows_are_shown_as_fit(scene, ended, active):
+def test_of_a_long_sweep_as_many_trials_are_shown_as_fit(scene, ended, active):
     view, progress, trials, _ = scene(ended + active + 5)
     for trial in trials[:ended]:
         progress.states[trial.digest] = "finished"
     for trial in trials[ended : ended + active]:
         progress.states[trial.digest] = "running"
     shown = view._shown(progress)
-    assert len(shown) == module.ROWS
+    assert len(shown) == module.TABLE_LINES
     running = [t for t in shown if progress.states[t.digest] == "running"]
-    assert len(running) == min(active, module.ROWS)
+    assert len(running) == min(active, module.TABLE_LINES)
 
 
 def test_without_a_terminal_there_is_a_line_for_each_trial(scene):
@@ -103,6 +104,6 @@ def test_without_a_terminal_there_is_a_line_for_each_trial(scene):
     progress.states[trials[0].digest] = "finished"
     with view:
         view.update(progress)
-        view.ended(trials[0], Outcome(trials[0].digest, "finished"), progress)
-        view.ended(trials[1], Outcome(trials[1].digest, "interrupted", "stopped"), progress)
+        view.trial_ended(trials[0], Outcome(trials[0].digest, "finished"), progress)
+        view.trial_ended(trials[1], Outcome(trials[1].digest, "interrupted", "stopped"), progress)
     assert screen.getvalue() == "1/2  finished  seed 0  dev accuracy 0.750\n"

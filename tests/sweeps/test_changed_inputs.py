@@ -1,4 +1,4 @@
-"""A sweep trains again what was made of other data; what it had come to before is kept."""
+"""Trials whose data have changed are trained again, and their earlier results are kept."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 from auxlearn.sweeps.execute import View, run_sweep
 from auxlearn.sweeps.folder import SweepFolder
 from auxlearn.sweeps.inputs import trial_state
-from auxlearn.sweeps.plan import read_sweep
 from auxlearn.sweeps.search import rounds
+from auxlearn.sweeps.sweep_file import read_sweep
 from auxlearn.sweeps.worker import run_job
 from auxlearn.training.inputs import InputReader
 from auxlearn.training.loop import TrainingLoop
@@ -34,9 +34,9 @@ def without_plots(monkeypatch):
 
 
 @pytest.fixture
-def data(small, tmp_path) -> Path:
+def data(fast_settings, tmp_path) -> Path:
     """A data set that a test may change."""
-    return Path(shutil.copytree(small["dataset"], tmp_path / "data"))
+    return Path(shutil.copytree(fast_settings["dataset"], tmp_path / "data"))
 
 
 @pytest.fixture
@@ -52,20 +52,20 @@ def start(path: Path, folder: Path):
 
 
 def states(path: Path, folder: Path) -> list[str]:
-    """What a dry run says of the trials."""
+    """Return the states of the trials in a dry run."""
     (trials,) = rounds(read_sweep(path), lambda _: None)
     reader = InputReader()
     return [trial_state(SweepFolder(folder), trial, reader) for trial in trials]
 
 
 def relabel(data: Path) -> None:
-    """Give every example of dev one class, so that the figures must change."""
+    """Give every example of dev one class, so that the metrics must change."""
     path = data / "dev.jsonl"
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    path.write_text("".join(json.dumps({**row, "label": "method"}) + "\n" for row in rows))
+    examples = [json.loads(line) for line in path.read_text().splitlines()]
+    path.write_text("".join(json.dumps({**one, "label": "method"}) + "\n" for one in examples))
 
 
-def test_trials_of_other_data_are_trained_again_and_the_old_ones_kept(sweep, data, tmp_path):
+def test_trials_with_changed_data_are_trained_again_and_earlier_results_kept(sweep, data, tmp_path):
     folder = tmp_path / "out"
     first, lines, before = start(sweep, folder)
     assert lines == []
@@ -76,8 +76,8 @@ def test_trials_of_other_data_are_trained_again_and_the_old_ones_kept(sweep, dat
     again, lines, after = start(sweep, folder)
     assert again == first
     assert lines == [
-        f"'seed {seed}' is trained again, as the data set (dev) has changed since: what it had "
-        f"come to is in {folder}/superseded/{digest}-1"
+        f"'seed {seed}' is trained again, as the data set (dev) has changed since: its "
+        f"earlier results are in {folder}/superseded/{digest}-1"
         for seed, digest in enumerate(first)
     ]
     assert [record.dev for record in after] != [record.dev for record in before]
@@ -85,11 +85,11 @@ def test_trials_of_other_data_are_trained_again_and_the_old_ones_kept(sweep, dat
         kept = folder / "superseded" / f"{digest}-1"
         assert (kept / "results.json").read_bytes() == old[digest]
         assert (kept / "model" / "model.safetensors").is_file()
-    relabel(data)  # the file is written again, with the same rows
+    relabel(data)  # the file is written again with the same content
     assert start(sweep, folder)[:2] == ([], [])
 
 
-def test_a_kill_at_any_moment_of_setting_aside_loses_nothing(sweep, data, tmp_path, monkeypatch):
+def test_a_kill_while_results_are_moved_aside_loses_nothing(sweep, data, tmp_path, monkeypatch):
     folder = tmp_path / "out"
     first, _, _ = start(sweep, folder)
     relabel(data)
@@ -117,7 +117,7 @@ def test_a_kill_at_any_moment_of_setting_aside_loses_nothing(sweep, data, tmp_pa
     assert len(list(folder.glob("trials/*/results.json"))) == 2
 
 
-def test_a_half_trained_trial_of_other_data_begins_again(sweep, data, tmp_path, monkeypatch):
+def test_an_unfinished_trial_with_changed_data_is_trained_again(sweep, data, tmp_path, monkeypatch):
     folder = tmp_path / "out"
     real = TrainingLoop.run
 
@@ -147,7 +147,7 @@ def _stopping(real):
     return wait
 
 
-def test_trials_are_taken_as_they_are_where_the_data_are_gone(sweep, data, tmp_path):
+def test_finished_trials_are_kept_where_the_data_are_missing(sweep, data, tmp_path):
     folder = tmp_path / "out"
     _, _, before = start(sweep, folder)
     data.rename(tmp_path / "elsewhere")
@@ -156,7 +156,7 @@ def test_trials_are_taken_as_they_are_where_the_data_are_gone(sweep, data, tmp_p
     assert after == before
     assert len(lines) == 1
     assert lines[0].startswith("the data set is not there to compare: ")
-    assert lines[0].endswith(": finished trials are taken as they are")
+    assert lines[0].endswith(": finished trials are kept")
 
 
 def test_data_are_read_once_for_all_trials(sweep_file, data, tmp_path, monkeypatch):
@@ -180,10 +180,10 @@ def test_a_checkpoint_left_beside_results_is_deleted(sweep, tmp_path):
     assert not left.parent.exists()
 
 
-def test_relative_paths_mean_what_they_mean_where_the_sweep_was_started(
-    sweep_file, small, data, tmp_path, monkeypatch
+def test_relative_paths_are_relative_to_the_folder_that_the_sweep_was_started_in(
+    sweep_file, fast_settings, data, tmp_path, monkeypatch
 ):
-    shutil.copytree(small["encoder"], tmp_path / "encoder")
+    shutil.copytree(fast_settings["encoder"], tmp_path / "encoder")
     (tmp_path / "other").mkdir()
     shutil.copy(data / "test.jsonl", tmp_path / "other" / "test.jsonl")
     shutil.copy(data / "dev.jsonl", tmp_path / "validation.jsonl")
@@ -212,7 +212,7 @@ def test_relative_paths_mean_what_they_mean_where_the_sweep_was_started(
     assert list(away.iterdir()) == []
 
 
-def test_a_machine_without_the_folder_of_the_sweep_says_so(sweep, tmp_path, monkeypatch):
+def test_a_machine_without_the_folder_of_the_sweep_reports_it(sweep, tmp_path, monkeypatch):
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (trials,) = rounds(read_sweep(sweep), lambda _: None)

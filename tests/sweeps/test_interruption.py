@@ -1,4 +1,4 @@
-"""The program itself under signals: what is left behind, and what it says."""
+"""The program under signals: it leaves no worker behind, and the sweep can be resumed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.sweep_kills import alive, processes_of
 
-pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at processes in /proc")
+pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="reads /proc")
 
 
 def wait_for(condition, seconds: float, what: str) -> None:
@@ -71,7 +71,7 @@ def test_a_killed_program_leaves_no_worker_and_ctrl_c_leaves_all_resumable(progr
     assert not any(alive(worker) for worker in workers)
     assert "Traceback" not in errors
     lines = [line for line in errors.splitlines() if "error" in line]
-    assert lines == ["error: stopped with 0 of 2 trials done: the same command goes on"]
+    assert lines == ["error: stopped with 0 of 2 trials done: the same command resumes the sweep"]
 
     (metrics,) = (tmp_path / "out" / "trials").glob("*/metrics.jsonl")
     before = steps(metrics)
@@ -86,5 +86,5 @@ def test_a_killed_program_leaves_no_worker_and_ctrl_c_leaves_all_resumable(progr
 def steps(metrics: Path) -> list[int]:
     """Steps after which a run was evaluated, in the order of its file."""
     lines = metrics.read_text().splitlines(keepends=True)
-    rows = [json.loads(line) for line in lines if line.endswith("\n")]
-    return [row["step"] for row in rows if row["kind"] == "eval"]
+    entries = [json.loads(line) for line in lines if line.endswith("\n")]
+    return [entry["step"] for entry in entries if entry["kind"] == "eval"]

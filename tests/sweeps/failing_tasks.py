@@ -1,4 +1,4 @@
-"""Plug-in: auxiliary tasks that fail in one way each, as a user's own may."""
+"""Plug-in with auxiliary tasks that fail, each in one way in which a user's task may fail."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Crashing(RandomMLM):
 
 @register_task("killed")
 class Killed(RandomMLM):
-    """Dies at the fourth step, unless the environment says that the danger is over."""
+    """Kills its process at the fourth step, unless the file named by the environment exists."""
 
     calls = 0
 

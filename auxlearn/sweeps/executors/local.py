@@ -1,0 +1,136 @@
+"""Executor for processes of this machine."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import time
+from concurrent.futures import FIRST_COMPLETED, Future
+from concurrent.futures import wait as wait_for
+from contextlib import suppress
+from typing import Any
+
+from auxlearn.sweeps.executors.base import Executor
+from auxlearn.sweeps.worker import Job, Outcome, run_job, start_worker
+
+
+class LocalExecutor(Executor):
+    """Runs trials in processes of this machine, by the loky of joblib.
+
+    Each slot is a loky executor of one process, so that the death of a process fails only the trial
+    that ran in it. A process runs many trials, so that it starts and imports once.
+
+    Args:
+        jobs: Trials at a time.
+        threads: CPU threads of each trial; by default the cores divided by ``jobs``.
+    """
+
+    def __init__(self, jobs: int = 1, threads: int | None = None) -> None:
+        self.slots = jobs
+        self.threads = threads or max(1, (os.cpu_count() or 1) // jobs)
+        gpus = _visible_gpus() if jobs > 1 else []
+        self._slots = [
+            _Slot(self.threads, gpus[number % len(gpus)] if len(gpus) > 1 else None)
+            for number in range(jobs)
+        ]
+        self._stopping = False
+
+    def submit(self, job: Job) -> None:
+        next(slot for slot in self._slots if slot.job is None).submit(job)
+
+    def wait(self, seconds: float) -> list[Outcome]:
+        futures = [slot.future for slot in self._slots if slot.future is not None]
+        if not futures:
+            time.sleep(seconds)
+            return []
+        wait_for(futures, seconds, FIRST_COMPLETED)
+        ended = [slot for slot in self._slots if slot.future is not None and slot.future.done()]
+        return [slot.collect(self._stopping) for slot in ended]
+
+    def stop(self) -> None:
+        self._stopping = True
+        for slot in self._slots:
+            slot.signal(signal.SIGTERM)
+
+    def close(self) -> None:
+        for slot in self._slots:
+            slot.shut_down()
+
+
+class _Slot:
+    """A worker process and the job that it runs."""
+
+    def __init__(self, threads: int, gpu: str | None) -> None:
+        self._environment = {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
+        if gpu is not None:
+            self._environment["CUDA_VISIBLE_DEVICES"] = gpu
+        self._pool: Any = None
+        self.job: Job | None = None
+        self.future: Future[Outcome] | None = None
+
+    def submit(self, job: Job) -> None:
+        if self._pool is None:
+            from joblib.externals.loky import ProcessPoolExecutor
+
+            self._pool = ProcessPoolExecutor(
+                max_workers=1,
+                initializer=start_worker,
+                initargs=(os.getpid(),),
+                env=self._environment,
+            )
+        self.job = job
+        self.future = self._pool.submit(run_job, job)
+
+    def collect(self, stopping: bool) -> Outcome:
+        assert self.job is not None
+        assert self.future is not None
+        error = self.future.exception()
+        digest = self.job.digest
+        if error is None:
+            outcome = self.future.result()
+        elif stopping:
+            outcome = Outcome(digest, "interrupted", "stopped before its first checkpoint")
+        else:
+            outcome = Outcome(digest, "killed", _cause_of_death(error))
+        self.job = self.future = None
+        if outcome.state in ("crash", "out of memory", "killed"):
+            self.shut_down()  # such a trial may have left the process in any state
+        return outcome
+
+    def signal(self, number: int) -> None:
+        if self._pool is None or self.job is None:
+            return
+        for process in list(self._pool._processes.values()):
+            with suppress(ProcessLookupError):
+                os.kill(process.pid, number)
+
+    def shut_down(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, kill_workers=self.job is not None)
+            self._pool = None
+
+
+def _cause_of_death(error: BaseException) -> str:
+    """Return how a worker process ended, from the message of loky's error."""
+    found = re.search(r"\{(?:SIG)?(\w+)\((-?\d+)\)", str(error))
+    if found is None:
+        return f"its process ended: {type(error).__name__}"
+    name, code = found.groups()
+    if int(code) >= 0:
+        return f"its process ended with exit code {code}"
+    advice = " (the system does this when memory runs out)" if name == "KILL" else ""
+    return f"its process was killed by SIG{name}{advice}"
+
+
+def _visible_gpus() -> list[str]:
+    """Return the GPUs that this process may use, as ``CUDA_VISIBLE_DEVICES`` names them."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is not None:
+        return [part for part in named.split(",") if part]
+    if shutil.which("nvidia-smi") is None:
+        return []
+    import torch
+
+    return [str(number) for number in range(torch.cuda.device_count())]

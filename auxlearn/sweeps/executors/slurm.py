@@ -1,0 +1,115 @@
+"""Executor for SLURM, by submitit, https://github.com/facebookincubator/submitit."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+from auxlearn.errors import SweepError
+from auxlearn.sweeps.executors.base import Executor, first_line
+from auxlearn.sweeps.worker import Job, Outcome, run_job
+
+
+class SlurmExecutor(Executor):
+    """Runs each trial as a SLURM job, by submitit; the sweep's folder must be on a shared disk.
+
+    A trial that reaches its time limit or is preempted is queued again and resumes from its
+    checkpoint. Jobs outlive the sweep that queued them: the next one finds their results.
+
+    Args:
+        folder: Where submitit keeps scripts and logs.
+        jobs: Maximum number of jobs in the queue.
+        threads: CPUs of a job.
+        gpus: GPUs of a job, a whole number; by default none.
+        minutes: Time limit of a job.
+        partition: Partition; by default that of SLURM's configuration.
+        cluster: "slurm", or "local" for processes of this machine.
+
+    Raises:
+        SweepError: submitit or SLURM is missing, or ``gpus`` is not a whole number.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        jobs: int = 100,
+        threads: int | None = None,
+        gpus: float | None = None,
+        minutes: int = 240,
+        partition: str | None = None,
+        cluster: str = "slurm",
+    ) -> None:
+        try:
+            import submitit
+        except ImportError:
+            raise SweepError(
+                "the slurm executor needs submitit: install it with `pip install 'auxlearn[slurm]'`"
+            ) from None
+        if gpus is not None and not float(gpus).is_integer():
+            raise SweepError(
+                f"SLURM assigns whole GPUs only: --gpus {gpus:g} requests a fraction of one"
+            )
+        if cluster == "slurm" and shutil.which("srun") is None:
+            raise SweepError(
+                "SLURM is not available here (srun is not found): use another --executor"
+            )
+        self.slots = jobs
+        self.threads = threads or 1
+        self._queue = submitit.AutoExecutor(folder=folder, cluster=cluster)
+        settings: dict[str, Any] = {
+            "name": "auxlearn",
+            "timeout_min": minutes,
+            "cpus_per_task": self.threads,
+            "gpus_per_node": int(gpus or 0),
+        }
+        if partition is not None:
+            settings["slurm_partition"] = partition
+        self._queue.update_parameters(**settings)
+        self._running: list[tuple[Any, Job]] = []
+        self._stopping = False
+
+    def submit(self, job: Job) -> None:
+        self._running.append((self._queue.submit(_RequeuedJob(), job), job))
+
+    def wait(self, seconds: float) -> list[Outcome]:
+        until = time.monotonic() + seconds
+        while True:
+            ended = [pair for pair in self._running if pair[0].done()]
+            if ended or time.monotonic() >= until:
+                break
+            time.sleep(min(0.2, seconds))
+        for pair in ended:
+            self._running.remove(pair)
+        return [self._collect(*pair) for pair in ended]
+
+    def _collect(self, queued: Any, job: Job) -> Outcome:
+        error = queued.exception()
+        if error is None:
+            outcome: Outcome = queued.result()
+            return outcome
+        if self._stopping:
+            return Outcome(job.digest, "interrupted", "stopped")
+        return Outcome(job.digest, "killed", f"its job ended: {first_line(error)}")
+
+    def stop(self) -> None:
+        self._stopping = True
+        for queued, _ in self._running:
+            queued.cancel()
+
+    def close(self) -> None:
+        """Do nothing: the jobs belong to SLURM."""
+
+
+class _RequeuedJob:
+    """The function that a job calls, also after it was queued again; submitit needs the class."""
+
+    def __call__(self, job: Job) -> Outcome:
+        return run_job(job)
+
+    def checkpoint(self, job: Job) -> Any:
+        """Return what submitit queues after a time limit or a preemption."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self, job)

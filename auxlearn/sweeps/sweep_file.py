@@ -1,0 +1,210 @@
+"""Schema of a sweep file: what it may hold, how it is read and written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import Field, field_validator, model_validator
+
+from auxlearn.config import Metric, RunConfig, Settings, validate
+from auxlearn.errors import ConfigError, did_you_mean
+
+#: Name of the axis formed by the cases of a sweep file.
+CASE = "case"
+#: Axes that define a setting; by default the values of all other axes compete.
+SETTING_AXES = ("dataset", "encoder", "metric")
+
+#: An option of a plug-in as a setting: ``aux.NAME.OPTION`` or ``weights.NAME.OPTION``.
+PLUGIN_OPTION = re.compile(r"(aux|weights)\.([a-z][a-z0-9_-]*)\.(\w+)")
+
+
+class Range(Settings):
+    """Numbers from ``low`` to ``high``, both included; integers if both are integers."""
+
+    low: int | float
+    high: int | float
+    log: bool = False
+
+    @model_validator(mode="after")
+    def _low_is_below_high(self) -> Range:
+        if self.low >= self.high:
+            raise ValueError(f"low {self.low} is not below high {self.high}")
+        if self.log and self.low <= 0:
+            raise ValueError(f"a logarithmic range needs low above 0, got {self.low}")
+        return self
+
+
+class Search(Settings):
+    """A search by Optuna, in each cell of the grid."""
+
+    sampler: Literal["random", "tpe"] = Field("tpe", description="Sampler of the points.")
+    trials: int = Field(20, ge=1, description="Number of points; each is trained with every seed.")
+    batch: int = Field(4, ge=1, description="Points suggested at once, which run in parallel.")
+    seed: int = Field(0, ge=0, description="Seed of the sampler.")
+    space: dict[str, Range | list[Any]] = Field(min_length=1, description="Values by setting.")
+
+
+class Select(Settings):
+    """Selection of hyper-parameters on dev."""
+
+    over: tuple[str, ...] = Field((), description="Axes whose best value is chosen.")
+    metric: Metric | None = Field(None, description="Metric on dev; by default that of the run.")
+
+
+class SweepFile(Settings):
+    """Content of a sweep file."""
+
+    name: str = Field(pattern=r"^[\w][\w.-]*$", description="Name of the sweep and of its folder.")
+    base: dict[str, Any] = Field({}, description="Settings of all runs.")
+    grid: dict[str, list[Any] | dict[str, dict[str, Any]]] = Field(
+        {}, description="A setting with its values, or an axis with named groups of settings."
+    )
+    cases: list[dict[str, Any]] = Field([], description="Named groups of settings: one more axis.")
+    exclude: list[dict[str, Any]] = Field([], description="Combinations to leave out.")
+    search: Search | None = Field(None, description="Hyper-parameter search by Optuna.")
+    seeds: tuple[int, ...] = Field(
+        (0, 1, 2, 3, 4), min_length=1, description="Seeds, or their number."
+    )
+    select: Select = Field(Select(), description="Selection of hyper-parameters on dev.")
+    compare: tuple[str, ...] | None = Field(
+        None, description="Axes whose values compete; by default all but " + ", ".join(SETTING_AXES)
+    )
+    published: str | None = Field(None, description="Published results to compare with.")
+
+    @field_validator("seeds", mode="before")
+    @classmethod
+    def _count_or_list(cls, value: Any) -> Any:
+        if isinstance(value, int) and not isinstance(value, bool):
+            return tuple(range(value))
+        if isinstance(value, list) and len(set(map(str, value))) < len(value):
+            raise ValueError("a seed occurs twice")
+        return value
+
+    @model_validator(mode="after")
+    def _names_are_known(self) -> SweepFile:
+        problems = [*self._axis_problems(), *self._case_problems(), *self._reference_problems()]
+        if problems:
+            raise ValueError("\n".join(problems))
+        return self
+
+    def _axis_problems(self) -> Iterator[str]:
+        for axis, values in self.grid.items():
+            if not values:
+                yield f"grid.{axis} has no values"
+            if axis in (CASE, "seed"):
+                yield f"grid.{axis}: that name is taken, use '{axis}s'"
+            if isinstance(values, list):
+                yield from _unknown_keys(f"grid: '{axis}'", [axis], "; or give it named groups")
+                if len({label(value) for value in values}) < len(values):
+                    yield f"grid.{axis} has a value twice"
+                continue
+            for name, settings in values.items():
+                yield from _unknown_keys(f"grid.{axis}.{name}", settings)
+        yield from _unknown_keys("base", self.base)
+        if self.search:
+            yield from _unknown_keys("search.space", self.search.space)
+
+    def _case_problems(self) -> Iterator[str]:
+        names = [case.get("name") for case in self.cases]
+        for number, name in enumerate(names):
+            if not isinstance(name, str):
+                yield f"cases: entry {number + 1} has no name"
+            elif names.index(name) < number:
+                yield f"cases: the name '{name}' occurs twice"
+        for case in self.cases:
+            settings = [key for key in case if key != "name"]
+            yield from _unknown_keys(f"cases.{case.get('name')}", settings)
+
+    def _reference_problems(self) -> Iterator[str]:
+        axes = self.axes
+        mentioned = [("select.over", axis) for axis in self.select.over]
+        mentioned += [("compare", axis) for axis in self.compare or ()]
+        mentioned += [("exclude", axis) for rule in self.exclude for axis in rule]
+        for where, axis in mentioned:
+            if axis not in axes:
+                yield f"{where}: there is no axis '{axis}': {did_you_mean(axis, axes)}"
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """What trials differ in apart from the seed, in order."""
+        return (
+            *self.grid,
+            *([CASE] if self.cases else []),
+            *(self.search.space if self.search else []),
+        )
+
+    @property
+    def chosen_axes(self) -> tuple[str, ...]:
+        """The axes whose best value is chosen on dev."""
+        space = tuple(self.search.space) if self.search else ()
+        return (*(axis for axis in self.select.over if axis not in space), *space)
+
+    @property
+    def competing_axes(self) -> tuple[str, ...]:
+        """The axes whose values compete as methods."""
+        if self.compare is not None:
+            return self.compare
+        rest = [axis for axis in self.axes if axis not in self.chosen_axes]
+        found = tuple(axis for axis in rest if axis not in SETTING_AXES)
+        return found or tuple(axis for axis in rest if axis == "encoder")
+
+
+def read_sweep(path: Path) -> SweepFile:
+    """Read a sweep file.
+
+    Raises:
+        ConfigError: It cannot be read, or has unknown or invalid entries; all are named.
+    """
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read sweep file {path}: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path}: a sweep file is a mapping")
+    sweep: SweepFile = validate(SweepFile, content, str(path))
+    return sweep
+
+
+def dump_sweep(sweep: SweepFile) -> str:
+    """Return a sweep file as YAML that :func:`read_sweep` reads back."""
+    content = sweep.model_dump(mode="json", exclude_defaults=True)
+    return yaml.safe_dump(content | {"seeds": list(sweep.seeds)}, sort_keys=False)
+
+
+def label(value: Any) -> str:
+    """Return a setting's value as a short name for tables.
+
+    >>> label(0.0001), label([]), label({"l3mask": {"score": "surprisal"}})
+    ('0.0001', 'none', 'l3mask(score=surprisal)')
+    """
+    if value is None or value == [] or value == ():
+        return "none"
+    if isinstance(value, float):
+        short = f"{value:g}"
+        return short if float(short) == value else repr(value)
+    if isinstance(value, list | tuple):
+        return "+".join(label(item) for item in value)
+    if isinstance(value, dict):
+        parts = []
+        for name, options in value.items():
+            shown = ", ".join(f"{key}={label(item)}" for key, item in (options or {}).items())
+            parts.append(f"{name}({shown})" if shown else name)
+        return "+".join(parts)
+    return str(value)
+
+
+def _unknown_keys(where: str, keys: Iterable[str], advice: str = "") -> Iterator[str]:
+    for key in keys:
+        if key == "seed":
+            yield f"{where}: 'seed' is set by 'seeds'"
+        elif key in ("output", "cache_dir"):
+            yield f"{where}: '{key}' is not part of a sweep file: give it on the command line"
+        elif key not in RunConfig.model_fields and not PLUGIN_OPTION.fullmatch(key):
+            hint = did_you_mean(key, RunConfig.model_fields)
+            yield f"{where}: unknown setting '{key}': {hint}{advice}"

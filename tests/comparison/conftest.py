@@ -1,0 +1,110 @@
+"""Finished sweeps, written without training, whose scores are known beforehand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from auxlearn.sweeps.folder import SweepFolder
+from auxlearn.sweeps.plan import expand_cells, plan_trials
+from auxlearn.sweeps.select import chosen_trials
+from auxlearn.sweeps.sweep_file import read_sweep
+
+LABELS = ["no", "yes"]
+
+
+def scores(right: int, examples: int) -> dict:
+    share = right / examples
+    return {
+        "examples": examples,
+        "accuracy": share,
+        "macro_f1": share - 0.01,
+        "per_class": {},
+        "confusion": [],
+    }
+
+
+def write_run(folder: Path, trial, right: dict[str, int], seconds: float, examples: int) -> None:
+    """A run folder as training leaves it; of each set, the given number of examples is right."""
+    folder.mkdir(parents=True)
+    evaluations = {
+        name: {
+            "all": scores(count, examples),
+            "unseen": None,
+            "seen_examples": 0,
+            "majority": scores(examples // 2, examples),
+            "loss": 0.5,
+        }
+        for name, count in right.items()
+    }
+    content = {
+        "config": trial.config.model_dump(mode="json"),
+        "digest": trial.digest,
+        "dataset": {
+            "name": "sweep",
+            "fingerprint": "feedfacecafebeef",
+            "examples": {},
+            "label_names": LABELS,
+            "notes": [],
+        },
+        "best": {
+            "step": 40,
+            "epoch": 4.0 + trial.seed,
+            "metric": "accuracy",
+            "value": right["dev"] / examples,
+        },
+        "evaluations": evaluations,
+        "weights": {"primary": 0.6, "random_mlm": 0.4},
+        "steps": 50,
+        "stopped": "epochs",
+        "seconds": {"preparation": 1.0, "training": seconds},
+        "environment": {"versions": {}},
+    }
+    (folder / "results.json").write_text(json.dumps(content))
+    weights = {"weight/primary": 0.5, "weight/a": 0.5}
+    entries = [{"kind": "train", "step": step} | weights for step in (10, 20)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in entries))
+    (folder / "predictions").mkdir()
+    for name, count in right.items():
+        lines = [
+            {"label": LABELS[t], "predicted": LABELS[t if number < count else 1 - t]}
+            for number, t in enumerate([0, 1] * (examples // 2))
+        ]
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        (folder / "predictions" / f"{name}.jsonl").write_text(text)
+
+
+@pytest.fixture
+def make_sweep(tmp_path) -> Callable[..., SweepFolder]:
+    """Write a finished sweep; ``right`` gives the right predictions of a trial by set."""
+
+    def write(right, place="sweep", examples=40, **content) -> SweepFolder:
+        path = tmp_path / f"{place}.yaml"
+        path.write_text(yaml.safe_dump({"name": place} | content, sort_keys=False))
+        sweep, folder = read_sweep(path), SweepFolder(tmp_path / place)
+        folder.save_sweep(sweep)
+        trials = plan_trials(sweep, expand_cells(sweep))
+        for trial in trials:
+            found = right(trial)
+            if found:
+                path = folder.run(trial.digest).path
+                write_run(path, trial, found, 59.0 + 60 * trial.seed, examples)
+        dev = {t.digest: folder.dev_metrics(t.digest) for t in trials if right(t)}
+        chosen = chosen_trials(sweep, trials, dev.get)
+        folder.save_results(sweep, [folder.record(t, t.digest in chosen) for t in trials])
+        return folder
+
+    return write
+
+
+METHODS = {"method": {"STL": {"aux": []}, "RTM": {"aux": "random_mlm"}}}
+
+
+def right_by_method(trial):
+    """RTM is right on four examples more; odd seeds add an example on test."""
+    base = {"STL": 28, "RTM": 32}[trial.cell["method"]]
+    return {"dev": base, "test": base - 8 + trial.seed % 2, "away": 20}

@@ -1,0 +1,93 @@
+"""Published results: those of the package, and their place in the tables."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from auxlearn.comparison.compare import compare_sweeps
+from auxlearn.comparison.published import published_names, read_published
+from auxlearn.comparison.tables import (
+    markdown,
+    published_grid,
+)
+from auxlearn.errors import ConfigError
+from tests.comparison.conftest import METHODS, right_by_method
+
+
+def test_published_results_are_shown_with_the_difference(make_sweep, tmp_path):
+    path = tmp_path / "paper.yaml"
+    content = {
+        "source": "A paper",
+        "row_axis": "method",
+        "tables": [
+            {
+                "cell": {"encoder": "tiny"},
+                "columns": [[{}, "test"], [{"metric": "macro_f1"}, "test"]],
+                "rows": {"STL": [[50.0, 0.5], None], "RTM": [60.5, 70.0], "Other": [80.0, None]},
+            }
+        ],
+    }
+    path.write_text(yaml.safe_dump(content, sort_keys=False))
+    comparison = compare_sweeps([make_sweep(right_by_method, grid=METHODS, seeds=2)], str(path))
+    heads, rows = published_grid(comparison)
+    found = [dict(zip(heads, row, strict=True)) for row in rows]
+    assert [(row["method"], row["published"]) for row in found] == [
+        ("STL", "50.00 ± 0.50"),
+        ("RTM", "60.50"),
+        ("RTM", "70.00"),
+        ("Other", "80.00"),
+    ]
+    assert [row["difference"] for row in found] == ["+1.25", "+0.75", "-", "-"]
+    assert "A paper" in markdown(comparison)
+    assert "None of the published results" not in markdown(comparison)
+    content["tables"][0]["cell"] = {"encoder": "BERT-base"}
+    path.write_text(yaml.safe_dump(content, sort_keys=False))
+    elsewhere = compare_sweeps(
+        [make_sweep(right_by_method, "elsewhere", grid=METHODS, seeds=2)], str(path)
+    )
+    assert "None of the published results" in markdown(elsewhere)
+    assert [row[-1] for row in published_grid(elsewhere)[1]] == ["-"] * 4
+    content["tables"][0]["rows"]["STL"] = [1.0]
+    path.write_text(yaml.safe_dump(content, sort_keys=False))
+    with pytest.raises(ConfigError, match="row 'STL' has 1 results for 2 columns"):
+        read_published(str(path))
+
+
+def test_the_published_results_of_the_package_are_those_of_the_papers():
+    """Compared with results read off the papers, at the corners of their tables."""
+    expected = {
+        ("l3masking_table3", "BERT-base", "ACL-ARC", "STL", "test", "accuracy"): (71.34, 0.35),
+        ("l3masking_table3", "RoBERTa-base", "IMDb", "L3Masking", "test", "macro_f1"): (
+            91.13,
+            0.09,
+        ),
+        ("l3masking_table3", "SciBERT", "ACL-ARC", "L3Masking", "test", "macro_f1"): (74.1, 2.4),
+        ("l3masking_table3", "ClinicalBERT", "Ohsumed", "STL", "test", "accuracy"): (71.02, 0.42),
+        ("mask_tuning_table1", "BERT-base", "MNLI", "PoE", "hans", "accuracy"): (66.31, None),
+        ("mask_tuning_table1", "BART-base", "QQP", "Mask-tuning", "paws", "accuracy"): (45.71, 0.5),
+        ("mask_tuning_table3", "BERT-base", "MNLI", "Sequential", "test_mismatched", "accuracy"): (
+            84.0,
+            None,
+        ),
+        ("mask_tuning_table3", "RoBERTa-base", "SST-2", "Augmented", "imdb_cad", "accuracy"): (
+            89.76,
+            None,
+        ),
+    }
+    found = {}
+    counts = {}
+    for name in published_names():
+        results, _ = read_published(name)
+        counts[name] = len(results)
+        for result in results:
+            labels = [result.labels[axis] for axis in ("encoder", "dataset", "method")]
+            key = (name, *labels, result.set, result.metric)
+            assert key not in found
+            found[key] = (result.mean, result.sd)
+    assert {key: found[key] for key in expected} == expected
+    assert counts == {
+        "l3masking_table3": 48,
+        "mask_tuning_table1": 29 + 36 + 18 + 4,
+        "mask_tuning_table3": 3 * 5 * 9,
+    }
