@@ -32,7 +32,7 @@ from auxlearn.errors import UserError
 from auxlearn.evaluation.classifier import Classifier
 from auxlearn.registry import TASKS, WEIGHTINGS
 from auxlearn.results.record import RunResults
-from auxlearn.sweeps.plan import Search, SweepFile, read_sweep
+from auxlearn.sweeps.sweep_file import Search, SweepFile, read_sweep
 from auxlearn.training import run
 from tests.reporting import examples
 
