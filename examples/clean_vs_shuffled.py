@@ -1,14 +1,14 @@
-"""Do learned weights find out which auxiliary task helps? Two tasks whose worth is known.
+"""Do learned weights find out which auxiliary task helps? A test with two known tasks.
 
 One auxiliary task is the primary task itself, on its clean labels; the other is the same with
-the labels shuffled over the rows. A rule that learns from validation rows has to take weight from
-the second and give it to the first.
+the labels shuffled over the examples. A rule that learns from validation examples should give less
+weight to the second and more to the first.
 
     python examples/clean_vs_shuffled.py --output docs/img/clean_vs_shuffled.png
     python examples/clean_vs_shuffled.py --table --seeds 10 --json clean_vs_shuffled.json
 
-The second form prints a table over all registered rules. It writes what it finds after every run
-and leaves out the runs that the file already holds, so it can be stopped and started again.
+The second form prints a table over all registered rules. It writes its results after every run
+and skips the runs that the file already has, so it can be stopped and started again.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from auxlearn import RunConfig, rng, train
+from auxlearn import RunConfig, train
 from auxlearn.errors import UserError
 from auxlearn.files import write_json
 from auxlearn.metric_keys import Quantity
-from auxlearn.registry import WEIGHTINGS, register_task
-from auxlearn.tasks.base import AuxiliaryTask, TaskContext
+from auxlearn.plugins import AuxiliaryTask, TaskContext, generator, register_task
+from auxlearn.registry import WEIGHTINGS
 
 RULES: dict[str, dict[str, object]] = {
     "meta": {"learn_share": 1, "split": "train:0.2"},
@@ -35,10 +35,10 @@ RULES: dict[str, dict[str, object]] = {
     "tartan_released": {"learning_rate": 0.05, "split": "train:0.2"},
 }
 
-#: Rules whose weights never change: nothing to find out, and no need to train.
+#: Rules whose weights never change: no need to train.
 CONSTANT = ("equal", "fixed")
 
-#: Steps that the table looks at; rules that hold out validation rows have no more.
+#: Steps that the table is about; rules that hold out validation examples have no more.
 STEPS = 200
 
 #: By how much the clean labels' share of all weights is to exceed the shuffled labels' share.
@@ -50,13 +50,13 @@ class CleanLabels(AuxiliaryTask):
     """The primary task once more, on batches of its own."""
 
     def prepare(self, context: TaskContext) -> None:
-        """Take the labels of the training rows."""
+        """Take the labels of the training examples."""
         super().prepare(context)
         assert context.texts.labels is not None
         self.labels = self.relabelled(context.texts.labels, context.seed)
 
     def relabelled(self, labels: Tensor, seed: int) -> Tensor:
-        """Return the labels to train on, ``(rows,)``."""
+        """Return the labels to train on, ``(examples,)``."""
         return labels
 
     def loss(self, encoder, batch, generator: torch.Generator) -> Tensor:  # type: ignore[no-untyped-def]
@@ -68,18 +68,18 @@ class CleanLabels(AuxiliaryTask):
 
 @register_task("shuffled_labels")
 class ShuffledLabels(CleanLabels):
-    """The primary task with its labels dealt out to other rows."""
+    """The primary task with its labels permuted over the examples."""
 
     def relabelled(self, labels: Tensor, seed: int) -> Tensor:
         """Return the labels in another order."""
-        order = torch.randperm(len(labels), generator=rng.generator(seed, self.name))
+        order = torch.randperm(len(labels), generator=generator(seed, self.name))
         return labels[order]
 
 
 def weights_by_step(
     rule: str, options: dict[str, object], folder: Path, **changes: object
 ) -> list[dict]:
-    """Train with a rule, and with other settings if given; return the rows of its record."""
+    """Train with a rule and with settings changed; return the training lines of its metrics."""
     config = RunConfig.model_validate(
         {
             "dataset": "pydocs",
@@ -100,7 +100,7 @@ def weights_by_step(
 
 
 def draw(records: dict[str, list[dict]], output: Path) -> None:
-    """Draw the weights of all objectives, one axis for each rule."""
+    """Plot the weights of all objectives, one panel for each rule."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(3.2 * len(records), 3.0), layout="constrained")
@@ -191,7 +191,7 @@ def measure(rules: list[str], seeds: int, path: Path) -> dict[str, dict[str, dic
 
 
 def table(runs: dict[str, dict[str, dict]]) -> str:
-    """Return the verdicts as a Markdown table, the rules that tell soonest first."""
+    """Return the verdicts as a Markdown table, the fastest rules first."""
 
     def steps(found: list[dict], key: str) -> str:
         reached = [run[key] for run in found if run[key] is not None]
@@ -224,7 +224,7 @@ def table(runs: dict[str, dict[str, dict]]) -> str:
 
 
 def main() -> None:
-    """Draw the weights of the rules that learn from validation rows, or tabulate all rules."""
+    """Plot the weights of the rules that learn from validation examples, or tabulate all rules."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=Path, default=Path("clean_vs_shuffled.png"))
     parser.add_argument("--table", action="store_true", help="compare all rules over seeds")

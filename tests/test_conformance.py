@@ -1,8 +1,8 @@
 """Every registered auxiliary task with every registered weighting: trains, resumes, exports.
 
-The registries are read, so that a new plug-in is caught here: it needs a row in the tables below,
-which say with what options it is tried. What else decides a step (gradient accumulation, precision,
-metric, the dev head, several tasks) is tried in pairs, by rows of its own.
+The registries are read, so that a new plug-in is caught here: it needs an entry in the tables
+below, with the options that it is tested with. The other settings of a step (gradient accumulation,
+precision, metric, dev head, several tasks) are tested in pairs, by cases of their own.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from auxlearn.registry import TASKS, WEIGHTINGS
 from auxlearn.weighting.learned import LearnedWeighting
 from tests import helpers
 
-#: Options that each auxiliary task is tried with.
-TASK_ROWS: dict[str, dict] = {
+#: Options that each auxiliary task is tested with.
+TASK_OPTIONS: dict[str, dict] = {
     "random_mlm": {},
     "l3mask": {},
     "mask_tuning": {},
 }
 
-#: Options that each weighting is tried with; learned weights are to move within three updates.
-WEIGHTING_ROWS: dict[str, dict] = {
+#: Options that each weighting is tested with; learned weights must change within three steps.
+WEIGHTING_OPTIONS: dict[str, dict] = {
     "fixed": {},
     "equal": {},
     "meta": {"warmup_steps": 1, "learn_share": 1},
@@ -58,19 +58,20 @@ WEIGHTING_ROWS: dict[str, dict] = {
 }
 STEPS = 3
 
-#: Auxiliary tasks of the rows below: each alone, one twice, and one with a corpus of its own.
+#: Auxiliary tasks of the cases below: each alone, one twice, and one with a corpus of its own.
 AUXILIARIES: dict[str, list[dict]] = {
-    **{name: [{name: options}] for name, options in TASK_ROWS.items()},
+    **{name: [{name: options}] for name, options in TASK_OPTIONS.items()},
     "twice": [{"l3mask": {}}, {"l3mask": {"score": "surprisal"}}],
     "corpus": [{"random_mlm": {"corpus": "corpus.txt"}}],
 }
 
-#: A closed-form head is sure of the few rows of dev that it is made of; more rows teach something.
-CLOSED = {"warmup_steps": 1, "learn_share": 1, "dev_head": "closed", "split": "steer.jsonl"}
+#: A closed-form head is certain of the few dev examples that it is made from; with more examples
+#: there is a gradient.
+CLOSED = {"warmup_steps": 1, "learn_share": 1, "dev_head": "closed", "split": "held_out.jsonl"}
 FITTED = {"warmup_steps": 1, "learn_share": 1, "dev_head": "fitted"}
 
-#: Weighting, options, auxiliary tasks, accumulation, precision, metric.
-PAIR_ROWS: list[tuple[str, dict, str, int, str, str]] = [
+#: Weighting, options, auxiliary tasks, gradient accumulation steps, precision, metric.
+PAIR_CASES: list[tuple[str, dict, str, int, str, str]] = [
     ("fixed", {}, "l3mask", 2, "fp32", "accuracy"),
     ("equal", {}, "twice", 2, "bf16", "macro_f1"),
     ("meta", {"warmup_steps": 1, "learn_share": 1}, "random_mlm", 2, "bf16", "accuracy"),
@@ -91,39 +92,46 @@ PAIR_ROWS: list[tuple[str, dict, str, int, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("registry", "rows"), [(TASKS, TASK_ROWS), (WEIGHTINGS, WEIGHTING_ROWS)])
-def test_every_plug_in_has_a_row(registry, rows):
+@pytest.mark.parametrize(
+    ("registry", "options"), [(TASKS, TASK_OPTIONS), (WEIGHTINGS, WEIGHTING_OPTIONS)]
+)
+def test_every_plug_in_has_an_entry(registry, options):
     # Other tests leave plug-ins of their own behind in this process.
     ours = {n for n in registry.names() if registry.get(n).__module__.startswith("auxlearn.")}
-    missing = ours - set(rows)
-    assert not missing, f"add a row for {registry.kind} {sorted(missing)} to {__file__}"
+    missing = ours - set(options)
+    assert not missing, f"add an entry for {registry.kind} {sorted(missing)} to {__file__}"
 
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("conformance")
-    rows = [
+    examples = [
         {"text": line, "label": helpers.LABELS[number % 3]}
         for number, line in enumerate(helpers.LINES)
     ]
     (folder / "corpus.txt").write_text("\n".join(helpers.LINES[4:15]) + "\n")
-    splits = {"train": rows[:12], "dev": rows[12:18], "test": rows[18:], "steer": rows}
+    splits = {
+        "train": examples[:12],
+        "dev": examples[12:18],
+        "test": examples[18:],
+        "held_out": examples,
+    }
     for name, members in splits.items():
-        text = "".join(json.dumps(row) + "\n" for row in members)
+        text = "".join(json.dumps(example) + "\n" for example in members)
         (folder / f"{name}.jsonl").write_text(text)
     return folder
 
 
-def test_every_pair_is_tried():
-    """Every two of tasks, accumulation, precision and metric meet in a row; so do the dev heads."""
+def test_every_pair_is_tested():
+    """Every two values of tasks, accumulation, precision and metric meet in a case."""
     levels = [list(AUXILIARIES), [1, 2], ["fp32", "bf16"], ["accuracy", "macro_f1"]]
-    tried = [row[2:] for row in PAIR_ROWS]
+    tested = [case[2:] for case in PAIR_CASES]
     for (one, left), (other, right) in combinations(enumerate(levels), 2):
-        missing = set(product(left, right)) - {(row[one], row[other]) for row in tried}
-        assert not missing, f"add rows with {sorted(map(str, missing))} to {__file__}"
-    heads = {row[1].get("dev_head", "own") for row in PAIR_ROWS if row[0] == "meta"}
+        missing = set(product(left, right)) - {(case[one], case[other]) for case in tested}
+        assert not missing, f"add cases with {sorted(map(str, missing))} to {__file__}"
+    heads = {case[1].get("dev_head", "own") for case in PAIR_CASES if case[0] == "meta"}
     assert heads == {"own", "closed", "fitted"}
-    assert 3 in {row[3] for row in PAIR_ROWS}
+    assert 3 in {case[3] for case in PAIR_CASES}
 
 
 @pytest.fixture
@@ -152,18 +160,18 @@ def check(dataset, encoder_folder, tmp_path, monkeypatch):
     return run
 
 
-@pytest.mark.parametrize("weighting", WEIGHTING_ROWS)
-@pytest.mark.parametrize("task", TASK_ROWS)
+@pytest.mark.parametrize("weighting", WEIGHTING_OPTIONS)
+@pytest.mark.parametrize("task", TASK_OPTIONS)
 def test_a_run(task, weighting, check):
-    check([{task: TASK_ROWS[task]}], weighting, WEIGHTING_ROWS[weighting])
+    check([{task: TASK_OPTIONS[task]}], weighting, WEIGHTING_OPTIONS[weighting])
 
 
 @pytest.mark.parametrize(
-    "row", PAIR_ROWS, ids=["-".join(map(str, (row[0], *row[2:]))) for row in PAIR_ROWS]
+    "case", PAIR_CASES, ids=["-".join(map(str, (case[0], *case[2:]))) for case in PAIR_CASES]
 )
-def test_a_pair_of_settings(row, check, dataset, monkeypatch):
-    weighting, options, tasks, accumulation, precision, metric = row
-    monkeypatch.chdir(dataset)  # where the further files are
+def test_a_pair_of_settings(case, check, dataset, monkeypatch):
+    weighting, options, tasks, accumulation, precision, metric = case
+    monkeypatch.chdir(dataset)  # where the additional files are
     settings = {
         "gradient_accumulation_steps": accumulation,
         "precision": precision,
@@ -173,7 +181,7 @@ def test_a_pair_of_settings(row, check, dataset, monkeypatch):
 
 
 def check_run(config, folder, monkeypatch):
-    """A kill leaves what is in the folder, so a copy made before the last step is resumed."""
+    """Resume a copy of the folder as it was before the last step, which is what a kill leaves."""
     run, whole_run, killed_run = (folder / name for name in ("run", "whole", "killed"))
     steps = helpers.copy_before_step(monkeypatch, STEPS - 1, killed_run)
     whole = train(config)
@@ -194,4 +202,4 @@ def check_run(config, folder, monkeypatch):
     assert logits.isfinite().all()
     if issubclass(WEIGHTINGS.get(config.weights.name), LearnedWeighting):
         values = list(whole.weights.values())
-        assert max(values) - min(values) > 1e-9, "the weights never moved"
+        assert max(values) - min(values) > 1e-9, "the weights never changed"

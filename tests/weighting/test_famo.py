@@ -47,7 +47,7 @@ def test_weights_are_those_of_torchjd(rate, decay):
         torch.testing.assert_close(torch.tensor(found[0], dtype=torch.float64), by_hand)
 
 
-def test_weights_sum_to_one_and_equal_falls_leave_the_logits():
+def test_weights_sum_to_one_and_equal_decreases_leave_the_logits():
     logits = torch.tensor([0.3, -1.0, 0.2], dtype=torch.float64)
     losses = torch.tensor([2.0, 0.5, 7.0], dtype=torch.float64)
     assert float(famo_weights(logits, losses).sum()) == pytest.approx(1, abs=1e-15)
@@ -55,15 +55,15 @@ def test_weights_sum_to_one_and_equal_falls_leave_the_logits():
     torch.testing.assert_close(slope, torch.zeros(3, dtype=torch.float64), rtol=0, atol=1e-9)
 
 
-def test_what_falls_fast_loses_weight():
+def test_a_loss_that_decreases_fast_loses_weight():
     logits = torch.zeros(3, dtype=torch.float64)
     before = torch.tensor([1.0, 1.0, 1.0], dtype=torch.float64)
     slope = famo_logit_gradient(logits, before, torch.tensor([0.5, 1.0, 1.0], dtype=torch.float64))
-    assert slope[0] > 0 > slope[1] == slope[2]  # logits descend it
+    assert slope[0] > 0 > slope[1] == slope[2]  # the logits follow minus the gradient
     assert float(slope.sum()) == pytest.approx(0, abs=1e-15)
 
 
-def test_losses_after_the_step_are_computed_once_and_only_while_weights_move():
+def test_losses_after_the_step_are_computed_once_and_only_while_weights_are_learned():
     fake = FakeStep(random_gradients(5), BEFORE, AFTER)
     rule = make(learning_rate=0.5, warmup_steps=1, learn_share=0.25)
     run(rule, fake)
@@ -74,7 +74,7 @@ def test_losses_after_the_step_are_computed_once_and_only_while_weights_move():
     assert torch.equal(rule.logits, logits)
 
 
-def test_steps_at_rest_are_on_log_losses_as_well():
+def test_steps_with_fixed_logits_are_on_log_losses_as_well():
     rule = make(warmup_steps=9)
     _, weights = run(rule, FakeStep(random_gradients(5), BEFORE, AFTER))
     for used, losses in zip(weights, BEFORE, strict=True):

@@ -26,10 +26,10 @@ def test_gates_by_hand():
 
 
 @pytest.mark.parametrize("version", ["weighted", "unweighted"])
-def test_the_sum_never_points_away_from_the_primary_gradient(version):
-    draws = torch.Generator().manual_seed(3)
+def test_the_sum_never_conflicts_with_the_primary_gradient(version):
+    generator = torch.Generator().manual_seed(3)
     for _ in range(200):
-        vectors = torch.randn(4, 3, generator=draws, dtype=torch.float64)
+        vectors = torch.randn(4, 3, generator=generator, dtype=torch.float64)
         combined = gcs_gates(vectors @ vectors.T, version) @ vectors
         assert combined @ vectors[0] >= vectors[0] @ vectors[0] * (1 - 1e-12)
 
@@ -60,7 +60,7 @@ def test_the_primary_task_as_auxiliary_counts_whole():
 
 @pytest.mark.parametrize("version", ["weighted", "unweighted"])
 def test_a_step(version):
-    """Gates over the body alone, in numpy; heads take their own gradients."""
+    """Gates over the encoder only, in numpy; heads take their own gradients."""
     steps = random_gradients(6, seed=2)
     rule = GradientCosine(GradientCosineOptions(version=version), NAMES)
     combined, weights = run(rule, FakeStep(steps))

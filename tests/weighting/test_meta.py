@@ -75,7 +75,7 @@ def test_the_meta_gradient_is_that_of_an_unrolled_step(scale, kind, warm_up, max
 
     loss = unrolled(network, kind, max_grad_norm, chosen, warm_up, scale)
     (expected,) = torch.autograd.grad(loss, chosen)
-    assert expected.abs().min() > 1e-8  # on a fresh Adam state, whose step is nearly a sign
+    assert expected.abs().min() > 1e-8  # on an empty Adam state, whose step is nearly a sign
     torch.testing.assert_close(rule.logits.grad, expected, rtol=1e-8, atol=0)
     assert float(fake.losses["validation"]) == pytest.approx(float(loss.detach()), rel=1e-12)
 
@@ -118,7 +118,7 @@ def test_scaled_gradients_have_the_norm_of_the_primary_one():
     }
     rule.step(fake)
     assert rule.metrics() == pytest.approx(expected, rel=1e-12)
-    assert max(expected.values()) / min(expected.values()) > 2  # or there would be nothing to do
+    assert max(expected.values()) / min(expected.values()) > 2  # or the test would show nothing
 
 
 def test_weights_sum_to_one_and_the_helpful_objective_gains():

@@ -14,8 +14,8 @@ from tests.weighting.fakes import NAMES, FakeStep, random_gradients, run
 
 
 def gram(seed, count=3, size=6):
-    draws = torch.Generator().manual_seed(seed)
-    vectors = torch.randn(count, size, generator=draws, dtype=torch.float64)
+    generator = torch.Generator().manual_seed(seed)
+    vectors = torch.randn(count, size, generator=generator, dtype=torch.float64)
     matrix = vectors @ vectors.T
     return matrix / matrix.diagonal().mean()
 

@@ -1,4 +1,4 @@
-"""OL-AUX: what a small step does to the primary log loss, and the rule written out in numpy."""
+"""OL-AUX: what a small step does to the primary log loss, and the rule in numpy."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_the_scale_of_a_loss_is_without_effect():
     np.testing.assert_allclose(one[1], other[1], rtol=1e-9)
 
 
-def test_weights_rest_before_the_warm_up_and_steps_stay_on_log_losses():
+def test_outside_the_schedule_weights_are_fixed_and_steps_are_on_log_losses():
     steps = random_gradients(5)
     rule = make(every=1, learning_rate=1.0, warmup_steps=2, learn_share=1 / 3)
     combined, weights = run(rule, FakeStep(steps, LOSSES))

@@ -16,8 +16,8 @@ def make():
     return RandomWeights(RandomWeights.Options(), NAMES)
 
 
-def test_as_torchjd_draws():
-    """The derivative of TorchJD's scalar by the losses, from the same normal draws."""
+def test_weights_are_those_of_torchjd():
+    """The derivative of TorchJD's scalar by the losses, from the same random numbers."""
     losses = torch.rand(5, dtype=torch.float64, requires_grad=True)
     with torch.random.fork_rng():
         torch.manual_seed(11)
@@ -27,15 +27,15 @@ def test_as_torchjd_draws():
 
 
 def test_weights_sum_to_one_and_favour_none():
-    draws = torch.Generator().manual_seed(0)
-    many = torch.stack([random_weights(4, draws) for _ in range(20_000)])
+    generator = torch.Generator().manual_seed(0)
+    many = torch.stack([random_weights(4, generator) for _ in range(20_000)])
     torch.testing.assert_close(many.sum(1), torch.ones(20_000, dtype=torch.float64))
     assert many.min() > 0
     # The standard deviation of a weight is .17: the mean of 20,000 lies within .005 of 1/4.
     assert (many.mean(0) - 0.25).abs().max() < 0.005
 
 
-def test_draws_follow_from_the_seed_and_the_step():
+def test_weights_follow_from_the_seed_and_the_step():
     combined, weights = run(make(), FakeStep(STEPS))
     assert run(make(), FakeStep(STEPS)) == (combined, weights)
     assert len({tuple(used) for used in weights}) == len(STEPS)

@@ -1,8 +1,8 @@
 """An auxiliary task that is the primary task on clean labels, beside one on shuffled labels.
 
-The class of a text is a word of it, so that clean labels teach what validation rows ask for and
-shuffled ones do not. Every rule that learns from validation rows is to take weight from the
-shuffled labels and give it to the clean ones within STEPS updates.
+The class of a text is a word of it, so that clean labels teach what the validation examples test
+and shuffled ones do not. Within STEPS optimizer steps, every rule that learns from validation
+examples must give less weight to the shuffled labels and more to the clean ones.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def final_weights(folder, name, steps=STEPS):
     return dict(zip(training_step.names, rule.weights.tolist(), strict=True))
 
 
-def test_every_rule_that_learns_from_validation_rows_has_a_line_here():
+def test_every_rule_that_learns_from_validation_examples_is_tested_here():
     names = set()
     for name in WEIGHTINGS.names():
         cls = WEIGHTINGS.get(name)

@@ -1,4 +1,4 @@
-"""META-TARTAN against a second implementation, from the description of its released code."""
+"""META-TARTAN against a second implementation, written from the description of its code."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from auxlearn.weighting.tartan import (
 from tests.helpers import LABELS, LINES, without_dropout
 from tests.training.test_step import Harness, MaskedWords
 
-UPDATES = 20
+STEPS = 20
 cross_entropy = torch.nn.functional.cross_entropy
 
 
@@ -56,7 +56,7 @@ def ready(folder, rule, accumulation):
 
 
 def second_implementation(harness, accumulation, masked, compared, late):
-    """Logits after the updates; only batches and the fresh heads' weights come from elsewhere."""
+    """Logits after some steps; only batches and initial weights of the heads are shared."""
     encoder, task = harness.encoder, MaskedWords(3)
     classifier, language_model = encoder.classifier, encoder.language_model
     named = dict(encoder.named_parameters())
@@ -83,7 +83,7 @@ def second_implementation(harness, accumulation, masked, compared, late):
         }
 
     def trimmed(batch, rows):
-        """Some rows, padded to the longest of them: each part is a batch of its own there."""
+        """Some examples, padded to the longest of them, as a micro-batch is."""
         longest = int(batch.attention_mask[rows].sum(1).max())
         cut = {k: v if v is None else v[rows] for k, v in vars(batch).items()}
         return type(batch)(
@@ -101,23 +101,23 @@ def second_implementation(harness, accumulation, masked, compared, late):
         ]
         return torch.cat(parts)
 
-    for update in range(UPDATES):
+    for number in range(STEPS):
         sums = [[torch.zeros_like(p) for p in parameters] for _ in range(2)]
         falls = torch.zeros(2, dtype=torch.float64)
         head = None
         for part in range(accumulation):
             rows = slice(part * 8 // accumulation, (part + 1) * 8 // accumulation)
-            primary = draws["primary"].batch(update)
+            primary = draws["primary"].batch(number)
             guesses = classifier(**inputs(trimmed(primary, rows))).logits
             raw = [gradient(cross_entropy(guesses, primary.labels[rows]) / accumulation)]
-            own = draws["every3"].batch(update)
+            own = draws["every3"].batch(number)
             changed, positions, targets = task.inputs(encoder, trimmed(own, rows))
             tokens = language_model(**inputs(changed)).logits[positions]
             raw.append(gradient(cross_entropy(tokens, targets) / accumulation))
 
             if head is None:
-                batch = draws["dev head"].batch(update)
-                head = initialise_head(32, 3, 0, update, torch.zeros((), dtype=torch.float64))
+                batch = draws["dev head"].batch(number)
+                head = initialise_head(32, 3, 0, number, torch.zeros((), dtype=torch.float64))
                 fit = torch.optim.AdamW(
                     head.parameters(), lr=1e-3, weight_decay=0.1, betas=(0.9, 0.98)
                 )
@@ -132,7 +132,7 @@ def second_implementation(harness, accumulation, masked, compared, late):
                     if previous is not None and abs(loss.item() - previous) < 1e-3:
                         break
                     previous = loss.item()
-            batch = draws["validation"].batch(update * accumulation + part)
+            batch = draws["validation"].batch(number * accumulation + part)
             features = encoder.body(**inputs(batch)).last_hidden_state[:, 0]
             dev = flat(gradient(cross_entropy(head(features), batch.labels)))
             for index, grads in enumerate(raw):
@@ -153,12 +153,12 @@ def second_implementation(harness, accumulation, masked, compared, late):
 
 
 @pytest.mark.parametrize(("kind", "accumulation"), [(TartanReleased, 1), (TartanReleased, 2), (Tartan, 1)])  # noqa: E501 # fmt: skip
-def test_the_logits_after_twenty_updates(one_layer, kind, accumulation):
+def test_the_logits_after_twenty_steps(one_layer, kind, accumulation):
     released = kind is TartanReleased
     rule = kind(TartanOptions(), ("primary", "every3"))
     harness = ready(one_layer, rule, accumulation)
-    for update in range(UPDATES):
-        harness.training_step.begin(update)
+    for number in range(STEPS):
+        harness.training_step.begin(number)
         rule.step(harness.training_step)
 
     def compared(name):

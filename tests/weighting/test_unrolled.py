@@ -1,4 +1,4 @@
-"""Unrolls of several updates: against loops written out by hand, differences, and the one step."""
+"""Unrolls of several steps: against loops by hand, central differences, and the one-step rule."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class FunctionalNetworkStep(NetworkStep):
 
 
 def by_hand(network, kind, max_grad_norm, weights, before, steps):
-    """Validation loss after ``steps`` updates on one tape, which follow ``before`` others."""
+    """Validation loss after ``steps`` steps with a graph, which follow ``before`` others."""
     params = [p.clone().requires_grad_() for p in network.start]
     moments = [[torch.zeros_like(p), torch.zeros_like(p)] for p in params]
     for step in range(before + steps):
@@ -145,7 +145,7 @@ def test_one_unrolled_step_is_the_exact_one_step(kind, max_grad_norm):
     torch.testing.assert_close(rule.logits.grad, expected, rtol=1e-8, atol=0)
 
 
-def test_unrolled_weights_move_and_the_update_is_the_first_of_the_unroll():
+def test_unrolled_weights_change_and_the_step_is_the_first_of_the_unroll():
     fake, other = ready(adamw, 0.05, 3), ready(adamw, 0.05, 3)
     rule = Meta(meta_options(unroll=3), NAMES)
     rule.step(fake)
@@ -156,11 +156,11 @@ def test_unrolled_weights_move_and_the_update_is_the_first_of_the_unroll():
     assert rule.weights.std() > 1e-3
 
 
-def test_an_unroll_over_the_heads_leaves_the_body_out():
+def test_an_unroll_over_the_heads_freezes_the_encoder():
     fake = ready(sgd, 0.0, 3)
     found, first = unrolled_gradient(fake, CHOSEN, 2, heads_only=True)
     assert [part is None for part in first] == [True, True, False, False]
-    # The auxiliary losses share no head with the primary one, so that they teach nothing.
+    # The auxiliary losses share no head with the primary one, so that they get no gradient.
     assert found[0] != 0
     assert found[1:].tolist() == [0, 0]
     before = [p.detach().clone() for p in fake.parameters]
@@ -189,7 +189,7 @@ def advance(harness, steps):
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "distilbert"])
 def test_one_step_of_an_encoder_by_both_ways(harness, family):
-    """Shared body, tied embeddings, fused attention on one side and unfused on the other."""
+    """Shared encoder, tied embeddings, fused attention on one side and unfused on the other."""
     weights = torch.tensor([0.6, 0.4], dtype=torch.float64)
     one, other = harness(family), harness(family)
     assert one.encoder.config._attn_implementation == "sdpa"
@@ -303,7 +303,7 @@ def test_memory_does_not_grow_over_fifty_meta_steps(harness, unroll):
     assert max(sizes) == sizes[0], sizes
 
 
-def test_attention_is_said_to_be_switched_once(harness, caplog):
+def test_unfused_attention_is_logged_once(harness, caplog):
     made = harness()
     advance(made, 1)
     with caplog.at_level("INFO", logger="auxlearn"):

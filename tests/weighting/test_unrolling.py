@@ -13,19 +13,21 @@ SHAPES = [(3, 4), (5,), (2, 2), (4,)]
 UNUSED = 2  # this parameter never gets a gradient
 
 
-def generator(seed):
+def seeded(seed):
     return torch.Generator().manual_seed(seed)
 
 
 def parameters(seed=0):
-    draws = generator(seed)
-    return [torch.randn(s, generator=draws, dtype=torch.float64).requires_grad_() for s in SHAPES]
+    generator = seeded(seed)
+    return [
+        torch.randn(s, generator=generator, dtype=torch.float64).requires_grad_() for s in SHAPES
+    ]
 
 
 def gradient(seed, scale=1.0):
-    draws = generator(seed)
-    drawn = [torch.randn(s, generator=draws, dtype=torch.float64) * scale for s in SHAPES]
-    return [None if index == UNUSED else part for index, part in enumerate(drawn)]
+    generator = seeded(seed)
+    found = [torch.randn(s, generator=generator, dtype=torch.float64) * scale for s in SHAPES]
+    return [None if index == UNUSED else part for index, part in enumerate(found)]
 
 
 def optimizer(kind, params):
@@ -76,7 +78,7 @@ def test_twenty_steps_equal_those_of_torch(kind):
     assert moved == [index != UNUSED for index in range(len(SHAPES))]
 
 
-def test_it_goes_on_from_the_state_of_a_real_optimizer():
+def test_it_continues_from_the_state_of_a_real_optimizer():
     import higher
 
     params = parameters()
@@ -103,16 +105,14 @@ def test_optimizers_whose_derivative_is_not_known_are_refused(kind):
 KINDS = ["sgd", "nesterov", "adamw", "adamw maximizing"]
 
 
-@pytest.mark.parametrize("fresh", [False, True])
+@pytest.mark.parametrize("first_step", [False, True])
 @pytest.mark.parametrize("max_grad_norm", [0.0, 0.5, 1e6])
 @pytest.mark.parametrize("kind", KINDS)
-def test_derivatives_by_the_weights_equal_central_differences(
-    monkeypatch, kind, max_grad_norm, fresh
-):
+def test_weight_gradients_equal_central_differences(monkeypatch, kind, max_grad_norm, first_step):
     monkeypatch.setattr(
         "auxlearn.weighting.step_derivative.CHUNK_SIZE", 5
-    )  # most tensors fall into pieces
-    warm_up, size = 0 if fresh else 4, 1e-4
+    )  # most tensors have several chunks
+    warm_up, size = 0 if first_step else 4, 1e-4
     weights = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
     gradients, direction = [gradient(50), gradient(51), gradient(52)], gradient(60)
     gradients[1][0] = None  # one objective does not reach every parameter
@@ -167,7 +167,7 @@ def test_derivatives_by_the_weights_equal_central_differences(
             torch.testing.assert_close(part, sum(expected), rtol=1e-12, atol=1e-15)
 
 
-def test_a_gradient_of_zero_on_a_fresh_state_gives_numbers():
+def test_a_gradient_of_zero_in_the_first_step_gives_numbers():
     # The second moment is exactly zero there, and the derivative of a root at zero is infinite.
     parameter = torch.ones(3, dtype=torch.float64, requires_grad=True)
     grads = [[torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64)]]
