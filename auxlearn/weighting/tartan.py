@@ -148,7 +148,7 @@ class TartanReleased(Tartan):
     logits; the validation loss is the cross-entropy on uniformly drawn batches, whatever metric
     selects the checkpoint; the gradient of the classification head is clipped separately. The
     settings of a run that belong to it, and the differences that remain, are in
-    ``docs/weighting.md``.
+    ``docs/weightings/tartan_released.md``.
     """
 
     compared = ("encoder", "other_head")
