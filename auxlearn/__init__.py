@@ -29,16 +29,27 @@ _PUBLIC = {
 __all__ = [*sorted(_PUBLIC), "__version__"]  # noqa: PLE0604
 
 if TYPE_CHECKING:
-    from auxlearn.config import RunConfig, Settings, load_config
-    from auxlearn.data.batches import Batch
-    from auxlearn.data.load import load_dataset
-    from auxlearn.encoders.shared import SharedEncoder
-    from auxlearn.errors import UserError
-    from auxlearn.registry import register_task, register_weighting
-    from auxlearn.results.record import RunResults
-    from auxlearn.tasks.base import AuxiliaryTask, MaskedLanguageModelling, TaskContext
-    from auxlearn.training.run import train
-    from auxlearn.weighting.base import Weighting
+    from auxlearn.config import (
+        RunConfig as RunConfig,
+        Settings as Settings,
+        load_config as load_config,
+    )
+    from auxlearn.data.batches import Batch as Batch
+    from auxlearn.data.load import load_dataset as load_dataset
+    from auxlearn.encoders.shared import SharedEncoder as SharedEncoder
+    from auxlearn.errors import UserError as UserError
+    from auxlearn.registry import (
+        register_task as register_task,
+        register_weighting as register_weighting,
+    )
+    from auxlearn.results.record import RunResults as RunResults
+    from auxlearn.tasks.base import (
+        AuxiliaryTask as AuxiliaryTask,
+        MaskedLanguageModelling as MaskedLanguageModelling,
+        TaskContext as TaskContext,
+    )
+    from auxlearn.training.run import train as train
+    from auxlearn.weighting.base import Weighting as Weighting
 
 
 def __getattr__(name: str) -> Any:

@@ -34,7 +34,7 @@ EXAMPLES = (
     help="YAML configuration file; options of the command line take precedence.",
 )
 @click.pass_context
-def command(ctx: click.Context, config_file: str | None, **given: Any) -> None:
+def command(ctx: click.Context, /, config_file: str | None, **given: Any) -> None:
     """Fine-tune an encoder for text classification with auxiliary tasks.
 
     Without options, a small built-in encoder is trained to tell which Python library a passage of

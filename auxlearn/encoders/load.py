@@ -16,7 +16,7 @@ from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
 )
-from transformers.utils import cached_file
+from transformers.utils.hub import cached_file
 
 from auxlearn import rng
 from auxlearn.encoder_names import ENCODERS, encoder_source

@@ -17,7 +17,7 @@ from torch import Tensor
 from auxlearn.weighting.base import Gradient, TrainingStep
 
 
-class DifferentiableAdamW(higher.optim.DifferentiableOptimizer):
+class DifferentiableAdamW(higher.optim.DifferentiableOptimizer):  # type: ignore[misc]  # higher has no types
     """AdamW (Loshchilov and Hutter 2019, https://arxiv.org/abs/1711.05101), with a graph.
 
     Computes what :class:`torch.optim.AdamW` computes. The smallest normal number is added to the
