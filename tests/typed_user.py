@@ -1,6 +1,7 @@
 """Code of a user, which `make lint` checks with `mypy --strict`; it is never run."""
 
 import torch
+
 import auxlearn
 from auxlearn.plugins import AuxiliaryTask, Batch, SharedEncoder, register_task
 
