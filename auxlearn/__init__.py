@@ -31,11 +31,7 @@ __all__ = [*sorted(_PUBLIC), "__version__"]  # noqa: PLE0604
 if TYPE_CHECKING:
     from auxlearn.config import (
         RunConfig as RunConfig,
-    )
-    from auxlearn.config import (
         Settings as Settings,
-    )
-    from auxlearn.config import (
         load_config as load_config,
     )
     from auxlearn.data.batches import Batch as Batch
@@ -44,18 +40,12 @@ if TYPE_CHECKING:
     from auxlearn.errors import UserError as UserError
     from auxlearn.registry import (
         register_task as register_task,
-    )
-    from auxlearn.registry import (
         register_weighting as register_weighting,
     )
     from auxlearn.results.record import RunResults as RunResults
     from auxlearn.tasks.base import (
         AuxiliaryTask as AuxiliaryTask,
-    )
-    from auxlearn.tasks.base import (
         MaskedLanguageModelling as MaskedLanguageModelling,
-    )
-    from auxlearn.tasks.base import (
         TaskContext as TaskContext,
     )
     from auxlearn.training.run import train as train

@@ -102,36 +102,47 @@ if TYPE_CHECKING:
     from auxlearn.data.tokens import TokenizedTexts as TokenizedTexts
     from auxlearn.encoders.shared import SharedEncoder as SharedEncoder
     from auxlearn.errors import ConfigError as ConfigError
-    from auxlearn.masking.corruption import choose as choose
-    from auxlearn.masking.corruption import corrupt as corrupt
-    from auxlearn.masking.probabilities import rescale_to_mean as rescale_to_mean
-    from auxlearn.masking.probabilities import uniform as uniform
-    from auxlearn.registry import register_task as register_task
-    from auxlearn.registry import register_weighting as register_weighting
+    from auxlearn.masking.corruption import choose as choose, corrupt as corrupt
+    from auxlearn.masking.probabilities import (
+        rescale_to_mean as rescale_to_mean,
+        uniform as uniform,
+    )
+    from auxlearn.registry import (
+        register_task as register_task,
+        register_weighting as register_weighting,
+    )
     from auxlearn.rng import generator as generator
     from auxlearn.settings import Settings as Settings
-    from auxlearn.tasks.base import AuxiliaryTask as AuxiliaryTask
-    from auxlearn.tasks.base import MaskedLanguageModelling as MaskedLanguageModelling
-    from auxlearn.tasks.base import MaskingOptions as MaskingOptions
-    from auxlearn.tasks.base import TaskContext as TaskContext
-    from auxlearn.tasks.base import TaskResult as TaskResult
-    from auxlearn.weighting.base import DevHead as DevHead
-    from auxlearn.weighting.base import Gradient as Gradient
-    from auxlearn.weighting.base import LossWeighting as LossWeighting
-    from auxlearn.weighting.base import Placement as Placement
-    from auxlearn.weighting.base import TrainingStep as TrainingStep
-    from auxlearn.weighting.base import ValidationOptions as ValidationOptions
-    from auxlearn.weighting.base import Weighting as Weighting
-    from auxlearn.weighting.base import apply_gradient as apply_gradient
-    from auxlearn.weighting.base import dot as dot
-    from auxlearn.weighting.base import gather_scalars as gather_scalars
-    from auxlearn.weighting.base import weighted_sum as weighted_sum
-    from auxlearn.weighting.gram import GramWeighting as GramWeighting
-    from auxlearn.weighting.gram import shared_gradient as shared_gradient
-    from auxlearn.weighting.learned import LearnedOptions as LearnedOptions
-    from auxlearn.weighting.learned import LearnedWeighting as LearnedWeighting
-    from auxlearn.weighting.learned import LogitOptions as LogitOptions
-    from auxlearn.weighting.learned import LogitWeighting as LogitWeighting
+    from auxlearn.tasks.base import (
+        AuxiliaryTask as AuxiliaryTask,
+        MaskedLanguageModelling as MaskedLanguageModelling,
+        MaskingOptions as MaskingOptions,
+        TaskContext as TaskContext,
+        TaskResult as TaskResult,
+    )
+    from auxlearn.weighting.base import (
+        DevHead as DevHead,
+        Gradient as Gradient,
+        LossWeighting as LossWeighting,
+        Placement as Placement,
+        TrainingStep as TrainingStep,
+        ValidationOptions as ValidationOptions,
+        Weighting as Weighting,
+        apply_gradient as apply_gradient,
+        dot as dot,
+        gather_scalars as gather_scalars,
+        weighted_sum as weighted_sum,
+    )
+    from auxlearn.weighting.gram import (
+        GramWeighting as GramWeighting,
+        shared_gradient as shared_gradient,
+    )
+    from auxlearn.weighting.learned import (
+        LearnedOptions as LearnedOptions,
+        LearnedWeighting as LearnedWeighting,
+        LogitOptions as LogitOptions,
+        LogitWeighting as LogitWeighting,
+    )
     from auxlearn.weighting.step_derivative import gram_matrices as gram_matrices
 
 

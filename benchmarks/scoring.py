@@ -13,9 +13,7 @@ from torch import Tensor
 
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.scoring import forward as scoring
-from auxlearn.scoring import packed_linear as packed
-from auxlearn.scoring import pseudo_likelihood
+from auxlearn.scoring import forward as scoring, packed_linear as packed, pseudo_likelihood
 from auxlearn.scoring.packed_linear import inference_linear, packing_works
 from auxlearn.scoring.pseudo_likelihood import pseudo_log_likelihood
 from benchmarks.common import (

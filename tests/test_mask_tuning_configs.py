@@ -9,8 +9,7 @@ import pytest
 from auxlearn import load_config
 from auxlearn.sweeps.plan import expand_cells, plan_trials
 from auxlearn.sweeps.sweep_file import read_sweep
-from tests.test_configs import settings as without_seed
-from tests.test_configs import trials_of
+from tests.test_configs import settings as without_seed, trials_of
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 

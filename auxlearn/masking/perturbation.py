@@ -21,8 +21,7 @@ from auxlearn.data.batches import Batch, collate, eval_batches, unpad_token_valu
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.devices import upload
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.masking.corruption import at_least_one
-from auxlearn.masking.corruption import choose as choose_each
+from auxlearn.masking.corruption import at_least_one, choose as choose_each
 from auxlearn.masking.probabilities import uniform
 
 #: Part of the cache key of perturbed texts; raise it when a change of the code changes them.

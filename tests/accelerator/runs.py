@@ -48,8 +48,7 @@ def train(config: dict[str, Any], stop_after: int | None = None) -> Report:
         the waits of each step, as lists of ``(what, place)``; ``others``: how many more there
         were; ``parameters``: kinds of devices that the trained parameters were on.
     """
-    from auxlearn import RunConfig
-    from auxlearn import train as run
+    from auxlearn import RunConfig, train as run
     from auxlearn.errors import Interrupted
     from auxlearn.reporting import plots
     from auxlearn.training.loop import TrainingLoop

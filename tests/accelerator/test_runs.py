@@ -11,8 +11,7 @@ from transformers import AutoModelForSequenceClassification
 from auxlearn import RunConfig, train
 from auxlearn.registry import TASKS, WEIGHTINGS, Registry
 from tests import helpers
-from tests.accelerator import device as pretend
-from tests.accelerator import runs
+from tests.accelerator import device as pretend, runs
 from tests.test_conformance import TASK_ROWS, WEIGHTING_ROWS
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

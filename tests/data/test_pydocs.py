@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from auxlearn.data.dataset import TextDataset
-from auxlearn.data.pydocs import build as pydocs
-from auxlearn.data.pydocs import docstrings
+from auxlearn.data.pydocs import build as pydocs, docstrings
 from auxlearn.data.pydocs.build import LABELS, load_pydocs, neutral
 from auxlearn.errors import DataError
 

@@ -16,8 +16,7 @@ from transformers import (
 )
 
 from auxlearn.data.batches import Batch, collate
-from auxlearn.encoders.families import FAMILIES as SUPPORTED
-from auxlearn.encoders.families import family_of
+from auxlearn.encoders.families import FAMILIES as SUPPORTED, family_of
 from auxlearn.encoders.load import load_encoder
 from auxlearn.errors import EncoderError
 from auxlearn.training.step import placements_of

@@ -11,8 +11,7 @@ from click.testing import CliRunner
 from auxlearn.cli import cli
 from auxlearn.errors import SweepError
 from auxlearn.sweeps.execute import run_sweep
-from auxlearn.sweeps.executors import LocalExecutor, RayExecutor, SlurmExecutor
-from auxlearn.sweeps.executors import ray as ray_engine
+from auxlearn.sweeps.executors import LocalExecutor, RayExecutor, SlurmExecutor, ray as ray_engine
 from auxlearn.sweeps.folder import SweepFolder
 from auxlearn.sweeps.sweep_file import read_sweep
 from auxlearn.sweeps.worker import Job

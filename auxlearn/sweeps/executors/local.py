@@ -7,8 +7,7 @@ import re
 import shutil
 import signal
 import time
-from concurrent.futures import FIRST_COMPLETED, Future
-from concurrent.futures import wait as wait_for
+from concurrent.futures import FIRST_COMPLETED, Future, wait as wait_for
 from contextlib import suppress
 from typing import Any
 
