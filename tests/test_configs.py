@@ -56,9 +56,9 @@ def released_settings() -> dict:
 
 
 def published_cells(name: str, method: str) -> list[tuple[str, str]]:
-    """Data set and encoder of every figure that the paper gives for its own method."""
-    figures, _ = read_published(name)
-    cells = [f.cell for f in figures if f.cell["method"] == method]
+    """Data set and encoder of every result that the paper gives for its own method."""
+    results, _ = read_published(name)
+    cells = [one.labels for one in results if one.labels["method"] == method]
     return list(dict.fromkeys((cell["dataset"], cell["encoder"]) for cell in cells))
 
 
