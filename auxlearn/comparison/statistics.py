@@ -200,9 +200,8 @@ def bootstrap_test(differences: np.ndarray) -> float:
 def holm(p_values: Sequence[float]) -> list[float]:
     """Return p-values corrected for multiple testing by Holm's step-down method.
 
-        Holm, S. (1979), "A simple sequentially rejective multiple test procedure",
+    Holm, S. (1979), "A simple sequentially rejective multiple test procedure",
     https://www.jstor.org/stable/4615733.
-        Holm, S. (1979), "A simple sequentially rejective multiple test procedure".
 
     Examples:
         >>> holm([0.25, 0.125, 0.5])
