@@ -171,14 +171,14 @@ def _parts(row: Mapping[str, Any]) -> list[str]:
     in_order = [*(name for name in weights if name in losses), *losses]  # the primary task first
     parts = [f"epoch {row['epoch']:.1f}"] if "epoch" in row else []
     if losses:
-        parts.append(_figures("loss", {name: losses[name] for name in in_order}))
+        parts.append(_metrics_line("loss", {name: losses[name] for name in in_order}))
     if len(weights) > 1:
-        parts.append(_figures("weights", weights))
+        parts.append(_metrics_line("weights", weights))
     if dev:
         shown = {title: dev[key] for key, title in METRIC_TITLES.items() if key in dev}
-        parts.append(_figures("dev", shown))
+        parts.append(_metrics_line("dev", shown))
     return parts
 
 
-def _figures(title: str, figures: Mapping[str, float]) -> str:
-    return " ".join([title, *(f"{name} {value:.3f}" for name, value in figures.items())])
+def _metrics_line(title: str, metrics: Mapping[str, float]) -> str:
+    return " ".join([title, *(f"{name} {value:.3f}" for name, value in metrics.items())])
