@@ -243,6 +243,7 @@ def check_arguments(program: str, arguments: list[str]) -> None:
         patch.setattr(sys, "argv", [program, *arguments])
         for registry in (TASKS, WEIGHTINGS):
             patch.setattr(registry, "_registered", dict(registry._registered))
+        patch.delitem(sys.modules, program, raising=False)  # runpy warns of what is imported
         script = program.endswith(".py")
         start, what = (
             (runpy.run_path, str(ROOT / program)) if script else (runpy.run_module, program)

@@ -12,7 +12,7 @@ from auxlearn import RunConfig, train
 from auxlearn.registry import TASKS, WEIGHTINGS, Registry
 from tests import helpers
 from tests.accelerator import device as pretend, runs
-from tests.test_conformance import TASK_ROWS, WEIGHTING_ROWS
+from tests.test_conformance import TASK_OPTIONS, WEIGHTING_OPTIONS
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -67,8 +67,8 @@ def test_every_task(task, weighting, config, on_accelerator):
     report = on_accelerator(
         runs.train,
         config(
-            aux=[{task: TASK_ROWS.get(task, {})}],
-            weights={weighting: WEIGHTING_ROWS[weighting]},
+            aux=[{task: TASK_OPTIONS.get(task, {})}],
+            weights={weighting: WEIGHTING_OPTIONS[weighting]},
         ),
     )
     check(report, OF_TASK.get(task, 0) + OF_WEIGHTING[weighting])
@@ -87,7 +87,7 @@ def test_every_weighting_with_two_tasks(weighting, config, smallest, on_accelera
         config(
             **smallest,
             aux=["random_mlm", "l3mask"],
-            weights={weighting: WEIGHTING_ROWS.get(weighting, {})},
+            weights={weighting: WEIGHTING_OPTIONS.get(weighting, {})},
             metric="macro_f1",
         ),
     )
@@ -98,7 +98,7 @@ def test_every_weighting_with_two_tasks(weighting, config, smallest, on_accelera
 def test_every_family(family, config, on_accelerator):
     report = on_accelerator(
         runs.train,
-        config(family, aux=["l3mask", "mask_tuning"], weights={"meta": WEIGHTING_ROWS["meta"]}),
+        config(family, aux=["l3mask", "mask_tuning"], weights={"meta": WEIGHTING_OPTIONS["meta"]}),
     )
     passes = 6  # two auxiliary tasks, the primary one, three validation batches
     check(
@@ -176,7 +176,7 @@ def test_a_run_is_that_of_the_cpu(precision, config, on_accelerator, encoder_fol
     settings = config(
         encoder=str(encoder),
         aux=["mask_tuning", "l3mask"],
-        weights={"meta": WEIGHTING_ROWS["meta"]},
+        weights={"meta": WEIGHTING_OPTIONS["meta"]},
         metric="macro_f1",
         precision=precision,
     )
@@ -197,7 +197,7 @@ def test_a_run_is_that_of_the_cpu(precision, config, on_accelerator, encoder_fol
 def test_a_stopped_run_is_resumed(weighting, config, on_accelerator, tmp_path):
     settings = config(
         aux=["l3mask", "mask_tuning"],
-        weights={weighting: WEIGHTING_ROWS[weighting]},
+        weights={weighting: WEIGHTING_OPTIONS[weighting]},
         epochs=2,
     )
     whole, parts = (

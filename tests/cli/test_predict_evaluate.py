@@ -184,7 +184,7 @@ def test_evaluate_prints_a_table(finished, data):
     result = call("evaluate", finished(), "--dataset", data, "--split", "validation")
     lines = result.stdout.splitlines()
     assert lines[0] == f"{finished()} on validation of {data}"
-    assert lines[-1].startswith("validation: the text of 2 of 4 rows is also in train")
+    assert lines[-1].startswith("validation: the text of 2 of 4 examples is also in train")
     (row,) = [line.split() for line in lines if line.split()[:2] == ["validation", "4"]]
     assert len(row) == 9
 

@@ -155,7 +155,7 @@ def test_another_configuration_does_not_touch_the_folder(config, tmp_path):
 def test_a_folder_with_other_files_is_refused(config, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "thesis.tex").write_text("precious")
-    with pytest.raises(RunError, match="not empty and holds no run"):
+    with pytest.raises(RunError, match="is not empty and is not a run folder"):
         train(config())
     assert os.listdir(tmp_path / "run") == ["thesis.tex"]
 
