@@ -1,4 +1,4 @@
-"""Code of a user, which `make lint` checks with `mypy --strict`; it is never run."""
+"""Code of a user, which `make lint` checks as `mypy --strict` would; it is never run."""
 
 import torch
 

@@ -14,6 +14,7 @@ import yaml
 from auxlearn import RunConfig, train
 from auxlearn.cli import COMMANDS, cli
 from auxlearn.commands.help import Example, ExampleCommand
+from auxlearn.registry import TASKS, WEIGHTINGS
 from tests import helpers
 from tests.cli.helpers import call
 from tests.sweeps.conftest import InlineExecutor, write_dataset
@@ -70,6 +71,9 @@ def run_cheaply(patch: pytest.MonkeyPatch, folder: Path) -> None:
     patch.setattr("auxlearn.comparison.plots.plot_comparison", lambda *_: [])
     for name in ("LocalExecutor", "SlurmExecutor"):
         patch.setattr(f"auxlearn.sweeps.executors.{name}", lambda *_: InlineExecutor())
+    for registry in (TASKS, WEIGHTINGS):  # other tests of this process have loaded plug-ins
+        builtin = {n: cls for n, cls in registry._registered.items() if n in registry._builtin}
+        patch.setattr(registry, "_registered", builtin)
 
 
 def test_every_command_has_examples():
