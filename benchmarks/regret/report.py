@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -186,13 +187,17 @@ def draw(records: Sequence[Record], found: Sequence[Outcome], folder: Path) -> N
         "weights": draw_weights,
     }
     for title, plot in plots.items():
-        figure = Figure(figsize=(4.0 * len(tasks), 3.0 * len(settings) + 0.6), layout="constrained")
-        axes = figure.subplots(len(settings), len(tasks), squeeze=False)
-        for row, setting in enumerate(settings):
-            for column, task in enumerate(tasks):
-                some = [r for r in records if r.setting == setting and r.task in (task, "")]
-                plot(axes[row][column], some, colours)
-                axes[row][column].set_title(f"{setting}, {task}", fontsize=9)
+        panels = [(setting, task) for setting in settings for task in tasks]
+        columns = len(tasks) if len(tasks) > 1 else min(3, len(panels))  # a row for each setting
+        lines = math.ceil(len(panels) / columns)
+        figure = Figure(figsize=(4.0 * columns, 3.0 * lines + 0.6), layout="constrained")
+        axes = figure.subplots(lines, columns, squeeze=False)
+        for ax, (setting, task) in zip(axes.flat, panels, strict=False):
+            some = [r for r in records if r.setting == setting and r.task in (task, "")]
+            plot(ax, some, colours)
+            ax.set_title(f"{setting}, {task}", fontsize=9)
+        for ax in axes.flat[len(panels) :]:
+            ax.axis("off")
         handles = {
             name: handle
             for ax in axes.flat
