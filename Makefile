@@ -4,12 +4,11 @@ BIN := .venv/bin
 
 .PHONY: demo test lint format docs bench bench-gpu clean
 
-# Modules are compiled when they are first imported: most of them never are.
 .venv/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("auxlearn needs Python 3.11 or newer" if sys.version_info < (3, 11) else 0)'
 	test -d .venv || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
 demo: .venv/.installed
@@ -35,7 +34,7 @@ docs: .venv/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 .venv/.docs: .venv/.installed
-	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev,docs]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,docs]'
 	touch $@
 
 bench: .venv/.installed

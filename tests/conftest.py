@@ -27,6 +27,24 @@ import pytest  # noqa: E402
 if TYPE_CHECKING:
     from auxlearn.encoders.shared import SharedEncoder
 
+#: Files that take longest, begun first: one of them begun last would keep a single worker busy.
+LONGEST = (
+    "sweeps/test_executors.py",
+    "accelerator/test_runs.py",
+    "test_conformance.py",
+    "training/test_compiled.py",
+    "weighting/test_sanity.py",
+    "sweeps/test_interruption.py",
+    "sweeps/test_execute.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests of the longest files first; the order is kept apart from that."""
+    tests = Path(__file__).parent
+    rank = {tests / name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(item.path, len(rank)))
+
 
 @pytest.fixture(scope="session", autouse=True)
 def one_thread() -> None:
