@@ -6,6 +6,8 @@ plain mappings and turns every fault into a line that a user can act on.
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -108,6 +110,44 @@ class OODSource(Settings):
         if isinstance(value, dict) and not value.get("name") and value.get("dataset"):
             value = {**value, "name": Path(str(value["dataset"])).name.split(":")[-1]}
         return value
+
+
+@dataclass(frozen=True)
+class ValidationSource:
+    """Which examples a weighting takes its validation gradient from.
+
+    Written ``dev``, ``train:SHARE`` or the path of a file of labelled examples.
+
+    Attributes:
+        share: Share of train that is held out, between 0 and 1.
+        file: File of labelled examples. With neither of the two, the examples are those of dev.
+    """
+
+    share: float | None = None
+    file: Path | None = None
+
+    @property
+    def is_dev(self) -> bool:
+        """Whether the examples are those of dev."""
+        return self.share is None and self.file is None
+
+    @classmethod
+    def parse(cls, text: str) -> ValidationSource:
+        """Read the written form.
+
+        Raises:
+            ValueError: It is none of the three forms.
+        """
+        if text == "dev":
+            return cls()
+        if share := re.fullmatch(r"train:(0?\.\d*[1-9]\d*)", text):
+            return cls(share=float(share[1]))
+        if re.fullmatch(r".+\.(jsonl|csv|tsv|parquet)", text):
+            return cls(file=Path(text))
+        raise ValueError(
+            "expected dev, train:SHARE with a share between 0 and 1, or a .jsonl, .csv, .tsv or "
+            ".parquet file"
+        )
 
 
 def validate(model: type[Settings], values: dict[str, Any], where: str) -> Any:

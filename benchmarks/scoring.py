@@ -247,7 +247,7 @@ def product_rates(encoder: SharedEncoder, watch: Stopwatch, rounds: int) -> dict
             for dtype in (FP32, BF16)
         }
     config = encoder.config
-    full = pseudo_likelihood.TOKEN_BUDGET["cuda"]
+    full = pseudo_likelihood.TOKEN_BUDGET[pseudo_likelihood.budget_key(watch.device)]
     shapes = [(full, config.hidden_size, config.intermediate_size), (8192, 8192, 8192)]
 
     def best(dtype: torch.dtype) -> float:
@@ -293,8 +293,10 @@ def budgets(
     cuda = options.device == "cuda"
     few = texts.select(torch.arange(count if cuda else min(8, len(texts))))
 
+    key = pseudo_likelihood.budget_key(options.device)
+
     def run(budget: int) -> None:
-        with patch.dict(pseudo_likelihood.TOKEN_BUDGET, {options.device: budget}):
+        with patch.dict(pseudo_likelihood.TOKEN_BUDGET, {key: budget}):
             pseudo_log_likelihood(encoder, few, dtype=BF16 if cuda else FP32)
 
     found = contest(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from auxlearn.config import RunConfig, ValidationSource
+from auxlearn.config import RunConfig
 from auxlearn.data.audit import audit
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.examples import ColumnNames
@@ -13,6 +13,7 @@ from auxlearn.data.folders import read_labelled_file
 from auxlearn.data.load import load_dataset
 from auxlearn.data.ood import OODSet, load_ood_sets
 from auxlearn.data.splits import hold_out
+from auxlearn.settings import ValidationSource
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,15 @@ HEAD_ROWS = 256
 CHUNK_TOKENS = 1 << 22
 
 
+def budget_key(device_type: str) -> str:
+    """Return the key of :data:`TOKEN_BUDGET` for a type of device.
+
+    >>> budget_key("cpu"), budget_key("cuda")
+    ('cpu', 'gpu')
+    """
+    return "cpu" if device_type == "cpu" else "gpu"
+
+
 def masked_copies(words: Tensor, targets: Tensor) -> Tensor:
     """Return which tokens are masked in copies of texts with the given targets.
 
@@ -80,8 +89,7 @@ def pseudo_log_likelihood(
     scores = torch.zeros(len(texts.input_ids), dtype=torch.float32)
     with encoder.evaluating(), torch.inference_mode():
         forward = scoring_pass(encoder, dtype)
-        kind = "cpu" if encoder.device.type == "cpu" else "gpu"
-        body = _Body(forward, TOKEN_BUDGET[kind])
+        body = _Body(forward, TOKEN_BUDGET[budget_key(encoder.device.type)])
         states: list[Tensor] = []
         tokens: list[Tensor] = []
         scored: list[tuple[Tensor, Tensor]] = []

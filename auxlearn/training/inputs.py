@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import auxlearn
-from auxlearn.config import OODSource, RunConfig, ValidationSource
+from auxlearn.config import OODSource, RunConfig
 from auxlearn.data.load import load_dataset
 from auxlearn.data.ood import load_ood_set
 from auxlearn.data.run_data import RunData, columns_of, dataset_content, ood_content
@@ -33,6 +33,7 @@ from auxlearn.encoders.content import encoder_content
 from auxlearn.errors import DataError, RunError, UserError
 from auxlearn.files import content_digest, write_json
 from auxlearn.registry import TASKS, WEIGHTINGS, plugin_digest
+from auxlearn.settings import ValidationSource
 
 FILE = "inputs.json"
 

@@ -46,24 +46,21 @@ def contrast(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def config(dataset, encoder_folder, tmp_path, monkeypatch):
+def config(config, encoder_folder, monkeypatch):
     """Return a configuration of a run of six optimizer steps without plots."""
     monkeypatch.setattr("auxlearn.reporting.plots.plot_run", lambda *arguments: [])
 
+    run_config = config
+
     def make(family="bert", **settings) -> RunConfig:
         defaults = {
-            "dataset": str(dataset),
             "encoder": str(encoder_folder(family)),
             "aux": ["mask_tuning"],
-            "epochs": 2,
+            "weights": "fixed",
             "batch_size": 4,
             "eval_steps": 2,
-            "patience": 0,
-            "learning_rate": 1e-3,
-            "device": "cpu",
-            "output": str(tmp_path / "run"),
         }
-        return RunConfig.model_validate(defaults | settings)
+        return run_config(**defaults | settings)
 
     return make
 
