@@ -12,15 +12,17 @@ _PUBLIC = {
     "AuxiliaryTask": "auxlearn.tasks.base",
     "Batch": "auxlearn.data.batches",
     "MaskedLanguageModelling": "auxlearn.tasks.base",
+    "ObjectiveContext": "auxlearn.objectives.context",
+    "PrimaryLoss": "auxlearn.losses.base",
     "RunConfig": "auxlearn.config",
     "RunResults": "auxlearn.results.record",
     "Settings": "auxlearn.config",
     "SharedEncoder": "auxlearn.encoders.shared",
-    "TaskContext": "auxlearn.tasks.base",
     "UserError": "auxlearn.errors",
     "Weighting": "auxlearn.weighting.base",
     "load_config": "auxlearn.config",
     "load_dataset": "auxlearn.data.load",
+    "register_loss": "auxlearn.registry",
     "register_task": "auxlearn.registry",
     "register_weighting": "auxlearn.registry",
     "train": "auxlearn.training.run",
@@ -38,7 +40,10 @@ if TYPE_CHECKING:
     from auxlearn.data.load import load_dataset as load_dataset
     from auxlearn.encoders.shared import SharedEncoder as SharedEncoder
     from auxlearn.errors import UserError as UserError
+    from auxlearn.losses.base import PrimaryLoss as PrimaryLoss
+    from auxlearn.objectives.context import ObjectiveContext as ObjectiveContext
     from auxlearn.registry import (
+        register_loss as register_loss,
         register_task as register_task,
         register_weighting as register_weighting,
     )
@@ -46,7 +51,6 @@ if TYPE_CHECKING:
     from auxlearn.tasks.base import (
         AuxiliaryTask as AuxiliaryTask,
         MaskedLanguageModelling as MaskedLanguageModelling,
-        TaskContext as TaskContext,
     )
     from auxlearn.training.run import train as train
     from auxlearn.weighting.base import Weighting as Weighting

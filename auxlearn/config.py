@@ -17,7 +17,7 @@ from pydantic import Field, field_validator, model_validator
 
 from auxlearn.errors import ConfigError
 from auxlearn.metric_keys import VALIDATION
-from auxlearn.registry import TASKS, WEIGHTINGS, Registry, load_plugin, plugin_digest
+from auxlearn.registry import LOSSES, TASKS, WEIGHTINGS, Registry, load_plugin, plugin_digest
 from auxlearn.settings import Metric, OODSource, PluginChoice, Settings, validate
 
 __all__ = [
@@ -99,8 +99,14 @@ class RunConfig(Settings):
         "Weighting of the objectives. `auxlearn list weightings` lists them.",
         validate_default=True,
     )
+    loss: PluginChoice = _field(
+        PluginChoice(name="cross_entropy"),
+        "Objectives",
+        "Loss of the primary task. `auxlearn list losses` lists them.",
+        validate_default=True,
+    )
     plugins: tuple[str, ...] = _field(
-        (), "Objectives", "Python file that registers tasks or weightings; repeatable."
+        (), "Objectives", "Python file that registers tasks, losses or weightings; repeatable."
     )
 
     metric: Metric = _field(
@@ -272,6 +278,7 @@ class RunConfig(Settings):
         updates: dict[str, Any] = {
             "aux": tuple(fill(TASKS, choice) for choice in self.aux),
             "weights": fill(WEIGHTINGS, self.weights),
+            "loss": fill(LOSSES, self.loss),
         }
         if self.learning_rate is None:
             from auxlearn.encoder_names import recommended_learning_rate

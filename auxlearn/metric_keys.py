@@ -4,6 +4,7 @@
 ``loss/NAME``        mean loss of an objective since the previous row, in the unit of the loss
 ``weight/NAME``      weight of an objective
 ``dev/METRIC``       metric on the dev split: ``accuracy``, ``macro_f1``, ``loss``, ``surrogate``
+``aux/NAME/METRIC``  metric of an auxiliary task on dev examples of its own
 ``norm/NAME``        L2 norm of an objective's gradient
 ``cosine/NAME``      cosine of an objective's gradient with the validation gradient
 ``scale/NAME``       factor on an objective's gradient apart from its weight
@@ -32,6 +33,7 @@ class Quantity(StrEnum):
     LOSS = "loss"
     WEIGHT = "weight"
     DEV = "dev"
+    AUX = "aux"
     NORM = "norm"
     COSINE = "cosine"
     SCALE = "scale"

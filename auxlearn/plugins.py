@@ -1,4 +1,4 @@
-"""Names for authors of auxiliary tasks and weightings, in one place.
+"""Names for authors of auxiliary tasks, losses and weightings, in one place.
 
 A plug-in file needs this module, torch, and pydantic's ``Field`` if it has options::
 
@@ -6,11 +6,30 @@ A plug-in file needs this module, torch, and pydantic's ``Field`` if it has opti
 
 Like ``auxlearn`` itself, this module imports neither torch nor transformers until a name is used.
 
-For both kinds:
+For every kind:
 
 * ``Settings``: base class of a plug-in's options; unknown keys are errors.
 * ``ConfigError``: to be raised for options that do not fit: one line, exit code 2.
 * ``generator``: random generator for a purpose, from the run's seed.
+
+For auxiliary tasks and losses of the primary task:
+
+* ``ObjectiveContext``: what ``prepare`` is given: encoder, texts, heads, further data, cache.
+* ``SideValues``: values for each training example, read by batch.
+* ``Batch``: a padded mini-batch of tokenised texts.
+* ``TokenizedTexts``: all tokenised texts of a split.
+* ``SharedEncoder``: the encoder with its heads.
+* ``upload``: copy targets to the device of the logits.
+* ``uniform``: the same mask probability for every token that may be masked.
+* ``rescale_to_mean``: scores as mask probabilities with a given mean.
+* ``choose``: sample masked positions from mask probabilities.
+* ``corrupt``: replace masked tokens by the mask token, random tokens, or themselves.
+
+For losses of the primary task:
+
+* ``register_loss``: class decorator that gives a loss its name.
+* ``PrimaryLoss``: base class of every loss; defines ``loss``.
+* ``labels_of``: the classes of a batch, on the device of the logits.
 
 For auxiliary tasks:
 
@@ -18,15 +37,7 @@ For auxiliary tasks:
 * ``AuxiliaryTask``: base class of every task; defines ``loss``.
 * ``MaskedLanguageModelling``: base class of masking strategies; defines ``mask_probabilities``.
 * ``MaskingOptions``: options of every masking strategy.
-* ``TaskContext``: what a task is prepared with: encoder, training texts, cache, seed.
 * ``TaskResult``: a loss together with a changed batch for the primary task.
-* ``Batch``: a padded mini-batch of tokenised texts.
-* ``TokenizedTexts``: all tokenised texts of a split.
-* ``SharedEncoder``: the encoder with its classification and language-model heads.
-* ``uniform``: the same mask probability for every token that may be masked.
-* ``rescale_to_mean``: scores as mask probabilities with a given mean.
-* ``choose``: sample masked positions from mask probabilities.
-* ``corrupt``: replace masked tokens by the mask token, random tokens, or themselves.
 
 For weightings:
 
@@ -71,10 +82,12 @@ _PUBLIC = {
     "LossWeighting": "auxlearn.weighting.base",
     "MaskedLanguageModelling": "auxlearn.tasks.base",
     "MaskingOptions": "auxlearn.tasks.base",
+    "ObjectiveContext": "auxlearn.objectives.context",
     "Placement": "auxlearn.weighting.base",
+    "PrimaryLoss": "auxlearn.losses.base",
     "Settings": "auxlearn.settings",
     "SharedEncoder": "auxlearn.encoders.shared",
-    "TaskContext": "auxlearn.tasks.base",
+    "SideValues": "auxlearn.objectives.context",
     "TaskResult": "auxlearn.tasks.base",
     "TokenizedTexts": "auxlearn.data.tokens",
     "TrainingStep": "auxlearn.weighting.base",
@@ -87,11 +100,14 @@ _PUBLIC = {
     "gather_scalars": "auxlearn.weighting.base",
     "generator": "auxlearn.rng",
     "gram_matrices": "auxlearn.weighting.step_derivative",
+    "labels_of": "auxlearn.losses.base",
+    "register_loss": "auxlearn.registry",
     "register_task": "auxlearn.registry",
     "register_weighting": "auxlearn.registry",
     "rescale_to_mean": "auxlearn.masking.probabilities",
     "shared_gradient": "auxlearn.weighting.gram",
     "uniform": "auxlearn.masking.probabilities",
+    "upload": "auxlearn.devices",
     "weighted_sum": "auxlearn.weighting.base",
 }
 
@@ -100,14 +116,21 @@ __all__ = sorted(_PUBLIC)  # noqa: PLE0605
 if TYPE_CHECKING:
     from auxlearn.data.batches import Batch as Batch
     from auxlearn.data.tokens import TokenizedTexts as TokenizedTexts
+    from auxlearn.devices import upload as upload
     from auxlearn.encoders.shared import SharedEncoder as SharedEncoder
     from auxlearn.errors import ConfigError as ConfigError
+    from auxlearn.losses.base import PrimaryLoss as PrimaryLoss, labels_of as labels_of
     from auxlearn.masking.corruption import choose as choose, corrupt as corrupt
     from auxlearn.masking.probabilities import (
         rescale_to_mean as rescale_to_mean,
         uniform as uniform,
     )
+    from auxlearn.objectives.context import (
+        ObjectiveContext as ObjectiveContext,
+        SideValues as SideValues,
+    )
     from auxlearn.registry import (
+        register_loss as register_loss,
         register_task as register_task,
         register_weighting as register_weighting,
     )
@@ -117,7 +140,6 @@ if TYPE_CHECKING:
         AuxiliaryTask as AuxiliaryTask,
         MaskedLanguageModelling as MaskedLanguageModelling,
         MaskingOptions as MaskingOptions,
-        TaskContext as TaskContext,
         TaskResult as TaskResult,
     )
     from auxlearn.weighting.base import (

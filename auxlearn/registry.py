@@ -1,4 +1,4 @@
-"""Registries of plug-ins: auxiliary tasks and weightings by name.
+"""Registries of plug-ins: auxiliary tasks, losses of the primary task and weightings by name.
 
 A plug-in is built in, registered by a decorator (in your own code or in a file passed with
 ``--plugin``), or declared as an entry point by an installed package. Built-in modules and entry
@@ -185,7 +185,15 @@ WEIGHTINGS = Registry(
     },
     "auxlearn.weightings",
 )
+LOSSES = Registry(
+    "loss",
+    {
+        "cross_entropy": "auxlearn.losses.cross_entropy",
+    },
+    "auxlearn.losses",
+)
 register_task = TASKS.register
+register_loss = LOSSES.register
 register_weighting = WEIGHTINGS.register
 
 

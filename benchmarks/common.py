@@ -29,6 +29,8 @@ from auxlearn.encoders.attention import attend_in_single_precision
 from auxlearn.encoders.load import load_encoder
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.files import write_json
+from auxlearn.losses.base import PrimaryLoss
+from auxlearn.registry import LOSSES
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -176,6 +178,13 @@ def replacements(encoder: SharedEncoder) -> torch.Tensor:
     """Return allowed replacement ids for masked tokens: the upper half of the vocabulary."""
     count = encoder.body.get_input_embeddings().num_embeddings
     return torch.arange(count // 2, count)
+
+
+def default_loss() -> PrimaryLoss:
+    """Return the default loss of the primary task."""
+    cls = LOSSES.get("cross_entropy")
+    loss: PrimaryLoss = cls(cls.Options())
+    return loss
 
 
 def classes_of(dataset: str) -> int:

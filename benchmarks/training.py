@@ -23,8 +23,6 @@ from auxlearn.encoders.compiled import compile_body
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.masking.corruption import choose, corrupt
 from auxlearn.registry import TASKS, WEIGHTINGS
-from auxlearn.reporting.reporter import Reporter
-from auxlearn.tasks.base import TaskContext
 from auxlearn.training.optimization import LinearSchedule, build_optimizer
 from auxlearn.training.step import Auxiliary, RunStep, StepSettings
 from benchmarks.common import (
@@ -34,6 +32,7 @@ from benchmarks.common import (
     autocast,
     classes_of,
     contest,
+    default_loss,
     encoder_of_size,
     ratio,
     replacements,
@@ -188,24 +187,17 @@ class Training:
     ) -> None:
         names = [f"random_mlm_{number}" for number in range(aux)]
         encoder.train()
-        context = TaskContext(
-            encoder=encoder,
-            texts=texts,
-            tokenize=lambda path: texts,
-            cache=None,  # type: ignore[arg-type]
-            progress=Reporter().progress,
-            seed=0,
-        )
         auxiliaries = []
         for name in names:
             cls = TASKS.get("random_mlm")
             task = cls(cls.Options())
-            task.prepare(context)
+            task.texts, task.random_ids = texts, replacements(encoder)
             auxiliaries.append(Auxiliary(name, task, BatchStream(texts, BATCH, 0, name)))
         optimizer = build_optimizer(encoder.parameters(), RATE, 0.01)
         self.training_step = RunStep(
             encoder,
             primary=BatchStream(texts, BATCH, 0, "primary"),
+            primary_loss=default_loss(),
             auxiliaries=auxiliaries,
             schedule=LinearSchedule(optimizer, steps, 0.06),
             settings=StepSettings(

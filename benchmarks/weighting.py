@@ -42,6 +42,7 @@ from benchmarks.common import (
     attending,
     autocast,
     check_device,
+    default_loss,
     peak_bytes,
     save,
 )
@@ -154,6 +155,7 @@ class Contestant:
         self.training_step = RunStep(
             encoder,
             primary=BatchStream(rows, batch, 0, "primary"),
+            primary_loss=default_loss(),
             auxiliaries=auxiliaries if choice else [],
             schedule=LinearSchedule(optimizer, 10**9, 0.0),
             settings=StepSettings(

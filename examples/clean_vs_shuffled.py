@@ -26,7 +26,7 @@ from auxlearn import RunConfig, train
 from auxlearn.errors import UserError
 from auxlearn.files import write_json
 from auxlearn.metric_keys import Quantity
-from auxlearn.plugins import AuxiliaryTask, TaskContext, generator, register_task
+from auxlearn.plugins import AuxiliaryTask, ObjectiveContext, generator, register_task
 from auxlearn.registry import WEIGHTINGS
 
 RULES: dict[str, dict[str, object]] = {
@@ -49,7 +49,7 @@ GAP = 0.3
 class CleanLabels(AuxiliaryTask):
     """The primary task once more, on batches of its own."""
 
-    def prepare(self, context: TaskContext) -> None:
+    def prepare(self, context: ObjectiveContext) -> None:
         """Take the labels of the training examples."""
         super().prepare(context)
         assert context.texts.labels is not None

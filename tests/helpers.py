@@ -26,7 +26,6 @@ from auxlearn.cache import TensorCache
 from auxlearn.data.batches import Batch, collate
 from auxlearn.data.tokens import TokenizedTexts, tokenize
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.reporting.reporter import Reporter
 
 LINES = (
     "The parser of Smith et al. is faster than the parser of Jones et al. on long sentences.",
@@ -323,16 +322,22 @@ def without_dropout(encoder: SharedEncoder) -> SharedEncoder:
 
 def context(encoder: SharedEncoder, texts: TokenizedTexts, folder: Path, seed: int = 0) -> Any:
     """What a task is prepared with."""
-    from auxlearn.tasks.base import TaskContext
+    from auxlearn.data.dataset import Split
+    from auxlearn.objectives.context import ObjectiveContext
 
-    return TaskContext(
-        encoder=encoder,
-        texts=texts,
-        tokenize=lambda path: tokenized(encoder, path.read_text().splitlines()),
-        cache=TensorCache(folder),
-        progress=Reporter().progress,
-        seed=seed,
+    labels = None if texts.labels is None else tuple(texts.labels.tolist())
+    split = Split("train", ("",) * len(texts), labels, LABELS)
+    return ObjectiveContext(
+        "task", encoder, split, texts, max_length=64, cache=TensorCache(folder), seed=seed
     )
+
+
+def cross_entropy() -> Any:
+    """The default loss of the primary task."""
+    from auxlearn.registry import LOSSES
+
+    cls = LOSSES.get("cross_entropy")
+    return cls(cls.Options())
 
 
 def stop_before_step(patch: Any, steps: int, error: BaseException | None = None) -> None:

@@ -215,6 +215,7 @@ OTHER = {
     "encoder": "roberta",
     "aux": ["l3mask"],
     "weights": {"fixed": {"alpha": 0.2}},
+    "loss": {"cross_entropy": {"label_smoothing": 0.1}},
     "metric": "macro_f1",
     "seed": 1,
     "epochs": 11,

@@ -1,4 +1,4 @@
-"""``auxlearn list``: registered tasks, weightings, encoders and data sets."""
+"""``auxlearn list``: registered tasks, losses, weightings, encoders and data sets."""
 
 from __future__ import annotations
 
@@ -29,26 +29,29 @@ EXAMPLES = (
 
 @click.command(cls=ExampleCommand, examples=EXAMPLES)
 @click.argument(
-    "what", type=click.Choice(["tasks", "weightings", "encoders", "datasets"]), metavar="WHAT"
+    "what",
+    type=click.Choice(["tasks", "losses", "weightings", "encoders", "datasets"]),
+    metavar="WHAT",
 )
 @click.option(
     "--plugin",
     "plugins",
     multiple=True,
     metavar="FILE",
-    help="Python file whose tasks and weightings are listed as well; repeatable.",
+    help="Python file whose tasks, losses and weightings are listed as well; repeatable.",
 )
 def command(what: str, plugins: tuple[str, ...]) -> None:
-    """List the names of WHAT: tasks, weightings, encoders or datasets.
+    """List the names of WHAT: tasks, losses, weightings, encoders or datasets.
 
-    Tasks and weightings are listed with their options and defaults.
+    Tasks, losses and weightings are listed with their options and defaults.
     """
-    from auxlearn.registry import TASKS, WEIGHTINGS, load_plugin
+    from auxlearn.registry import LOSSES, TASKS, WEIGHTINGS, load_plugin
 
     for path in plugins:
         load_plugin(path)
-    if what in ("tasks", "weightings"):
-        _list_plugins(TASKS if what == "tasks" else WEIGHTINGS)
+    registries = {"tasks": TASKS, "losses": LOSSES, "weightings": WEIGHTINGS}
+    if what in registries:
+        _list_plugins(registries[what])
     elif what == "encoders":
         from auxlearn.encoder_names import ENCODERS
 

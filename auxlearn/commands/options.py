@@ -1,7 +1,7 @@
 """Command-line options generated from the settings of a run and of its plug-ins.
 
 Every field of :class:`~auxlearn.config.RunConfig` is an option. The remaining options belong to the
-chosen auxiliary tasks and weighting: ``--l3mask-score surprisal``, or in short ``--score
+chosen auxiliary tasks, weighting and loss: ``--l3mask-score surprisal``, or in short ``--score
 surprisal`` if only one of them has an option of that name.
 """
 
@@ -22,13 +22,14 @@ from pydantic.fields import FieldInfo
 from auxlearn.commands.help import ExampleCommand
 from auxlearn.config import PluginChoice, RunConfig, load_config, validate
 from auxlearn.errors import ConfigError, did_you_mean
-from auxlearn.registry import TASKS, WEIGHTINGS, Registry, load_plugin
+from auxlearn.registry import LOSSES, TASKS, WEIGHTINGS, Registry, load_plugin
 
 #: Flags that differ from the name of the field: repeatable options are in the singular.
 _FLAGS = {"plugins": "--plugin"}
 _METAVARS = {
     "aux": "TASK",
     "weights": "WEIGHTING",
+    "loss": "LOSS",
     "plugins": "FILE",
     "ood": "DATASET",
     "output": "FOLDER",
@@ -69,14 +70,14 @@ class RunCommand(ExampleCommand):
         for title, records in [*sections.items(), ("Options", general)]:
             with formatter.section(title):
                 formatter.write_dl(records)
-        with formatter.section("Options of tasks and weightings"):
+        with formatter.section("Options of tasks, losses and weightings"):
             formatter.write_dl(
                 [
                     (
                         "--NAME-OPTION VALUE",
-                        "Option of a chosen task or weighting, such as --meta-every 5; --OPTION "
-                        "alone if only one of them has it. `auxlearn list tasks` and `auxlearn "
-                        "list weightings` list them.",
+                        "Option of a chosen task, loss or weighting, such as --meta-every 5; "
+                        "--OPTION alone if only one of them has it. `auxlearn list tasks`, "
+                        "`auxlearn list losses` and `auxlearn list weightings` list them.",
                     )
                 ]
             )
@@ -103,8 +104,9 @@ def run_config(file: str | None, given: Mapping[str, Any], extra: Sequence[str])
     overrides = {name: value for name, value in given.items() if value not in (None, ())}
     if "aux" in overrides:
         overrides["aux"] = _keep_options(overrides["aux"], config.aux)
-    if "weights" in overrides:
-        overrides["weights"] = _keep_options([overrides["weights"]], [config.weights])[0]
+    for kind in ("weights", "loss"):
+        if kind in overrides:
+            overrides[kind] = _keep_options([overrides[kind]], [getattr(config, kind)])[0]
     if overrides:
         values = config.model_dump(mode="json", exclude_unset=True)
         config = validate(RunConfig, {**values, **overrides}, "command line")
@@ -142,6 +144,7 @@ def with_plugin_options(config: RunConfig, extra: Sequence[str]) -> RunConfig:
     updates = {
         "aux": tuple(extended(TASKS.kind, choice) for choice in config.aux),
         "weights": extended(WEIGHTINGS.kind, config.weights),
+        "loss": extended(LOSSES.kind, config.loss),
     }
     return config.model_copy(update=updates)
 
@@ -166,7 +169,11 @@ class _Owner:
 
 def _chosen(config: RunConfig) -> list[tuple[Registry, str]]:
     tasks = dict.fromkeys(choice.name for choice in config.aux)
-    return [*((TASKS, name) for name in tasks), (WEIGHTINGS, config.weights.name)]
+    return [
+        *((TASKS, name) for name in tasks),
+        (WEIGHTINGS, config.weights.name),
+        (LOSSES, config.loss.name),
+    ]
 
 
 def _owners(plugins: Iterable[tuple[Registry, str]]) -> dict[str, list[_Owner]]:
@@ -189,7 +196,11 @@ def _owner(flag: str, owners: Mapping[str, list[_Owner]]) -> _Owner:
         choices = " or ".join(option_flag(owner.plugin, owner.option) for owner in who)
         raise ConfigError(f"option '{flag}' is ambiguous: write {choices}")
     if not who:
-        for registry, choose in ((TASKS, "--aux"), (WEIGHTINGS, "--weights")):
+        for registry, choose in (
+            (TASKS, "--aux"),
+            (WEIGHTINGS, "--weights"),
+            (LOSSES, "--loss"),
+        ):
             others = [(registry, name) for name in registry.names()]
             for other in _owners(others).get(flag.replace("_", "-"), []):
                 raise ConfigError(

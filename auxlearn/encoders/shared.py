@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import save_model
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -34,6 +35,10 @@ class SharedEncoder(nn.Module):
             by the classifier's, and its output layer is tied to that body's embeddings if its
             configuration says so.
         tokenizer: The fast tokenizer of both.
+
+    Attributes:
+        heads: Heads of objectives by key, empty until an objective adds one; see
+            :meth:`~auxlearn.objectives.context.ObjectiveContext.add_head`.
     """
 
     def __init__(self, classifier: Any, language_model: Any, tokenizer: Any) -> None:
@@ -41,6 +46,7 @@ class SharedEncoder(nn.Module):
         self.classifier = classifier
         self.language_model = language_model
         self.tokenizer = tokenizer
+        self.heads = nn.ModuleDict()
         self.family = family_of(classifier.config.model_type)
         self._prefix = classifier.base_model_prefix
         setattr(language_model, self._prefix, self.body)
@@ -55,6 +61,11 @@ class SharedEncoder(nn.Module):
     def config(self) -> Any:
         """The transformers configuration of the classifier."""
         return self.classifier.config
+
+    @property
+    def hidden_size(self) -> int:
+        """Size of a hidden state."""
+        return int(self.config.hidden_size)
 
     @property
     def compiled(self) -> bool:
@@ -143,6 +154,20 @@ class SharedEncoder(nn.Module):
         chosen = hidden.flatten(0, 1).index_select(0, places)
         return upcast(self.family.token_logits(self.language_model, chosen))
 
+    def apply_head(self, key: str, *inputs: Tensor) -> Any:
+        """Apply a head of an objective, in single precision or better.
+
+        Args:
+            key: What :meth:`~auxlearn.objectives.context.ObjectiveContext.add_head` returned.
+            inputs: Inputs of the head, on the encoder's device.
+
+        Returns:
+            What the head returns.
+        """
+        with full_precision(self.device):
+            floats = (upcast(one) if one.is_floating_point() else one for one in inputs)
+            return self.heads[key](*floats)
+
     def forward(self, compute: str | Callable[..., Any], *arguments: Any) -> Any:
         """Call a method by name, or a function of this encoder.
 
@@ -196,6 +221,10 @@ class SharedEncoder(nn.Module):
         """Return the parameters that only classification uses: its head and a pooler."""
         body = {id(parameter) for parameter in self.body_parameters()}
         return [p for p in self.classifier.parameters() if id(p) not in body]
+
+    def head_parameters(self) -> list[nn.Parameter]:
+        """Return the parameters of the classification head and of the heads of objectives."""
+        return [*self.classification_parameters(), *self.heads.parameters()]
 
     def tensors(self) -> dict[str, Tensor]:
         """Return all parameters and persistent buffers by name; tied ones once, by first name."""
@@ -271,6 +300,20 @@ class SharedEncoder(nn.Module):
             self.tokenizer.save_pretrained(folder)
         finally:
             self.tokenizer.model_max_length = previous
+
+    def save_heads(self, folder: Path) -> None:
+        """Save the heads of objectives, each as ``OBJECTIVE/NAME.safetensors``.
+
+        ``head.load_state_dict(safetensors.torch.load_file(path))`` loads one into a module as its
+        factory returns it.
+
+        Args:
+            folder: An existing folder.
+        """
+        for key, head in self.heads.items():
+            path = folder / f"{key}.safetensors"
+            path.parent.mkdir(exist_ok=True)
+            save_model(head, str(path))
 
     def save_language_model(self, folder: Path) -> None:
         """Save the masked language model and its tokenizer as a standard transformers folder."""

@@ -31,7 +31,8 @@ def plot_run(entries: Entries, results: RunResults, folder: Path) -> list[Path]:
     """Write all plots that the entries have values for.
 
     ``losses.png`` and ``dev.png`` always; ``weights.png`` with more than one objective;
-    ``gradients.png`` if the weighting records gradients; ``overview.png``, which has the weights
+    ``auxiliary.png`` if a task has metrics of its own; ``gradients.png`` if the weighting records
+    gradients; ``overview.png``, which has the weights
     (or the losses, for a single objective) above the dev metric.
 
     Args:
@@ -50,6 +51,8 @@ def plot_run(entries: Entries, results: RunResults, folder: Path) -> list[Path]:
     if several:
         plots["weights"] = [_weights]
     plots["overview"] = [_weights if several else _losses, _dev]
+    if any(map(Quantity.AUX.read, entries)):
+        plots["auxiliary"] = [_auxiliary]
     gradients = {Quantity.COSINE: _cosines, Quantity.NORM: _norms}
     if panels := [draw for kind, draw in gradients.items() if any(map(kind.read, entries))]:
         plots["gradients"] = panels
@@ -104,6 +107,16 @@ def _dev(axes: Axes, entries: Entries, results: RunResults) -> None:
     )
     axes.set_ylabel("score on dev (0 to 1)")
     axes.set_ylim(0, 1)
+
+
+def _auxiliary(axes: Axes, entries: Entries, results: RunResults) -> None:
+    names = sorted({name for entry in entries for name in Quantity.AUX.read(entry)})
+    for number, name in enumerate(names):
+        steps, values = _series(entries, Quantity.AUX.key(name))
+        label = name.replace("/", ", ")
+        axes.plot(steps, values, color=colour(number), marker=line_marker(steps), label=label)
+    axes.set_ylabel("metric of the task\non its own dev examples")
+    axes.set_ylim(bottom=0)
 
 
 def _cosines(axes: Axes, entries: Entries, results: RunResults) -> None:

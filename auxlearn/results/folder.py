@@ -7,6 +7,7 @@
 ``metrics.jsonl``      losses, weights and dev metrics by step, see :mod:`auxlearn.metric_keys`
 ``results.json``       the results; written last, so its presence means that the run is finished
 ``model/``             the classifier and tokenizer as transformers reads them
+``heads/``             heads of auxiliary tasks and losses, where they have any
 ``checkpoint/``        checkpoints that an unfinished run resumes from
 ``plots/``             plots of losses, weights and dev metrics
 ``predictions/``       class probabilities of every evaluated example
@@ -60,6 +61,7 @@ class RunFolder:
         self.path = path
         self.metrics_path = path / "metrics.jsonl"
         self.model_path = path / "model"
+        self.heads_path = path / "heads"
         self.checkpoint_path = path / "checkpoint"
         self.plots_path = path / "plots"
         self.predictions_path = path / "predictions"

@@ -150,6 +150,8 @@ class RunResults:
             a weighting without a validation loss.
         degenerate: The label that the best checkpoint predicts for every dev example, although dev
             has several; ``None`` if it predicts more than one.
+        auxiliary: Metrics of auxiliary tasks on dev examples of their own, by task, at the exported
+            checkpoint. Nothing was chosen by them.
     """
 
     config: dict[str, Any]
@@ -164,6 +166,7 @@ class RunResults:
     environment: Environment
     surrogate: dict[str, float | int | None] | None = None
     degenerate: str | None = None
+    auxiliary: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def save(self, folder: Path) -> None:
         """Write ``results.json``; a run folder with this file is a finished run."""

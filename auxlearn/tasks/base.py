@@ -8,13 +8,13 @@ probabilities::
         def mask_probabilities(self, batch):
             ...  # (batch, length)
 
-Any other objective subclasses :class:`AuxiliaryTask` and defines its loss.
+Any other objective subclasses :class:`AuxiliaryTask` and defines its loss. Layers of its own are
+added by ``context.add_head``.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable
+from abc import abstractmethod
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -23,45 +23,14 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from auxlearn.cache import TensorCache
-from auxlearn.config import Settings
 from auxlearn.data.batches import Batch
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.devices import upload
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.masking.corruption import choose, corrupt
-from auxlearn.progress import ProgressBar
-
-
-@dataclass(frozen=True)
-class TaskContext:
-    """Everything that a task can use in :meth:`AuxiliaryTask.prepare`, once before training.
-
-    Attributes:
-        encoder: The pretrained encoder, on its device and in evaluation mode. A task must leave it
-            as it was.
-        texts: The tokenised training texts. ``Batch.indices`` refers to them unless the task sets
-            other texts.
-        tokenize: ``tokenize(path)`` tokenises a file of further texts (plain text with one text per
-            line, or a table with a text column) like the training texts.
-        cache: Cache on disk for tensors that are expensive to compute: ``cache.get(key, compute)``;
-            see :class:`~auxlearn.cache.TensorCache`.
-        progress: ``progress(title, total)`` shows a progress bar; see
-            :data:`~auxlearn.progress.ProgressBar`.
-        seed: The run's seed; see :mod:`auxlearn.rng` for random streams derived from it.
-        track_file: ``track_file(path)`` returns the path and makes the content of the file or
-            folder part of the run's identity, so that a change is detected when the run is resumed
-            or requested again. Call it for every path that the task reads, before reading it;
-            ``tokenize`` calls it itself.
-    """
-
-    encoder: SharedEncoder
-    texts: TokenizedTexts
-    tokenize: Callable[[Path], TokenizedTexts]
-    cache: TensorCache
-    progress: ProgressBar
-    seed: int
-    track_file: Callable[[Path], Path] = lambda path: path
+from auxlearn.objectives.base import Objective
+from auxlearn.objectives.context import ObjectiveContext
+from auxlearn.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -81,38 +50,31 @@ class TaskResult:
     replaced: Tensor | None = None
 
 
-class AuxiliaryTask(ABC):
+class AuxiliaryTask(Objective):
     """An objective that is trained jointly with the primary task.
 
-    The life of a task: it is constructed with its options, prepared once with the pretrained
-    encoder, and then asked for a loss in every optimizer step (with gradient accumulation, for
-    every micro-batch). Only :meth:`loss` is abstract.
+    Only :meth:`loss` is abstract; see :class:`~auxlearn.objectives.base.Objective` for the life of
+    an objective.
 
     Args:
         options: The task's settings, an instance of :attr:`Options`.
 
     Attributes:
-        name: The registered name; set by ``register_task``.
-        Options: Class of the settings, a subclass of :class:`~auxlearn.config.Settings`. Its fields
-            become command-line options and YAML keys; their descriptions become help texts.
         batches: ``"own"``: batches are drawn from the task's texts by a random stream of its own,
             as in META-TARTAN. ``"primary"``: the task is passed the batch of the primary task.
         texts: The texts that the task's batches are drawn from; set by :meth:`prepare`.
+        batch_size: Examples per batch of the task's own; ``None``: as many as the primary task.
     """
 
-    name: ClassVar[str]
-    Options: ClassVar[type[Settings]] = Settings
     batches: ClassVar[Literal["own", "primary"]] = "own"
     texts: TokenizedTexts
+    batch_size: int | None = None
 
-    def __init__(self, options: Settings) -> None:
-        self.options = options
-
-    def prepare(self, context: TaskContext) -> None:
+    def prepare(self, context: ObjectiveContext) -> None:
         """Prepare the task, once before training; by default only set :attr:`texts`.
 
         Args:
-            context: The pretrained encoder, the training texts and helpers.
+            context: The pretrained encoder, the training examples and helpers.
 
         Raises:
             UserError: A task should raise a subclass of it for anything that the user can fix.
@@ -126,11 +88,13 @@ class AuxiliaryTask(ABC):
         """Return the loss of one mini-batch.
 
         Args:
-            encoder: The shared encoder with its current parameters.
+            encoder: The shared encoder with its current parameters. Use this one, not that of
+                :meth:`prepare`: an unrolled step passes a copy.
             batch: A batch on the CPU, so that reading it does not synchronise with a GPU. The
-                methods of the encoder move their inputs to its device.
-            generator: Source of all randomness of this step, on the CPU. The same step of a resumed
-                run gets a generator in the same state.
+                methods of the encoder move their inputs to its device and return outputs there;
+                move targets to them with ``upload(targets, logits.device)``.
+            generator: Source of all randomness of this step except dropout, on the CPU. The same
+                step of a resumed run gets a generator in the same state.
 
         Returns:
             The mean over the :meth:`items` of the batch, a scalar with a graph to the encoder's
@@ -150,12 +114,15 @@ class AuxiliaryTask(ABC):
         """
         return len(batch)
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return the task's state for checkpoints; by default there is none."""
-        return {}
+    def evaluate(self, encoder: SharedEncoder) -> dict[str, float]:
+        """Return metrics of the task on dev examples of its own, by name; by default none.
 
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore the state that :meth:`state_dict` returned."""
+        They are recorded with every evaluation of the run, plotted, and never used for choosing.
+
+        Args:
+            encoder: The encoder in evaluation mode, with gradients disabled.
+        """
+        return {}
 
 
 class MaskingOptions(Settings):
@@ -184,10 +151,10 @@ class MaskedLanguageModelling(AuxiliaryTask):
     Options = MaskingOptions
     options: MaskingOptions
 
-    def prepare(self, context: TaskContext) -> None:
+    def prepare(self, context: ObjectiveContext) -> None:
         """Set the texts (the train split or ``corpus``) and the ids of random replacements."""
         corpus = self.options.corpus
-        self.texts = context.tokenize(Path(corpus)) if corpus else context.texts
+        self.texts = context.read_corpus(Path(corpus)) if corpus else context.texts
         tokenizer = context.encoder.tokenizer
         special = set(tokenizer.all_special_ids)
         self.random_ids = torch.tensor(

@@ -15,9 +15,10 @@ from torch import Tensor
 from auxlearn.data.batches import Batch, pad_token_values, unpad_token_values
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.masking.probabilities import rescale_to_mean
+from auxlearn.objectives.context import ObjectiveContext
 from auxlearn.registry import register_task
 from auxlearn.scoring.cached import score_texts
-from auxlearn.tasks.base import MaskedLanguageModelling, MaskingOptions, TaskContext
+from auxlearn.tasks.base import MaskedLanguageModelling, MaskingOptions
 
 #: Texts whose scores are converted to probabilities together, which bounds the memory of padding.
 CHUNK_TEXTS = 256
@@ -63,7 +64,7 @@ class L3Mask(MaskedLanguageModelling):
     Options = L3MaskOptions
     options: L3MaskOptions
 
-    def prepare(self, context: TaskContext) -> None:
+    def prepare(self, context: ObjectiveContext) -> None:
         """Score the texts with the pretrained encoder, or read the scores from the cache."""
         super().prepare(context)
         options = self.options

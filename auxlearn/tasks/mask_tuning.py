@@ -14,7 +14,6 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from auxlearn.config import Settings
 from auxlearn.data.batches import Batch
 from auxlearn.devices import upload
 from auxlearn.encoders.shared import SharedEncoder
@@ -24,8 +23,10 @@ from auxlearn.masking.perturbation import (
     choose_independently,
     perturb,
 )
+from auxlearn.objectives.context import ObjectiveContext
 from auxlearn.registry import register_task
-from auxlearn.tasks.base import AuxiliaryTask, TaskContext, TaskResult
+from auxlearn.settings import Settings
+from auxlearn.tasks.base import AuxiliaryTask, TaskResult
 
 
 class MaskTuningOptions(Settings):
@@ -79,7 +80,7 @@ class MaskTuning(AuxiliaryTask):
     options: MaskTuningOptions
     batches = "primary"
 
-    def prepare(self, context: TaskContext) -> None:
+    def prepare(self, context: ObjectiveContext) -> None:
         """Set the texts and the allowed replacement tokens."""
         super().prepare(context)
         self.allowed = upload(

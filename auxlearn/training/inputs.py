@@ -1,9 +1,10 @@
 """The inputs of a run: digests of the data, encoder and code that its results depend on.
 
-A run records its inputs in ``inputs.json`` of its folder when it begins, and the files that its
-tasks read when they read them. They are compared when the run is resumed and when the results of a
-finished run are requested again: results are never returned for data, weights or code other than
-those that produced them. Comparing reads the data; it tokenises nothing and loads no model.
+A run records its inputs in ``inputs.json`` of its folder when it begins, and the files and data
+sets that its objectives read when they read them. They are compared when the run is resumed and
+when the results of a finished run are requested again: results are never returned for data, weights
+or code other than those that produced them. Comparing reads the data; it tokenises nothing and
+loads no model.
 
 ==============================  ==============================================================
 ``data set``                    each split, by its examples as they were read
@@ -13,7 +14,9 @@ those that produced them. Comparing reads the data; it tokenises nothing and loa
 ``plug-in file F``              the file
 ``task N``, ``weighting N``     of a plug-in: its module, and the version of its distribution
 ``auxlearn``                    the version
-``files``                       files that tasks read, by task and path
+``loss L``                      likewise
+``files``                       files that objectives read, by objective and path
+``datasets``                    data sets that objectives read, by objective and source
 ==============================  ==============================================================
 """
 
@@ -21,18 +24,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import auxlearn
 from auxlearn.config import OODSource, RunConfig
+from auxlearn.data.dataset import TextDataset
+from auxlearn.data.examples import ColumnNames
 from auxlearn.data.load import load_dataset
 from auxlearn.data.ood import load_ood_set
 from auxlearn.data.run_data import RunData, columns_of, dataset_content, ood_content
 from auxlearn.encoders.content import encoder_content
 from auxlearn.errors import DataError, RunError, UserError
 from auxlearn.files import content_digest, write_json
-from auxlearn.registry import TASKS, WEIGHTINGS, plugin_digest
+from auxlearn.objectives.context import InputTracker
+from auxlearn.registry import LOSSES, TASKS, WEIGHTINGS, plugin_digest
 from auxlearn.settings import ValidationSource
 
 FILE = "inputs.json"
@@ -49,11 +55,13 @@ class RunInputs:
 
     Attributes:
         inputs: Content by input; the docstring of this module lists their names.
-        files: Digest of each file that a task has read, by task and path.
+        files: Digest of each file that an objective has read, by objective and path.
+        datasets: Content of each data set that an objective has read, by objective and source.
     """
 
     inputs: Mapping[str, Content]
     files: Mapping[str, Content] = field(default_factory=dict)
+    datasets: Mapping[str, Mapping[str, Content]] = field(default_factory=dict)
 
     @classmethod
     def load(cls, folder: Path) -> RunInputs | None:
@@ -65,7 +73,7 @@ class RunInputs:
         path = folder / FILE
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
-            return cls(inputs=values["inputs"], files=values["files"])
+            return cls(values["inputs"], values["files"], values["datasets"])
         except FileNotFoundError:
             return None
         except (ValueError, TypeError, KeyError) as error:
@@ -129,6 +137,18 @@ class InputReader:
                     missing.append(f"{path}, which {task} has read, is not there to compare")
                 elif content_digest(Path(path)) != digest:
                     changed.append(_describe_file(task, path))
+        for objective, datasets in recorded.datasets.items():
+            for source, before in datasets.items():
+                try:
+                    differing = _differing(before, self._objective_dataset(source, config))
+                except UserError as error:
+                    missing.append(
+                        f"a data set that {objective} has read cannot be compared: "
+                        f"{_one_line(error)}"
+                    )
+                    continue
+                if differing:
+                    changed.append(_describe_dataset(objective, source, differing))
         return Comparison(tuple(changed), tuple(missing))
 
     def _content(
@@ -166,17 +186,27 @@ class InputReader:
         return content
 
     def _dataset(self, config: RunConfig) -> Content:
-        from auxlearn.cache import default_folder
-
         key = _dataset_key(config)
 
         def read(config: RunConfig) -> Content:
-            folder = Path(config.cache_dir).expanduser() if config.cache_dir else default_folder()
-            dataset = load_dataset(config.dataset, columns=columns_of(config), cache_dir=folder)
+            dataset = load_dataset(
+                config.dataset, columns=columns_of(config), cache_dir=_cache_folder(config)
+            )
             self._datasets[key] = dataset.name, dataset.label_names
             return dataset_content(dataset)
 
         return self._once(key, read, config)
+
+    def _objective_dataset(self, source: str, config: RunConfig) -> Content:
+        spec, names = json.loads(source)
+        columns = None if names is None else ColumnNames(**names)
+
+        def read(config: RunConfig) -> Content:
+            return dataset_content(
+                load_dataset(spec, columns=columns, cache_dir=_cache_folder(config))
+            )
+
+        return self._once(f"data set of an objective {source}", read, config)
 
     def _ood(self, config: RunConfig, name: str) -> Content:
         self._dataset(config)  # its classes and its card determine how the set is read
@@ -186,7 +216,7 @@ class InputReader:
         return self._once(key, lambda _: ood_content(load_ood_set(source, *dataset)), config)
 
 
-class InputRecord:
+class InputRecord(InputTracker):
     """Records the inputs of a run that is being trained, as they become known.
 
     Args:
@@ -221,26 +251,42 @@ class InputRecord:
                 if not Path(path).exists() or content_digest(Path(path)) != digest
             ]
             self._refuse(changed)
-            self._inputs = RunInputs({**before.inputs, **present.inputs}, before.files)
+            self._inputs = replace(before, inputs={**before.inputs, **present.inputs})
         self._inputs.save(folder)
 
-    def add_file(self, task: str, path: Path) -> Path:
-        """Record a file, or a folder with its contents, before a task reads it, and return it.
+    def file(self, objective: str, path: Path) -> None:
+        """Record a file, or a folder with its contents, before an objective reads it.
 
         Raises:
             DataError: It does not exist or cannot be read.
-            RunError: Its content differs from what the task read before the run was resumed.
+            RunError: Its content differs from what was read before the run was resumed.
         """
         try:
             digest = content_digest(path)
         except OSError as error:
-            raise DataError(f"task '{task}' cannot read {path} ({error.strerror})") from None
+            raise DataError(f"'{objective}' cannot read {path} ({error.strerror})") from None
         files = {name: dict(content) for name, content in self._inputs.files.items()}
-        if files.setdefault(task, {}).setdefault(str(path), digest) != digest:
-            self._refuse([_describe_file(task, str(path))])
-        self._inputs = RunInputs(self._inputs.inputs, files)
+        if files.setdefault(objective, {}).setdefault(str(path), digest) != digest:
+            self._refuse([_describe_file(objective, str(path))])
+        self._inputs = replace(self._inputs, files=files)
         self._inputs.save(self._folder)
-        return path
+
+    def dataset(
+        self, objective: str, source: str, columns: ColumnNames | None, dataset: TextDataset
+    ) -> None:
+        """Record a data set that an objective has loaded.
+
+        Raises:
+            RunError: Its content differs from what was read before the run was resumed.
+        """
+        key = json.dumps([source, None if columns is None else asdict(columns)])
+        datasets = {name: dict(content) for name, content in self._inputs.datasets.items()}
+        content = dataset_content(dataset)
+        before = datasets.setdefault(objective, {}).setdefault(key, content)
+        if differing := _differing(before, content):
+            self._refuse([_describe_dataset(objective, key, differing)])
+        self._inputs = replace(self._inputs, datasets=datasets)
+        self._inputs.save(self._folder)
 
     def _refuse(self, changed: list[str]) -> None:
         if changed:
@@ -287,6 +333,7 @@ def code_content(config: RunConfig) -> dict[str, Content]:
         content[name] = {"content": plugin_digest(path)}
     for choice in config.aux:
         content[f"task {choice.name}"] = TASKS.code_digests(choice.name)
+    content[f"loss {config.loss.name}"] = LOSSES.code_digests(config.loss.name)
     content[f"weighting {config.weights.name}"] = WEIGHTINGS.code_digests(config.weights.name)
     return {name: components for name, components in content.items() if components}
 
@@ -314,6 +361,12 @@ def verify_finished(folder: Path, config: RunConfig) -> tuple[str, ...]:
             f"delete {folder} to train again"
         )
     return comparison.missing
+
+
+def _cache_folder(config: RunConfig) -> Path:
+    from auxlearn.cache import default_folder
+
+    return Path(config.cache_dir).expanduser() if config.cache_dir else default_folder()
 
 
 def _dataset_key(config: RunConfig) -> str:
@@ -344,8 +397,12 @@ def _describe(name: str, components: list[str]) -> str:
     return f"the {name} ({shown})"
 
 
-def _describe_file(task: str, path: str) -> str:
-    return f"{path}, which {task} reads,"
+def _describe_file(objective: str, path: str) -> str:
+    return f"{path}, which {objective} reads,"
+
+
+def _describe_dataset(objective: str, source: str, components: list[str]) -> str:
+    return f"{_describe(f'data set {json.loads(source)[0]}', components)} that {objective} reads"
 
 
 def _one_line(error: Exception) -> str:

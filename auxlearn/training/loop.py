@@ -70,6 +70,7 @@ class TrainingLoop:
         self.evaluate = evaluate
         self.baseline = baseline
         self.reporter = reporter
+        self._auxiliaries = training_step.auxiliaries  # the primary-only phase drops them there
         self.checkpoints = CheckpointFolder(folder.checkpoint_path)
         self.state = TrainingState()
         self.steps_per_epoch = training_step.primary.steps_per_epoch
@@ -134,6 +135,7 @@ class TrainingLoop:
             self._prepare_primary_only_phase()
         load_optimizer_tensors(self.training_step.optimizer, tensors["optimizer"])
         self.weighting.load_state_dict(tensors.get("weighting", {}))
+        self.training_step.primary_loss.load_state_dict(tensors.get("loss", {}))
         for auxiliary in self.training_step.auxiliaries:
             auxiliary.task.load_state_dict(tensors.get(f"task-{auxiliary.name}", {}))
         self._drop_records_after(self.state.step)
@@ -150,10 +152,18 @@ class TrainingLoop:
             "encoder": self.training_step.encoder.tensors(),
             "optimizer": optimizer_tensors(self.training_step.optimizer),
             "weighting": self.weighting.state_dict(),
+            "loss": self.training_step.primary_loss.state_dict(),
         }
         for auxiliary in self.training_step.auxiliaries:
             groups[f"task-{auxiliary.name}"] = auxiliary.task.state_dict()
         self.checkpoints.save(self.state, groups)
+
+    def task_metrics(self) -> dict[str, dict[str, float]]:
+        """Return the metrics of auxiliary tasks on dev examples of their own, by task."""
+        encoder = self.training_step.encoder
+        with encoder.evaluating(), self.training_step.settings.autocast(), torch.no_grad():
+            metrics = {one.name: one.task.evaluate(encoder) for one in self._auxiliaries}
+        return {name: values for name, values in metrics.items() if values}
 
     def _train(self, stop: StopRequest) -> None:
         """Train to the end of the present phase."""
@@ -232,6 +242,7 @@ class TrainingLoop:
         encoder, state = self.training_step.encoder, self.state
         with encoder.evaluating():
             metrics = self.evaluate()
+        task_metrics = self.task_metrics()
         value = metrics[self.config.metric]
         improved = value > state.best_value
         if improved or (value == state.best_value and self._ties_replace):
@@ -241,7 +252,10 @@ class TrainingLoop:
             state.evaluations_since_best = 0
         elif self._patience_counts:
             state.evaluations_since_best += 1
-        self._write(self._entry("eval") | Quantity.DEV.row(metrics, metrics.values()))
+        entry = self._entry("eval") | Quantity.DEV.row(metrics, metrics.values())
+        for name, values in task_metrics.items():
+            entry |= Quantity.AUX.row([f"{name}/{metric}" for metric in values], values.values())
+        self._write(entry)
 
     @property
     def _ties_replace(self) -> bool:

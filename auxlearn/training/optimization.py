@@ -30,7 +30,7 @@ def build_optimizer(
         parameters: All trained parameters.
         learning_rate: Peak learning rate of all parameters except those of the head.
         weight_decay: Decoupled weight decay of all parameters except those of the head.
-        head: Parameters of the classification head.
+        head: Parameters of the classification head and of the heads of objectives.
         head_learning_rate: Peak learning rate of the head; by default ``learning_rate``.
         head_weight_decay: Weight decay of the head; by default ``weight_decay``.
         betas: Coefficients of the running averages of the gradient and its square.
@@ -67,7 +67,7 @@ def run_optimizer(config: RunConfig, encoder: SharedEncoder) -> torch.optim.Adam
         encoder.parameters(),
         config.learning_rate or 0.0,
         config.weight_decay,
-        encoder.classification_parameters(),
+        encoder.head_parameters(),
         config.head_learning_rate,
         config.head_weight_decay,
         (config.adam_beta1, config.adam_beta2),

@@ -37,9 +37,10 @@ from auxlearn.evaluation.evaluator import EVAL_BATCH
 from auxlearn.files import replaced_folder
 from auxlearn.masking.corruption import choose
 from auxlearn.metric_keys import Quantity
+from auxlearn.objectives.context import ObjectiveContext
 from auxlearn.registry import TASKS
 from auxlearn.reporting.reporter import Reporter
-from auxlearn.tasks.base import MaskedLanguageModelling, TaskContext
+from auxlearn.tasks.base import MaskedLanguageModelling
 from auxlearn.training.loop import LOG_EVERY
 from auxlearn.training.optimization import LinearSchedule, build_optimizer
 
@@ -129,7 +130,7 @@ def pretrain(
     held_out_texts = tokenize_split(encoder.tokenizer, held_out, max_length, cache)
 
     started = time.perf_counter()
-    task = _prepare_task(encoder, train_texts, max_length, seed, cache, reporter)
+    task = _prepare_task(encoder, train, train_texts, max_length, seed, cache, reporter)
     before = _evaluate(encoder, task, held_out_texts, seed)
     stream = BatchStream(train_texts, batch_size, seed, "pretrain")
     _train(encoder, task, stream, trainable, steps, config, compute, reporter)
@@ -172,6 +173,7 @@ def _read_texts(
 
 def _prepare_task(
     encoder: SharedEncoder,
+    split: Split,
     texts: TokenizedTexts,
     max_length: int,
     seed: int,
@@ -179,13 +181,19 @@ def _prepare_task(
     reporter: Reporter,
 ) -> MaskedLanguageModelling:
     """Return masked language modelling with uniform mask probabilities."""
-
-    def tokenize(path: Path) -> TokenizedTexts:
-        return tokenize_split(encoder.tokenizer, read_corpus(path), max_length, cache)
-
     cls = TASKS.get("random_mlm")
     task: MaskedLanguageModelling = cls(cls.Options())
-    task.prepare(TaskContext(encoder, texts, tokenize, cache, reporter.progress, seed))
+    context = ObjectiveContext(
+        "random_mlm",
+        encoder,
+        split,
+        texts,
+        max_length=max_length,
+        cache=cache,
+        seed=seed,
+        progress=reporter.progress,
+    )
+    task.prepare(context)
     return task
 
 

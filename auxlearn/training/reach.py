@@ -48,8 +48,8 @@ def check_trained(objective: str, owner: object, loss: Tensor, trained: Collecti
     )
     raise ConfigError(
         f"the loss of '{objective}' ({type(owner).__name__}) reaches parameters that nothing "
-        f"trains: {', '.join(listed)}. Compute it with the heads of the encoder (classify, "
-        "predict_tokens); or, to hold them fixed, call requires_grad_(False) on them"
+        f"trains: {', '.join(listed)}. Add layers of its own by context.add_head and call "
+        "encoder.apply_head; or, to hold them fixed, call requires_grad_(False) on them"
     )
 
 

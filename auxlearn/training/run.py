@@ -12,7 +12,6 @@ from torch import Tensor
 from auxlearn.cache import TensorCache
 from auxlearn.config import Metric, RunConfig
 from auxlearn.data.batches import BatchStream
-from auxlearn.data.corpus import read_corpus
 from auxlearn.data.dataset import Split
 from auxlearn.data.run_data import RunData, load_run_data
 from auxlearn.data.tokens import TokenizedTexts, concatenate, tokenize_split
@@ -24,14 +23,15 @@ from auxlearn.errors import ConfigError
 from auxlearn.evaluation.evaluator import Evaluator
 from auxlearn.evaluation.surrogate import surrogate_report
 from auxlearn.files import replaced_folder
+from auxlearn.losses.base import PrimaryLoss
 from auxlearn.masking.perturbation import perturb_texts_cached
-from auxlearn.registry import TASKS, WEIGHTINGS
+from auxlearn.objectives.context import ObjectiveContext
+from auxlearn.registry import LOSSES, TASKS, WEIGHTINGS
 from auxlearn.reporting.reporter import Reporter
 from auxlearn.results.environment import Environment
 from auxlearn.results.folder import RunFolder, default_output
 from auxlearn.results.perturbation_log import PerturbationLog
 from auxlearn.results.record import BestCheckpoint, DatasetRecord, Evaluation, RunResults
-from auxlearn.tasks.base import TaskContext
 from auxlearn.training.checkpoint import CheckpointFolder
 from auxlearn.training.inputs import InputRecord, collect_inputs, verify_finished
 from auxlearn.training.loop import TrainingLoop
@@ -217,12 +217,14 @@ class _Run:
         config = self.config
         self._warn_of_shared_dev()
         train_texts = self._training_texts()
+        primary_loss = self._prepare_loss(train_texts)
         auxiliaries = self._prepare_tasks(train_texts)
         self._compile_encoder()
         primary = BatchStream(train_texts, config.batch_size, config.seed, "primary")
         training_step = RunStep(
             self.encoder,
             primary=primary,
+            primary_loss=primary_loss,
             auxiliaries=auxiliaries,
             schedule=LinearSchedule(
                 run_optimizer(config, self.encoder),
@@ -271,13 +273,14 @@ class _Run:
             steps=state.step,
             stopped="patience" if loop.stopped_early else "epochs",
             degenerate=evaluations["dev"].constant_prediction,
+            auxiliary=loop.task_metrics(),
             surrogate=surrogate_report(self.folder.read_metrics(), config.metric),
             seconds=seconds | {"training": state.seconds},  # with those before the run was resumed
             environment=Environment.load(self.folder.path),
         )
 
     def export(self, results: RunResults) -> None:
-        """Write the model folder and the plots.
+        """Write the model folder, the heads of objectives and the plots.
 
         Raises:
             UserError: The model folder cannot be written.
@@ -288,15 +291,13 @@ class _Run:
         with replaced_folder(self.folder.model_path) as temporary:
             self.encoder.save(temporary, self.config.max_length)
             (temporary / "README.md").write_text(model_card(results), encoding="utf-8")
+        if self.encoder.heads:
+            with replaced_folder(self.folder.heads_path) as temporary:
+                self.encoder.save_heads(temporary)
         plot_run(self.folder.read_metrics(), results, self.folder.plots_path)
 
     def _tokenize(self, split: Split) -> TokenizedTexts:
         return tokenize_split(self.encoder.tokenizer, split, self.config.max_length, self.cache)
-
-    def _tokenize_corpus(self, task: str, path: Path) -> TokenizedTexts:
-        if path.is_file():  # read_corpus reports any other path
-            self.inputs.add_file(task, path)
-        return self._tokenize(read_corpus(path, self.config.text_column or "text"))
 
     def _warn_of_shared_dev(self) -> None:
         """Report that dev both drives the weights and selects the checkpoint."""
@@ -318,26 +319,39 @@ class _Run:
         )
         return concatenate(texts, perturbed) if config.perturbed_text == "add" else perturbed
 
+    def _context(self, name: str, train_texts: TokenizedTexts) -> ObjectiveContext:
+        """Return what an objective is prepared with."""
+        return ObjectiveContext(
+            name,
+            self.encoder,
+            self.data.train,
+            train_texts,
+            max_length=self.config.max_length,
+            cache=self.cache,
+            seed=self.config.seed,
+            progress=self.reporter.progress,
+            tracker=self.inputs,
+            text_column=self.config.text_column,
+        )
+
+    def _prepare_loss(self, train_texts: TokenizedTexts) -> PrimaryLoss:
+        choice = self.config.loss
+        cls = LOSSES.get(choice.name)
+        loss: PrimaryLoss = cls(cls.Options.model_validate(choice.options))
+        loss.prepare(self._context("primary", train_texts))
+        return loss
+
     def _prepare_tasks(self, train_texts: TokenizedTexts) -> list[Auxiliary]:
         config = self.config
         auxiliaries = []
         for name, choice in zip(config.objective_names()[1:], config.aux, strict=True):
             cls = TASKS.get(choice.name)
             task = cls(cls.Options.model_validate(choice.options))
-            task.prepare(
-                TaskContext(
-                    encoder=self.encoder,
-                    texts=train_texts,
-                    tokenize=partial(self._tokenize_corpus, name),
-                    cache=self.cache,
-                    progress=self.reporter.progress,
-                    seed=config.seed,
-                    track_file=partial(self.inputs.add_file, name),
-                )
-            )
+            task.prepare(self._context(name, train_texts))
             stream = None
             if task.batches == "own":
-                stream = BatchStream(task.texts, config.batch_size, config.seed, name)
+                size = task.batch_size or config.batch_size
+                stream = BatchStream(task.texts, size, config.seed, name)
             auxiliaries.append(Auxiliary(name, task, stream))
         return auxiliaries
 

@@ -13,9 +13,10 @@ from torch import Tensor, nn
 
 from auxlearn import rng
 from auxlearn.data.batches import Batch, BatchStream
-from auxlearn.devices import upload
 from auxlearn.encoders.shared import SharedEncoder
+from auxlearn.losses.base import PrimaryLoss
 from auxlearn.metric_keys import VALIDATION
+from auxlearn.objectives.base import Objective
 from auxlearn.results.perturbation_log import PerturbationLog
 from auxlearn.tasks.base import AuxiliaryTask, TaskResult
 from auxlearn.training.micro_batches import split_batch
@@ -101,6 +102,7 @@ class RunStep:
     Args:
         encoder: The shared encoder, on its device.
         primary: Batches of the primary task.
+        primary_loss: Loss of the primary task.
         auxiliaries: The auxiliary tasks.
         schedule: Learning-rate schedule, with the optimizer of the run.
         settings: Seed, gradient accumulation, clipping, precision.
@@ -112,6 +114,7 @@ class RunStep:
         self,
         encoder: SharedEncoder,
         primary: BatchStream,
+        primary_loss: PrimaryLoss,
         auxiliaries: Sequence[Auxiliary],
         schedule: LinearSchedule,
         settings: StepSettings,
@@ -121,6 +124,7 @@ class RunStep:
         self.encoder = encoder
         self.model: nn.Module = encoder
         self.primary = primary
+        self.primary_loss = primary_loss
         self.auxiliaries = tuple(auxiliaries)
         self.schedule = schedule
         self.optimizer = schedule.optimizer
@@ -337,11 +341,12 @@ class RunStep:
         return [count / max(1, sum(items)) for count in items]
 
     def _primary_loss(self, model: nn.Module, batch: Batch, step: int, term: _Term) -> Tensor:
-        """Return the mean cross-entropy of the classifier."""
-        assert batch.labels is not None, "the primary task is trained on labelled examples"
+        """Return the mean loss of the primary task."""
+        generator = self._generator(term.name, step, term.micro_batch)
         with self._seeded_forward(term.name, step, term.micro_batch):
-            logits = model("classify", batch)
-            return nn.functional.cross_entropy(logits, upload(batch.labels, logits.device))
+            loss: Tensor = model(self.primary_loss.loss, batch, generator)
+        self._check_trained(term.name, self.primary_loss, loss, model)
+        return loss
 
     def _auxiliary_loss(self, model: nn.Module, batch: Batch, step: int, term: _Term) -> TaskResult:
         """Return the mean loss of an auxiliary task, with what it changes in the primary batch."""
@@ -351,11 +356,11 @@ class RunStep:
             result = model(term.auxiliary.task.loss, batch, generator)
         if not isinstance(result, TaskResult):
             result = TaskResult(result)
-        self._check_trained(term.auxiliary, result.loss, model)
+        self._check_trained(term.name, term.auxiliary.task, result.loss, model)
         return result
 
     def _generator(self, name: str, step: int, micro_batch: int) -> torch.Generator:
-        """Return the generator of a task's corruption, in the same state at every call."""
+        """Return the generator of an objective, in the same state at every call."""
         return rng.generator(self.seed, name, "draws", step, micro_batch)
 
     @contextmanager
@@ -368,12 +373,14 @@ class RunStep:
         ):
             yield
 
-    def _check_trained(self, auxiliary: Auxiliary, loss: Tensor, model: nn.Module) -> None:
-        """Check once per process that a task's loss depends on trained parameters only."""
-        if auxiliary.name not in self._checked:
-            self._checked.add(auxiliary.name)
+    def _check_trained(
+        self, name: str, objective: Objective, loss: Tensor, model: nn.Module
+    ) -> None:
+        """Check once per process that an objective's loss depends on trained parameters only."""
+        if name not in self._checked and torch.is_grad_enabled():
+            self._checked.add(name)
             trained = {id(parameter) for parameter in model.parameters()}
-            check_trained(auxiliary.name, auxiliary.task, loss, trained)
+            check_trained(name, objective, loss, trained)
 
     def _with_attention(self, batch: Batch) -> Batch:
         """Return a batch with the attention mask that the run trains with."""

@@ -100,6 +100,7 @@ def training_step_for(encoder, texts, task):
     training_step = RunStep(
         encoder,
         primary=BatchStream(texts, len(texts), 0, "primary"),
+        primary_loss=helpers.cross_entropy(),
         auxiliaries=[Auxiliary("mask_tuning", task, None)],
         schedule=LinearSchedule(optimizer, 10, 0.0),
         settings=StepSettings(

@@ -297,7 +297,8 @@ def test_l3mask_scores_once_and_fills_the_progress_bar(trained_folder, tmp_path,
         bar = Bar()
         task = L3Mask(L3MaskOptions(**options))
         given = context(encoder, tokenized(encoder, texts), tmp_path, seed)
-        task.prepare(replace(given, progress=bar))
+        given.progress = bar
+        task.prepare(given)
         assert bar.done == bar.total == int(task.texts.maskable.sum())
         return task
 

@@ -21,7 +21,15 @@ from auxlearn.training.optimization import LinearSchedule
 from auxlearn.training.step import Auxiliary, RunStep, StepSettings
 from auxlearn.training.validation import ValidationObjective
 from auxlearn.weighting.meta import Meta, MetaOptions
-from tests.helpers import LABELS, LINES, context, snapshot, tokenized, without_dropout
+from tests.helpers import (
+    LABELS,
+    LINES,
+    context,
+    cross_entropy,
+    snapshot,
+    tokenized,
+    without_dropout,
+)
 
 CLASSES = [number % 3 for number in range(len(LINES))]
 
@@ -54,6 +62,7 @@ class Harness:
         self.training_step = RunStep(
             encoder,
             primary=BatchStream(self.texts, batch_size, seed, "primary"),
+            primary_loss=cross_entropy(),
             auxiliaries=auxiliaries,
             schedule=LinearSchedule(self.optimizer, 10, 0.2),
             settings=StepSettings(
@@ -494,7 +503,7 @@ def test_a_loss_that_depends_on_untrained_parameters_is_refused(new_encoder):
     task = OwnHead()
     message = (
         r"^the loss of 'second' \(OwnHead\) reaches parameters that nothing trains: "
-        r"a parameter of shape \(2,\), head.bias, head.weight\. Compute .*$"
+        r"a parameter of shape \(2,\), head.bias, head.weight\. Add layers of its own by .*$"
     )
     for run in (lambda o: o.backward((1.0, 0.0)), lambda o: o.gradients()):
         harness = Harness(new_encoder(), [("second", task)])

@@ -1,0 +1,69 @@
+"""Base class of everything that contributes a loss to a run."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from auxlearn.data.batches import Batch
+from auxlearn.encoders.shared import SharedEncoder
+from auxlearn.objectives.context import ObjectiveContext
+from auxlearn.settings import Settings
+
+
+class Objective(ABC):
+    """A loss that the shared encoder is trained with.
+
+    An objective is constructed with its options, prepared once with the pretrained encoder, and
+    then asked for a loss in every optimizer step (with gradient accumulation, for every
+    micro-batch). Only :meth:`loss` is abstract.
+
+    Args:
+        options: The objective's settings, an instance of :attr:`Options`.
+
+    Attributes:
+        name: The registered name, set by the decorator that registers the class.
+        Options: Class of the settings, a subclass of :class:`~auxlearn.settings.Settings`. Its
+            fields become command-line options and YAML keys; their descriptions become help texts.
+    """
+
+    name: ClassVar[str]
+    Options: ClassVar[type[Settings]] = Settings
+
+    def __init__(self, options: Settings) -> None:
+        self.options = options
+
+    def prepare(self, context: ObjectiveContext) -> None:
+        """Prepare the objective, once before training; by default do nothing.
+
+        Args:
+            context: The pretrained encoder, the training examples and helpers.
+
+        Raises:
+            UserError: An objective should raise a subclass of it for anything that the user can
+                fix.
+        """
+
+    @abstractmethod
+    def loss(self, encoder: SharedEncoder, batch: Batch, generator: torch.Generator) -> Any:
+        """Return the mean loss of one mini-batch, a scalar with a graph to trained parameters.
+
+        Args:
+            encoder: The shared encoder with its current parameters. Use this one, not that of
+                ``prepare``: an unrolled step passes a copy.
+            batch: A batch on the CPU, so that reading it does not synchronise with a GPU. The
+                methods of the encoder move their inputs to its device and return outputs there;
+                move targets to them with ``upload(batch.labels, logits.device)``.
+            generator: Source of all randomness of this step except dropout, on the CPU. The same
+                step of a resumed run gets a generator in the same state.
+        """
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the objective's state for checkpoints; by default there is none."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Restore the state that :meth:`state_dict` returned."""

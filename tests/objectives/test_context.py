@@ -1,0 +1,260 @@
+"""What objectives are prepared with: heads, further texts and data sets, values per example."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from auxlearn import RunConfig, train
+from auxlearn.cache import TensorCache
+from auxlearn.data.batches import collate
+from auxlearn.data.dataset import Split
+from auxlearn.data.tokens import concatenate
+from auxlearn.encoders.load import load_classifier, load_encoder
+from auxlearn.errors import ConfigError, DataError, RunError
+from auxlearn.objectives.context import ObjectiveContext
+from auxlearn.plugins import AuxiliaryTask, Settings, register_task
+from auxlearn.training.loop import TrainingLoop
+from auxlearn.weighting.unrolling import unrolled_gradient
+from tests import helpers
+from tests.training.test_step import Harness
+
+
+class LengthOptions(Settings):
+    further: str | None = None
+
+
+@register_task("long_or_short")
+class LongOrShort(AuxiliaryTask):
+    """Tell long texts from short ones, with a head of its own."""
+
+    Options = LengthOptions
+
+    def prepare(self, context):
+        super().prepare(context)
+        if self.options.further:
+            further = context.load_dataset(self.options.further)
+            self.texts = context.tokenize_split(further.splits["train"])
+        self.median = self.texts.lengths.float().median()
+        self.head = context.add_head("length", lambda: nn.Linear(context.encoder.hidden_size, 2))
+
+    def loss(self, encoder, batch, generator):
+        logits = encoder.apply_head(self.head, encoder.features(batch))
+        long = (batch.attention_mask.sum(1) > self.median).long()
+        return nn.functional.cross_entropy(logits, long.to(logits.device))
+
+    def evaluate(self, encoder):
+        batch = collate(self.texts, torch.arange(min(4, len(self.texts))))
+        logits = encoder.apply_head(self.head, encoder.features(batch))
+        long = (batch.attention_mask.sum(1) > self.median).long()
+        return {"accuracy": float((logits.argmax(1) == long).float().mean())}
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    lines = [
+        json.dumps({"text": line, "label": helpers.LABELS[number % 3]})
+        for number, line in enumerate(helpers.LINES)
+    ]
+    for name, members in {"train": lines[:12], "dev": lines[12:18], "test": lines[18:]}.items():
+        (folder / f"{name}.jsonl").write_text("\n".join(members) + "\n")
+    return folder
+
+
+@pytest.fixture
+def config(dataset, encoder_folder, tmp_path, monkeypatch):
+    def make(**settings) -> RunConfig:
+        defaults = {
+            "dataset": str(dataset),
+            "encoder": str(encoder_folder("bert")),
+            "aux": ["long_or_short"],
+            "epochs": 2,
+            "batch_size": 4,
+            "learning_rate": 1e-3,
+            "head_learning_rate": 1e-2,
+            "device": "cpu",
+            "output": str(tmp_path / "run"),
+        }
+        return RunConfig.model_validate(defaults | settings)
+
+    return make
+
+
+@pytest.fixture
+def new_encoder(encoder_folder):
+    return lambda: load_encoder(str(encoder_folder("bert")), helpers.LABELS)
+
+
+@pytest.fixture
+def prepared(new_encoder, tmp_path):
+    encoder = new_encoder()
+    texts = helpers.tokenized(encoder, helpers.LINES[:6], [0, 1, 2, 0, 1, 2])
+    split = Split("train", tuple(helpers.LINES[:6]), (0, 1, 2, 0, 1, 2), helpers.LABELS)
+    return ObjectiveContext(
+        "mine", encoder, split, texts, max_length=32, cache=TensorCache(tmp_path), seed=3
+    )
+
+
+def test_a_head_is_seeded_by_its_names_and_leaves_the_encoder_as_it_was(prepared):
+    before = helpers.snapshot(prepared.encoder)
+    state = torch.get_rng_state()
+    key = prepared.add_head("one", lambda: nn.Linear(4, 2))
+    other = prepared.add_head("two", lambda: nn.Linear(4, 2))
+    heads = prepared.encoder.heads
+    assert (key, other) == ("mine/one", "mine/two")
+    assert not torch.equal(heads[key].weight, heads[other].weight)
+    assert torch.equal(torch.get_rng_state(), state)
+    after = helpers.snapshot(prepared.encoder)
+    assert all(torch.equal(after[name], values) for name, values in before.items())
+    assert set(after) - set(before) == {
+        f"heads.{one}.{kind}" for one in (key, other) for kind in ("weight", "bias")
+    }
+    first = heads[key].weight.detach().clone()
+    del heads[key]
+    prepared.add_head("one", lambda: nn.Linear(4, 2))
+    assert torch.equal(heads[key].weight, first)
+
+
+@pytest.mark.parametrize("name", ["", "Two", "a/b", "../up", "a.b", "x" * 65])
+def test_names_of_heads_are_plain(prepared, name):
+    with pytest.raises(ConfigError, match="head name .* of 'mine' is not valid"):
+        prepared.add_head(name, lambda: nn.Linear(4, 2))
+
+
+def test_a_head_of_no_module_and_a_second_one_of_the_same_name_are_refused(prepared):
+    with pytest.raises(ConfigError, match=r"returned Tensor: return a torch\.nn\.Module"):
+        prepared.add_head("one", lambda: torch.zeros(2))
+    prepared.add_head("one", lambda: nn.Linear(4, 2))
+    with pytest.raises(ConfigError, match="'mine' adds two heads named 'one'"):
+        prepared.add_head("one", lambda: nn.Linear(4, 2))
+
+
+def test_further_texts_are_tokenised_like_the_training_texts(prepared):
+    texts = prepared.tokenize(helpers.LINES[:6], labels=[5, 4, 3, 2, 1, 0])
+    assert torch.equal(texts.input_ids, prepared.texts.input_ids)
+    assert texts.labels.tolist() == [5, 4, 3, 2, 1, 0]
+    pairs = prepared.tokenize(helpers.LINES[:2], pairs=helpers.LINES[2:4])
+    assert pairs.token_type_ids.max() == 1
+    assert pairs.lengths.max() <= 32
+    with pytest.raises(DataError, match="2 texts but 1 values in 'labels'"):
+        prepared.tokenize(["a", "b"], labels=[0])
+
+
+def test_side_values_are_read_by_batch_also_after_perturbed_copies(prepared):
+    side = prepared.side("score", [[0.0, 1.0]] * 5 + [[2.0, 3.0]])
+    texts = concatenate(prepared.texts, prepared.texts)
+    batch = collate(texts, torch.tensor([5, 0, 11]))
+    assert side.of(batch).tolist() == [[2.0, 3.0], [0.0, 1.0], [2.0, 3.0]]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([1.0], r"has shape \(1,\): one entry for each of the 6 training examples"),
+        (1.0, r"has shape \(\)"),
+        ([1.0, 2.0, 3.0, 4.0, 5.0, float("nan")], "NaN or infinite"),
+    ],
+)
+def test_side_values_that_do_not_fit_are_refused(prepared, values, message):
+    with pytest.raises(ConfigError, match=f"'score' of 'mine' .*{message}"):
+        prepared.side("score", values)
+
+
+def test_generators_belong_to_objective_and_purpose(prepared):
+    def drawn(*purpose):
+        return torch.rand(3, generator=prepared.generator(*purpose)).tolist()
+
+    assert drawn("a") == drawn("a")
+    assert drawn("a") != drawn("b")
+
+
+def test_a_head_is_trained_kept_over_a_kill_and_saved_apart(config, monkeypatch, tmp_path):
+    aux = ["long_or_short", "long_or_short"]
+    with monkeypatch.context() as patch:
+        helpers.copy_before_step(patch, 4, tmp_path / "killed")
+        whole = train(config(aux=aux, eval_steps=2))
+    (tmp_path / "run").rename(tmp_path / "whole")
+    (tmp_path / "killed").rename(tmp_path / "run")
+    resumed = train(config(aux=aux, eval_steps=2))
+    assert resumed.reproducible() == whole.reproducible()
+    names = ["heads/long_or_short/length", "heads/long_or_short_2/length", "model/model"]
+    for name in names:
+        files = [tmp_path / run / f"{name}.safetensors" for run in ("whole", "run")]
+        assert files[0].read_bytes() == files[1].read_bytes(), name
+    one, two = (load_file(tmp_path / "run" / f"{name}.safetensors") for name in names[:2])
+    assert not torch.equal(one["weight"], two["weight"])
+    assert set(resumed.auxiliary) == {"long_or_short", "long_or_short_2"}
+
+    # The exported classifier is a plain one, and knows nothing of the heads.
+    exported = load_file(tmp_path / "run" / "model" / "model.safetensors")
+    model, _ = load_classifier(tmp_path / "run" / "model")
+    assert set(exported) <= set(model.state_dict())
+
+
+def test_a_saved_head_gives_the_logits_of_the_trained_one(config, monkeypatch, tmp_path):
+    encoders = []
+    real = TrainingLoop.__init__
+
+    def keep(loop, *arguments):
+        real(loop, *arguments)
+        encoders.append(loop.training_step.encoder)
+
+    monkeypatch.setattr(TrainingLoop, "__init__", keep)
+    train(config())
+    (encoder,) = encoders
+    features = torch.randn(5, encoder.hidden_size)
+    head = nn.Linear(encoder.hidden_size, 2)
+    head.load_state_dict(load_file(tmp_path / "run" / "heads/long_or_short/length.safetensors"))
+    assert torch.equal(head(features), encoder.apply_head("long_or_short/length", features))
+
+
+def test_metrics_of_a_task_are_recorded_and_plotted(config, tmp_path):
+    results = train(config())
+    rows = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    recorded = [row for row in map(json.loads, rows) if row["kind"] == "eval"]
+    assert [row["aux/long_or_short/accuracy"] for row in recorded]
+    best = next(row for row in recorded if row["step"] == results.best.step)
+    assert results.auxiliary["long_or_short"]["accuracy"] == best["aux/long_or_short/accuracy"]
+    assert (tmp_path / "run" / "plots" / "auxiliary.png").is_file()
+
+
+def test_heads_are_optimised_at_the_head_rate_and_differentiated_through(new_encoder, tmp_path):
+    encoder = helpers.without_dropout(new_encoder())
+    task = LongOrShort(LengthOptions())
+    texts = helpers.tokenized(encoder, helpers.LINES, [n % 3 for n in range(len(helpers.LINES))])
+    task.prepare(helpers.context(encoder, texts, tmp_path))
+    harness = Harness(encoder, [("long_or_short", task)])
+    step = harness.training_step
+    assert step.placements.count("other_head") >= 2
+    assert {id(p) for p in encoder.heads.parameters()} <= {id(p) for p in encoder.head_parameters()}
+    step.begin(0)
+    expected = step.gradients()[1]
+    step.max_grad_norm = 0.0
+    _, first = unrolled_gradient(step, torch.tensor([0.25, 0.75]), 2)
+    heads = {id(parameter) for parameter in encoder.heads.parameters()}
+    places = [n for n, parameter in enumerate(step.parameters) if id(parameter) in heads]
+    assert len(places) == 2
+    for place in places:
+        assert expected[place].abs().max() > 0
+        torch.testing.assert_close(first[place], 0.75 * expected[place], rtol=1e-4, atol=1e-7)
+
+
+def test_a_data_set_that_an_objective_reads_is_part_of_the_run(config, dataset, tmp_path):
+    further = tmp_path / "further"
+    further.mkdir()
+    for file in dataset.iterdir():
+        (further / file.name).write_text(file.read_text())
+    settings = {"aux": [{"long_or_short": {"further": str(further)}}], "epochs": 1}
+    results = train(config(**settings))
+    assert train(config(**settings)) == results
+    lines = (further / "train.jsonl").read_text().splitlines()
+    (further / "train.jsonl").write_text("\n".join(lines[1:]) + "\n")
+    with pytest.raises(
+        RunError, match=r"further \(.*train.*\) that long_or_short reads has changed"
+    ):
+        train(config(**settings))
