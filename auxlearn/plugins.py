@@ -19,6 +19,8 @@ For auxiliary tasks and losses of the primary task:
 * ``Batch``: a padded mini-batch of tokenised texts.
 * ``TokenizedTexts``: all tokenised texts of a split.
 * ``SharedEncoder``: the encoder with its heads.
+* ``labels_of``: the classes of a batch, on the device of the logits.
+* ``classification_head``: a newly initialised head for classes of the objective's own.
 * ``upload``: copy targets to the device of the logits.
 * ``uniform``: the same mask probability for every token that may be masked.
 * ``rescale_to_mean``: scores as mask probabilities with a given mean.
@@ -29,7 +31,6 @@ For losses of the primary task:
 
 * ``register_loss``: class decorator that gives a loss its name.
 * ``PrimaryLoss``: base class of every loss; defines ``loss``.
-* ``labels_of``: the classes of a batch, on the device of the logits.
 
 For auxiliary tasks:
 
@@ -95,12 +96,13 @@ _PUBLIC = {
     "Weighting": "auxlearn.weighting.base",
     "apply_gradient": "auxlearn.weighting.base",
     "choose": "auxlearn.masking.corruption",
+    "classification_head": "auxlearn.encoders.heads",
     "corrupt": "auxlearn.masking.corruption",
     "dot": "auxlearn.weighting.base",
     "gather_scalars": "auxlearn.weighting.base",
     "generator": "auxlearn.rng",
     "gram_matrices": "auxlearn.weighting.step_derivative",
-    "labels_of": "auxlearn.losses.base",
+    "labels_of": "auxlearn.objectives.base",
     "register_loss": "auxlearn.registry",
     "register_task": "auxlearn.registry",
     "register_weighting": "auxlearn.registry",
@@ -117,14 +119,16 @@ if TYPE_CHECKING:
     from auxlearn.data.batches import Batch as Batch
     from auxlearn.data.tokens import TokenizedTexts as TokenizedTexts
     from auxlearn.devices import upload as upload
+    from auxlearn.encoders.heads import classification_head as classification_head
     from auxlearn.encoders.shared import SharedEncoder as SharedEncoder
     from auxlearn.errors import ConfigError as ConfigError
-    from auxlearn.losses.base import PrimaryLoss as PrimaryLoss, labels_of as labels_of
+    from auxlearn.losses.base import PrimaryLoss as PrimaryLoss
     from auxlearn.masking.corruption import choose as choose, corrupt as corrupt
     from auxlearn.masking.probabilities import (
         rescale_to_mean as rescale_to_mean,
         uniform as uniform,
     )
+    from auxlearn.objectives.base import labels_of as labels_of
     from auxlearn.objectives.context import (
         ObjectiveContext as ObjectiveContext,
         SideValues as SideValues,

@@ -149,6 +149,11 @@ TASKS = Registry(
         "random_mlm": "auxlearn.tasks.random_mlm",
         "l3mask": "auxlearn.tasks.l3mask",
         "mask_tuning": "auxlearn.tasks.mask_tuning",
+        "supervised": "auxlearn.tasks.supervised",
+        "simcse": "auxlearn.tasks.simcse",
+        "sentence_order": "auxlearn.tasks.sentence_order",
+        "replaced_tokens": "auxlearn.tasks.replaced_tokens",
+        "consistency": "auxlearn.tasks.consistency",
     },
     "auxlearn.tasks",
 )

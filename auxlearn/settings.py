@@ -70,6 +70,31 @@ class PluginChoice(Settings):
         return {self.name: self.options}
 
 
+class FurtherSet(Settings):
+    """A further labelled data set to train on.
+
+    In YAML it is a path, card name or hub id, or a mapping of the fields below.
+
+    Attributes:
+        dataset: Folder, name of a data-set card, or hub id.
+        name: Name of the set in the results; by default the last part of ``dataset``.
+        text_column: Column of the text.
+        text_pair_column: Column of the second text of a pair.
+        label_column: Column of the label.
+    """
+
+    dataset: str
+    name: str = ""
+    text_column: str | None = None
+    text_pair_column: str | None = None
+    label_column: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: Any) -> Any:
+        return _with_name(value)
+
+
 class OODSource(Settings):
     """An out-of-distribution evaluation set: its source and the mapping of its labels.
 
@@ -105,11 +130,16 @@ class OODSource(Settings):
     @model_validator(mode="before")
     @classmethod
     def _short_form(cls, value: Any) -> Any:
-        if isinstance(value, str):
-            value = {"dataset": value}
-        if isinstance(value, dict) and not value.get("name") and value.get("dataset"):
-            value = {**value, "name": Path(str(value["dataset"])).name.split(":")[-1]}
-        return value
+        return _with_name(value)
+
+
+def _with_name(value: Any) -> Any:
+    """Write the short form of a data set as a mapping, and name the set after its source."""
+    if isinstance(value, str):
+        value = {"dataset": value}
+    if isinstance(value, dict) and not value.get("name") and value.get("dataset"):
+        value = {**value, "name": Path(str(value["dataset"])).name.split(":")[-1]}
+    return value
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from auxlearn.data.batches import Batch
-from auxlearn.devices import upload
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.objectives.base import Objective
 
@@ -45,14 +44,3 @@ class PrimaryLoss(Objective):
                 A task that changes the primary batch, such as ``mask_tuning``, has changed it.
             generator: Source of all randomness of this step except dropout, on the CPU.
         """
-
-
-def labels_of(batch: Batch, logits: Tensor) -> Tensor:
-    """Return the class indices of a labelled batch, ``(batch,)``, on the device of the logits.
-
-    Raises:
-        ValueError: The batch has no labels.
-    """
-    if batch.labels is None:
-        raise ValueError("the primary task is trained on labelled examples")
-    return upload(batch.labels, logits.device)

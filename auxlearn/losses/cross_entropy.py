@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from auxlearn.data.batches import Batch
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.errors import ConfigError
-from auxlearn.losses.base import PrimaryLoss, labels_of
+from auxlearn.losses.base import PrimaryLoss
+from auxlearn.objectives.base import labels_of
 from auxlearn.objectives.context import ObjectiveContext
 from auxlearn.registry import register_loss
 from auxlearn.settings import Settings

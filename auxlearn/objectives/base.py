@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from auxlearn.data.batches import Batch
+from auxlearn.devices import upload
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.objectives.context import ObjectiveContext
 from auxlearn.settings import Settings
@@ -67,3 +68,14 @@ class Objective(ABC):
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Restore the state that :meth:`state_dict` returned."""
+
+
+def labels_of(batch: Batch, logits: Tensor) -> Tensor:
+    """Return the class indices of a labelled batch, ``(batch,)``, on the device of the logits.
+
+    Raises:
+        ValueError: The batch has no labels.
+    """
+    if batch.labels is None:
+        raise ValueError("a labelled batch is needed, and this one has no labels")
+    return upload(batch.labels, logits.device)

@@ -203,21 +203,25 @@ class ObjectiveContext:
         return self.tokenize_split(split)
 
     def tokenize_split(self, split: Split) -> TokenizedTexts:
-        """Tokenise a split of a data set, as :meth:`load_dataset` returns it."""
+        """Tokenise what :meth:`read_corpus` returns, or a split of a data set; cached on disk."""
         return tokenize_split(self.encoder.tokenizer, split, self.max_length, self.cache)
 
-    def read_corpus(self, path: Path) -> TokenizedTexts:
-        """Read and tokenise a file of unlabelled texts; it becomes part of the run's identity.
+    def read_corpus(self, path: str | Path) -> Split:
+        """Read a file of unlabelled texts; it becomes part of the run's identity.
 
         Args:
             path: Plain text with one text per line, or a table with a text column.
 
+        Returns:
+            The texts, for :meth:`tokenize_split`.
+
         Raises:
             DataError: The file is missing, is not UTF-8, or contains no text.
         """
+        path = Path(path)
         if path.is_file():  # read_corpus reports any other path
             self.track_file(path)
-        return self.tokenize_split(read_corpus(path, self._text_column))
+        return read_corpus(path, self._text_column)
 
     def load_dataset(self, source: str, columns: ColumnNames | None = None) -> TextDataset:
         """Load a further labelled data set; its content becomes part of the run's identity.

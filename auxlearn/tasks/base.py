@@ -16,14 +16,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from auxlearn.data.batches import Batch
+from auxlearn.data.batches import Batch, BatchStream
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.devices import upload
 from auxlearn.encoders.shared import SharedEncoder
@@ -101,6 +100,16 @@ class AuxiliaryTask(Objective):
             parameters, or a :class:`TaskResult`.
         """
 
+    def stream(self, batch_size: int, seed: int, name: str) -> BatchStream:
+        """Return the task's own batches; by default shuffled ones of :attr:`texts`.
+
+        Args:
+            batch_size: Examples per batch.
+            seed: The run's seed.
+            name: Name of the random stream.
+        """
+        return BatchStream(self.texts, batch_size, seed, name)
+
     def items(self, batch: Batch, generator: torch.Generator) -> int:
         """Return the number of items that :meth:`loss` averages over; by default the examples.
 
@@ -154,7 +163,9 @@ class MaskedLanguageModelling(AuxiliaryTask):
     def prepare(self, context: ObjectiveContext) -> None:
         """Set the texts (the train split or ``corpus``) and the ids of random replacements."""
         corpus = self.options.corpus
-        self.texts = context.read_corpus(Path(corpus)) if corpus else context.texts
+        self.texts = (
+            context.tokenize_split(context.read_corpus(corpus)) if corpus else context.texts
+        )
         tokenizer = context.encoder.tokenizer
         special = set(tokenizer.all_special_ids)
         self.random_ids = torch.tensor(

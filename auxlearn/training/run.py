@@ -351,7 +351,7 @@ class _Run:
             stream = None
             if task.batches == "own":
                 size = task.batch_size or config.batch_size
-                stream = BatchStream(task.texts, size, config.seed, name)
+                stream = task.stream(size, config.seed, name)
             auxiliaries.append(Auxiliary(name, task, stream))
         return auxiliaries
 

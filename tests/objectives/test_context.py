@@ -96,7 +96,7 @@ def prepared(new_encoder, tmp_path):
     texts = helpers.tokenized(encoder, helpers.LINES[:6], [0, 1, 2, 0, 1, 2])
     split = Split("train", tuple(helpers.LINES[:6]), (0, 1, 2, 0, 1, 2), helpers.LABELS)
     return ObjectiveContext(
-        "mine", encoder, split, texts, max_length=32, cache=TensorCache(tmp_path), seed=3
+        "mine", encoder, split, texts, max_length=128, cache=TensorCache(tmp_path), seed=3
     )
 
 
@@ -122,7 +122,7 @@ def test_a_head_is_seeded_by_its_names_and_leaves_the_encoder_as_it_was(prepared
 
 @pytest.mark.parametrize("name", ["", "Two", "a/b", "../up", "a.b", "x" * 65])
 def test_names_of_heads_are_plain(prepared, name):
-    with pytest.raises(ConfigError, match="head name .* of 'mine' is not valid"):
+    with pytest.raises(ConfigError, match=r"head name .* of 'mine' is not valid"):
         prepared.add_head(name, lambda: nn.Linear(4, 2))
 
 
@@ -140,7 +140,7 @@ def test_further_texts_are_tokenised_like_the_training_texts(prepared):
     assert texts.labels.tolist() == [5, 4, 3, 2, 1, 0]
     pairs = prepared.tokenize(helpers.LINES[:2], pairs=helpers.LINES[2:4])
     assert pairs.token_type_ids.max() == 1
-    assert pairs.lengths.max() <= 32
+    assert pairs.lengths.max() <= 128
     with pytest.raises(DataError, match="2 texts but 1 values in 'labels'"):
         prepared.tokenize(["a", "b"], labels=[0])
 

@@ -1,0 +1,98 @@
+"""Replaced-token detection: which tokens of a text has a language model replaced?"""
+
+from __future__ import annotations
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from auxlearn.data.batches import Batch
+from auxlearn.devices import upload
+from auxlearn.encoders.shared import SharedEncoder
+from auxlearn.masking.corruption import choose
+from auxlearn.masking.perturbation import allowed_replacement_ids, perturb
+from auxlearn.masking.probabilities import uniform
+from auxlearn.objectives.context import ObjectiveContext
+from auxlearn.registry import register_task
+from auxlearn.settings import Settings
+from auxlearn.tasks.base import AuxiliaryTask
+
+
+class ReplacedTokensOptions(Settings):
+    """Settings of replaced-token detection."""
+
+    probability: float = Field(
+        0.15, gt=0, le=1, description="Probability of each token to be masked and replaced."
+    )
+    generator_weight: float = Field(
+        0.02,
+        ge=0,
+        description="Weight of the generator's masked language modelling within the loss; 0.02 is "
+        "the ratio of the paper, 1 to 50.",
+    )
+    temperature: float = Field(
+        1.0, gt=0, description="Softmax temperature of the sampled replacements."
+    )
+    corpus: str | None = Field(
+        None, description="File of unlabelled texts to draw from in place of the train split."
+    )
+
+
+@register_task("replaced_tokens")
+class ReplacedTokens(AuxiliaryTask):
+    """Detect the tokens that the encoder's own language-model head has replaced.
+
+    Clark et al. 2020, `ELECTRA <https://arxiv.org/abs/2003.10555>`_, section 2. Tokens are masked
+    and replaced by samples from the language model; a head of its own says of every token whether
+    it was replaced. A sample that is the original token counts as original. The loss is the binary
+    cross-entropy per token plus ``generator_weight`` times the language model's cross-entropy, in
+    nats; no gradient flows through the sampled tokens.
+
+    It departs from the paper in three points. The generator is the shared encoder itself, not a
+    smaller model. The sum of the two losses is divided by the paper's weight of 50 on the
+    detection, so that it is of the size of other losses. The generator's loss is divided by the
+    expected number of masked tokens instead of their number, so that micro-batches add up to the
+    whole batch.
+    """
+
+    Options = ReplacedTokensOptions
+    options: ReplacedTokensOptions
+
+    def prepare(self, context: ObjectiveContext) -> None:
+        """Set the texts (the train split or ``corpus``) and add the detecting head."""
+        corpus = self.options.corpus
+        self.texts = (
+            context.tokenize_split(context.read_corpus(corpus)) if corpus else context.texts
+        )
+        encoder, size = context.encoder, context.encoder.hidden_size
+        self.allowed = upload(allowed_replacement_ids(encoder.tokenizer), encoder.device)
+        self.head = context.add_head(
+            "detector", lambda: nn.Sequential(nn.Linear(size, size), nn.GELU(), nn.Linear(size, 1))
+        )
+
+    def items(self, batch: Batch, generator: torch.Generator) -> int:
+        """Return the number of tokens that are judged."""
+        return int(batch.maskable.sum())
+
+    def loss(self, encoder: SharedEncoder, batch: Batch, generator: torch.Generator) -> Tensor:
+        """Return the loss of detection and generation, a mean over the judged tokens."""
+        options = self.options
+        perturbation = perturb(
+            encoder,
+            batch,
+            options.probability,
+            self.allowed,
+            options.temperature,
+            generator,
+            lambda maskable, share, source: choose(uniform(maskable, share), source),
+        )
+        tokens = max(1, int(batch.maskable.sum()))
+        hidden = encoder.encode(perturbation.batch).last_hidden_state
+        logits = encoder.apply_head(self.head, hidden[upload(batch.maskable, hidden.device)])
+        replaced = (perturbation.batch.input_ids != batch.input_ids)[batch.maskable]
+        detection = nn.functional.binary_cross_entropy_with_logits(
+            logits.squeeze(-1), upload(replaced, logits.device).to(logits), reduction="sum"
+        )
+        originals = upload(batch.input_ids[perturbation.chosen], logits.device)
+        generation = nn.functional.cross_entropy(perturbation.logits, originals, reduction="sum")
+        return (detection + options.generator_weight / options.probability * generation) / tokens

@@ -1,0 +1,180 @@
+"""Further labelled data sets as an auxiliary task, each with classes and a head of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from pydantic import Field, field_validator
+from sklearn.metrics import accuracy_score, f1_score
+from torch import Tensor, nn
+
+from auxlearn.data.batches import Batch, collate, eval_batches
+from auxlearn.data.dataset import TextDataset
+from auxlearn.data.examples import ColumnNames
+from auxlearn.data.mixed_batches import MixedStream, sampling_probabilities
+from auxlearn.data.tokens import TokenizedTexts
+from auxlearn.encoders.heads import classification_head
+from auxlearn.encoders.shared import SharedEncoder
+from auxlearn.errors import ConfigError, DataError
+from auxlearn.objectives.base import labels_of
+from auxlearn.objectives.context import ObjectiveContext
+from auxlearn.registry import register_task
+from auxlearn.settings import FurtherSet, Settings
+from auxlearn.tasks.base import AuxiliaryTask
+
+#: Texts per forward pass on dev.
+EVAL_BATCH = 128
+
+
+class SupervisedOptions(Settings):
+    """Settings of training on further labelled data sets."""
+
+    datasets: tuple[FurtherSet, ...] = Field(
+        (),
+        description="Data sets to train on: folder, card, hub id, or a mapping with dataset, name, "
+        "text_column, text_pair_column and label_column.",
+    )
+    smoothing: float = Field(
+        1.0,
+        ge=0,
+        description="Sets are sampled in proportion to size ** smoothing: 1 by size, 0 equally "
+        "often, 1/T with temperature T.",
+    )
+    batch_size: int | None = Field(
+        None, ge=1, description="Examples per batch; by default those of the primary task."
+    )
+
+    @field_validator("datasets", mode="before")
+    @classmethod
+    def _one_or_many(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str | dict) else value
+
+    @field_validator("datasets")
+    @classmethod
+    def _names_differ(cls, sets: tuple[FurtherSet, ...]) -> tuple[FurtherSet, ...]:
+        names = [one.name for one in sets]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"two sets are named '{twice[0]}': give one another name by 'name'")
+        return sets
+
+
+@dataclass(frozen=True)
+class _LabelledSet:
+    """One of the data sets.
+
+    Attributes:
+        name: Its name.
+        head: Key of its head.
+        train: Its training examples.
+        dev: Its dev examples.
+    """
+
+    name: str
+    head: str
+    train: TokenizedTexts
+    dev: TokenizedTexts
+
+
+@register_task("supervised")
+class Supervised(AuxiliaryTask):
+    """Train on one or more further labelled data sets, with a classification head for each.
+
+    The loss is the mean cross-entropy of a batch, in nats. Each batch comes from one data set,
+    sampled by ``smoothing``, as in MaChAmp (van der Goot et al. 2021, `Massive Choice, Ample Tasks
+    <https://arxiv.org/abs/2005.14672>`_). A set without a dev split has a
+    tenth of its train split held out. Accuracy and macro-F1 on the dev split of each set are
+    recorded with every evaluation; nothing is chosen by them.
+
+    A subclass that overrides :meth:`load` trains on data sets in memory.
+    """
+
+    Options = SupervisedOptions
+    options: SupervisedOptions
+
+    def load(self, context: ObjectiveContext) -> dict[str, TextDataset]:
+        """Return the data sets by name, each with train and dev.
+
+        Raises:
+            ConfigError: None is named.
+            DataError: One does not exist or cannot be read.
+        """
+        if not self.options.datasets:
+            raise ConfigError(
+                "supervised needs a labelled data set: name a folder, card or hub id with "
+                "--supervised-datasets"
+            )
+        return {
+            one.name: context.load_dataset(one.dataset, _columns(one))
+            for one in self.options.datasets
+        }
+
+    def prepare(self, context: ObjectiveContext) -> None:
+        """Load and tokenise the data sets, and add a head for each."""
+        self.batch_size = self.options.batch_size
+        self.sets = [
+            _labelled_set(context, number, name, dataset)
+            for number, (name, dataset) in enumerate(self.load(context).items(), 1)
+        ]
+        stream = self.stream(1, context.seed, context.name)
+        self.texts, self.starts = stream.texts, stream.starts
+
+    def stream(self, batch_size: int, seed: int, name: str) -> MixedStream:
+        """Return the batches, each from one of the data sets."""
+        sets = [one.train for one in self.sets]
+        probabilities = sampling_probabilities([len(one) for one in sets], self.options.smoothing)
+        return MixedStream(sets, probabilities, batch_size, seed, name)
+
+    def loss(self, encoder: SharedEncoder, batch: Batch, generator: torch.Generator) -> Tensor:
+        """Return the mean cross-entropy of a batch from one data set."""
+        number = int(torch.searchsorted(self.starts, batch.indices[0], right=True)) - 1
+        logits = encoder.apply_head(self.sets[number].head, encoder.features(batch))
+        return nn.functional.cross_entropy(logits, labels_of(batch, logits))
+
+    def evaluate(self, encoder: SharedEncoder) -> dict[str, float]:
+        """Return accuracy and macro-F1 on the dev split of each data set."""
+        metrics = {}
+        for one in self.sets:
+            prefix = f"{one.name}/" if len(self.sets) > 1 else ""
+            for name, value in _evaluate(encoder, one).items():
+                metrics[prefix + name] = value
+        return metrics
+
+
+def _columns(one: FurtherSet) -> ColumnNames | None:
+    named = {
+        "text": one.text_column,
+        "text_pair": one.text_pair_column,
+        "label": one.label_column,
+    }
+    given = {role: name for role, name in named.items() if name is not None}
+    return ColumnNames(**given) if given else None
+
+
+def _labelled_set(
+    context: ObjectiveContext, number: int, name: str, dataset: TextDataset
+) -> _LabelledSet:
+    """Tokenise a data set and add its head."""
+    for split in ("train", "dev"):
+        if dataset.split(split).labels is None:
+            raise DataError(f"data set '{name}' of '{context.name}' has no labels in {split}")
+    classes = len(dataset.label_names)
+    return _LabelledSet(
+        name,
+        context.add_head(f"set_{number}", lambda: classification_head(context.encoder, classes)),
+        context.tokenize_split(dataset.splits["train"]),
+        context.tokenize_split(dataset.splits["dev"]),
+    )
+
+
+def _evaluate(encoder: SharedEncoder, one: _LabelledSet) -> dict[str, float]:
+    assert one.dev.labels is not None
+    predicted = torch.zeros(len(one.dev), dtype=torch.int64)
+    for indices in eval_batches(one.dev, EVAL_BATCH):
+        logits = encoder.apply_head(one.head, encoder.features(collate(one.dev, indices)))
+        predicted[indices] = logits.argmax(1).cpu()
+    return {
+        "accuracy": float(accuracy_score(one.dev.labels, predicted)),
+        "macro_f1": float(f1_score(one.dev.labels, predicted, average="macro", zero_division=0)),
+    }

@@ -1,0 +1,199 @@
+"""Further labelled data sets: sampling, heads, dev metrics, and equality with the primary task."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+import torch
+from sklearn.metrics import accuracy_score, f1_score
+
+from auxlearn.cache import TensorCache
+from auxlearn.data.batches import collate
+from auxlearn.data.dataset import Split, TextDataset
+from auxlearn.data.mixed_batches import MixedStream, sampling_probabilities
+from auxlearn.encoders.load import load_encoder
+from auxlearn.errors import ConfigError, DataError
+from auxlearn.objectives.context import InputTracker, ObjectiveContext
+from auxlearn.settings import validate
+from auxlearn.tasks.supervised import Supervised, SupervisedOptions
+from tests import helpers
+from tests.training.test_step import CLASSES, Harness
+
+
+def write_set(folder, labels, name="train", lines=helpers.LINES):
+    folder.mkdir(exist_ok=True)
+    rows = [
+        {"text": line, "label": labels[number % len(labels)]} for number, line in enumerate(lines)
+    ]
+    (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+@pytest.fixture
+def encoder(encoder_folder):
+    return helpers.without_dropout(load_encoder(str(encoder_folder("bert")), helpers.LABELS))
+
+
+@pytest.fixture
+def prepared(encoder, tmp_path):
+    """Return a function that prepares the task with some options."""
+
+    def make(tracker=None, **options):
+        task = Supervised(validate(SupervisedOptions, options, "supervised"))
+        texts = helpers.tokenized(encoder, helpers.LINES, CLASSES)
+        split = Split("train", tuple(helpers.LINES), tuple(CLASSES), helpers.LABELS)
+        cache = TensorCache(tmp_path / "cache")
+        context = ObjectiveContext(
+            "supervised",
+            encoder,
+            split,
+            texts,
+            max_length=64,
+            cache=cache,
+            seed=0,
+            tracker=tracker,
+        )
+        task.prepare(context)
+        return task
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("smoothing", "expected"),
+    [(1.0, [0.6, 0.3, 0.1]), (0.0, [1 / 3] * 3), (0.5, [0.4727, 0.3343, 0.1930])],
+)
+def test_sets_are_sampled_as_requested(smoothing, expected):
+    probabilities = sampling_probabilities([600, 300, 100], smoothing)
+    torch.testing.assert_close(
+        probabilities, torch.tensor(expected, dtype=torch.float64), atol=1e-4, rtol=0
+    )
+    sets = [helpers.ragged([4] * size, [0] * size) for size in (6, 3, 2)]
+    stream = MixedStream(sets, probabilities, 2, 0, "mixed")
+    counts = Counter(stream.set_of(step) for step in range(10_000))
+    for number, probability in enumerate(probabilities.tolist()):
+        assert abs(counts[number] / 10_000 - probability) < 0.01
+
+
+def test_each_batch_is_of_one_set_and_every_epoch_of_a_set_has_all_of_it():
+    sets = [helpers.ragged([4] * size, [0] * size) for size in (6, 4)]
+    stream = MixedStream(sets, sampling_probabilities([6, 4], 1.0), 2, 3, "mixed")
+    seen = {0: [], 1: []}
+    for step in range(40):
+        indices = stream.indices(step)
+        number = stream.set_of(step)
+        assert ((indices >= 6) == bool(number)).all()
+        seen[number] += indices.tolist()
+    for number, whole in ((0, set(range(6))), (1, set(range(6, 10)))):
+        assert set(seen[number][: len(whole)]) == whole
+    # A resumed run asks for a later step first.
+    again = MixedStream(sets, sampling_probabilities([6, 4], 1.0), 2, 3, "mixed")
+    assert torch.equal(again.indices(39), stream.indices(39))
+
+
+def test_with_the_primary_tasks_own_data_it_is_the_primary_task_twice(prepared, encoder, tmp_path):
+    folder = write_set(tmp_path / "same", helpers.LABELS)
+    write_set(folder, helpers.LABELS, "dev")
+    task = prepared(datasets=str(folder))
+    assert torch.equal(task.texts.labels, torch.tensor(CLASSES))
+    mine, native = encoder.heads[task.sets[0].head], encoder.classifier
+    with torch.no_grad():
+        for layer, its in ((mine[0], native.bert.pooler.dense), (mine[3], native.classifier)):
+            layer.load_state_dict(its.state_dict())
+    helpers.without_dropout(encoder)  # that of the new head
+    step = Harness(encoder, [("supervised", task)]).training_step
+    step.auxiliaries = (replace(step.auxiliaries[0], stream=step.primary),)
+    step.begin(0)
+    primary, auxiliary = step.gradients()
+    torch.testing.assert_close(step.losses["primary"], step.losses["supervised"])
+    compared = 0
+    for place, one, other in zip(step.placements, primary, auxiliary, strict=True):
+        if place == "encoder" and one is not None:
+            torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-7)
+            compared += 1
+    assert compared > 10
+    by_layer = dict(zip((id(p) for p in step.parameters), auxiliary, strict=True))
+    natives = dict(zip((id(p) for p in step.parameters), primary, strict=True))
+    for layer, its in ((mine[0], native.bert.pooler.dense), (mine[3], native.classifier)):
+        torch.testing.assert_close(by_layer[id(layer.weight)], natives[id(its.weight)])
+
+
+def test_each_set_has_its_own_classes_and_head(prepared, encoder, tmp_path):
+    one = write_set(tmp_path / "one", ("yes", "no"), lines=helpers.LINES[:9])
+    write_set(one, ("yes", "no"), "dev", helpers.LINES[9:13])
+    two = write_set(tmp_path / "two", ("a", "b", "c", "d"), lines=helpers.LINES[:8])
+    write_set(two, ("a", "b", "c", "d"), "dev", helpers.LINES[8:16])
+    task = prepared(datasets=[str(one), {"dataset": str(two), "name": "other"}])
+    assert [encoder.heads[each.head][3].out_features for each in task.sets] == [2, 4]
+    assert task.starts.tolist() == [0, 9]
+    for indices, number in ((torch.tensor([0, 8]), 0), (torch.tensor([9, 16]), 1)):
+        batch = collate(task.texts, indices)
+        loss = task.loss(encoder, batch, torch.Generator())
+        logits = encoder.apply_head(task.sets[number].head, encoder.features(batch))
+        expected = -logits.log_softmax(-1)[torch.arange(2), batch.labels].mean()
+        torch.testing.assert_close(loss, expected)
+
+    with encoder.evaluating(), torch.no_grad():
+        metrics = task.evaluate(encoder)
+    assert list(metrics) == [
+        f"{name}/{metric}" for name in ("one", "other") for metric in ("accuracy", "macro_f1")
+    ]
+    with encoder.evaluating(), torch.no_grad():
+        dev = helpers.collated(task.sets[1].dev)
+        predicted = encoder.apply_head(task.sets[1].head, encoder.features(dev)).argmax(1)
+    assert metrics["other/accuracy"] == accuracy_score(dev.labels, predicted)
+    assert metrics["other/macro_f1"] == f1_score(dev.labels, predicted, average="macro")
+
+
+def test_what_is_read_is_tracked_and_a_missing_dev_split_is_held_out(prepared, tmp_path):
+    read = []
+
+    class Tracker(InputTracker):
+        def dataset(self, objective, source, columns, dataset):
+            read.append((objective, source, sorted(dataset.splits)))
+
+    lines = [f"{line} {number}" for line in helpers.LINES for number in range(3)]
+    folder = write_set(tmp_path / "set", ("yes", "no"), lines=lines)
+    task = prepared(Tracker(), datasets=str(folder), batch_size=3)
+    assert read == [("supervised", str(folder), ["dev", "train"])]
+    assert len(task.sets[0].train) + len(task.sets[0].dev) == len(lines)
+    assert task.batch_size == 3
+
+
+def test_a_subclass_trains_on_sets_in_memory(encoder, tmp_path):
+    split = Split("train", tuple(helpers.LINES[:4]), (0, 1, 0, 1), ("x", "y"))
+
+    class InMemory(Supervised):
+        def load(self, context):
+            return {"mine": TextDataset("mine", {"train": split, "dev": split})}
+
+    task = InMemory(SupervisedOptions())
+    task.prepare(helpers.context(encoder, helpers.tokenized(encoder, helpers.LINES), tmp_path))
+    assert len(task.texts) == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "supervised needs a labelled data set: name a folder, card or hub id"),
+        ({"datasets": "nowhere/to/be/found"}, "there is no folder 'nowhere/to/be/found'"),
+        ({"datasets": ["a/x", "b/x"]}, "two sets are named 'x': give one another name"),
+        ({"datasets": "x", "smoothing": -1}, "smoothing"),
+        ({"datasets": [{"dataset": "x", "colour": 1}]}, "colour"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(prepared, options, message):
+    with pytest.raises((ConfigError, DataError), match=message):
+        prepared(**options)
+
+
+def test_a_set_without_labels_is_refused(prepared, tmp_path):
+    folder = tmp_path / "bare"
+    folder.mkdir()
+    for name in ("train", "dev"):
+        (folder / f"{name}.jsonl").write_text(json.dumps({"text": "A parser."}) + "\n")
+    with pytest.raises(DataError, match="label"):
+        prepared(datasets=str(folder))
