@@ -1,8 +1,8 @@
 """Pages and tables that the code itself is the source of; a hook of mkdocs (see ``mkdocs.yml``).
 
-A line ``<!-- card: NAME -->`` becomes the card of a task or weighting, ``<!-- tasks -->``,
-``<!-- weightings -->``, ``<!-- encoders -->``, ``<!-- settings -->``, ``<!-- commands -->`` and
-``<!-- public names -->`` become tables. A task or weighting without a page of its own gets one
+A line ``<!-- card: NAME -->`` becomes the card of a task, loss or weighting, ``<!-- tasks -->``,
+``<!-- losses -->``, ``<!-- weightings -->``, ``<!-- encoders -->``, ``<!-- settings -->``, ``<!-- commands -->`` and
+``<!-- public names -->`` become tables. A task, loss or weighting without a page of its own gets one
 with its card, each package one with the reference of its modules. ``docs/cards.yaml`` holds what no
 class can say: when to choose it, what it costs, and where it comes from.
 
@@ -30,7 +30,7 @@ from auxlearn.cli import COMMANDS
 from auxlearn.commands.options import option_flag
 from auxlearn.config import RunConfig
 from auxlearn.encoder_names import ENCODERS
-from auxlearn.registry import TASKS, WEIGHTINGS, Registry
+from auxlearn.registry import LOSSES, TASKS, WEIGHTINGS, Registry
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
@@ -49,20 +49,20 @@ ADOPTED = {
 
 
 def cards() -> dict[str, dict[str, Any]]:
-    """Return what ``cards.yaml`` says of each task and weighting, by name."""
+    """Return what ``cards.yaml`` says of each task, loss and weighting, by name."""
     return yaml.safe_load((DOCS / "cards.yaml").read_text(encoding="utf-8"))
 
 
 def registry_of(name: str) -> Registry:
     """Return where a name is registered."""
-    return TASKS if name in TASKS.names() else WEIGHTINGS
+    return next(one for one in (TASKS, LOSSES, WEIGHTINGS) if name in one.names())
 
 
 # ------------------------------------------------------------------------------------------ cards
 
 
 def card(name: str) -> str:
-    """Return the card of a task or weighting: what, when, cost, source, use, options, details."""
+    """Return the card of a task, loss or weighting: what, when, cost, source, use, options, details."""
     cls, said = registry_of(name).get(name), cards()[name]
     summary, _, rest = (inspect.getdoc(cls) or "").partition("\n")
     facts = [("Cost", said["cost"]), ("Source", source(said))]
@@ -102,16 +102,22 @@ def source(said: Mapping[str, Any]) -> str:
 
 
 def usage(name: str) -> str:
-    """Return how a task or weighting is chosen on the command line and in a file."""
-    if registry_of(name) is TASKS:
+    """Return how a task, loss or weighting is chosen on the command line and in a file."""
+    registry = registry_of(name)
+    if registry is TASKS:
         command, key = f"auxlearn train --aux {name} --weights meta", f"aux: [{name}]"
+    elif registry is LOSSES:
+        command, key = f"auxlearn train --loss {name}", f"loss: {name}"
     else:
         command, key = f"auxlearn train --aux l3mask --weights {name}", f"weights: {name}"
+    said = cards()[name]
+    if "use" in said:
+        command, key = said["use"]["command"].strip(), said["use"]["yaml"].strip()
     return f"```console\n{command}\n```\n\n```yaml\n{key}\n```"
 
 
 def options_table(name: str) -> str:
-    """Return the options of a task or weighting with their defaults."""
+    """Return the options of a task, loss or weighting with their defaults."""
     fields = registry_of(name).get(name).Options.model_fields
     if not fields:
         return "None."
@@ -142,18 +148,19 @@ def _module_text(cls: type) -> Iterable[str]:
 
 
 def table_of(registry: Registry, prefix: str = "") -> str:
-    """Return the table of all tasks or all weightings, with links to their pages."""
+    """Return the table of all tasks, losses or weightings, with links to their pages."""
     said = cards()
     rows = []
     for name in order(registry):
         link, entry = f"[`{name}`]({prefix}{name}.md)", said[name]
-        if registry is TASKS:
+        if registry is not WEIGHTINGS:
             rows.append((link, _summary(registry.get(name)), entry["cost"], source(entry)))
         else:
             validation = "yes" if entry.get("validation") else "none"
             rows.append((link, entry["decides"], validation, entry["cost"], source(entry)))
-    if registry is TASKS:
-        return _table(("task", "what it trains", "cost", "source"), rows)
+    if registry is not WEIGHTINGS:
+        kind = "task" if registry is TASKS else "loss"
+        return _table((kind, "what it trains", "cost", "source"), rows)
     heads = ("weighting", "what the weights follow", "validation data", "cost per step", "source")
     return _table(heads, rows)
 
@@ -168,7 +175,7 @@ def settings_table() -> str:
     sections: dict[str, list[tuple[str, ...]]] = {}
     for name, field in RunConfig.model_fields.items():
         extra: Any = field.json_schema_extra
-        default = field.default.name if name == "weights" else field.default
+        default = field.default.name if name in ("weights", "loss") else field.default
         row = (f"`{name}`", _type(field.annotation), _code(default), field.description or "")
         sections.setdefault(extra["section"], []).append(row)
     heads = ("setting", "type", "default", "meaning")
@@ -211,6 +218,7 @@ def public_table() -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "tasks": lambda: table_of(TASKS),
+    "losses": lambda: table_of(LOSSES),
     "weightings": lambda: table_of(WEIGHTINGS),
     "settings": settings_table,
     "encoders": encoders_table,
@@ -264,7 +272,11 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def generated_pages() -> dict[str, str]:
     """Return the pages that are not files under ``docs/``, by path."""
     pages = {}
-    for registry, folder in ((TASKS, "tasks"), (WEIGHTINGS, "weightings")):
+    for registry, folder in (
+        (TASKS, "tasks"),
+        (LOSSES, "losses"),
+        (WEIGHTINGS, "weightings"),
+    ):
         for name in order(registry):
             if not (DOCS / folder / f"{name}.md").exists():
                 pages[f"{folder}/{name}.md"] = f"# `{name}`\n\n<!-- card: {name} -->\n"
@@ -307,9 +319,10 @@ def filled(text: str) -> str:
 
 
 def navigation(nav: list[Any]) -> list[Any]:
-    """Return the navigation with every task, weighting and package in its place."""
+    """Return the navigation with every task, loss, weighting and package in its place."""
     lists = {
         "Auxiliary tasks": [f"tasks/{name}.md" for name in order(TASKS)],
+        "Losses of the primary task": [f"losses/{name}.md" for name in order(LOSSES)],
         "Weightings": [f"weightings/{name}.md" for name in order(WEIGHTINGS)],
         "API reference": [f"reference/{name.rpartition('.')[2]}.md" for name in packages()],
     }

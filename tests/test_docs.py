@@ -30,7 +30,7 @@ from auxlearn.commands.options import run_config
 from auxlearn.config import RunConfig, validate
 from auxlearn.errors import UserError
 from auxlearn.evaluation.classifier import Classifier
-from auxlearn.registry import TASKS, WEIGHTINGS
+from auxlearn.registry import LOSSES, TASKS, WEIGHTINGS
 from auxlearn.results.record import RunResults
 from auxlearn.sweeps.sweep_file import Search, SweepFile, read_sweep
 from auxlearn.training import run
@@ -50,7 +50,7 @@ OTHER = {"text", "bibtex"}
 @pytest.fixture(scope="module", autouse=True)
 def all_plugins():
     """Import every built-in plug-in: names that a test registers can then be taken back."""
-    for registry in (TASKS, WEIGHTINGS):
+    for registry in (TASKS, LOSSES, WEIGHTINGS):
         for name in registry.names():
             registry.get(name)
 
@@ -109,7 +109,7 @@ def no_training(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "transformers", stub)
     monkeypatch.setattr(Classifier, "of_run", lambda folder: classifier)
     monkeypatch.setattr(RunResults, "load", lambda folder: examples.results("l3mask"))
-    for registry in (TASKS, WEIGHTINGS):
+    for registry in (TASKS, LOSSES, WEIGHTINGS):
         monkeypatch.setattr(registry, "_registered", dict(registry._registered))
     monkeypatch.chdir(tmp_path)
 
@@ -241,7 +241,7 @@ def check_arguments(program: str, arguments: list[str]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(argparse.ArgumentParser, "parse_args", parse)
         patch.setattr(sys, "argv", [program, *arguments])
-        for registry in (TASKS, WEIGHTINGS):
+        for registry in (TASKS, LOSSES, WEIGHTINGS):
             patch.setattr(registry, "_registered", dict(registry._registered))
         patch.delitem(sys.modules, program, raising=False)  # runpy warns of what is imported
         script = program.endswith(".py")
@@ -327,7 +327,7 @@ def test_every_code_block_is_of_a_language_that_is_tested():
 @pytest.mark.parametrize("block", of_documents("toml"))
 def test_entry_points_name_groups_that_are_read(block):
     groups = tomllib.loads(block)["project"]["entry-points"]
-    assert set(groups) <= {TASKS.group, WEIGHTINGS.group}
+    assert set(groups) <= {TASKS.group, LOSSES.group, WEIGHTINGS.group}
 
 
 def test_files_that_the_documentation_names_are_there():
@@ -361,8 +361,8 @@ def test_the_readme_is_short():
 # ------------------------------------------------------------------------------------------- cards
 
 
-def test_every_task_and_weighting_has_a_card_and_a_page(pages, generated):
-    names = {*TASKS._builtin, *WEIGHTINGS._builtin}
+def test_every_task_loss_and_weighting_has_a_card_and_a_page(pages, generated):
+    names = {*TASKS._builtin, *LOSSES._builtin, *WEIGHTINGS._builtin}
     assert set(pages.cards()) == names
     for name in names:
         said = pages.cards()[name]
@@ -376,7 +376,7 @@ def test_every_task_and_weighting_has_a_card_and_a_page(pages, generated):
         for block in blocks(text, "console"):
             for line in commands(block):
                 check_command(line)
-    for folder, registry in (("tasks", TASKS), ("weightings", WEIGHTINGS)):
+    for folder, registry in (("tasks", TASKS), ("losses", LOSSES), ("weightings", WEIGHTINGS)):
         for name in registry._builtin:
             page = f"{folder}/{name}.md"
             assert (page in generated) != (ROOT / "docs" / page).exists()
@@ -391,7 +391,7 @@ def test_validation_data_of_the_cards_is_what_the_rules_take(pages):
 
 
 def test_pages_written_by_hand_hold_their_card(pages):
-    for folder, registry in (("tasks", TASKS), ("weightings", WEIGHTINGS)):
+    for folder, registry in (("tasks", TASKS), ("losses", LOSSES), ("weightings", WEIGHTINGS)):
         for path in (ROOT / "docs" / folder).glob("*.md"):
             if path.stem != "index":
                 assert path.stem in registry.names()

@@ -86,9 +86,11 @@ class ReplacedTokens(AuxiliaryTask):
             generator,
             lambda maskable, share, source: choose(uniform(maskable, share), source),
         )
-        tokens = max(1, int(batch.maskable.sum()))
-        hidden = encoder.encode(perturbation.batch).last_hidden_state
-        logits = encoder.apply_head(self.head, hidden[upload(batch.maskable, hidden.device)])
+        places = batch.maskable.flatten().nonzero().squeeze(1)
+        tokens = max(1, len(places))
+        hidden = encoder.encode(perturbation.batch).last_hidden_state.flatten(0, 1)
+        judged = hidden.index_select(0, upload(places, hidden.device))
+        logits = encoder.apply_head(self.head, judged)
         replaced = (perturbation.batch.input_ids != batch.input_ids)[batch.maskable]
         detection = nn.functional.binary_cross_entropy_with_logits(
             logits.squeeze(-1), upload(replaced, logits.device).to(logits), reduction="sum"
