@@ -7,8 +7,9 @@ BIN := .venv/bin
 .venv/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("auxlearn needs Python 3.11 or newer" if sys.version_info < (3, 11) else 0)'
 	test -d .venv || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev]'
+	-$(BIN)/python -W ignore -m compileall -q -j 0 .venv/lib >/dev/null  # pip uses one core
 	touch $@
 
 demo: .venv/.installed

@@ -30,7 +30,8 @@ COMMANDS = {
     "sweep": ("auxlearn.commands.sweep", "Run many trials and compare the methods."),
     "compare": ("auxlearn.commands.compare", "Compare the methods of finished sweeps."),
     "data": ("auxlearn.commands.data", "Audit a data set before training on it."),
-    "list": ("auxlearn.commands.list", "List tasks, weightings, encoders or data sets."),
+    "list": ("auxlearn.commands.list", "List tasks, losses, weightings, encoders or data sets."),
+    "check": ("auxlearn.commands.check", "Check a task, loss or weighting of your own."),
     "pretrain": (
         "auxlearn.commands.pretrain",
         "Continue pretraining by masked language modelling (TAPT).",

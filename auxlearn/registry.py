@@ -112,6 +112,10 @@ class Registry:
                 )
         return self._registered[name]
 
+    def registered_by(self, module: str) -> list[str]:
+        """Return the names that a module has registered, in its order."""
+        return [name for name, cls in self._registered.items() if cls.__module__ == module]
+
     def code_digests(self, name: str) -> Mapping[str, str]:
         """Return digests that identify the code of a plug-in.
 
@@ -202,8 +206,11 @@ register_loss = LOSSES.register
 register_weighting = WEIGHTINGS.register
 
 
-def load_plugin(path: str | Path) -> None:
+def load_plugin(path: str | Path) -> str:
     """Import a Python file, whose decorators register its plug-ins.
+
+    Returns:
+        The name of the module, for :meth:`Registry.registered_by`.
 
     Raises:
         ConfigError: The file does not exist or cannot be imported.
@@ -214,7 +221,7 @@ def load_plugin(path: str | Path) -> None:
     # The digest is part of the module name, so that an edited file is imported again.
     name = f"{_PLUGIN_MODULE}{path.stem}_{plugin_digest(path)[:8]}"
     if name in sys.modules:
-        return
+        return name
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ConfigError(f"plug-in file {path} is not a Python file: name a .py file")
@@ -235,6 +242,7 @@ def load_plugin(path: str | Path) -> None:
         raise ConfigError(f"plug-in file {path} cannot be imported: {_one_line(error)}") from error
     for other in earlier:
         del sys.modules[other]  # imported again if the edit is undone
+    return name
 
 
 def plugin_digest(path: str | Path) -> str:

@@ -1,10 +1,11 @@
 """Pages and tables that the code itself is the source of; a hook of mkdocs (see ``mkdocs.yml``).
 
 A line ``<!-- card: NAME -->`` becomes the card of a task, loss or weighting, ``<!-- tasks -->``,
-``<!-- losses -->``, ``<!-- weightings -->``, ``<!-- encoders -->``, ``<!-- settings -->``, ``<!-- commands -->`` and
-``<!-- public names -->`` become tables. A task, loss or weighting without a page of its own gets one
-with its card, each package one with the reference of its modules. ``docs/cards.yaml`` holds what no
-class can say: when to choose it, what it costs, and where it comes from.
+``<!-- losses -->``, ``<!-- weightings -->``, ``<!-- encoders -->``, ``<!-- settings -->``,
+``<!-- commands -->`` and ``<!-- public names -->`` become tables. A task, loss or weighting without
+a page of its own gets one with its card, each package one with the reference of its modules.
+``docs/cards.yaml`` holds what no class can say: when to choose it, what it costs, and where it
+comes from.
 
 Run as a program, it copies the examples into the documents that show them: the block below a line
 ``<!-- examples/NAME.py -->`` is that file without its docstring.
@@ -62,7 +63,7 @@ def registry_of(name: str) -> Registry:
 
 
 def card(name: str) -> str:
-    """Return the card of a task, loss or weighting: what, when, cost, source, use, options, details."""
+    """Return the card of a plug-in: what, when, cost, source, use, options, details."""
     cls, said = registry_of(name).get(name), cards()[name]
     summary, _, rest = (inspect.getdoc(cls) or "").partition("\n")
     facts = [("Cost", said["cost"]), ("Source", source(said))]

@@ -42,6 +42,7 @@ LAYERS = (
     "auxlearn.sweeps",
     "auxlearn.comparison",
     "auxlearn.plugins",
+    "auxlearn.testing",
     "auxlearn.commands",
     "auxlearn.cli",
     "auxlearn.__main__",

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.accelerator import device as pretend
+from auxlearn.testing import accelerator as pretend
 
 #: Waits of a process that has the device: for each step of a training, and for the rest of it.
 Report = dict[str, Any]

@@ -10,8 +10,9 @@ from transformers import AutoModelForSequenceClassification
 
 from auxlearn import RunConfig, train
 from auxlearn.registry import TASKS, WEIGHTINGS, Registry
+from auxlearn.testing import accelerator as pretend
 from tests import helpers
-from tests.accelerator import device as pretend, runs
+from tests.accelerator import runs
 from tests.test_conformance import TASK_OPTIONS, WEIGHTING_OPTIONS
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -19,7 +19,7 @@ separate steps), memory that runs out, and inference mode, which becomes ``torch
 
 :func:`install` changes the process for good: a backend cannot be taken back, and torch's autograd
 engine must know of it before its first backward pass. So it runs in a process of its own
-(:mod:`tests.accelerator.conftest`), and the rest of the suite never sees it.
+(:mod:`auxlearn.testing.on_accelerator`).
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
@@ -42,6 +43,7 @@ ROOT = Path(__file__).parents[2]
 
 #: Parts of paths whose code a wait is ascribed to.
 WATCHED = ("/auxlearn/", "/transformers/", "/examples/")
+UNWATCHED = ("/tests/", "/auxlearn/testing/")
 
 aten = torch.ops.aten
 
@@ -76,11 +78,11 @@ def counted() -> Iterator[list[Wait]]:
 
 def place() -> str:
     """Return where in the watched code the caller was called from."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         path = frame.f_code.co_filename.replace("\\", "/")
         for part in WATCHED:
-            if part in path and "/tests/" not in path:
+            if part in path and not any(own in path for own in UNWATCHED):
                 return f"{part[1:]}{path.rpartition(part)[2]}:{frame.f_lineno}"
         frame = frame.f_back
     return "elsewhere"
@@ -96,7 +98,7 @@ def _wait(what: str) -> None:
 class PretendTensor(torch.Tensor):
     """A tensor of the device; ``inner`` holds its numbers."""
 
-    inner: Tensor
+    inner: Tensor  # type: ignore[assignment]
 
     @staticmethod
     def __new__(cls, inner: Tensor) -> PretendTensor:
@@ -111,13 +113,15 @@ class PretendTensor(torch.Tensor):
         made.inner = inner
         return made
 
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         return _run(func, args, kwargs or {})
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         return f"PretendTensor({self.inner!r})"
 
     def tolist(self) -> Any:
@@ -407,7 +411,9 @@ def _kernel(function: Any) -> Callable[..., Any]:
 
 
 def _casting(function: Any, half: bool) -> Callable[..., Any]:
-    without = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)
+    without = torch._C.DispatchKeySet(
+        torch._C.DispatchKey.AutocastPrivateUse1  # type: ignore[attr-defined]
+    )
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         dtype = torch.get_autocast_dtype(NAME) if half else torch.float32

@@ -1,0 +1,105 @@
+"""``auxlearn check``: whether a plug-in keeps the promises that training relies on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from auxlearn.commands.help import Example, ExampleCommand
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from auxlearn.registry import Registry
+    from auxlearn.testing.report import Report
+
+EXAMPLES = (
+    Example("Every plug-in of a file", "auxlearn check examples/long_or_short.py"),
+    Example("A built-in task with one of its options", "auxlearn check l3mask --score surprisal"),
+)
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples=EXAMPLES,
+    options_metavar="[OPTIONS]",
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+)
+@click.argument("plugin", metavar="FILE|NAME")
+@click.option(
+    "--accelerator/--no-accelerator",
+    default=True,
+    help="Check on a pretend accelerator too, in a process of its own.  [default: accelerator]",
+)
+@click.pass_context
+def command(ctx: click.Context, /, plugin: str, accelerator: bool) -> None:
+    """Check a task, loss or weighting on a tiny model and print what was found.
+
+    FILE is a Python file that registers plug-ins, NAME a registered one. Options of a plug-in are
+    given as in `auxlearn train`. The exit code is 1 if a check does not hold.
+    """
+    from auxlearn.commands.console import ConsoleReporter, print_results
+
+    reporter = ConsoleReporter()
+    with reporter.waiting("loading torch and transformers"):
+        chosen = _chosen(plugin, ctx.args)
+        from auxlearn.testing.checks import report
+
+    failed = False
+    for registry, name, options in chosen:
+        with reporter.waiting(f"checking {registry.kind} '{name}'"):
+            found = report(registry, (name, options), accelerator=accelerator)
+        print_results("", _table(found))
+        failed |= bool(found.failed)
+    ctx.exit(1 if failed else 0)
+
+
+def _chosen(plugin: str, extra: list[str]) -> list[tuple[Registry, str, dict[str, Any]]]:
+    """Return the plug-ins to check with their options."""
+    from auxlearn.commands.options import with_plugin_options
+    from auxlearn.config import RunConfig
+    from auxlearn.errors import ConfigError, did_you_mean
+    from auxlearn.registry import LOSSES, TASKS, WEIGHTINGS, canonical, load_plugin
+
+    registries = {"aux": TASKS, "loss": LOSSES, "weights": WEIGHTINGS}
+    if plugin.endswith(".py") or Path(plugin).is_file():
+        module = load_plugin(plugin)
+        named = [
+            (kind, name)
+            for kind, registry in registries.items()
+            for name in registry.registered_by(module)
+        ]
+        if not named:
+            raise ConfigError(
+                f"{plugin} registers nothing: put @register_task, @register_loss or "
+                "@register_weighting above a class"
+            )
+    else:
+        name = canonical(plugin)
+        named = [(kind, name) for kind, registry in registries.items() if name in registry.names()]
+        if not named:
+            known = [name for registry in registries.values() for name in registry.names()]
+            raise ConfigError(f"unknown plug-in '{plugin}': {did_you_mean(plugin, known)}")
+    chosen = []
+    for kind, name in named:
+        config = RunConfig.model_validate({kind: [name] if kind == "aux" else name})
+        config = with_plugin_options(config, extra).resolved() if extra else config.resolved()
+        choice = config.aux[0] if kind == "aux" else getattr(config, kind)
+        chosen.append((registries[kind], name, choice.options))
+    return chosen
+
+
+def _table(report: Report) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=report.plugin, title_justify="left", box=None, pad_edge=False)
+    for heading in ("check", "", "found"):
+        table.add_column(heading, overflow="fold")
+    marks = {True: ("ok", "green"), False: ("failed", "bold red"), None: ("", "")}
+    for check in report.checks:
+        mark, style = marks[check.passed]
+        table.add_row(Text(check.name), Text(mark, style=style), Text(check.detail))
+    return table

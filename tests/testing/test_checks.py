@@ -1,0 +1,271 @@
+"""The checks of plug-ins find what they are there to find."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+from click.testing import CliRunner
+from torch import nn
+
+from auxlearn.cli import cli
+from auxlearn.plugins import AuxiliaryTask, LossWeighting, PrimaryLoss, Settings, labels_of
+from auxlearn.registry import LOSSES, TASKS
+from auxlearn.testing import check_loss, check_task
+from auxlearn.testing.checks import _ObjectiveChecks, _WeightingChecks
+from auxlearn.testing.harness import Circumstances, Objectives, TinyRun
+
+
+class Good(AuxiliaryTask):
+    """Cross-entropy once more; the faults below are changes of it."""
+
+    batches = "primary"
+
+    def loss(self, encoder, batch, generator):
+        logits = encoder.classify(batch)
+        return nn.functional.cross_entropy(logits, labels_of(batch, logits))
+
+
+class Undocumented(Good):
+    class Options(Settings):
+        rate: float = 0.5
+
+
+class NoScalar(Good):
+    def loss(self, encoder, batch, generator):
+        return encoder.classify(batch).sum(0)
+
+
+class NoTensor(Good):
+    def loss(self, encoder, batch, generator):
+        return 0.5
+
+
+class NoGraph(Good):
+    def loss(self, encoder, batch, generator):
+        return super().loss(encoder, batch, generator).detach()
+
+
+class Infinite(Good):
+    def loss(self, encoder, batch, generator):
+        return super().loss(encoder, batch, generator) / 0.0
+
+
+class OwnLayer(Good):
+    def prepare(self, context):
+        super().prepare(context)
+        self.layer = nn.Linear(context.encoder.hidden_size, 1)
+
+    def loss(self, encoder, batch, generator):
+        return self.layer(encoder.features(batch)).square().mean()
+
+
+class IdleHead(Good):
+    def prepare(self, context):
+        super().prepare(context)
+        context.add_head("idle", lambda: nn.Linear(2, 2))
+
+
+class HeadOnly(Good):
+    def loss(self, encoder, batch, generator):
+        return encoder.classifier.classifier.weight.square().sum()
+
+
+class ChangesEncoder(Good):
+    def prepare(self, context):
+        super().prepare(context)
+        with torch.no_grad():
+            next(context.encoder.parameters()).add_(1)
+
+
+class GlobalRandomness(Good):
+    def loss(self, encoder, batch, generator):
+        return super().loss(encoder, batch, generator) * torch.rand(())
+
+
+class Counting(Good):
+    """Depends on what happened before, which no checkpoint holds."""
+
+    calls = 0
+
+    def loss(self, encoder, batch, generator):
+        self.calls += 1
+        return super().loss(encoder, batch, generator) * self.calls
+
+
+class ReadsPadding(Good):
+    def loss(self, encoder, batch, generator):
+        return super().loss(encoder, batch, generator) * batch.input_ids.sum()
+
+
+class Raises(Good):
+    def loss(self, encoder, batch, generator):
+        raise KeyError("nowhere")
+
+
+FAULTS = [
+    (Undocumented, "options", "options without a description: rate"),
+    (NoScalar, "loss", r"shape \(3,\), not a scalar"),
+    (NoTensor, "loss", "returns float, not a tensor"),
+    (NoGraph, "loss", "no graph"),
+    (Infinite, "loss", "the loss is inf"),
+    (Raises, "loss", "KeyError: 'nowhere'"),
+    (OwnLayer, "gradient", r"nothing trains: layer\.bias, layer\.weight"),
+    (IdleHead, "gradient", "no gradient reaches head 'faulty/idle'"),
+    (HeadOnly, "gradient", "no gradient reaches the encoder"),
+    (ChangesEncoder, "encoder", "prepare changes the encoder: classifier"),
+    (GlobalRandomness, "randomness", "draws from torch's global generator"),
+    (Counting, "randomness", "one generator state gives losses"),
+    (Counting, "checkpoint", "a resumed and an uninterrupted run differ in encoder:"),
+    (ReadsPadding, "padding", "depends on the tokens in padding"),
+]
+
+
+def found_by(checks, name):
+    check = dict(checks.all(accelerator=False))[name]
+    try:
+        return check()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+@pytest.fixture(autouse=True)
+def named(monkeypatch):
+    """Name the classes above as a registration would, without registering them."""
+    for cls in {cls for cls, _, _ in FAULTS} | {Good}:
+        monkeypatch.setattr(cls, "name", "faulty", raising=False)
+
+
+@pytest.mark.parametrize(("cls", "check", "message"), FAULTS)
+def test_a_fault_of_a_task_is_found(cls, check, message, tmp_path):
+    assert re.search(message, found_by(_ObjectiveChecks(TASKS, (cls, {}), tmp_path), check))
+
+
+@pytest.mark.parametrize("check", sorted({check for _, check, _ in FAULTS}))
+def test_a_sound_task_passes(check, tmp_path):
+    found = found_by(_ObjectiveChecks(TASKS, (Good, {}), tmp_path), check)
+    assert "Error" not in found
+
+
+def test_faults_of_a_loss_are_found(tmp_path):
+    class Headless(PrimaryLoss):
+        name = "headless"
+
+        def loss(self, encoder, batch, generator):
+            return encoder.features(batch).square().mean()
+
+    found = found_by(_ObjectiveChecks(LOSSES, (Headless, {}), tmp_path), "gradient")
+    assert "no gradient reaches the classification head" in found
+
+
+class Half(LossWeighting):
+    name = "half"
+
+    @property
+    def weights(self):
+        return torch.full((len(self.objectives),), 0.5, dtype=torch.float64)
+
+
+class SinglePrecision(Half):
+    @property
+    def weights(self):
+        return torch.full((len(self.objectives),), 0.5)
+
+
+class WrongNumber(Half):
+    @property
+    def weights(self):
+        return torch.ones(2, dtype=torch.float64)
+
+
+class NoStep(Half):
+    def step(self, step):
+        step.backward(self.weights)
+        step.optimizer.zero_grad()
+
+
+class LeavesGradients(Half):
+    def step(self, step):
+        super().step(step)
+        step.backward(self.weights)
+
+
+@pytest.mark.parametrize(
+    ("cls", "check", "message"),
+    [
+        (SinglePrecision, "weights", r"torch\.float32, not float64"),
+        (WrongNumber, "weights", r"shape \(2,\), not \(3,\)"),
+        (NoStep, "step", "no parameter has changed"),
+        (LeavesGradients, "step", r"left in \.grad"),
+        (Half, "step", "3 steps of 3 objectives"),
+        (Half, "weights", r"0\.50, 0\.50, 0\.50"),
+    ],
+)
+def test_faults_of_a_weighting_are_found(cls, check, message, tmp_path):
+    assert re.search(message, found_by(_WeightingChecks((cls, {}), tmp_path), check))
+
+
+def test_an_author_s_test_fails_with_the_faults_alone():
+    with pytest.raises(AssertionError) as caught:
+        check_task(NoGraph)
+    assert str(caught.value).splitlines() == [
+        "auxiliary task 'faulty' does not pass:",
+        "loss: the loss has no graph: it is computed without gradients",
+    ]
+
+
+PLUGIN = """
+from torch import nn
+from auxlearn.plugins import *
+
+@register_loss("no_scalar")
+class Mine(PrimaryLoss):
+    "Mine."
+    def loss(self, encoder, batch, generator):
+        return encoder.classify(batch)
+"""
+
+
+def test_the_command_prints_a_table_and_says_by_its_exit_code(tmp_path, monkeypatch):
+    monkeypatch.setattr(LOSSES, "_registered", dict(LOSSES._registered))
+    file = tmp_path / "mine.py"
+    file.write_text(PLUGIN)
+    done = CliRunner().invoke(cli, ["check", str(file), "--no-accelerator"])
+    assert done.exit_code == 1
+    assert "loss 'no_scalar'" in done.output
+    assert re.search(r"loss +failed +loss returns shape \(4, 3\), not a scalar", done.output)
+
+
+@pytest.mark.parametrize(
+    ("argument", "content", "message"),
+    [
+        ("lemask", None, "unknown plug-in 'lemask': did you mean 'l3mask'"),
+        ("mine.py", "x = 1", "registers nothing: put @register_task"),
+        ("none.py", None, "plug-in file none.py does not exist"),
+    ],
+)
+def test_the_command_refuses_what_is_no_plug_in(argument, content, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    if content:
+        (tmp_path / argument).write_text(content)
+    done = CliRunner().invoke(cli, ["check", argument])
+    assert done.exit_code == 2
+    assert message in done.output
+    assert len(done.output.strip().splitlines()) == 1
+
+
+def test_a_checkpoint_of_a_tiny_run_holds_heads_and_states(tmp_path):
+    objectives = Objectives([("simcse", {})], weighting=("uncertainty", {}))
+    run = TinyRun(objectives, Circumstances(tmp_path))
+    run.train(0, 1)
+    tensors = run.tensors()
+    assert "encoder:heads.simcse/projection.0.weight" in tensors
+    assert any(name.startswith("weighting:") for name in tensors)
+    assert any(name.startswith("optimizer:") for name in tensors)
+
+
+def test_losses_on_the_accelerator_are_those_of_the_cpu(monkeypatch):
+    monkeypatch.setattr("auxlearn.reporting.plots.plot_run", lambda *given: [])
+    report = check_loss("cross_entropy", {"label_smoothing": 0.1}, accelerator=True)
+    assert report.checks[-2].name == "accelerator"
