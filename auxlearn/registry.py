@@ -189,6 +189,8 @@ LOSSES = Registry(
     "loss",
     {
         "cross_entropy": "auxlearn.losses.cross_entropy",
+        "focal": "auxlearn.losses.focal",
+        "r_drop": "auxlearn.losses.r_drop",
     },
     "auxlearn.losses",
 )
