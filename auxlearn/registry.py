@@ -191,6 +191,8 @@ LOSSES = Registry(
         "cross_entropy": "auxlearn.losses.cross_entropy",
         "focal": "auxlearn.losses.focal",
         "r_drop": "auxlearn.losses.r_drop",
+        "span_cutoff": "auxlearn.losses.span_cutoff",
+        "hidden_cut": "auxlearn.losses.hidden_cut",
     },
     "auxlearn.losses",
 )
