@@ -193,6 +193,10 @@ LOSSES = Registry(
         "r_drop": "auxlearn.losses.r_drop",
         "span_cutoff": "auxlearn.losses.span_cutoff",
         "hidden_cut": "auxlearn.losses.hidden_cut",
+        "poe": "auxlearn.losses.poe",
+        "learned_mixin": "auxlearn.losses.learned_mixin",
+        "debiased_focal": "auxlearn.losses.debiased_focal",
+        "confidence": "auxlearn.losses.confidence",
     },
     "auxlearn.losses",
 )
