@@ -1,7 +1,7 @@
 """Bias models of hand-made features: lexical overlap of a pair, and one text of it alone.
 
 The overlap features are those of Clark et al. 2019, "Don't Take the Easy Way Out: Ensemble Based
-Methods for Avoiding Known Dataset Biases", https://arxiv.org/abs/1909.03683 (appendix A; code at
+Methods for Avoiding Known Dataset Biases", https://arxiv.org/abs/1909.03683 (code at
 https://github.com/chrisc36/debias), without its three similarities of word vectors, which would
 need a download. A model of one text alone is the hypothesis-only model of Karimi Mahabadi et al.
 2020, https://arxiv.org/abs/1909.06321, here with TF-IDF in place of an encoder.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,6 +47,7 @@ def encoder_fit(
     texts: TokenizedTexts,
     settings: FineTuning,
     seed: int,
+    title: str,
     progress: ProgressBar,
 ) -> Fit:
     """Return what fine-tunes a copy of an encoder and scores with it, in single precision.
@@ -55,7 +57,8 @@ def encoder_fit(
         texts: The labelled training examples, by the encoder's tokenizer.
         settings: How it is fine-tuned.
         seed: Seed of batches, dropout and the choice of examples.
-        progress: Shows a progress bar.
+        title: What is fine-tuned, for the progress bar.
+        progress: Shows a progress bar for each fold.
     """
 
     def fit(fold: int, train: list[int], held: list[int]) -> np.ndarray:
@@ -64,7 +67,10 @@ def encoder_fit(
             order = torch.randperm(len(chosen), generator=rng.generator(seed, "examples", fold))
             chosen = chosen[order[: settings.examples].sort().values]
         model = copy.deepcopy(encoder)
-        fine_tune(model, texts.select(chosen), settings, rng.derive_seed(seed, fold), progress)
+        total = settings.epochs * -(-len(chosen) // BATCH_SIZE)
+        with progress(f"{title}, fold {fold + 1}", total) as advance:
+            own = rng.derive_seed(seed, fold)
+            fine_tune(model, texts.select(chosen), settings, own, advance)
         return class_probabilities(model, texts.select(torch.tensor(held)))
 
     return fit
@@ -75,7 +81,7 @@ def fine_tune(
     texts: TokenizedTexts,
     settings: FineTuning,
     seed: int,
-    progress: ProgressBar,
+    advance: Callable[[int], None],
 ) -> None:
     """Fine-tune a classifier in place; it is in evaluation mode afterwards.
 
@@ -84,7 +90,7 @@ def fine_tune(
         texts: Labelled texts.
         settings: How it is fine-tuned.
         seed: Seed of batches and dropout.
-        progress: Shows a progress bar.
+        advance: Called with 1 after each optimizer step.
     """
     stream = BatchStream(texts, BATCH_SIZE, seed, "bias")
     total = settings.epochs * stream.steps_per_epoch
@@ -98,22 +104,21 @@ def fine_tune(
         lr=settings.learning_rate,
     )
     model.train()
-    with progress("bias model", total) as advance:
-        for step in range(total):
-            rising = (step + 1) / (warmup + 1)
-            falling = (total - step) / max(1, total - warmup)
-            for group in optimizer.param_groups:
-                group["lr"] = settings.learning_rate * (rising if step < warmup else falling)
-            batch = stream.batch(step)
-            assert batch.labels is not None
-            with rng.seeded(seed, "dropout", step, device=model.device):
-                logits = model.classify(batch)
-                loss = nn.functional.cross_entropy(logits, upload(batch.labels, logits.device))
-            loss.backward()
-            nn.utils.clip_grad_norm_(parameters, MAX_GRAD_NORM)
-            optimizer.step()
-            optimizer.zero_grad()
-            advance(1)
+    for step in range(total):
+        rising = (step + 1) / (warmup + 1)
+        falling = (total - step) / max(1, total - warmup)
+        for group in optimizer.param_groups:
+            group["lr"] = settings.learning_rate * (rising if step < warmup else falling)
+        batch = stream.batch(step)
+        assert batch.labels is not None
+        with rng.seeded(seed, "dropout", step, device=model.device):
+            logits = model.classify(batch)
+            loss = nn.functional.cross_entropy(logits, upload(batch.labels, logits.device))
+        loss.backward()
+        nn.utils.clip_grad_norm_(parameters, MAX_GRAD_NORM)
+        optimizer.step()
+        optimizer.zero_grad()
+        advance(1)
     model.eval()
 
 

@@ -218,7 +218,7 @@ def _encoder_scores(
         kind,
         folds,
         depends,
-        lambda: encoder_fit(encoder, texts, settings, seed, context.progress),
+        lambda: encoder_fit(encoder, texts, settings, seed, _title(kind), context.progress),
     )
 
 
@@ -259,7 +259,11 @@ def cross_fitted(
         return {"probabilities": torch.from_numpy(cross_fit(fold_of, make()))}
 
     found = context.cache.get(key, compute)["probabilities"].numpy()
-    return _scores(found, split, f"cross-fitted {'' if kind == 'teacher' else 'bias model '}{kind}")
+    return _scores(found, split, f"cross-fitted {_title(kind)}")
+
+
+def _title(kind: str) -> str:
+    return kind if kind == "teacher" else f"bias model {kind}"
 
 
 def _scores(probabilities: np.ndarray, split: Split, title: str) -> Scores:

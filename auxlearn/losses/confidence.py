@@ -55,7 +55,7 @@ class Confidence(PrimaryLoss):
 
     p are the class probabilities of the classifier, t those of a teacher that was fine-tuned with
     cross-entropy, and b_y the bias model's probability of the gold class: where it is 1 the target
-    is uniform, where it is 0 the teacher's (section 3 of the paper). Labels enter by b_y and by the
+    is uniform, where it is 0 the teacher's. Labels enter by b_y and by the
     teacher's training only.
 
     The paper's teacher has seen the examples that it scores; here ``cross_fit`` fine-tunes the

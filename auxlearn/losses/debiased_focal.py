@@ -31,7 +31,7 @@ class DebiasedFocalOptions(BiasOptions):
 
 @register_loss("debiased_focal")
 class DebiasedFocal(BiasLoss):
-    """Mean over the examples of ``-(1 - b_y)^gamma log p_y`` (section 3.3 of the paper).
+    """Mean over the examples of ``-(1 - b_y)^gamma log p_y``.
 
     p_y and b_y are the probabilities of the gold class by the classifier and by the bias model. The
     weights do not sum to one, as in the paper and its code. There the bias model is trained at the

@@ -32,7 +32,7 @@ class LearnedMixinOptions(BiasOptions):
 
 @register_loss("learned_mixin")
 class LearnedMixin(BiasLoss):
-    """Cross-entropy of ``p * b^g`` plus ``entropy_penalty * H(b^g)`` (section 3.2 of the paper).
+    """Cross-entropy of ``p * b^g`` plus ``entropy_penalty * H(b^g)``.
 
     Both products are normalised to sum to 1. p are the class probabilities of the classifier, b
     those of the bias model, and ``g = softplus(w h + c)`` a factor for each text from its vector h,

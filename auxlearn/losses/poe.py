@@ -29,7 +29,7 @@ class PoEOptions(BiasOptions):
 
 @register_loss("poe")
 class PoE(BiasLoss):
-    """Cross-entropy of the normalised product ``p * b^strength`` (section 3.2 of the paper).
+    """Cross-entropy of the normalised product ``p * b^strength``.
 
     p are the class probabilities of the classifier, b those of the bias model. Where the bias model
     is right and certain there is little left to learn. The classifier alone is evaluated and

@@ -155,7 +155,7 @@ def test_fine_tuning_learns_and_leaves_the_encoder_as_it_was(pairs, tiny_bert):
     before = helpers.snapshot(tiny_bert)
     texts, everything = pairs.texts, list(range(12))
     settings = learner.FineTuning(epochs=40, learning_rate=5e-3)
-    fit = learner.encoder_fit(tiny_bert, texts, settings, 0, pairs.progress)
+    fit = learner.encoder_fit(tiny_bert, texts, settings, 0, "model", pairs.progress)
     found = fit(0, everything, everything)
     assert (found.argmax(1) == pairs.split.labels).mean() == 1.0  # it has seen them
     assert np.allclose(found.sum(1), 1)

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from dataclasses import replace
 
+import higher
 import numpy as np
 import pytest
 import torch
@@ -302,3 +303,23 @@ def test_a_compiled_encoder_is_refused(tiny_bert, tmp_path, monkeypatch):
         loss.cut_logits(tiny_bert, batch, draws())
     assert not HiddenCut.compilable
     assert not SpanCutoff.compilable
+
+
+@pytest.mark.parametrize("cls", [SpanCutoff, HiddenCut])
+def test_functional_copies_are_cut_too(cls, tiny_bert, tmp_path):
+    """Learned weights compute losses with copies by ``higher``, whose parameters are tensors."""
+    loss, batch = prepared(cls, tiny_bert, tmp_path, share=0.2)
+    with torch.no_grad():
+        expected = loss.cut_logits(tiny_bert, batch, draws())
+        usual = tiny_bert.classify(batch)
+    with tiny_bert.twice_differentiable():
+        copy = higher.monkeypatch(tiny_bert)
+        found = copy(loss.cut_logits, batch, draws())
+        assert torch.allclose(found, expected, atol=1e-5)
+        assert not torch.allclose(found, usual, atol=1e-4)
+        value = copy(loss.loss, batch, draws())
+        weight = copy.classifier.bert.encoder.layer[0].output.dense.weight
+        (gradient,) = torch.autograd.grad(value, weight, create_graph=True)
+        (second,) = torch.autograd.grad(gradient.square().sum(), weight)
+    assert bool((second != 0).any())
+    assert hooks_of(copy) == hooks_of(tiny_bert) == []

@@ -97,6 +97,17 @@ def test_through_unrolled_steps(name, config):
     assert abs(values[0] - values[1]) > 1e-9
 
 
+@pytest.mark.parametrize("name", ["hidden_cut", "learned_mixin", "confidence"])
+def test_half_precision_and_micro_batches(name, config, tmp_path):
+    settings = {"precision": "bf16", "gradient_accumulation_steps": 3}
+    results = train(config(name, **settings))
+    again = train(config(name, **settings, output=str(tmp_path / "again")))
+    assert results.steps == 2
+    assert results.evaluations == again.evaluations
+    models = [tmp_path / run / "model" / "model.safetensors" for run in ("run", "again")]
+    assert models[0].read_bytes() == models[1].read_bytes()
+
+
 @pytest.mark.parametrize("name", ["span_cutoff", "hidden_cut"])
 def test_cutting_and_compiling_exclude_each_other(name, config, monkeypatch):
     monkeypatch.setattr("auxlearn.training.run.require_compiler", lambda *given: None)
