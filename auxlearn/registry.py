@@ -198,6 +198,14 @@ LOSSES = Registry(
     "loss",
     {
         "cross_entropy": "auxlearn.losses.cross_entropy",
+        "focal": "auxlearn.losses.focal",
+        "r_drop": "auxlearn.losses.r_drop",
+        "span_cutoff": "auxlearn.losses.span_cutoff",
+        "hidden_cut": "auxlearn.losses.hidden_cut",
+        "poe": "auxlearn.losses.poe",
+        "learned_mixin": "auxlearn.losses.learned_mixin",
+        "debiased_focal": "auxlearn.losses.debiased_focal",
+        "confidence": "auxlearn.losses.confidence",
     },
     "auxlearn.losses",
 )

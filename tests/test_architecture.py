@@ -33,6 +33,7 @@ LAYERS = (
     "auxlearn.masking",
     "auxlearn.objectives",
     "auxlearn.tasks",
+    "auxlearn.bias",
     "auxlearn.losses",
     "auxlearn.weighting",
     "auxlearn.results",

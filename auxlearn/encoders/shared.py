@@ -116,7 +116,14 @@ class SharedEncoder(nn.Module):
 
         The head, a pooler included, is computed without autocast.
         """
+        return self._class_logits(self.encode(batch).last_hidden_state, batch)
+
+    def classify_with_features(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return :meth:`classify` and :meth:`features` of one pass through the body."""
         hidden = self.encode(batch).last_hidden_state
+        return self._class_logits(hidden, batch), self._features(hidden, batch)
+
+    def _class_logits(self, hidden: Tensor, batch: Batch) -> Tensor:
         with full_precision(hidden.device):
             return self.family.class_logits(self.classifier, upcast(hidden), batch)
 
@@ -126,7 +133,9 @@ class SharedEncoder(nn.Module):
         It is the last hidden state at the token that the classification head uses: the first token,
         or the last one of an encoder-decoder.
         """
-        hidden = self.encode(batch).last_hidden_state
+        return self._features(self.encode(batch).last_hidden_state, batch)
+
+    def _features(self, hidden: Tensor, batch: Batch) -> Tensor:
         if not self.config.is_encoder_decoder:
             return upcast(hidden[:, 0])
         last = upload(batch.attention_mask.sum(1) - 1, hidden.device)

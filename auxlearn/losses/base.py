@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -27,7 +28,12 @@ class PrimaryLoss(Objective):
                 logits = encoder.classify(batch)
                 truth = one_hot(labels_of(batch, logits), logits.shape[1])
                 return (logits.softmax(-1) - truth).square().sum(-1).mean()
+
+    Attributes:
+        compilable: Whether the loss can be computed with a compiled encoder.
     """
+
+    compilable: ClassVar[bool] = True
 
     @abstractmethod
     def loss(self, encoder: SharedEncoder, batch: Batch, generator: torch.Generator) -> Tensor:

@@ -20,7 +20,17 @@ from auxlearn.registry import register_loss
 from auxlearn.settings import Settings
 
 
-class CrossEntropyOptions(Settings):
+class ClassWeightOptions(Settings):
+    """Settings of losses with a weight for each class."""
+
+    class_weights: Literal["none", "balanced"] | dict[str, float] = Field(
+        "none",
+        description="Weight of the examples of each class: none; balanced, in inverse proportion "
+        "to the class's number of training examples; or a weight for every label.",
+    )
+
+
+class CrossEntropyOptions(ClassWeightOptions):
     """Settings of the cross-entropy."""
 
     label_smoothing: float = Field(
@@ -28,11 +38,6 @@ class CrossEntropyOptions(Settings):
         ge=0,
         lt=1,
         description="Share of the target probability that is spread evenly over all classes.",
-    )
-    class_weights: Literal["none", "balanced"] | dict[str, float] = Field(
-        "none",
-        description="Weight of the examples of each class: none; balanced, in inverse proportion "
-        "to the class's number of training examples; or a weight for every label.",
     )
 
 
@@ -55,15 +60,7 @@ class CrossEntropy(PrimaryLoss):
 
     def prepare(self, context: ObjectiveContext) -> None:
         """Compute the class weights."""
-        chosen = self.options.class_weights
-        if chosen == "none":
-            return
-        names = context.split.label_names
-        if isinstance(chosen, dict):
-            weights = _listed(chosen, names)
-        else:
-            weights = balanced_class_weights(context.split.labels or (), names)
-        self.class_weights = weights.to(context.device)
+        self.class_weights = chosen_class_weights(self.options, context)
 
     def loss(self, encoder: SharedEncoder, batch: Batch, generator: torch.Generator) -> Tensor:
         """Return the mean over the examples of class weight times cross-entropy."""
@@ -76,6 +73,25 @@ class CrossEntropy(PrimaryLoss):
             logits, labels, label_smoothing=smoothing, reduction="none"
         )
         return (self.class_weights[labels] * losses).mean()
+
+
+def chosen_class_weights(options: ClassWeightOptions, context: ObjectiveContext) -> Tensor | None:
+    """Return the weight of each class, ``(classes,)``, on the encoder's device.
+
+    Returns:
+        ``None`` if no weights are asked for.
+
+    Raises:
+        ConfigError: A class has no example, or the listed weights do not fit the labels.
+    """
+    chosen, names = options.class_weights, context.split.label_names
+    if chosen == "none":
+        return None
+    if isinstance(chosen, dict):
+        weights = _listed(chosen, names)
+    else:
+        weights = balanced_class_weights(context.split.labels or (), names)
+    return weights.to(context.device)
 
 
 def balanced_class_weights(labels: tuple[int, ...], label_names: tuple[str, ...]) -> Tensor:

@@ -338,6 +338,11 @@ class _Run:
         choice = self.config.loss
         cls = LOSSES.get(choice.name)
         loss: PrimaryLoss = cls(cls.Options.model_validate(choice.options))
+        if self.config.compile and not loss.compilable:
+            raise ConfigError(
+                f"compile: the loss {choice.name} changes what a layer computes, which a compiled "
+                "encoder does not allow: leave --compile out"
+            )
         loss.prepare(self._context("primary", train_texts))
         return loss
 

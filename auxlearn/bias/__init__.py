@@ -1,0 +1,1 @@
+"""Bias models: class probabilities of the training examples by what should not decide."""

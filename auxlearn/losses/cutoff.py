@@ -1,0 +1,124 @@
+"""Common part of Span Cutoff and HiddenCut: agreement with a pass that sees less of the text."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from auxlearn.data.batches import Batch
+from auxlearn.encoders.cutting import check_cuttable
+from auxlearn.encoders.shared import SharedEncoder
+from auxlearn.errors import ConfigError, EncoderError
+from auxlearn.losses.base import PrimaryLoss, labels_of
+from auxlearn.losses.divergences import jensen_shannon, reversed_jensen_shannon
+from auxlearn.objectives.context import ObjectiveContext
+from auxlearn.settings import Settings
+
+Divergence = Literal["js", "released"]
+
+
+class CutoffOptions(Settings):
+    """Settings of losses with a pass that sees less of the text."""
+
+    share: float = Field(0.1, gt=0, lt=1, description="Share of a text's tokens that are cut out.")
+    cut_weight: float = Field(
+        1.0, ge=0, description="Weight of the cross-entropy of the pass without the span."
+    )
+    divergence_weight: float = Field(
+        1.0, ge=0, description="Weight of the divergence of the two passes' class probabilities."
+    )
+    divergence: Divergence = Field(
+        "js",
+        description="js: the Jensen-Shannon divergence of the paper; released: what the authors' "
+        "code computes in its place, with the two arguments of each KL divergence exchanged.",
+    )
+
+
+class CutoffLoss(PrimaryLoss):
+    """``CE(p) + cut_weight CE(p_cut) + divergence_weight D(p, p_cut)``, means over the examples.
+
+    Gradients go through both passes.
+    """
+
+    Options = CutoffOptions
+    options: CutoffOptions
+    compilable = False
+
+    def prepare(self, context: ObjectiveContext) -> None:
+        """Check that the encoder is supported.
+
+        Raises:
+            ConfigError: It is not.
+        """
+        try:
+            check_cuttable(context.encoder)
+        except EncoderError as error:
+            raise ConfigError(f"loss '{self.name}': {error}") from None
+
+    @abstractmethod
+    def cut_logits(
+        self, encoder: SharedEncoder, batch: Batch, generator: torch.Generator
+    ) -> Tensor:
+        """Return the class logits of a pass without a span of each text, ``(batch, classes)``."""
+
+    def loss(self, encoder: SharedEncoder, batch: Batch, generator: torch.Generator) -> Tensor:
+        """Return the mean loss of both passes and of their divergence."""
+        logits = encoder.classify(batch)
+        cut = self.cut_logits(encoder, batch, generator)
+        return cutoff_loss(
+            logits,
+            cut,
+            labels_of(batch, logits),
+            self.options.cut_weight,
+            self.options.divergence_weight,
+            self.options.divergence,
+        )
+
+
+def cutoff_loss(
+    logits: Tensor,
+    cut_logits: Tensor,
+    labels: Tensor,
+    cut_weight: float,
+    divergence_weight: float,
+    divergence: Divergence,
+) -> Tensor:
+    """Return the mean loss over the examples, a scalar in nats.
+
+    Args:
+        logits: Class logits of the whole texts, ``(batch, classes)``.
+        cut_logits: Class logits without the spans, ``(batch, classes)``.
+        labels: Gold classes, ``(batch,)``.
+        cut_weight: Weight of the cross-entropy without the spans.
+        divergence_weight: Weight of the divergence.
+        divergence: ``js``: (KL(p || m) + KL(p_cut || m)) / 2; ``released``: (KL(m || p) +
+            KL(m || p_cut)) / 2; m is the mean of both.
+    """
+    log_p, log_cut = logits.log_softmax(-1), cut_logits.log_softmax(-1)
+    diverge = jensen_shannon if divergence == "js" else reversed_jensen_shannon
+    return (
+        nn.functional.nll_loss(log_p, labels)
+        + cut_weight * nn.functional.nll_loss(log_cut, labels)
+        + divergence_weight * diverge(log_p, log_cut).mean()
+    )
+
+
+def share_of_lengths(batch: Batch, share: float) -> Tensor:
+    """Return floor(share * length) of each text, in tokens, ``(batch,)``."""
+    return (batch.attention_mask.sum(1).double() * share).long()
+
+
+def spans(starts: Tensor, lengths: Tensor, width: int) -> Tensor:
+    """Return the tokens of one span per text, ``(batch, width)``, bool.
+
+    Args:
+        starts: First position of each span, ``(batch,)``.
+        lengths: Number of tokens of each, ``(batch,)``.
+        width: Length of the padded texts.
+    """
+    positions = torch.arange(width, device=starts.device)
+    return (positions >= starts[:, None]) & (positions < (starts + lengths)[:, None])

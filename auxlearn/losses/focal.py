@@ -1,0 +1,72 @@
+"""Focal loss: cross-entropy with less weight on examples that are already classified well.
+
+Lin et al. 2017, "Focal Loss for Dense Object Detection", https://arxiv.org/abs/1708.02002.
+"""
+
+from __future__ import annotations
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from auxlearn.data.batches import Batch
+from auxlearn.encoders.shared import SharedEncoder
+from auxlearn.losses.base import PrimaryLoss, labels_of
+from auxlearn.losses.cross_entropy import ClassWeightOptions, chosen_class_weights
+from auxlearn.objectives.context import ObjectiveContext
+from auxlearn.registry import register_loss
+
+
+class FocalOptions(ClassWeightOptions):
+    """Settings of the focal loss."""
+
+    gamma: float = Field(
+        2.0,
+        ge=0,
+        description="Focusing exponent; 0 is cross-entropy, more gives well-classified examples "
+        "less weight.",
+    )
+
+
+@register_loss("focal")
+class Focal(PrimaryLoss):
+    """Mean over the examples of ``-a_y (1 - p_y)^gamma log p_y`` (eq. 5 of the paper).
+
+    p_y is the probability of the gold class, by a softmax over all classes; the paper has one
+    sigmoid per class of objects. a_y is the class weight, 1 by default; the paper's alpha, .25
+    for its foreground class, is chosen together with gamma and belongs to its data. The derivative
+    goes through the factor too, as in the paper. The loss is the mean over all examples, where the
+    paper divides by the number of boxes that are matched with an object.
+    """
+
+    Options = FocalOptions
+    options: FocalOptions
+    class_weights: Tensor | None = None
+
+    def prepare(self, context: ObjectiveContext) -> None:
+        """Compute the class weights."""
+        self.class_weights = chosen_class_weights(self.options, context)
+
+    def loss(self, encoder: SharedEncoder, batch: Batch, generator: torch.Generator) -> Tensor:
+        """Return the mean over the examples of class weight times focal loss."""
+        logits = encoder.classify(batch)
+        labels = labels_of(batch, logits)
+        losses = focal_losses(logits, labels, self.options.gamma)
+        return (
+            losses if self.class_weights is None else self.class_weights[labels] * losses
+        ).mean()
+
+
+def focal_losses(logits: Tensor, labels: Tensor, gamma: float) -> Tensor:
+    """Return the focal loss of each example, ``(batch,)``, in nats.
+
+    Args:
+        logits: Class logits, ``(batch, classes)``.
+        labels: Gold classes, ``(batch,)``.
+        gamma: Focusing exponent.
+    """
+    log_p = logits.log_softmax(-1).gather(-1, labels[:, None]).squeeze(-1)
+    # 1 - p is exactly 0 for a certain classifier, where an exponent below 1 has no finite
+    # derivative.
+    others = (-log_p.expm1()).clamp_min(torch.finfo(log_p.dtype).tiny)
+    return -others.pow(gamma) * log_p

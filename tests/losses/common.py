@@ -1,0 +1,74 @@
+"""What the tests of losses share: data, contexts, batches, an encoder in double precision."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from auxlearn.cache import TensorCache
+from auxlearn.data.batches import Batch, collate
+from auxlearn.data.dataset import Split
+from auxlearn.encoders.shared import SharedEncoder
+from auxlearn.objectives.context import ObjectiveContext
+from tests import helpers
+
+LABELS = (0, 1, 2, 2, 0, 0, 1, 2)
+LABEL_LIST = list(LABELS)
+
+
+def split_of(count: int = 8, pairs: bool = False) -> Split:
+    """The first lines, labelled; of pairs, each line with the one after it."""
+    return Split(
+        "train",
+        helpers.LINES[:count],
+        tuple(LABELS[number % len(LABELS)] for number in range(count)),
+        helpers.LABELS,
+        text_pairs=helpers.LINES[1 : count + 1] if pairs else None,
+    )
+
+
+def context_of(
+    encoder: SharedEncoder, folder: Path, split: Split | None = None, seed: int = 0, **more: Any
+) -> ObjectiveContext:
+    """What a loss is prepared with."""
+    split = split or split_of()
+    texts = helpers.tokenized(
+        encoder, split.texts, list(split.labels or ()), split.text_pairs, max_length=64
+    )
+    return ObjectiveContext(
+        "primary",
+        encoder,
+        split,
+        texts,
+        max_length=64,
+        cache=TensorCache(folder),
+        seed=seed,
+        **more,
+    )
+
+
+def batch_of(context: ObjectiveContext, *indices: int) -> Batch:
+    """Some training examples."""
+    return collate(context.texts, torch.tensor(indices or range(len(context.texts))))
+
+
+def draws(seed: int = 0) -> torch.Generator:
+    """The generator of a step."""
+    return torch.Generator().manual_seed(seed)
+
+
+def softmax(logits: Any) -> np.ndarray:
+    """Probabilities by numpy, in double precision."""
+    values = np.asarray(logits, dtype=np.float64)
+    exponents = np.exp(values - values.max(-1, keepdims=True))
+    return exponents / exponents.sum(-1, keepdims=True)
+
+
+def random_logits(seed: int = 0, rows: int = 6, scale: float = 2.0) -> tuple[torch.Tensor, Any]:
+    """Class logits in double precision, and labels."""
+    generator = draws(seed)
+    logits = torch.randn(rows, 3, generator=generator, dtype=torch.float64) * scale
+    return logits, torch.randint(3, (rows,), generator=generator)

@@ -1,0 +1,132 @@
+"""Cross-entropy and focal loss: smoothing and class weights against torch and scikit-learn."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import log_loss
+from sklearn.utils.class_weight import compute_sample_weight
+from torch import nn
+
+from auxlearn.errors import ConfigError
+from auxlearn.losses.cross_entropy import CrossEntropy, balanced_class_weights
+from auxlearn.losses.focal import Focal, focal_losses
+from auxlearn.settings import validate
+from tests import helpers
+from tests.losses.common import (
+    LABELS,
+    batch_of,
+    context_of,
+    draws,
+    random_logits,
+    softmax,
+    split_of,
+)
+
+LISTED = {"background": 2.0, "method": 0.5, "result": 0.0}
+
+
+def loss_of(cls, encoder, folder, **options):
+    loss = cls(validate(cls.Options, options, cls.name))
+    context = context_of(encoder, folder)
+    loss.prepare(context)
+    batch = batch_of(context)
+    with torch.no_grad():
+        return float(loss.loss(encoder, batch, draws())), encoder.classify(batch).double().numpy()
+
+
+def test_default_is_the_log_loss_of_scikit_learn(tiny_bert, tmp_path):
+    value, logits = loss_of(CrossEntropy, tiny_bert, tmp_path)
+    assert value == pytest.approx(log_loss(LABELS, softmax(logits)), abs=1e-6)
+
+
+def test_label_smoothing_is_torchs(tiny_bert, tmp_path):
+    value, logits = loss_of(CrossEntropy, tiny_bert, tmp_path, label_smoothing=0.2)
+    expected = nn.functional.cross_entropy(
+        torch.tensor(logits), torch.tensor(LABELS), label_smoothing=0.2
+    )
+    assert value == pytest.approx(float(expected), abs=1e-6)
+    # The smoothed target spread by hand: 0.2 over all three classes, the gold one included.
+    targets = np.full((8, 3), 0.2 / 3)
+    targets[np.arange(8), LABELS] += 0.8
+    assert value == pytest.approx(-(targets * np.log(softmax(logits))).sum(1).mean(), abs=1e-6)
+
+
+def test_balanced_weights_are_scikit_learns_in_the_mean_over_examples(tiny_bert, tmp_path):
+    value, logits = loss_of(CrossEntropy, tiny_bert, tmp_path, class_weights="balanced")
+    weights = compute_sample_weight("balanced", LABELS)
+    losses = -np.log(softmax(logits)[np.arange(8), LABELS])
+    assert value == pytest.approx((weights * losses).mean(), abs=1e-6)
+
+
+@pytest.mark.parametrize("cls", [CrossEntropy, Focal])
+def test_listed_weights_multiply_each_examples_loss(cls, tiny_bert, tmp_path):
+    value, logits = loss_of(cls, tiny_bert, tmp_path, class_weights=LISTED)
+    gold = softmax(logits)[np.arange(8), LABELS]
+    losses = -np.log(gold) * ((1 - gold) ** 2 if cls is Focal else 1)
+    weights = np.array([2.0, 0.5, 0.0])[list(LABELS)]
+    assert value == pytest.approx((weights * losses).mean(), abs=1e-6)
+
+
+def test_micro_batches_of_weighted_losses_add_up(tiny_bert, tmp_path):
+    loss = CrossEntropy(validate(CrossEntropy.Options, {"class_weights": "balanced"}, "loss"))
+    context = context_of(tiny_bert, tmp_path)
+    loss.prepare(context)
+    with torch.no_grad():
+        whole = loss.loss(tiny_bert, batch_of(context), draws())
+        first = loss.loss(tiny_bert, batch_of(context, 0, 1, 2), draws())
+        second = loss.loss(tiny_bert, batch_of(context, 3, 4, 5, 6, 7), draws())
+    assert float(whole) == pytest.approx(float(3 * first + 5 * second) / 8, abs=1e-6)
+
+
+FAULTS = [
+    ({"class_weights": {"background": 1, "method": 1}}, "list every label once"),
+    ({"class_weights": {**LISTED, "other": 1}}, "list every label once"),
+    ({"class_weights": {**LISTED, "result": -1}}, "at least 0"),
+    ({"class_weights": dict.fromkeys(helpers.LABELS, 0)}, "one is more than 0"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), FAULTS)
+@pytest.mark.parametrize("cls", [CrossEntropy, Focal])
+def test_weights_that_do_not_fit_the_labels(cls, options, message, tiny_bert, tmp_path):
+    with pytest.raises(ConfigError, match=message) as fault:
+        loss_of(cls, tiny_bert, tmp_path, **options)
+    assert "\n" not in str(fault.value)
+
+
+def test_balanced_weights_need_an_example_of_each_class(tiny_bert, tmp_path):
+    with pytest.raises(ConfigError, match="no example of 'result'"):
+        balanced_class_weights((0, 1, 1), helpers.LABELS)
+    loss = CrossEntropy(validate(CrossEntropy.Options, {"class_weights": "balanced"}, "loss"))
+    with pytest.raises(ConfigError, match="no example of 'method'"):
+        loss.prepare(context_of(tiny_bert, tmp_path, split_of(1)))
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0, 2.0, 5.0])
+def test_focal_losses_by_the_formula(gamma):
+    logits, labels = random_logits()
+    gold = softmax(logits)[np.arange(6), labels]
+    expected = -((1 - gold) ** gamma) * np.log(gold)
+    assert focal_losses(logits, labels, gamma).numpy() == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("gamma", [0.5, 2.0])
+def test_focal_gradient_by_finite_differences(gamma):
+    logits, labels = random_logits()
+    logits.requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: focal_losses(x, labels, gamma), (logits,))
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0, 2.0])
+def test_focal_loss_of_a_certain_classifier_has_a_finite_gradient(gamma):
+    logits = torch.tensor([[200.0, 0.0, -10.0], [0.0, 200.0, 0.0]], requires_grad=True)
+    focal_losses(logits, torch.tensor([0, 0]), gamma).sum().backward()
+    assert logits.grad.isfinite().all()
+
+
+def test_focal_without_focus_is_cross_entropy(tiny_bert, tmp_path):
+    focal, _ = loss_of(Focal, tiny_bert, tmp_path, gamma=0)
+    entropy, _ = loss_of(CrossEntropy, tiny_bert, tmp_path)
+    assert focal == pytest.approx(entropy, abs=1e-6)

@@ -1,0 +1,325 @@
+"""Span Cutoff and HiddenCut: the formula, exactly the span, and an encoder left as it was."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import replace
+
+import higher
+import numpy as np
+import pytest
+import torch
+from scipy.spatial.distance import jensenshannon
+from scipy.stats import entropy
+
+from auxlearn import rng
+from auxlearn.data.batches import collate
+from auxlearn.encoders import cutting
+from auxlearn.encoders.load import load_encoder
+from auxlearn.errors import ConfigError, EncoderError
+from auxlearn.losses.cutoff import cutoff_loss
+from auxlearn.losses.hidden_cut import HiddenCut, attended_spans
+from auxlearn.losses.span_cutoff import SpanCutoff, random_spans
+from auxlearn.settings import validate
+from tests import helpers
+from tests.losses.common import batch_of, context_of, draws, random_logits, softmax
+
+CUTTABLE = tuple(family for family in helpers.FAMILIES if family != "bart")
+
+
+@pytest.fixture(params=CUTTABLE)
+def encoder(request, encoder_folder):
+    return load_encoder(str(encoder_folder(request.param)), helpers.LABELS)
+
+
+def prepared(cls, encoder, folder, **options):
+    loss = cls(validate(cls.Options, options, cls.name))
+    context = context_of(encoder, folder)
+    loss.prepare(context)
+    return loss, batch_of(context)
+
+
+def hooks_of(encoder):
+    return [hook for module in encoder.modules() for hook in module._forward_hooks.values()]
+
+
+# --------------------------------------------------------------------------------------- formula
+
+
+@pytest.mark.parametrize("divergence", ["js", "released"])
+def test_the_loss_by_the_formula(divergence):
+    logits, labels = random_logits(1)
+    other = random_logits(2)[0]
+    p, q = softmax(logits), softmax(other)
+    m, rows = (p + q) / 2, np.arange(len(p))
+    d = (
+        jensenshannon(p, q, axis=1) ** 2
+        if divergence == "js"
+        else (entropy(m, p, axis=1) + entropy(m, q, axis=1)) / 2
+    )
+    expected = np.mean(-np.log(p[rows, labels]) - 0.5 * np.log(q[rows, labels]) + 3 * d)
+    found = cutoff_loss(logits, other, labels, 0.5, 3.0, divergence)
+    assert float(found) == pytest.approx(expected, abs=1e-10)
+
+
+def test_the_released_divergence_by_the_released_operations():
+    """As the released code has it: torch's kl_div of the logarithm of p and the mean."""
+    logits, labels = random_logits(1)
+    other = random_logits(2)[0]
+    p, q = logits.softmax(1), other.softmax(1)
+    m = (p + q) / 2
+    kl = torch.nn.functional.kl_div
+    slip = (kl(p.log(), m, reduction="batchmean") + kl(q.log(), m, reduction="batchmean")) / 2
+    with_it = cutoff_loss(logits, other, labels, 0.0, 1.0, "released")
+    without = cutoff_loss(logits, other, labels, 0.0, 0.0, "released")
+    assert float(with_it - without) == pytest.approx(float(slip), abs=1e-10)
+
+
+@pytest.mark.parametrize("divergence", ["js", "released"])
+def test_gradients_of_both_passes_by_finite_differences(divergence):
+    logits, labels = random_logits(1)
+    other = random_logits(2)[0].requires_grad_()
+    logits.requires_grad_()
+    assert torch.autograd.gradcheck(
+        lambda a, b: cutoff_loss(a, b, labels, 1.0, 1.0, divergence), (logits, other)
+    )
+
+
+# ----------------------------------------------------------------------------------------- spans
+
+
+def ragged_batch(*lengths):
+    texts = helpers.ragged(lengths)
+    return collate(texts, torch.arange(len(lengths)))
+
+
+def runs(row):
+    """First positions of the runs of a span."""
+    return [i for i, one in enumerate(row) if one and (i == 0 or not row[i - 1])]
+
+
+def test_random_spans_are_one_run_of_the_given_length_anywhere_in_the_text():
+    batch, generator = ragged_batch(30, 20, 9), draws()
+    starts: list[Counter] = [Counter(), Counter()]
+    for _ in range(2000):
+        span = random_spans(batch, 0.1, generator)
+        assert span.sum(1).tolist() == [3, 2, 0]
+        for number in range(2):
+            (start,) = runs(span[number].tolist())
+            starts[number][start] += 1
+    assert set(starts[0]) == set(range(28))  # the last token is in the span of the last start
+    assert set(starts[1]) == set(range(19))
+    counts = np.array([starts[1][i] for i in range(19)])
+    assert np.abs(counts - 2000 / 19).max() < 5 * math.sqrt(2000 / 19)
+
+
+def test_attended_spans_begin_at_the_most_attended_tokens():
+    batch, generator = ragged_batch(20, 10, 4), draws()
+    received = torch.zeros(3, 20)
+    received[0, [3, 5, 7, 9, 11, 13, 15, 19]] = 1.0  # eight of twenty: 40%
+    received[1, [0, 9, 5, 2]] = torch.tensor([4.0, 3.0, 2.0, 1.0])
+    received[1, 10:] = 9.0  # padding
+    received[2, 1] = 1.0
+    seen: list[set] = [set(), set(), set()]
+    for _ in range(300):
+        span = attended_spans(received, batch, 0.1, 0.4, generator)
+        for number, row in enumerate(span.tolist()):
+            (start,) = runs(row)
+            seen[number].add((start, sum(row)))
+    assert seen[0] == {(s, 1 if s == 19 else 2) for s in (3, 5, 7, 9, 11, 13, 15, 19)}
+    assert seen[1] == {(s, 1) for s in (0, 9, 5, 2)}
+    assert seen[2] == {(1, 1)}
+
+
+# ------------------------------------------------------------------------------- exactly the span
+
+
+def test_exactly_the_span_of_the_embeddings_is_zero(encoder, tmp_path):
+    batch = batch_of(context_of(encoder, tmp_path))
+    span = random_spans(batch, 0.2, draws())
+    seen = []
+    with torch.no_grad():
+        usual = []
+        look = encoder.body.embeddings.register_forward_hook(lambda *a: usual.append(a[2]))
+        encoder.encode(batch)
+        look.remove()
+        with cutting.embeddings_cut(encoder, span):
+            look = encoder.body.embeddings.register_forward_hook(lambda *a: seen.append(a[2]))
+            encoder.encode(batch)
+            look.remove()
+    assert span.any()
+    assert not seen[0][span].any()
+    assert torch.equal(seen[0][~span], usual[0][~span])
+    assert hooks_of(encoder) == []
+
+
+def test_what_is_in_the_span_does_not_matter(encoder, tmp_path):
+    """Without embedding and attention, other tokens in the span give the same prediction."""
+    loss, batch = prepared(SpanCutoff, encoder, tmp_path, share=0.2)
+    span = random_spans(batch, 0.2, draws())
+    span[:, 0] = False  # the first token's own state is what is classified
+    other = replace(batch, input_ids=batch.input_ids.masked_fill(span, 20))
+    assert not torch.equal(other.input_ids, batch.input_ids)
+    with torch.no_grad():
+        one, two = (loss.cut_logits(encoder, each, draws()) for each in (batch, other))
+        usual = encoder.classify(batch)
+    assert torch.allclose(one, two, atol=1e-6)
+    assert not torch.allclose(one, usual, atol=1e-4)
+
+
+def test_exactly_the_span_of_every_layer_is_zero(encoder, tmp_path):
+    loss, batch = prepared(HiddenCut, encoder, tmp_path, share=0.2)
+    layers = cutting._LAYERS[encoder.config.model_type](encoder.body)
+    assert len(layers) == 2
+    real, chosen, outputs, hooks = attended_spans, [], [], []
+
+    def remember(*given):
+        chosen.append(real(*given))
+        return chosen[-1]
+
+    with pytest.MonkeyPatch.context() as patch, torch.no_grad():
+        patch.setattr("auxlearn.losses.hidden_cut.attended_spans", remember)
+        for _, last in layers:  # registered first: sees the output before the cut
+            hooks.append(last.register_forward_hook(lambda *a: outputs.append((a[0], a[1][0]))))
+        loss.cut_logits(encoder, batch, draws())
+        for hook in hooks:
+            hook.remove()
+    assert len(chosen) == 2  # one span per layer
+    for span, lengths in zip(chosen, [batch.attention_mask.sum(1)] * 2, strict=True):
+        wanted = (lengths * 0.2).long().clamp_min(1)
+        assert bool((span.sum(1) <= wanted).all())
+        assert bool((span.sum(1) >= 1).all())
+        assert not span[batch.attention_mask == 0].any()
+    # With the same spans, the hooks give what a hand-written cut of the linear maps gives.
+    spans, cut = iter(chosen), []
+
+    def by_hand(module, inputs, output):
+        result = output.clone()
+        result[next(spans)] = 0
+        cut.append(result)
+        return result
+
+    usual = encoder.config._attn_implementation
+    encoder.body.set_attn_implementation("eager")
+    hooks = [last.register_forward_hook(by_hand) for _, last in layers]
+    with torch.no_grad():
+        expected = encoder.classify(batch)
+    for hook in hooks:
+        hook.remove()
+    encoder.body.set_attn_implementation(usual)
+    with torch.no_grad():
+        found = loss.cut_logits(encoder, batch, draws())
+    assert torch.allclose(found, expected, atol=1e-6)
+    assert not torch.allclose(found, encoder.classify(batch), atol=1e-4)
+
+
+def test_attention_is_that_of_the_layer_without_padding_and_after_cuts(tiny_bert, tmp_path):
+    """Against the attentions that transformers returns for the same cut hidden states."""
+    loss, batch = prepared(HiddenCut, tiny_bert, tmp_path)
+    received, real = [], attended_spans
+
+    def remember(values, *given):
+        received.append(values)
+        return real(values, *given)
+
+    with pytest.MonkeyPatch.context() as patch, torch.no_grad():
+        patch.setattr("auxlearn.losses.hidden_cut.attended_spans", remember)
+        loss.cut_logits(tiny_bert, batch, draws())
+    tiny_bert.body.set_attn_implementation("eager")
+    with torch.no_grad():
+        weights = tiny_bert.body(
+            input_ids=batch.input_ids,
+            attention_mask=batch.attention_mask,
+            token_type_ids=batch.token_type_ids,
+            output_attentions=True,
+        ).attentions[0]
+    mask = batch.attention_mask.bool()
+    expected = torch.stack([weights[n, :, mask[n]].mean(0).sum(0) for n in range(len(batch))])
+    assert torch.allclose(received[0], expected, atol=1e-6)
+    assert received[0].sum(1).tolist() == pytest.approx(
+        batch.attention_mask.sum(1).tolist(), abs=1e-3
+    )
+
+
+# ------------------------------------------------------------------------------ left as it was
+
+
+@pytest.mark.parametrize("cls", [SpanCutoff, HiddenCut])
+def test_gradients_reach_the_body_and_the_encoder_is_left_as_it_was(cls, encoder, tmp_path):
+    loss, batch = prepared(cls, encoder, tmp_path)
+    implementation = encoder.config._attn_implementation
+    before = encoder.encode(batch).last_hidden_state.detach()
+    encoder.train()
+    with rng.seeded(0, "dropout"):
+        value = loss.loss(encoder, batch, draws())
+    with rng.seeded(0, "dropout"):
+        again = loss.loss(encoder, batch, draws())
+    assert torch.equal(value, again)
+    gradients = torch.autograd.grad(value, encoder.body_parameters(), allow_unused=True)
+    reached = [one for one in gradients if one is not None and bool((one != 0).any())]
+    assert len(reached) > 10
+    assert hooks_of(encoder) == []
+    assert encoder.config._attn_implementation == implementation
+    assert not encoder.config.output_attentions
+    assert torch.equal(encoder.eval().encode(batch).last_hidden_state, before)
+
+
+@pytest.mark.parametrize("cls", [SpanCutoff, HiddenCut])
+def test_nothing_is_left_behind_by_an_error(cls, encoder, tmp_path, monkeypatch):
+    loss, batch = prepared(cls, encoder, tmp_path)
+    implementation = encoder.config._attn_implementation
+
+    def fail(*given):
+        raise RuntimeError("out of memory")
+
+    layers = cutting._LAYERS[encoder.config.model_type](encoder.body)
+    monkeypatch.setattr(layers[1][1], "forward", fail)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        loss.cut_logits(encoder, batch, draws())
+    assert hooks_of(encoder) == []
+    assert encoder.config._attn_implementation == implementation
+    assert not encoder.config.output_attentions
+
+
+@pytest.mark.parametrize("cls", [SpanCutoff, HiddenCut])
+def test_one_line_for_an_encoder_that_cannot_be_cut(cls, encoder_folder, tmp_path):
+    bart = load_encoder(str(encoder_folder("bart")), helpers.LABELS)
+    with pytest.raises(
+        ConfigError, match=f"'{cls.name}'.*architecture 'bart': use one of bert"
+    ) as e:
+        prepared(cls, bart, tmp_path)
+    assert "\n" not in str(e.value)
+    chunked = load_encoder(str(encoder_folder("bert")), helpers.LABELS)
+    chunked.config.chunk_size_feed_forward = 4
+    with pytest.raises(ConfigError, match="set it to 0"):
+        prepared(cls, chunked, tmp_path)
+
+
+def test_a_compiled_encoder_is_refused(tiny_bert, tmp_path, monkeypatch):
+    loss, batch = prepared(HiddenCut, tiny_bert, tmp_path)
+    monkeypatch.setattr(tiny_bert.body, "_compiled_call_impl", tiny_bert.body._call_impl)
+    with pytest.raises(EncoderError, match="leave --compile out"):
+        loss.cut_logits(tiny_bert, batch, draws())
+    assert not HiddenCut.compilable
+    assert not SpanCutoff.compilable
+
+
+@pytest.mark.parametrize("cls", [SpanCutoff, HiddenCut])
+def test_functional_copies_are_cut_too(cls, tiny_bert, tmp_path):
+    """Learned weights compute losses with copies by ``higher``, whose parameters are tensors."""
+    loss, batch = prepared(cls, tiny_bert, tmp_path, share=0.2)
+    with torch.no_grad():
+        expected = loss.cut_logits(tiny_bert, batch, draws())
+        usual = tiny_bert.classify(batch)
+    with tiny_bert.twice_differentiable():
+        copy = higher.monkeypatch(tiny_bert)
+        found = copy(loss.cut_logits, batch, draws())
+        assert torch.allclose(found, expected, atol=1e-5)
+        assert not torch.allclose(found, usual, atol=1e-4)
+        value = copy(loss.loss, batch, draws())
+        weight = copy.classifier.bert.encoder.layer[0].output.dense.weight
+        (gradient,) = torch.autograd.grad(value, weight, create_graph=True)
+        (second,) = torch.autograd.grad(gradient.square().sum(), weight)
+    assert bool((second != 0).any())
+    assert hooks_of(copy) == hooks_of(tiny_bert) == []

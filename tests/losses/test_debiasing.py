@@ -1,0 +1,215 @@
+"""Losses against a bias model: the formulas, their gradients, and what they do with an encoder."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import entropy
+from torch import nn
+
+from auxlearn.bias.model import FLOOR
+from auxlearn.losses.confidence import Confidence, smoothed_targets
+from auxlearn.losses.debiased_focal import DebiasedFocal, debiased_focal_loss
+from auxlearn.losses.learned_mixin import LearnedMixin, learned_mixin_loss
+from auxlearn.losses.poe import PoE, poe_loss
+from auxlearn.settings import validate
+from tests import helpers
+from tests.losses.common import LABEL_LIST, batch_of, context_of, draws, random_logits, softmax
+
+ROWS = np.arange(6)
+
+
+@pytest.fixture
+def given():
+    logits, labels = random_logits(1)
+    bias = random_logits(2)[0].softmax(-1)
+    return logits, bias, labels
+
+
+def normalise(values):
+    return values / values.sum(-1, keepdims=True)
+
+
+# -------------------------------------------------------------------------------------- formulas
+
+
+@pytest.mark.parametrize("strength", [0.0, 0.3, 1.0, 2.0])
+def test_product_of_experts(strength, given):
+    logits, bias, labels = given
+    product = normalise(softmax(logits) * bias.numpy() ** strength)
+    expected = -np.log(product[ROWS, labels]).mean()
+    assert float(poe_loss(logits, bias, labels, strength)) == pytest.approx(expected, abs=1e-10)
+
+
+@pytest.mark.parametrize("penalty", [0.0, 0.03, 1.0])
+def test_learned_mixin(penalty, given):
+    logits, bias, labels = given
+    factors = torch.linspace(0, 3, 6, dtype=torch.float64)[:, None]
+    part = bias.numpy() ** factors.numpy()
+    product = normalise(softmax(logits) * part)
+    expected = -np.log(product[ROWS, labels]).mean()
+    expected += penalty * entropy(normalise(part), axis=1).mean()
+    found = learned_mixin_loss(logits, bias, factors, labels, penalty)
+    assert float(found) == pytest.approx(expected, abs=1e-10)
+
+
+def test_learned_mixin_with_a_factor_of_one_is_a_product_of_experts(given):
+    logits, bias, labels = given
+    ones = torch.ones(6, 1, dtype=torch.float64)
+    mixin = learned_mixin_loss(logits, bias, ones, labels, 0.0)
+    assert float(mixin) == pytest.approx(float(poe_loss(logits, bias, labels, 1.0)), abs=1e-12)
+
+
+@pytest.mark.parametrize("gamma", [0.0, 1.0, 2.0])
+def test_debiased_focal(gamma, given):
+    logits, bias, labels = given
+    expected = -((1 - bias.numpy()[ROWS, labels]) ** gamma) * np.log(softmax(logits)[ROWS, labels])
+    found = debiased_focal_loss(logits, bias, labels, gamma)
+    assert float(found) == pytest.approx(expected.mean(), abs=1e-10)
+
+
+def test_targets_of_confidence_regularisation(given):
+    teacher, bias, labels = given[0].softmax(-1), given[1], given[2]
+    exponents = 1 - bias.numpy()[ROWS, labels][:, None]
+    expected = normalise(teacher.numpy() ** exponents)
+    assert smoothed_targets(teacher, bias, labels).numpy() == pytest.approx(expected, abs=1e-12)
+    certain = nn.functional.one_hot(labels, 3).double()
+    assert smoothed_targets(teacher, certain, labels).numpy() == pytest.approx(1 / 3)
+    never = normalise(1 - certain)
+    assert torch.allclose(smoothed_targets(teacher, never, labels), teacher)
+
+
+GRADIENTS = {
+    "poe": lambda x, b, y: poe_loss(x, b, y, 0.7),
+    "learned_mixin": lambda x, b, y: learned_mixin_loss(x, b, x[:, :1].exp(), y, 0.5),
+    "debiased_focal": lambda x, b, y: debiased_focal_loss(x, b, y, 2.0),
+}
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_gradients_by_finite_differences(name, given):
+    logits, bias, labels = given
+    logits.requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: GRADIENTS[name](x, bias, labels), (logits,))
+
+
+def test_gradient_of_the_factors_by_finite_differences(given):
+    logits, bias, labels = given
+    factors = torch.rand(6, 1, generator=draws(), dtype=torch.float64).requires_grad_()
+    assert torch.autograd.gradcheck(
+        lambda g: learned_mixin_loss(logits, bias, g, labels, 0.5), (factors,)
+    )
+
+
+# ------------------------------------------------------------------------------ with an encoder
+
+
+@pytest.fixture
+def bias_file(tmp_path):
+    """Probabilities of the eight training examples, one of them certain."""
+    values = softmax(random_logits(3, rows=8)[0]).tolist()
+    values[2] = [0.0, 0.0, 1.0]
+    path = tmp_path / "bias.jsonl"
+    rows = [dict(zip(helpers.LABELS, row, strict=True)) for row in values]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    floored = np.maximum(values, FLOOR)
+    return path, normalise(floored)
+
+
+def prepared(cls, encoder, folder, **options):
+    loss = cls(validate(cls.Options, options, cls.name))
+    context = context_of(encoder, folder)
+    loss.prepare(context)
+    return loss, context
+
+
+EXPECTED = {
+    PoE: lambda p, b: -np.log(normalise(p * b)),
+    DebiasedFocal: lambda p, b: -((1 - b[range(len(b)), :]) ** 2) * np.log(p),
+}
+
+
+@pytest.mark.parametrize("cls", EXPECTED)
+def test_each_example_gets_the_bias_of_its_own_row(cls, tiny_bert, tmp_path, bias_file):
+    path, bias = bias_file
+    loss, context = prepared(cls, tiny_bert, tmp_path, bias=str(path))
+    for chosen in ([0, 1, 2, 3, 4, 5, 6, 7], [6, 2, 3]):
+        batch = batch_of(context, *chosen)
+        with torch.no_grad():
+            found = float(loss.loss(tiny_bert, batch, draws()))
+            p = softmax(tiny_bert.classify(batch).numpy())
+        labels = [LABEL_LIST[number] for number in chosen]
+        expected = EXPECTED[cls](p, bias[chosen])[range(len(chosen)), labels]
+        assert found == pytest.approx(expected.mean(), abs=1e-5)
+
+
+def test_learned_mixin_uses_the_vector_of_the_text(tiny_bert, tmp_path, bias_file):
+    path, bias = bias_file
+    loss, context = prepared(
+        LearnedMixin, tiny_bert, tmp_path, bias=str(path), entropy_penalty=0.03
+    )
+    head = tiny_bert.heads["primary/mixin"]
+    batch = batch_of(context)
+    value = loss.loss(tiny_bert, batch, draws())
+    with torch.no_grad():
+        hidden = tiny_bert.features(batch)
+        factors = np.log1p(np.exp(head(hidden).double().numpy()))
+        p = softmax(tiny_bert.classify(batch).numpy())
+    part = bias**factors
+    expected = -np.log(normalise(p * part)[range(8), LABEL_LIST]).mean()
+    expected += 0.03 * entropy(normalise(part), axis=1).mean()
+    assert value.item() == pytest.approx(expected, abs=1e-5)
+    gradients = torch.autograd.grad(value, list(head.parameters()))
+    assert all(bool((one != 0).all()) for one in gradients)
+
+
+def test_one_pass_gives_logits_and_features(tiny_bert, tmp_path):
+    batch = batch_of(context_of(tiny_bert, tmp_path))
+    passes = []
+    with torch.no_grad():
+        hook = tiny_bert.body.register_forward_hook(lambda *a: passes.append(1))
+        logits, features = tiny_bert.classify_with_features(batch)
+        hook.remove()
+        assert passes == [1]
+        assert torch.equal(logits, tiny_bert.classify(batch))
+        assert torch.equal(features, tiny_bert.features(batch))
+
+
+def test_confidence_with_files(tiny_bert, tmp_path, bias_file):
+    path, bias = bias_file
+    loss, context = prepared(Confidence, tiny_bert, tmp_path, bias=str(path), teacher=str(path))
+    batch = batch_of(context, 6, 2, 3)
+    with torch.no_grad():
+        found = float(loss.loss(tiny_bert, batch, draws()))
+        p = softmax(tiny_bert.classify(batch).numpy())
+    own, labels = bias[[6, 2, 3]], [1, 2, 2]
+    targets = normalise(own ** (1 - own[range(3), labels][:, None]))
+    assert found == pytest.approx(-(targets * np.log(p)).sum(1).mean(), abs=1e-5)
+    assert targets[1] == pytest.approx(1 / 3, abs=1e-4)  # the bias model is certain and right
+
+
+def test_the_teacher_of_confidence_is_cross_fitted(tiny_bert, tmp_path, bias_file):
+    before = helpers.snapshot(tiny_bert)
+    options = {"bias": str(bias_file[0]), "bias_folds": 2, "teacher_epochs": 1}
+    loss, _ = prepared(Confidence, tiny_bert, tmp_path, **options)
+    again, _ = prepared(Confidence, tiny_bert, tmp_path / "elsewhere", **options)
+    assert torch.equal(loss.targets.values, again.targets.values)
+    other, _ = prepared(
+        Confidence, tiny_bert, tmp_path, **options | {"teacher_learning_rate": 1e-2}
+    )
+    assert not torch.equal(loss.targets.values, other.targets.values)
+    after = helpers.snapshot(tiny_bert)
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert loss.targets.values.sum(1).tolist() == pytest.approx([1] * 8, abs=1e-9)
+
+
+@pytest.mark.parametrize("cls", [PoE, LearnedMixin, DebiasedFocal, Confidence])
+def test_gradients_reach_the_body(cls, tiny_bert, tmp_path, bias_file):
+    options = {"teacher": str(bias_file[0])} if cls is Confidence else {}
+    loss, context = prepared(cls, tiny_bert, tmp_path, bias=str(bias_file[0]), **options)
+    value = loss.loss(tiny_bert, batch_of(context), draws())
+    gradients = torch.autograd.grad(value, tiny_bert.body_parameters(), allow_unused=True)
+    assert sum(one is not None and bool((one != 0).any()) for one in gradients) > 20
