@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from auxlearn.bias.model import BiasOptions
 from auxlearn.data.batches import Batch
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.losses.base import labels_of
 from auxlearn.losses.debiasing import BiasLoss, gold
+from auxlearn.objectives.base import labels_of
 from auxlearn.registry import register_loss
 
 

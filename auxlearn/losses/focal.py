@@ -11,8 +11,9 @@ from torch import Tensor
 
 from auxlearn.data.batches import Batch
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.losses.base import PrimaryLoss, labels_of
+from auxlearn.losses.base import PrimaryLoss
 from auxlearn.losses.cross_entropy import ClassWeightOptions, chosen_class_weights
+from auxlearn.objectives.base import labels_of
 from auxlearn.objectives.context import ObjectiveContext
 from auxlearn.registry import register_loss
 

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from auxlearn.data.batches import Batch
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.losses.base import PrimaryLoss, labels_of
+from auxlearn.losses.base import PrimaryLoss
 from auxlearn.losses.divergences import symmetric_kl
+from auxlearn.objectives.base import labels_of
 from auxlearn.registry import register_loss
 from auxlearn.settings import Settings
 
