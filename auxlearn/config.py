@@ -19,6 +19,7 @@ from auxlearn.errors import ConfigError
 from auxlearn.metric_keys import VALIDATION
 from auxlearn.registry import LOSSES, TASKS, WEIGHTINGS, Registry, load_plugin, plugin_digest
 from auxlearn.settings import Metric, OODSource, PluginChoice, Settings, validate
+from auxlearn.yaml_files import read_yaml
 
 __all__ = [
     "Metric",
@@ -358,13 +359,7 @@ def load_config(path: str | Path | None = None, **overrides: Any) -> RunConfig:
     """
     values: dict[str, Any] = {}
     if path is not None:
-        try:
-            values = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
-        except OSError as error:
-            raise ConfigError(f"cannot read configuration {path}: {error.strerror}") from None
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            line = " ".join(str(error).split())
-            raise ConfigError(f"{path} is not valid YAML: {line}") from None
+        values = read_yaml(path, "configuration", ConfigError) or {}
         if not isinstance(values, dict):
             raise ConfigError(f"{path}: a configuration is a mapping of settings to values")
     return validate(RunConfig, {**values, **overrides}, str(path or "settings"))

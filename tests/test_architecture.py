@@ -17,6 +17,9 @@ PACKAGE = Path(auxlearn.__file__).parent
 #: One room per layer, lower layers first: a module imports from its own room and from lower ones.
 LAYERS = (
     "auxlearn.errors",
+    "auxlearn.wording",
+    "auxlearn.local_files",
+    "auxlearn.yaml_files",
     "auxlearn.metric_keys",
     "auxlearn.rng",
     "auxlearn.devices",
