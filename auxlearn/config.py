@@ -52,6 +52,12 @@ class RunConfig(Settings):
         "Column of the second text of a pair; by default 'text_pair' if there is such a column.",
     )
     label_column: str | None = _field(None, "Data", "Column of the label; by default 'label'.")
+    keep_null_labels: bool = _field(
+        False,
+        "Data",
+        "Accept labels such as nan, None, null and NA, which usually stand for a missing value, as "
+        "names of classes.",
+    )
     max_length: int = _field(
         128,
         "Data",

@@ -114,6 +114,7 @@ class OODSource(Settings):
         text_column: Column of the text.
         text_pair_column: Column of the second text of a pair.
         label_column: Column of the label.
+        keep_null_labels: Accept labels such as "nan" and "None" as names of classes.
     """
 
     dataset: str
@@ -126,6 +127,7 @@ class OODSource(Settings):
     text_column: str | None = None
     text_pair_column: str | None = None
     label_column: str | None = None
+    keep_null_labels: bool = False
 
     @model_validator(mode="before")
     @classmethod

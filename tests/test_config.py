@@ -207,6 +207,7 @@ def test_what_is_given_wins_over_the_file(tmp_path):
 
 
 OTHER = {
+    "keep_null_labels": True,
     "dataset": "other",
     "text_column": "sentence",
     "text_pair_column": "other",

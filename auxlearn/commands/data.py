@@ -34,12 +34,18 @@ def command() -> None:
     "--text-pair-column", help="Column of the second text of a pair; by default 'text_pair'."
 )
 @click.option("--label-column", help="Column of the label; by default 'label'.")
+@click.option(
+    "--keep-null-labels",
+    is_flag=True,
+    help="Accept labels such as nan, None, null and NA as names of classes.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the whole audit as JSON.")
 def check(
     dataset: str,
     text_column: str | None,
     text_pair_column: str | None,
     label_column: str | None,
+    keep_null_labels: bool,
     as_json: bool,
 ) -> None:
     """Count the labels of DATASET and report what would bias results on it.
@@ -50,13 +56,12 @@ def check(
     """
     from auxlearn.commands.console import print_results
     from auxlearn.data.audit import audit
-    from auxlearn.data.examples import ColumnNames
+    from auxlearn.data.examples import column_names
     from auxlearn.data.load import load_dataset
     from auxlearn.reporting.tables import console_table
 
     names = {"text": text_column, "text_pair": text_pair_column, "label": label_column}
-    given = {role: name for role, name in names.items() if name is not None}
-    found = load_dataset(dataset, columns=ColumnNames(**given) if given else None)
+    found = load_dataset(dataset, columns=column_names(names, keep_null_labels))
     report = audit(found)
     if as_json:
         content = report.to_dict() | {

@@ -15,6 +15,7 @@ from auxlearn.data.dataset import Split
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.errors import DataError
 from auxlearn.results.record import Evaluation, Scores
+from auxlearn.wording import some_of
 
 
 def class_probabilities(
@@ -131,8 +132,8 @@ def to_model_labels(split: Split, label_names: Sequence[str]) -> list[int]:
     unknown = sorted(set(split.label_names) - set(label_names))
     if unknown:
         raise DataError(
-            f"'{split.name}' has the labels {', '.join(split.label_names)}, "
-            f"the model knows {', '.join(label_names)}: no match for {', '.join(unknown)}"
+            f"'{split.name}' has the labels {some_of(split.label_names)}, "
+            f"the model knows {some_of(label_names)}: no match for {some_of(unknown)}"
         )
     number = {name: index for index, name in enumerate(label_names)}
     return [number[split.label_names[label]] for label in split.labels]
