@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from auxlearn.data.dataset import Split
-from auxlearn.data.tokens import CHUNK_TEXTS, TokenizedTexts
+
+if TYPE_CHECKING:
+    from auxlearn.data.tokens import TokenizedTexts
+
+#: Texts tokenised at once.
+_CHUNK = 1000
 
 
 @dataclass(frozen=True)
@@ -52,8 +57,8 @@ def token_lengths(tokenizer: Any, split: Split, max_length: int) -> Lengths:
         max_length: Number of tokens that longer texts are truncated to.
     """
     counts: list[int] = []
-    for start in range(0, len(split), CHUNK_TEXTS):
-        end = start + CHUNK_TEXTS
+    for start in range(0, len(split), _CHUNK):
+        end = start + _CHUNK
         pairs = None if split.text_pairs is None else list(split.text_pairs[start:end])
         encoded = tokenizer(list(split.texts[start:end]), pairs, truncation=False, verbose=False)
         counts += map(len, encoded["input_ids"])

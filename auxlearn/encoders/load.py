@@ -63,10 +63,7 @@ def load_encoder(
         if getattr(config, "auto_map", None):
             raise verify.code_of_its_own(f"'{name}'")
         family = family_of(config.model_type)
-        tokenizer = AutoTokenizer.from_pretrained(
-            source, split_special_tokens=True, trust_remote_code=False
-        )
-        _check_tokenizer(name, tokenizer)
+        tokenizer = load_tokenizer(name)
         if Path(source).is_dir():
             verify.check_size(Path(source), config, partial(_build, config))
         changes = {
@@ -120,6 +117,22 @@ def find_snapshot(name: str) -> Path:
     _check_source(name, source)
     with quiet_transformers(), _loading(name, source):
         return Path(str(cached_file(source, "config.json"))).parent
+
+
+def load_tokenizer(name: str) -> Any:
+    """Load the tokenizer of an encoder.
+
+    Raises:
+        EncoderError: As for :func:`load_encoder`.
+    """
+    source = encoder_source(name)
+    _check_source(name, source)
+    with quiet_transformers(), _loading(name, source):
+        tokenizer = AutoTokenizer.from_pretrained(
+            source, split_special_tokens=True, trust_remote_code=False
+        )
+        _check_tokenizer(name, tokenizer)
+    return tokenizer
 
 
 def load_classifier(folder: Path) -> tuple[Any, Any]:
