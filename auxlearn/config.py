@@ -19,6 +19,7 @@ from auxlearn.errors import ConfigError
 from auxlearn.metric_keys import VALIDATION
 from auxlearn.registry import LOSSES, TASKS, WEIGHTINGS, Registry, load_plugin, plugin_digest
 from auxlearn.settings import Metric, OODSource, PluginChoice, Settings, validate
+from auxlearn.yaml_files import read_yaml
 
 __all__ = [
     "Metric",
@@ -51,6 +52,12 @@ class RunConfig(Settings):
         "Column of the second text of a pair; by default 'text_pair' if there is such a column.",
     )
     label_column: str | None = _field(None, "Data", "Column of the label; by default 'label'.")
+    keep_null_labels: bool = _field(
+        False,
+        "Data",
+        "Accept labels such as nan, None, null and NA, which usually stand for a missing value, as "
+        "names of classes.",
+    )
     max_length: int = _field(
         128,
         "Data",
@@ -358,13 +365,7 @@ def load_config(path: str | Path | None = None, **overrides: Any) -> RunConfig:
     """
     values: dict[str, Any] = {}
     if path is not None:
-        try:
-            values = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
-        except OSError as error:
-            raise ConfigError(f"cannot read configuration {path}: {error.strerror}") from None
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            line = " ".join(str(error).split())
-            raise ConfigError(f"{path} is not valid YAML: {line}") from None
+        values = read_yaml(path, "configuration", ConfigError) or {}
         if not isinstance(values, dict):
             raise ConfigError(f"{path}: a configuration is a mapping of settings to values")
     return validate(RunConfig, {**values, **overrides}, str(path or "settings"))

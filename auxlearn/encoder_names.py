@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,13 +55,16 @@ def encoder_source(name: str) -> str:
     """Return the folder or hub id of an encoder.
 
     Args:
-        name: Short name, local folder or hub id; only short names change.
+        name: Short name, local folder or hub id; only short names and ``~`` change.
 
     Examples:
         >>> encoder_source("scibert")
         'allenai/scibert_scivocab_uncased'
     """
     card = ENCODERS.get(name)
+    if card is None and name.startswith("~"):
+        with suppress(RuntimeError):  # there is no such user
+            return str(Path(name).expanduser())
     return card.source if card else name
 
 

@@ -7,6 +7,7 @@ plain mappings and turns every fault into a line that a user can act on.
 from __future__ import annotations
 
 import re
+import typing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -16,21 +17,45 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
+    ValidationInfo,
     field_validator,
     model_serializer,
     model_validator,
 )
 
 from auxlearn.errors import ConfigError, did_you_mean
+from auxlearn.local_files import name_problem
 from auxlearn.registry import canonical
+from auxlearn.wording import describe, shorten
 
 Metric = Literal["accuracy", "macro_f1"]
+
+
+#: Faults of a configuration that are listed; the others are counted.
+FAULTS = 5
 
 
 class Settings(BaseModel):
     """Base class of all settings: immutable; unknown keys, NaN and infinity are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_boolean_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse true and false where a number is needed, which pydantic would take for 1 and 0."""
+        field = cls.model_fields[str(info.field_name)]
+        if bool not in (kinds := _types_in(field.annotation)) and kinds & {int, float}:
+            values = value if isinstance(value, list | tuple) else (value,)
+            if any(isinstance(one, bool) for one in values):
+                raise ValueError("a number is needed, not true or false")
+        return value
+
+
+def _types_in(annotation: Any) -> set[Any]:
+    """Return the classes that an annotation is composed of."""
+    inner = typing.get_args(annotation)
+    return {annotation} if not inner else {kind for one in inner for kind in _types_in(one)}
 
 
 class PluginChoice(Settings):
@@ -114,6 +139,7 @@ class OODSource(Settings):
         text_column: Column of the text.
         text_pair_column: Column of the second text of a pair.
         label_column: Column of the label.
+        keep_null_labels: Accept labels such as "nan" and "None" as names of classes.
     """
 
     dataset: str
@@ -126,6 +152,7 @@ class OODSource(Settings):
     text_column: str | None = None
     text_pair_column: str | None = None
     label_column: str | None = None
+    keep_null_labels: bool = False
 
     @model_validator(mode="before")
     @classmethod
@@ -140,6 +167,13 @@ def _with_name(value: Any) -> Any:
     if isinstance(value, dict) and not value.get("name") and value.get("dataset"):
         value = {**value, "name": Path(str(value["dataset"])).name.split(":")[-1]}
     return value
+
+    @field_validator("name")
+    @classmethod
+    def _names_a_file(cls, name: str) -> str:
+        if problem := name_problem(name):
+            raise ValueError(f"{problem}; give the set one by 'name'")
+        return name
 
 
 @dataclass(frozen=True)
@@ -207,13 +241,16 @@ def validate(model: type[Settings], values: dict[str, Any], where: str) -> Any:
         return model.model_validate(values)
     except ValidationError as error:
         lines = []
-        for fault in error.errors():
-            key = ".".join(str(part) for part in fault["loc"]) or "settings"
+        faults = error.errors()
+        for fault in faults[:FAULTS]:
+            key = shorten(".".join(str(part) for part in fault["loc"])) or "settings"
             if fault["type"] == "extra_forbidden":
                 hint = did_you_mean(key, model.model_fields)
                 lines.append(f"{where}: unknown key '{key}': {hint}")
             else:
                 message = fault["msg"].removeprefix("Value error, ")
-                given = "" if fault["loc"] == () else f", got {fault['input']!r}"
+                given = "" if fault["loc"] == () else f", got {describe(fault['input'])}"
                 lines.append(f"{where}: {key}: {message}{given}")
+        if len(faults) > FAULTS:
+            lines.append(f"{where}: and {len(faults) - FAULTS} more faults")
         raise ConfigError("\n".join(lines)) from None

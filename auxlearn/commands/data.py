@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
 
 from auxlearn.commands.help import Example, ExampleCommand
+from auxlearn.wording import shorten
 
 if TYPE_CHECKING:
     from auxlearn.data.audit import Audit
+    from auxlearn.data.dataset import TextDataset
+    from auxlearn.data.lengths import Lengths
 
+
+#: Labels that are listed one by one; of more, the most and the least frequent ones of train.
+LISTED_LABELS, MOST_FREQUENT, LEAST_FREQUENT = 30, 10, 5
 
 EXAMPLES = (
     Example("Audit a folder of train, dev and test files", "auxlearn data check data/reviews"),
     Example(
         "Other column names; the whole audit as JSON",
         "auxlearn data check data/columns --text-column body --json",
+    ),
+    Example(
+        "Lengths in tokens of an encoder, and how many texts are truncated",
+        "auxlearn data check data/reviews --encoder tiny --max-length 64",
     ),
 )
 
@@ -34,15 +45,35 @@ def command() -> None:
     "--text-pair-column", help="Column of the second text of a pair; by default 'text_pair'."
 )
 @click.option("--label-column", help="Column of the label; by default 'label'.")
+@click.option(
+    "--keep-null-labels",
+    is_flag=True,
+    help="Accept labels such as nan, None, null and NA as names of classes.",
+)
+@click.option(
+    "--encoder",
+    help="Count the lengths of texts in tokens of this encoder, not in words, and the texts that "
+    "are truncated.",
+)
+@click.option(
+    "--max-length",
+    type=click.IntRange(4),
+    default=128,
+    show_default=True,
+    help="Tokens that texts are truncated to (with --encoder).",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the whole audit as JSON.")
 def check(
     dataset: str,
     text_column: str | None,
     text_pair_column: str | None,
     label_column: str | None,
+    keep_null_labels: bool,
+    encoder: str | None,
+    max_length: int,
     as_json: bool,
 ) -> None:
-    """Count the labels of DATASET and report what would bias results on it.
+    """Count the labels of DATASET, measure its texts and report what would bias results on it.
 
     Reported are empty and repeated texts, texts with contradictory labels, and texts of dev and
     test that occur in train. DATASET is a folder, the name of a data-set card, or a Hugging Face
@@ -50,19 +81,20 @@ def check(
     """
     from auxlearn.commands.console import print_results
     from auxlearn.data.audit import audit
-    from auxlearn.data.examples import ColumnNames
+    from auxlearn.data.examples import column_names
     from auxlearn.data.load import load_dataset
     from auxlearn.reporting.tables import console_table
 
     names = {"text": text_column, "text_pair": text_pair_column, "label": label_column}
-    given = {role: name for role, name in names.items() if name is not None}
-    found = load_dataset(dataset, columns=ColumnNames(**given) if given else None)
+    found = load_dataset(dataset, columns=column_names(names, keep_null_labels))
     report = audit(found)
+    lengths = _measure(found, encoder, max_length)
     if as_json:
         content = report.to_dict() | {
             "fingerprint": found.fingerprint,
             "metric": found.metric,
             "notes": list(found.notes),
+            "lengths": {name: asdict(length) for name, length in lengths.items()},
         }
         click.echo(json.dumps(content, indent=2, ensure_ascii=False))
         return
@@ -74,6 +106,8 @@ def check(
         "",
         console_table(*_texts(report)),
         "",
+        console_table(*_length_table(lengths)),
+        "",
         *(f"- {line}" for line in (*found.notes, *warnings)),
     )
 
@@ -81,12 +115,55 @@ def check(
 def _labels(report: Audit) -> tuple[list[str], list[list[str]]]:
     """Return the number of examples by label and split, as table cells."""
     labels = dict.fromkeys(label for split in report.splits.values() for label in split.labels)
+    first = next(iter(report.splits.values())).labels
+    shown: list[str | None] = list(labels)
+    if len(shown) > LISTED_LABELS:
+        by_count = sorted(labels, key=lambda label: -first.get(label, 0))
+        shown = [*by_count[:MOST_FREQUENT], None, *by_count[-LEAST_FREQUENT:]]
+    between = f"({len(labels) - MOST_FREQUENT - LEAST_FREQUENT:,} others)"
     rows = [
-        [label, *(str(split.labels.get(label, "-")) for split in report.splits.values())]
-        for label in labels
+        [between, *("" for _ in report.splits)]
+        if label is None
+        else [
+            shorten(label),
+            *(str(split.labels.get(label, "-")) for split in report.splits.values()),
+        ]
+        for label in shown
     ]
     rows.append(["all examples", *(str(split.examples) for split in report.splits.values())])
     return ["label", *report.splits], rows
+
+
+def _measure(dataset: TextDataset, encoder: str | None, max_length: int) -> dict[str, Lengths]:
+    """Return the lengths of the texts of each split, in tokens if an encoder is given."""
+    from auxlearn.data.lengths import token_lengths, word_lengths
+
+    splits = {**dataset.splits, **dataset.ood}
+    if encoder is None:
+        return {name: word_lengths(split) for name, split in splits.items()}
+    from auxlearn.encoders.load import load_tokenizer
+
+    tokenizer = load_tokenizer(encoder)
+    return {name: token_lengths(tokenizer, split, max_length) for name, split in splits.items()}
+
+
+def _length_table(lengths: dict[str, Lengths]) -> tuple[list[str], list[list[str]]]:
+    """Return the lengths of the texts by split, as table cells."""
+    unit = next(iter(lengths.values())).unit
+    truncated = any(length.truncated is not None for length in lengths.values())
+    heads = [f"{unit} per text", "mean", "median", "95%", "longest"]
+    rows = [
+        [
+            name,
+            f"{length.mean:.1f}",
+            f"{length.median:.0f}",
+            f"{length.percentile_95:.0f}",
+            f"{length.longest:,}",
+            *([f"{length.truncated:.1%}"] if length.truncated is not None else []),
+        ]
+        for name, length in lengths.items()
+    ]
+    return [*heads, *(["truncated"] if truncated else [])], rows
 
 
 def _texts(report: Audit) -> tuple[list[str], list[list[str]]]:

@@ -60,12 +60,16 @@ def command(
     the run's training data maps them: the three classes of MultiNLI to the two of HANS, for
     example.
     """
+    import numpy as np
+
     from auxlearn.commands.console import print_results
     from auxlearn.config import OODSource
     from auxlearn.data.audit import seen_in_train
     from auxlearn.data.ood import OODSet, card_subsets, map_labels, with_cards
     from auxlearn.evaluation.classifier import Classifier, check_finished
-    from auxlearn.evaluation.ood import evaluate_ood, map_predictions
+    from auxlearn.evaluation.metrics import reduce_predictions
+    from auxlearn.evaluation.ood import evaluate_ood, map_predictions, true_labels
+    from auxlearn.local_files import name_problem
     from auxlearn.reporting.tables import metrics_table, seen_sentences
     from auxlearn.results.folder import RunFolder
     from auxlearn.results.record import RunResults
@@ -81,14 +85,23 @@ def command(
     evaluated, train = _read(dataset, split, config)
     classifier = Classifier.of_run(run)
     trained = RunResults.load(run)
-    source = OODSource.model_validate({"dataset": dataset, "split": split})
+    name = Path(dataset).name.split(":")[-1]
+    name = "evaluation" if name_problem(name) else name
+    source = OODSource.model_validate({"dataset": dataset, "name": name, "split": split})
     source = with_cards(source, trained.dataset.name, classifier.label_names)
     source = source.model_copy(update={"subsets": card_subsets(source, evaluated)})
     labels = map_labels(classifier.label_names, evaluated.label_names, source.labels, split)
     probabilities = classifier.probabilities(evaluated.texts, evaluated.text_pairs)
+    ood = OODSet(source, evaluated, labels)
+    found = reduce_predictions(
+        [(np.arange(len(evaluated)), probabilities)],
+        true_labels(evaluated, ood),
+        len(labels.label_names),
+        lambda block: map_predictions(block, labels, source.decision),
+    )
     results = evaluate_ood(
-        OODSet(source, evaluated, labels),
-        map_predictions(probabilities, labels, source.decision),
+        ood,
+        found,
         None,
         seen_in_train(train, evaluated) if train else [False] * len(evaluated),
         majority=_majority(trained),
@@ -108,9 +121,11 @@ def _read(dataset: str, split: str, config: RunConfig) -> tuple[Split, Split | N
     from auxlearn.data.folders import data_files, read_evaluation_split, split_name
     from auxlearn.data.load import load_dataset
     from auxlearn.data.run_data import columns_of
+    from auxlearn.errors import DataError
+    from auxlearn.local_files import user_path
 
     columns = columns_of(config)
-    folder = Path(dataset).expanduser()
+    folder = user_path(dataset, DataError)
     if folder.is_dir() and "train" not in data_files(folder):
         return read_evaluation_split(folder, split, columns=columns), None
     found = load_dataset(dataset, columns=columns)
@@ -123,6 +138,5 @@ def _majority(results: RunResults) -> int:
 
     It is the one class with predictions in the baseline's confusion matrix.
     """
-    confusion = next(iter(results.evaluations.values())).majority.confusion
-    predicted = [sum(column) for column in zip(*confusion, strict=True)]
-    return predicted.index(max(predicted))
+    _, predicted = next(iter(results.evaluations.values())).majority.class_counts()
+    return max(predicted, key=lambda number: predicted[number])

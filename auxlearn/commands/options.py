@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any, Literal, Union
 
 import click
-import yaml
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
@@ -23,6 +22,7 @@ from auxlearn.commands.help import ExampleCommand
 from auxlearn.config import PluginChoice, RunConfig, load_config, validate
 from auxlearn.errors import ConfigError, did_you_mean
 from auxlearn.registry import LOSSES, TASKS, WEIGHTINGS, Registry, load_plugin
+from auxlearn.yaml_files import parse_yaml
 
 #: Flags that differ from the name of the field: repeatable options are in the singular.
 _FLAGS = {"plugins": "--plugin"}
@@ -236,8 +236,8 @@ def _pairs(extra: Sequence[str]) -> list[tuple[str, str | None]]:
 def _parse(text: str, field: FieldInfo) -> Any:
     """Parse a value as YAML; a text field takes "2024" or "no" literally."""
     try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
+        value = parse_yaml(text)
+    except ValueError:
         return text
     annotation: Any = field.annotation
     adapter: TypeAdapter[Any] = TypeAdapter(annotation)

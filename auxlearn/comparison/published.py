@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from auxlearn.config import Metric, Settings, validate
 from auxlearn.errors import ConfigError, did_you_mean
+from auxlearn.yaml_files import read_yaml
 
 FOLDER = Path(__file__).parent / "published_results"
 
@@ -69,10 +68,7 @@ def read_published(name: str) -> tuple[list[PublishedResult], str]:
     if not path.is_file():
         hint = did_you_mean(name, published_names())
         raise ConfigError(f"there are no published results '{name}': {hint}")
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+    content = read_yaml(path, "published results", ConfigError)
     file: Any = validate(_File, content, str(path))
     results = []
     for table in file.tables:

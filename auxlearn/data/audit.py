@@ -9,6 +9,7 @@ from typing import Any
 
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.splits import text_keys
+from auxlearn.wording import some_of
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Audit:
 
     def _counts(self) -> Iterator[str]:
         for name, split in self.splits.items():
-            counts = ", ".join(f"{label} {count}" for label, count in split.labels.items())
+            counts = some_of([f"{label} {count}" for label, count in split.labels.items()], 20)
             yield f"{name}: {_examples(split.examples)}" + (
                 f" ({counts})" if counts else ", unlabelled"
             )
@@ -80,7 +81,7 @@ class Audit:
         text = "text pair" if self.pairs else "text"
         for name, split in self.splits.items():
             if split.missing_labels:
-                yield f"{name} has no example with the label {', '.join(split.missing_labels)}"
+                yield f"{name} has no example with the label {some_of(split.missing_labels)}"
             if split.empty_texts:
                 yield f"{name} has {_examples(split.empty_texts)} with an empty text"
             if split.duplicates:

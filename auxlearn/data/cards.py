@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from auxlearn.data.examples import ColumnNames
 from auxlearn.errors import DataError, did_you_mean
+from auxlearn.local_files import name_problem
+from auxlearn.settings import FAULTS
+from auxlearn.wording import shorten
+from auxlearn.yaml_files import read_yaml
 
 CARD_FOLDER = Path(__file__).parent / "cards"
 
@@ -91,6 +94,10 @@ class DatasetCard(_Strict):
             raise ValueError("a card needs 'hub' or 'folder_recipe', to say where the data is")
         if len(set(self.label_names)) < len(self.label_names):
             raise ValueError("label_names names one label twice")
+        splits = self.hub.splits if self.hub else {}
+        for name in (self.name, *self.ood, *splits, *self.pairs, *self.pairs.values()):
+            if problem := name_problem(name):
+                raise ValueError(problem)
         return self
 
 
@@ -117,26 +124,24 @@ def read_card(path: Path) -> DatasetCard:
         DataError: The file cannot be read, is not a YAML mapping, or has invalid or unknown
             entries; the message names all of them.
     """
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        reason = " ".join(str(error).split())
-        raise DataError(f"data-set card {path} cannot be read: {reason}") from error
+    content = read_yaml(path, "data-set card", DataError)
     if not isinstance(content, dict):
         raise DataError(f"data-set card {path} must be a mapping of keys to values")
     try:
         return DatasetCard.model_validate(content)
     except ValidationError as error:
-        faults = "; ".join(_fault(detail) for detail in error.errors())
-        raise DataError(f"data-set card {path}: {faults}") from error
+        details = error.errors()
+        faults = "; ".join(_fault(detail) for detail in details[:FAULTS])
+        more = f"; and {len(details) - FAULTS} more" if len(details) > FAULTS else ""
+        raise DataError(f"data-set card {path}: {faults}{more}") from error
 
 
 def _fault(detail: object) -> str:
     assert isinstance(detail, dict)
-    key = ".".join(map(str, detail["loc"]))
+    key = shorten(".".join(map(str, detail["loc"])))
     if detail["type"] == "extra_forbidden":
         models: dict[int, type[BaseModel]] = {1: DatasetCard, 2: HubSource, 3: CardColumns}
         known = models[len(detail["loc"])].model_fields
-        return f"unknown key '{key}', {did_you_mean(str(detail['loc'][-1]), known)}"
+        return f"unknown key '{key}', {did_you_mean(shorten(str(detail['loc'][-1])), known)}"
     message = detail["msg"].removeprefix("Value error, ")
     return f"{key}: {message}" if key else message

@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from auxlearn.data.dataset import Split
-from auxlearn.data.table_files import FORMATS, read_table
+from auxlearn.data.examples import LONGEST_TEXT, is_blank
+from auxlearn.data.table_files import FORMATS, LARGEST_FILE, read_table
 from auxlearn.errors import DataError
+from auxlearn.local_files import read_file, user_path
+from auxlearn.wording import some_of
 
 
 def read_corpus(path: Path, text_column: str = "text") -> Split:
@@ -24,7 +27,7 @@ def read_corpus(path: Path, text_column: str = "text") -> Split:
         DataError: The file is missing, is not UTF-8, or contains no text, or a table has neither
             column.
     """
-    if not path.is_file():
+    if not user_path(path, DataError).exists():
         raise DataError(f"corpus file {path} does not exist")
     if path.suffix.lower() in FORMATS:
         table = read_table(path)
@@ -33,15 +36,22 @@ def read_corpus(path: Path, text_column: str = "text") -> Split:
         if column is None:
             raise DataError(
                 f"corpus file {path} has no column {' or '.join(map(repr, wanted))} (it has "
-                f"{', '.join(table.columns)}): name the column with --text-column"
+                f"{some_of(table.columns)}): name the column with --text-column"
             )
         lines = [value for value in table.columns[column] if isinstance(value, str)]
     else:
+        content = read_file(path, LARGEST_FILE, DataError)
         try:
-            lines = path.read_text(encoding="utf-8").splitlines()
+            lines = content.decode("utf-8").splitlines()
         except UnicodeDecodeError as error:
             raise DataError(f"{path} is not UTF-8 at byte {error.start}: convert it") from None
-    texts = tuple(line for line in lines if line.strip())
+    texts = tuple(line for line in lines if not is_blank(line))
     if not texts:
         raise DataError(f"corpus file {path} contains no text")
+    longest = max(map(len, texts))
+    if longest > LONGEST_TEXT:
+        raise DataError(
+            f"corpus file {path} has a text of {longest:,} characters, of which at most "
+            f"{LONGEST_TEXT:,} are read: divide it into lines"
+        )
     return Split(name=path.stem, texts=texts, labels=None, label_names=())

@@ -3,32 +3,80 @@
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from auxlearn.data.dataset import Split
 from auxlearn.data.table_files import Table
 from auxlearn.errors import DataError, did_you_mean
+from auxlearn.wording import describe, printable, shorten, some_of
 
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
+
+LONGEST_TEXT = 1_000_000
+"""Characters of a text: tokenising one takes some 200 bytes per character."""
+
+LONGEST_LABEL = 200
+"""Characters of the name of a class."""
+
+NULL_LABELS = {
+    *("nan", "NaN", "NAN", "None", "null", "Null", "NULL", "<null>"),
+    *("NA", "N/A", "n/a", "#N/A", "#NA", "<NA>", "NaT"),
+}
+"""What programs write for a missing value. "none" is not among them: it is a usual class."""
+
+#: Distinct whole numbers from which on a column is no longer taken for classes, unless they number
+#: the classes one by one or each occurs :data:`_FEW` times or more on average.
+_MANY_NUMBERS, _FEW = 50, 3
+
+_DECIMAL = re.compile(r"[+-]?(\d+\.\d*|\.\d+)([eE][+-]?\d+)?|[+-]?\d+[eE][+-]?\d+")
+_LIST = re.compile(r"[\[({].*[\])}]", re.DOTALL)
+_SEPARATORS = "|;,"
 
 
 @dataclass(frozen=True)
 class ColumnNames:
-    """Names of the columns with texts and labels.
+    """Names of the columns with texts and labels, and what a label may be.
 
     Attributes:
         text: Column with the text.
         text_pair: Column with the second text of a pair. The default name is optional; a column of
             any other name must exist.
         label: Column with the label: text, a whole number, or true and false.
+        keep_null_labels: Whether names such as "nan" and "None" (:data:`NULL_LABELS`) are classes
+            like any other; otherwise they are taken for missing values, which are errors.
     """
 
     text: str = "text"
     text_pair: str = "text_pair"
     label: str = "label"
+    keep_null_labels: bool = False
+
+    @property
+    def are_default(self) -> bool:
+        """Whether every column has its default name."""
+        return self == ColumnNames(keep_null_labels=self.keep_null_labels)
+
+
+def column_names(
+    names: Mapping[str, str | None], keep_null_labels: bool = False
+) -> ColumnNames | None:
+    """Return the names of columns, as far as they are given.
+
+    Args:
+        names: Name by role (``text``, ``text_pair``, ``label``); ``None`` for the default.
+        keep_null_labels: See :class:`ColumnNames`.
+
+    Returns:
+        ``None`` if nothing is given, so that those of a data-set card count.
+    """
+    given: dict[str, Any] = {role: name for role, name in names.items() if name is not None}
+    if keep_null_labels:
+        given["keep_null_labels"] = True
+    return ColumnNames(**given) if given else None
 
 
 @dataclass(frozen=True)
@@ -59,8 +107,9 @@ def parse_examples(table: Table, columns: ColumnNames, *, labelled: bool = True)
         labelled: Whether the label column must exist.
 
     Raises:
-        DataError: A column is missing; a text is missing, empty or not a string; a label is missing
-            or of a type that cannot name a class. The message names the file and line.
+        DataError: A column is missing; a text is missing, empty, too long or not a string; a label
+            is missing, stands for a missing value or cannot name a class; the labels look like
+            numbers to predict or like several labels in one. The message names the file and line.
     """
     if len(table) == 0:
         raise DataError(f"{table.where} has no rows")
@@ -77,7 +126,7 @@ def parse_examples(table: Table, columns: ColumnNames, *, labelled: bool = True)
     return RawExamples(
         table=table,
         texts=_texts(table, columns.text),
-        labels=_labels(table, columns.label) if has_labels else None,
+        labels=_labels(table, columns.label, columns.keep_null_labels) if has_labels else None,
         text_pairs=_texts(table, columns.text_pair) if has_pairs else None,
         meta={
             name: [_as_text(value) for value in values]
@@ -135,7 +184,7 @@ def to_split(examples: RawExamples, name: str, label_names: tuple[str, ...]) -> 
             first = next(row for row, label in enumerate(examples.labels) if label in unknown)
             raise DataError(
                 f"{examples.table.place(first)}: {name} has labels that train lacks: "
-                f"{', '.join(map(repr, unknown))}; train has {', '.join(map(repr, label_names))}"
+                f"{some_of(map(repr, unknown))}; train has {some_of(list(map(repr, label_names)))}"
             )
         labels = tuple(index[label] for label in examples.labels)
     return Split(
@@ -186,51 +235,136 @@ def assemble(
             splits[name] = to_split(examples, name, names)
         else:
             splits[name] = to_split(examples, name, own)
-            notes.append(f"split '{name}' keeps its own labels: {', '.join(own)}")
+            notes.append(f"split '{name}' keeps its own labels: {some_of(own)}")
     return splits, notes
+
+
+def is_blank(text: str) -> bool:
+    """Return whether a text has no visible character, as a zero-width space alone has none."""
+    return not any(character.isprintable() and not character.isspace() for character in text)
 
 
 def _texts(table: Table, column: str) -> list[str]:
     values = table.columns[column]
     for row, value in enumerate(values):
-        if value is None or (isinstance(value, str) and not value.strip()):
+        if value is None or (isinstance(value, str) and is_blank(value)):
             raise DataError(
-                f"{table.place(row)}: empty text in column '{column}': fill it in or delete the row"
+                f"{table.place(row)}: empty text in column '{shorten(column)}': fill it in or "
+                "delete the row"
             )
         if not isinstance(value, str):
             raise DataError(
-                f"{table.place(row)}: column '{column}' must hold text, "
-                f"but this is {_shorten(repr(value))} ({type(value).__name__})"
+                f"{table.place(row)}: column '{shorten(column)}' must hold text, "
+                f"but this is {describe(value)} ({type(value).__name__})"
+            )
+        if len(value) > LONGEST_TEXT:
+            raise DataError(
+                f"{table.place(row)}: a text of {len(value):,} characters in column "
+                f"'{shorten(column)}', of which at most {LONGEST_TEXT:,} are read: divide it"
             )
     return values
 
 
-def _labels(table: Table, column: str) -> list[str]:
+def _labels(table: Table, column: str, keep_null: bool) -> list[str]:
+    values = table.columns[column]
+    # A data set has few classes and many examples: each class is checked once.
+    known: dict[tuple[type, Any], str] = {}
     labels = []
-    for row, value in enumerate(table.columns[column]):
+    for row, value in enumerate(values):
+        key = (type(value), value) if isinstance(value, str | int | float) else None
+        name = known.get(key) if key is not None else None
+        if name is None:
+            name = _checked_label(value, f"{table.place(row)}: ", shorten(column), keep_null)
+            if key is not None:
+                known[key] = name
+        labels.append(name)
+    _check_labels_together(table, column, labels)
+    return labels
+
+
+def _checked_label(value: Any, place: str, column: str, keep_null: bool) -> str:
+    """Return the name of a class; errors as for :func:`parse_examples`."""
+    if isinstance(value, list | tuple | dict):
+        raise DataError(
+            f"{place}column '{column}' holds {describe(value)}: an example has one label, and "
+            "several at once are not supported"
+        )
+    if isinstance(value, float) and not math.isfinite(value):
+        name = None
+    else:
         try:
             name = label_name(value)
         except ValueError:
             raise DataError(
-                f"{table.place(row)}: a label is text, a whole number or true/false, "
-                f"but column '{column}' holds {_shorten(repr(value))}"
+                f"{place}a label is text, a whole number or true/false, but column '{column}' "
+                f"holds {describe(value)}; numbers to predict (regression) are not supported"
             ) from None
-        if name is None:
+    if name is None:
+        raise DataError(f"{place}missing label in column '{column}': fill it in or delete the row")
+    if isinstance(value, str):
+        if name in NULL_LABELS and not keep_null:
             raise DataError(
-                f"{table.place(row)}: missing label in column '{column}': "
-                "fill it in or delete the row"
+                f"{place}the label '{name}' in column '{column}' usually stands for a missing "
+                "value: fill it in, delete the row, or accept it as a class by --keep-null-labels"
             )
-        labels.append(name)
-    return labels
+        if _DECIMAL.fullmatch(name) and not float(name).is_integer():
+            raise DataError(
+                f"{place}the label {shorten(name)} in column '{column}' looks like a number to "
+                "predict (regression), which is not supported; classes have whole numbers or names"
+            )
+        if _LIST.fullmatch(name):
+            raise DataError(
+                f"{place}the label {describe(name)} in column '{column}' looks like a list: an "
+                "example has one label, and several at once are not supported"
+            )
+    if len(name) > LONGEST_LABEL:
+        raise DataError(
+            f"{place}a label of {len(name):,} characters in column '{column}' ({shorten(name)}): "
+            "is it the column of the text? (another column is named with --label-column)"
+        )
+    if printable(name) != name:
+        raise DataError(
+            f"{place}the label '{shorten(name)}' in column '{column}' holds a control character: "
+            "remove it"
+        )
+    return name
+
+
+def _check_labels_together(table: Table, column: str, labels: list[str]) -> None:
+    """Check that the labels of a table look like classes.
+
+    Raises:
+        DataError: They look like numbers to predict, or like several labels in one.
+    """
+    names = set(labels)
+    numbers = [int(name) for name in names if _WHOLE_NUMBER.fullmatch(name)]
+    if len(numbers) == len(names) >= _MANY_NUMBERS and len(labels) < _FEW * len(names):
+        gapless = max(numbers) - min(numbers) < len(numbers)
+        if not gapless:
+            raise DataError(
+                f"{table.where}: column '{shorten(column)}' holds {len(names):,} different numbers "
+                f"in {len(labels):,} rows, which look like numbers to predict (regression), not "
+                "like classes; if they are classes, number them 0, 1, 2 ..."
+            )
+    for name in names:
+        for separator in _SEPARATORS:
+            parts = [part.strip() for part in name.split(separator)]
+            if len(parts) > 1 and all(part in names for part in parts):
+                row = labels.index(name)
+                raise DataError(
+                    f"{table.place(row)}: the label '{shorten(name)}' in column "
+                    f"'{shorten(column)}' joins other labels: an example has one label, and "
+                    "several at once are not supported"
+                )
 
 
 def _no_column(table: Table, name: str, role: str) -> str:
     option = f"--{role.replace('_', '-')}-column"
-    hint = did_you_mean(name, table.columns)
+    hint = did_you_mean(shorten(name), map(shorten, table.columns))
     suggestion = f"; {hint}" if hint.startswith("did you mean") else ""
     return (
-        f"{table.where} has no {role.replace('_', ' ')} column '{name}': its columns are "
-        f"{', '.join(table.columns)}{suggestion} (another column is named with {option})"
+        f"{table.where} has no {role.replace('_', ' ')} column '{shorten(name)}': its columns are "
+        f"{some_of(table.columns)}{suggestion} (another column is named with {option})"
     )
 
 
@@ -240,7 +374,3 @@ def _as_text(value: Any) -> str:
     if value is None:
         return ""
     return json.dumps(value, ensure_ascii=False, default=str)
-
-
-def _shorten(text: str, limit: int = 40) -> str:
-    return text if len(text) <= limit else text[:limit] + "..."

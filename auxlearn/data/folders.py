@@ -22,6 +22,8 @@ from auxlearn.data.examples import (
 )
 from auxlearn.data.table_files import FORMATS, read_table
 from auxlearn.errors import DataError, did_you_mean
+from auxlearn.local_files import check_inside, name_problem
+from auxlearn.wording import shorten, some_of
 
 CORE_SPLITS = ("train", "dev", "test")
 """The splits with a fixed meaning; all other splits are further evaluation sets."""
@@ -70,7 +72,9 @@ def read_folder(folder: Path, columns: ColumnNames | None = None) -> TextDataset
     for name in sorted(files, key=_reading_order):
         table = read_table(files[name])
         if name not in CORE_SPLITS and columns.text not in table.columns:
-            notes.append(f"{files[name].name} was left out: it has no column '{columns.text}'")
+            notes.append(
+                f"{shorten(files[name].name)} was left out: it has no column '{columns.text}'"
+            )
             continue
         examples = parse_examples(table, columns, labelled=name in CORE_SPLITS)
         raw_splits[name] = _with_meta_file(examples, files[name])
@@ -101,7 +105,9 @@ def read_evaluation_split(
     name = split_name(split)
     if name not in files:
         hint = f"; {did_you_mean(name, files)}" if files else ""
-        raise DataError(f"{folder} has no split '{split}': {_contents(folder, files)}{hint}")
+        raise DataError(
+            f"{folder} has no split '{shorten(split)}': {_contents(folder, files)}{hint}"
+        )
     examples = parse_examples(read_table(files[name]), columns or ColumnNames())
     examples = _with_meta_file(examples, files[name])
     own = sort_labels(examples.labels or [])
@@ -124,8 +130,6 @@ def read_labelled_file(
         DataError: The file or a column is missing, the file is invalid, or a label is not in
             ``label_names``.
     """
-    if not path.is_file():
-        raise DataError(f"there is no file {path}: check the path")
     examples = parse_examples(read_table(path), columns or ColumnNames())
     return to_split(examples, path.stem, label_names)
 
@@ -136,16 +140,22 @@ def data_files(folder: Path) -> dict[str, Path]:
     Raises:
         DataError: There is no such folder, or it has two files for one split.
     """
+    shown = shorten(str(folder), 300)
     if folder.is_file():
-        raise DataError(f"{folder} is a file: name the folder that holds train, dev and test")
+        raise DataError(f"{shown} is a file: name the folder that holds train, dev and test")
     if not folder.is_dir():
-        raise DataError(f"there is no folder {folder}: check the path")
-    found = sorted(path for path in folder.iterdir() if path.suffix.lower() in FORMATS)
+        raise DataError(f"there is no folder {shown}: check the path")
+    # Archives made on a Mac hold a file ._NAME beside each NAME.
+    found = [path for path in _entries(folder) if not path.name.startswith(".")]
+    found = [path for path in found if path.suffix.lower() in FORMATS]
     stems = {path.stem for path in found}
     files: dict[str, Path] = {}
     for path in found:
+        check_inside(path, folder, DataError)
         if path.name.endswith("_meta.tsv") and path.stem.removesuffix("_meta") in stems:
             continue
+        if problem := name_problem(path.stem):
+            raise DataError(f"{shown}: the file name {problem}: rename the file")
         name = split_name(path.stem)
         if name in files:
             raise DataError(
@@ -156,6 +166,13 @@ def data_files(folder: Path) -> dict[str, Path]:
     return files
 
 
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError as error:
+        raise DataError(f"{shorten(str(folder), 300)} cannot be read ({error.strerror})") from None
+
+
 def _reading_order(name: str) -> tuple[int, str]:
     order = CORE_SPLITS.index(name) if name in CORE_SPLITS else len(CORE_SPLITS)
     return order, name
@@ -163,17 +180,15 @@ def _reading_order(name: str) -> tuple[int, str]:
 
 def _contents(folder: Path, files: dict[str, Path]) -> str:
     if files:
-        return f"its splits are {', '.join(sorted(files, key=_reading_order))}"
-    names = sorted(path.name for path in folder.iterdir())
-    if not names:
-        return "it is empty"
-    return f"it holds {', '.join(names[:6])}{', ...' if len(names) > 6 else ''}"
+        return f"its splits are {some_of(sorted(files, key=_reading_order))}"
+    names = [path.name for path in _entries(folder)]
+    return f"it holds {some_of(names)}" if names else "it is empty"
 
 
 def _with_meta_file(examples: RawExamples, path: Path) -> RawExamples:
     """Add the columns of ``NAME_meta.tsv``, if it exists, to the examples of ``NAME``."""
     meta_path = path.with_name(f"{path.stem}_meta.tsv")
-    if not meta_path.is_file():
+    if not meta_path.exists():
         return examples
     table = read_table(meta_path)
     if len(table) != len(examples.texts):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from auxlearn.data.dataset import TextDataset
@@ -11,6 +12,7 @@ from auxlearn.data.examples import ColumnNames, RawExamples, assemble, parse_exa
 from auxlearn.data.folders import CORE_SPLITS, split_name
 from auxlearn.data.table_files import Table
 from auxlearn.errors import DataError, did_you_mean
+from auxlearn.wording import some_of
 
 TIMEOUT_SECONDS = 5.0
 """Time in which the hub must answer whether it has a data set."""
@@ -53,6 +55,9 @@ def load_hub(
     raw, notes = _fetch(hub_id, config)
     if split_map is None:
         split_map = {split_name(name): name for name in raw}
+    # Where the names of the classes are given, a class may well be named "None".
+    if label_names or any(_hub_names(raw, name, columns) for name in split_map.values()):
+        columns = replace(columns, keep_null_labels=True)
     raw_splits: dict[str, RawExamples] = {}
     for name, hub_split in split_map.items():
         where = f"hub data set '{hub_id}', split '{hub_split}'"
@@ -63,14 +68,14 @@ def load_hub(
             raw_splits[name] = parse_examples(table, columns, labelled=name in CORE_SPLITS)
     if "train" not in raw_splits:
         raise DataError(
-            f"hub data set '{hub_id}' has no usable train split: its splits are {', '.join(raw)}"
+            f"hub data set '{hub_id}' has no usable train split: its splits are {some_of(raw)}"
         )
     known = tuple(label_names) if label_names else _hub_names(raw, split_map["train"], columns)
     foreign = sorted(set(raw_splits["train"].labels or ()) - set(known or ()))
     if known and foreign:
         raise DataError(
-            f"hub data set '{hub_id}' has the labels {', '.join(map(repr, foreign))}, "
-            f"which are not among those expected: {', '.join(map(repr, known))}"
+            f"hub data set '{hub_id}' has the labels {some_of(list(map(repr, foreign)))}, "
+            f"which are not among those expected: {some_of(list(map(repr, known)))}"
         )
     splits, more_notes = assemble(raw_splits, known)
     return TextDataset(name=hub_id.split("/")[-1], splits=splits, notes=(*notes, *more_notes))
@@ -198,7 +203,8 @@ def _class_name(value: Any, names: Sequence[str] | None, where: str) -> Any:
 
 def _hub_names(raw: Mapping[str, Any], train: str, columns: ColumnNames) -> tuple[str, ...] | None:
     """Return the hub's class names of the label column, if there are any."""
-    feature = raw[train.split("+")[0]].features[columns.label]
+    split = raw.get(train.split("+")[0])
+    feature = None if split is None else split.features.get(columns.label)
     names = getattr(feature, "names", None)
     return tuple(names) if names else None
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.examples import ColumnNames
 from auxlearn.errors import DataError, did_you_mean
+from auxlearn.local_files import user_path
+from auxlearn.wording import shorten
 
 if TYPE_CHECKING:
     from auxlearn.data.cards import DatasetCard
@@ -58,7 +60,7 @@ def load_dataset(
     Raises:
         DataError: ``spec`` matches nothing, or the data set cannot be read.
     """
-    folder = Path(spec).expanduser()
+    folder = user_path(spec, DataError)
     if spec and folder.exists() and folder.suffix.lower() not in (".yaml", ".yml"):
         from auxlearn.data.folders import read_folder
 
@@ -82,14 +84,14 @@ def load_dataset(
         try:
             dataset = load_hub(hub["id"], hub["config"], columns=columns)
         except DataError as error:
-            raise DataError(f"{error} (there is no folder '{spec}' either)") from error
+            raise DataError(f"{error} (there is no folder '{shorten(spec)}' either)") from error
         name = f"{dataset.name}-{hub['config']}" if hub["config"] else dataset.name
         return _with_dev(replace(dataset, name=name), seed)
     if "/" in spec:
-        raise DataError(f"there is no folder '{spec}': check the path")
+        raise DataError(f"there is no folder '{shorten(spec, 200)}': check the path")
     known = [*BUILT_IN, *card_names()]
     raise DataError(
-        f"unknown data set '{spec}': {did_you_mean(spec, known)} "
+        f"unknown data set '{shorten(spec)}': {did_you_mean(shorten(spec), known)} "
         "(a path of a folder with train, dev and test files works too)"
     )
 
@@ -117,13 +119,13 @@ def load_evaluation_split(
     """
     from auxlearn.data.folders import read_evaluation_split, split_name
 
-    folder = Path(spec).expanduser()
+    folder = user_path(spec, DataError)
     if folder.is_dir():
         return read_evaluation_split(folder, split, label_names, columns)
     dataset = load_dataset(spec, columns=columns, cache_dir=cache_dir)
     found = dataset.split(split if split in dataset.ood else split_name(split))
     if found.labels is None:
-        raise DataError(f"split '{split}' of data set '{dataset.name}' has no labels")
+        raise DataError(f"split '{shorten(split)}' of data set '{dataset.name}' has no labels")
     if label_names is not None and set(found.label_names) <= set(label_names):
         number = {name: index for index, name in enumerate(label_names)}
         labels = tuple(number[found.label_names[label]] for label in found.labels)
@@ -143,7 +145,7 @@ def _load_card(card: DatasetCard, columns: ColumnNames | None, seed: int) -> Tex
         card.hub.id,
         card.hub.config,
         card.hub.splits,
-        columns or card.hub.columns.to_columns(),
+        columns if columns and not columns.are_default else card.hub.columns.to_columns(),
         card.label_names,
     )
     dataset = replace(

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from auxlearn.config import OODSource
 from auxlearn.data.cards import DatasetCard, card_names, find_card
 from auxlearn.data.dataset import Split, TextDataset
-from auxlearn.data.examples import ColumnNames
+from auxlearn.data.examples import column_names
 from auxlearn.data.folders import data_files
 from auxlearn.data.load import load_evaluation_split
 from auxlearn.errors import DataError
+from auxlearn.local_files import user_path
+from auxlearn.wording import shorten, some_of
 
 
 @dataclass(frozen=True)
@@ -79,12 +80,12 @@ def map_labels(
     unreached = [name for name in found if name not in targets]
     if foreign or unmatched or unreached:
         fault = (
-            f"the map names {', '.join(foreign)}, which the model does not know"
+            f"the map names {some_of(foreign)}, which the model does not know"
             if foreign
-            else f"no counterpart for {', '.join(unmatched or unreached)}"
+            else f"no counterpart for {some_of(unmatched or unreached)}"
         )
         raise DataError(
-            f"'{where}' has the labels {', '.join(found)}, the model knows {', '.join(model)}: "
+            f"'{where}' has the labels {some_of(found)}, the model knows {some_of(model)}: "
             f"{fault} (a configuration maps them with 'labels' under 'ood', "
             "label of the model to label of the set)"
         )
@@ -112,8 +113,8 @@ def load_ood_set(source: OODSource, dataset: str, label_names: Sequence[str]) ->
     for column in source.subsets or ():
         if column not in split.meta:
             raise DataError(
-                f"'{source.name}' has no column '{column}' to make subsets by: it has "
-                f"{', '.join(split.meta) or 'none beside text and label'}"
+                f"'{source.name}' has no column '{shorten(column)}' to make subsets by: it has "
+                f"{some_of(split.meta) or 'none beside text and label'}"
             )
     labels = map_labels(label_names, split.label_names, source.labels, source.name)
     if source.subsets is None:
@@ -129,8 +130,7 @@ def load_ood_set(source: OODSource, dataset: str, label_names: Sequence[str]) ->
         if set(partner.label_names) - set(split.label_names):
             raise DataError(
                 f"'{source.name}': {source.pairs} has the labels "
-                f"{', '.join(partner.label_names)}, {source.split} has "
-                f"{', '.join(split.label_names)}"
+                f"{some_of(partner.label_names)}, {source.split} has {some_of(split.label_names)}"
             )
     return OODSet(source, split, labels, partner)
 
@@ -153,7 +153,7 @@ def with_cards(source: OODSource, dataset: str, label_names: Sequence[str]) -> O
         if labels and set(labels) <= set(label_names):
             updates["labels"] = labels
     if source.pairs is None and own is not None:
-        folder = Path(source.dataset).expanduser()
+        folder = user_path(source.dataset, DataError)
         partner = own.pairs.get(source.split)
         if not folder.is_dir() or partner in data_files(folder):
             updates["pairs"] = partner
@@ -194,7 +194,7 @@ def load_ood_sets(
             )
     sets = [load_ood_set(source, dataset.name, dataset.label_names) for source in sources]
     notes = []
-    card = None if Path(spec).exists() else _card(spec)
+    card = None if user_path(spec, DataError).exists() else _card(spec)
     named = {source.name for source in sources}
     for name in card.ood if card else {}:
         if name in named:
@@ -218,7 +218,5 @@ def _read(source: OODSource, split: str) -> Split:
         "text_pair": source.text_pair_column,
         "label": source.label_column,
     }
-    columns = {role: name for role, name in names.items() if name is not None}
-    return load_evaluation_split(
-        source.dataset, split, columns=ColumnNames(**columns) if columns else None
-    )
+    columns = column_names(names, source.keep_null_labels)
+    return load_evaluation_split(source.dataset, split, columns=columns)

@@ -8,7 +8,7 @@ from pathlib import Path
 from auxlearn.config import RunConfig
 from auxlearn.data.audit import audit
 from auxlearn.data.dataset import Split, TextDataset
-from auxlearn.data.examples import ColumnNames
+from auxlearn.data.examples import ColumnNames, column_names
 from auxlearn.data.folders import read_labelled_file
 from auxlearn.data.load import load_dataset
 from auxlearn.data.ood import OODSet, load_ood_sets
@@ -64,14 +64,13 @@ def load_run_data(
 
 
 def columns_of(config: RunConfig) -> ColumnNames | None:
-    """Return the columns that a configuration names, ``None`` if it names none."""
+    """Return the columns and kinds of labels that a configuration names, ``None`` if none."""
     names = {
         "text": config.text_column,
         "text_pair": config.text_pair_column,
         "label": config.label_column,
     }
-    named = {role: name for role, name in names.items() if name is not None}
-    return ColumnNames(**named) if named else None
+    return column_names(names, config.keep_null_labels)
 
 
 def split_validation(

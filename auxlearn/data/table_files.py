@@ -1,7 +1,7 @@
 """Table files (.jsonl, .csv, .tsv, .parquet) read into columns, with the line of each row.
 
 A :class:`Table` does not know what its columns mean. It keeps the line of each row, so that error
-messages can name it.
+messages can name it. Sizes are bounded before memory is used for them.
 """
 
 from __future__ import annotations
@@ -15,6 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from auxlearn.errors import DataError
+from auxlearn.local_files import read_file
+from auxlearn.wording import shorten
+
+#: Bytes of a data file; of a Parquet file, also of its uncompressed columns.
+LARGEST_FILE = 4 * 1024**3
+
+#: Columns of a table.
+MOST_COLUMNS = 2_000
 
 
 @dataclass(frozen=True)
@@ -63,9 +71,9 @@ def _read_jsonl(path: Path) -> Table:
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
+            row = json.loads(line, object_pairs_hook=_without_repeated_keys)
         except (ValueError, RecursionError) as error:
-            reason = getattr(error, "msg", str(error))
+            reason = shorten(getattr(error, "msg", str(error)), 120)
             raise DataError(
                 f"{path}:{number}: bad JSON ({reason}): each line must be one JSON object"
             ) from error
@@ -82,11 +90,34 @@ def _read_jsonl(path: Path) -> Table:
         rows.append(row)
         lines.append(number)
     names = dict.fromkeys(name for row in rows for name in row)
+    _check_number_of_columns(path, len(names))
     return Table(str(path), {name: [row.get(name) for row in rows] for name in names}, lines)
 
 
+def _without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in row if names.count(name) > 1)
+        raise ValueError(f"the key '{shorten(twice)}' occurs twice")
+    return row
+
+
+def _check_number_of_columns(path: Path, number: int) -> None:
+    if number > MOST_COLUMNS:
+        raise DataError(
+            f"{path} has {number:,} columns, of which at most {MOST_COLUMNS:,} are read: "
+            "remove those that are not needed"
+        )
+
+
 def _read_csv(path: Path) -> Table:
-    return _with_header(path, _csv_rows(path))
+    # By default the module refuses cells of more than 131,072 characters, for all its users.
+    usual = csv.field_size_limit(LARGEST_FILE)
+    try:
+        return _with_header(path, _csv_rows(path))
+    finally:
+        csv.field_size_limit(usual)
 
 
 def _read_tsv(path: Path) -> Table:
@@ -142,9 +173,10 @@ def _with_header(path: Path, rows: Iterable[tuple[int, list[str]]]) -> Table:
     numbered = iter(rows)
     _, header = next(numbered, (0, []))
     names = [name.strip() for name in header]
+    _check_number_of_columns(path, len(names))
     repeated = next((name for name in names if names.count(name) > 1), None)
     if repeated is not None:
-        raise DataError(f"{path} has two columns called '{repeated}': rename one")
+        raise DataError(f"{path} has two columns called '{shorten(repeated)}': rename one")
     columns: dict[str, list[Any]] = {name: [] for name in names}
     lines = []
     for number, cells in numbered:
@@ -166,21 +198,59 @@ def _read_parquet(path: Path) -> Table:
     import pyarrow
     from pyarrow import parquet
 
+    content = pyarrow.py_buffer(read_file(path, LARGEST_FILE, DataError))
     try:
         # ParquetFile reads this one file; read_table would take folder names for columns.
-        with parquet.ParquetFile(path) as file:
-            columns = file.read().to_pydict()
+        with parquet.ParquetFile(content) as file:
+            names = file.schema_arrow.names
+            _check_number_of_columns(path, len(names))
+            repeated = next((name for name in names if names.count(name) > 1), None)
+            if repeated is not None:
+                raise DataError(f"{path} has two columns called '{shorten(repeated)}': rename one")
+            batches, size = [], 0
+            for batch in file.iter_batches():
+                batches.append(batch)
+                # Repeated values take a few bytes in the file, but not in memory.
+                size += batch.nbytes
+                if size > LARGEST_FILE:
+                    raise DataError(
+                        f"{path} has more than {LARGEST_FILE:,} bytes when it is uncompressed: "
+                        "divide it or leave columns out"
+                    )
+            table = pyarrow.Table.from_batches(batches, file.schema_arrow)
+        columns = {name: _parquet_values(path, name, table[name]) for name in names}
     except (pyarrow.ArrowException, OSError) as error:
-        reason = str(error).splitlines()[0]
+        reason = shorten(str(error).splitlines()[0] if str(error) else "", 150)
         raise DataError(f"{path} cannot be read as a Parquet file: {reason}") from error
     return Table(str(path), columns)
 
 
-def _text_of(path: Path) -> str:
+def _parquet_values(path: Path, name: str, column: Any) -> list[Any]:
+    """Return the values of a column.
+
+    Times that Python has no values for, such as those after the year 9999, are read as whole
+    numbers: they are of no use as a text or label, and must not spoil the other columns.
+
+    Raises:
+        DataError: The values cannot be read.
+    """
+    import pyarrow
+
     try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}") from error
+        return list(column.to_pylist())
+    except (pyarrow.ArrowException, ValueError, OverflowError):
+        pass
+    try:
+        return list(column.cast(pyarrow.int64()).to_pylist())
+    except (pyarrow.ArrowException, ValueError, OverflowError) as error:
+        raise DataError(
+            f"{path}: column '{shorten(name)}' cannot be read "
+            f"({shorten(' '.join(str(error).split()), 100)}): remove it or save it as text"
+        ) from None
+
+
+def _text_of(path: Path) -> str:
+    data = read_file(path, LARGEST_FILE, DataError)
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,9 @@ from torch import Tensor
 
 from auxlearn.cache import TensorCache, content_key
 from auxlearn.data.dataset import Split
+from auxlearn.errors import DataError
+from auxlearn.progress import ProgressBar, no_progress_bar
+from auxlearn.wording import describe
 
 #: Part of every cache key; raise it when the meaning of the arrays changes.
 FORMAT = 1
@@ -19,6 +22,12 @@ FORMAT = 1
 #: Texts tokenised at once. A tokenizer returns over a hundred bytes per token, of which about a
 #: dozen are kept.
 CHUNK_TEXTS = 2048
+
+#: Characters tokenised at once, unless a single text has more.
+CHUNK_LENGTH = 1_000_000
+
+#: Texts from which on progress is shown.
+SHOW_PROGRESS = 10_000
 
 
 @dataclass(frozen=True)
@@ -101,6 +110,7 @@ def tokenize(
     texts: Sequence[str],
     text_pairs: Sequence[str] | None,
     max_length: int,
+    advance: Callable[[int], None] = lambda count: None,
 ) -> dict[str, Tensor]:
     """Tokenise texts, truncated to ``max_length`` tokens, of a pair the longer text first.
 
@@ -114,22 +124,31 @@ def tokenize(
         texts: The texts.
         text_pairs: Second texts of a sentence-pair task.
         max_length: Maximum number of tokens of a text, special tokens included.
+        advance: Called with the number of texts that have been tokenised since its last call.
 
     Returns:
         The arrays of :class:`TokenizedTexts` by name.
     """
-    chunks = [
-        _tokenize_chunk(
-            tokenizer,
-            list(texts[start : start + CHUNK_TEXTS]),
-            None if text_pairs is None else list(text_pairs[start : start + CHUNK_TEXTS]),
-            max_length,
-        )
-        for start in range(0, max(1, len(texts)), CHUNK_TEXTS)
-    ]
+    chunks = []
+    for start, end in _chunks(texts, text_pairs):
+        pairs = None if text_pairs is None else list(text_pairs[start:end])
+        chunks.append(_tokenize_chunk(tokenizer, list(texts[start:end]), pairs, max_length))
+        advance(end - start)
     arrays = {name: torch.cat([chunk[name] for chunk in chunks]) for name in chunks[0]}
     lengths = arrays.pop("lengths")
     return {**arrays, "offsets": torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])}
+
+
+def _chunks(texts: Sequence[str], text_pairs: Sequence[str] | None) -> Iterator[tuple[int, int]]:
+    """Yield the ends of runs of texts of bounded number and length; one of no texts if none."""
+    start = characters = 0
+    for index, text in enumerate(texts):
+        length = len(text) + (len(text_pairs[index]) if text_pairs is not None else 0)
+        if index - start == CHUNK_TEXTS or (index > start and characters + length > CHUNK_LENGTH):
+            yield start, index
+            start, characters = index, 0
+        characters += length
+    yield start, len(texts)
 
 
 def _tokenize_chunk(
@@ -170,7 +189,11 @@ def _tokenize_chunk(
 
 
 def tokenize_split(
-    tokenizer: Any, split: Split, max_length: int, cache: TensorCache
+    tokenizer: Any,
+    split: Split,
+    max_length: int,
+    cache: TensorCache,
+    progress: ProgressBar = no_progress_bar,
 ) -> TokenizedTexts:
     """Tokenise a split, or read the tokens of the same texts from the cache.
 
@@ -179,6 +202,10 @@ def tokenize_split(
         split: The split.
         max_length: Maximum number of tokens of a text, special tokens included.
         cache: Holds tokens of earlier calls and receives those of this one.
+        progress: Shows the progress over many texts.
+
+    Raises:
+        DataError: A text has no token for this tokenizer.
     """
     key = content_key(
         "tokens",
@@ -188,12 +215,41 @@ def tokenize_split(
         split.texts,
         split.text_pairs,
     )
-    arrays = cache.get(key, lambda: tokenize(tokenizer, split.texts, split.text_pairs, max_length))
-    return TokenizedTexts(
-        **arrays,
+
+    def compute() -> dict[str, Tensor]:
+        show = progress if len(split) >= SHOW_PROGRESS else no_progress_bar
+        with show(f"tokenising {split.name}", len(split)) as advance:
+            return tokenize(tokenizer, split.texts, split.text_pairs, max_length, advance)
+
+    tokenized = TokenizedTexts(
+        **cache.get(key, compute),
         pad_id=tokenizer.pad_token_id,
         labels=None if split.labels is None else torch.tensor(split.labels),
     )
+    check_every_text_has_tokens(tokenized, split)
+    return tokenized
+
+
+def check_every_text_has_tokens(tokenized: TokenizedTexts, split: Split) -> None:
+    """Check that no text consists of special tokens alone.
+
+    Args:
+        tokenized: The tokens of the split.
+        split: The texts.
+
+    Raises:
+        DataError: One does: the tokenizer drops all of its characters.
+    """
+    words = (tokenized.words >= 0).long()
+    counts = torch.cat([words.new_zeros(1), words.cumsum(0)])[tokenized.offsets].diff()
+    empty = (counts == 0).nonzero().flatten()
+    if len(empty):
+        first = int(empty[0])
+        more = f" (and {len(empty) - 1} more)" if len(empty) > 1 else ""
+        raise DataError(
+            f"example {first + 1} of {split.name}{more} has no token for this encoder: "
+            f"{describe(split.texts[first])}; remove it"
+        )
 
 
 def _tokenizer_settings(tokenizer: Any) -> dict[str, Any]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 
 from auxlearn.encoder_names import encoder_source
+from auxlearn.errors import EncoderError
 from auxlearn.files import content_digest
+from auxlearn.local_files import user_path
 
 #: Suffixes of the files that transformers loads an encoder and its tokenizer from.
 _SUFFIXES = (".json", ".safetensors", ".txt", ".model")
@@ -25,15 +27,20 @@ def encoder_content(name: str) -> dict[str, str]:
         EncoderError: The encoder does not exist, or the hub cannot be reached and the local cache
             has no copy.
     """
-    folder = Path(encoder_source(name))
-    if not (folder / "config.json").is_file():
+    folder = user_path(encoder_source(name), EncoderError)
+    if not folder.is_dir() or not os.path.isfile(folder / "config.json"):
         from auxlearn.encoders.load import find_snapshot
 
         folder = find_snapshot(name)
         if folder.parent.name == "snapshots":  # a folder of the hub's cache, named after its commit
             return {"commit": folder.name}
-    return {
-        path.name: content_digest(path)
-        for path in sorted(folder.iterdir())
-        if path.suffix in _SUFFIXES and path.is_file()
-    }
+    try:
+        return {
+            path.name: content_digest(path)
+            for path in sorted(folder.iterdir())
+            if path.suffix in _SUFFIXES and path.is_file()
+        }
+    except OSError as error:
+        raise EncoderError(
+            f"{error.filename or folder} cannot be read ({error.strerror})"
+        ) from None

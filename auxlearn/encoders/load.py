@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from transformers import (
     AutoConfig,
     AutoModelForMaskedLM,
@@ -20,12 +20,19 @@ from transformers.utils.hub import cached_file
 
 from auxlearn import rng
 from auxlearn.encoder_names import ENCODERS, encoder_source
+from auxlearn.encoders import verify
 from auxlearn.encoders.families import family_of
 from auxlearn.encoders.quiet import quiet_transformers
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.errors import EncoderError, did_you_mean
+from auxlearn.local_files import user_path
+from auxlearn.wording import shorten
 
 logger = logging.getLogger(__name__)
+
+#: Tokens of a text for a classifier without position embeddings: a tokenizer without a
+#: model_max_length has 10^30.
+_MOST_POSITIONS = 1_000_000
 
 
 def load_encoder(
@@ -52,18 +59,23 @@ def load_encoder(
     source = encoder_source(name)
     _check_source(name, source)
     with quiet_transformers(), _loading(name, source):
-        config = AutoConfig.from_pretrained(source)
+        config = AutoConfig.from_pretrained(source, trust_remote_code=False)
+        if getattr(config, "auto_map", None):
+            raise verify.code_of_its_own(f"'{name}'")
         family = family_of(config.model_type)
-        tokenizer = AutoTokenizer.from_pretrained(source, split_special_tokens=True)
-        _check_tokenizer(name, tokenizer)
+        tokenizer = load_tokenizer(name)
+        if Path(source).is_dir():
+            verify.check_size(Path(source), config, partial(_build, config))
         changes = {
             key: attention_dropout
             for key in ("attention_probs_dropout_prob", "attention_dropout")
             if attention_dropout is not None and key in config.to_dict()
         }
         with rng.seeded(seed, "fresh heads"):
-            classifier = AutoModelForSequenceClassification.from_pretrained(
+            classifier, info = AutoModelForSequenceClassification.from_pretrained(
                 source,
+                trust_remote_code=False,
+                output_loading_info=True,
                 num_labels=len(label_names),
                 id2label=dict(enumerate(label_names)),
                 label2id={label: number for number, label in enumerate(label_names)},
@@ -72,9 +84,19 @@ def load_encoder(
                 dtype=torch.float32,
                 **changes,
             )
+            verify.check_body(name, classifier, info, family)
             language_model, info = AutoModelForMaskedLM.from_pretrained(
-                source, use_safetensors=True, dtype=torch.float32, output_loading_info=True
+                source,
+                trust_remote_code=False,
+                use_safetensors=True,
+                dtype=torch.float32,
+                output_loading_info=True,
             )
+            verify.check_body(name, language_model, info, family)
+        verify.check_vocabulary(name, tokenizer, classifier)
+        encoder = SharedEncoder(classifier, language_model, tokenizer).eval()
+        verify.check_weights(name, encoder)
+        verify.try_out(encoder)
     missing = [key for key in info["missing_keys"] if key.startswith(family.head_prefixes)]
     if missing and config.model_type != "bart":
         logger.warning(
@@ -82,7 +104,7 @@ def load_encoder(
             "used, which predicts at chance; train one first with `auxlearn pretrain`",
             name,
         )
-    return SharedEncoder(classifier, language_model, tokenizer).eval()
+    return encoder
 
 
 def find_snapshot(name: str) -> Path:
@@ -97,16 +119,49 @@ def find_snapshot(name: str) -> Path:
         return Path(str(cached_file(source, "config.json"))).parent
 
 
+def load_tokenizer(name: str) -> Any:
+    """Load the tokenizer of an encoder.
+
+    Raises:
+        EncoderError: As for :func:`load_encoder`.
+    """
+    source = encoder_source(name)
+    _check_source(name, source)
+    with quiet_transformers(), _loading(name, source):
+        tokenizer = AutoTokenizer.from_pretrained(
+            source, split_special_tokens=True, trust_remote_code=False
+        )
+        _check_tokenizer(name, tokenizer)
+    return tokenizer
+
+
 def load_classifier(folder: Path) -> tuple[Any, Any]:
     """Load the classifier and tokenizer that a run has exported.
 
     Raises:
-        EncoderError: The folder is not a transformers classifier.
+        EncoderError: The folder is not a transformers classifier, or is damaged.
     """
     _check_source(str(folder), str(folder))
     with quiet_transformers(), _loading(str(folder), str(folder)):
-        model = AutoModelForSequenceClassification.from_pretrained(folder, use_safetensors=True)
-        return model.eval(), AutoTokenizer.from_pretrained(folder)
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        family_of(config.model_type)
+        verify.check_size(folder, config, partial(_build, config))
+        model, info = AutoModelForSequenceClassification.from_pretrained(
+            folder, use_safetensors=True, trust_remote_code=False, output_loading_info=True
+        )
+        verify.check_classifier(folder, model, info)
+        verify.check_weights(str(folder), model)
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        if tokenizer.pad_token_id is None:
+            raise EncoderError(f"the tokenizer in {folder} has no padding token: it is damaged")
+        verify.check_vocabulary(str(folder), tokenizer, model)
+    limit = _positions(config)
+    if tokenizer.model_max_length > (_MOST_POSITIONS if limit is None else limit):
+        raise EncoderError(
+            f"{folder / 'tokenizer_config.json'} is damaged: it has no model_max_length that the "
+            "model has positions for; train again or copy the folder again"
+        )
+    return model.eval(), tokenizer
 
 
 def check_length(encoder: SharedEncoder, max_length: int) -> None:
@@ -115,10 +170,7 @@ def check_length(encoder: SharedEncoder, max_length: int) -> None:
     Raises:
         EncoderError: It does not.
     """
-    config = encoder.config
-    limit = getattr(config, "max_position_embeddings", None)
-    if limit is not None and config.model_type in ("roberta", "xlm-roberta", "camembert"):
-        limit -= config.pad_token_id + 1  # their positions start after the padding index
+    limit = _positions(encoder.config)
     if limit is not None and max_length > limit:
         raise EncoderError(
             f"max_length {max_length} is more than the {limit} positions of this encoder: "
@@ -126,10 +178,26 @@ def check_length(encoder: SharedEncoder, max_length: int) -> None:
         )
 
 
+def _positions(config: Any) -> int | None:
+    """Return the greatest number of tokens of a text; ``None`` without such a limit."""
+    limit: int | None = getattr(config, "max_position_embeddings", None)
+    if limit is not None and config.model_type in ("roberta", "xlm-roberta", "camembert"):
+        limit -= (config.pad_token_id or 0) + 1  # their positions start after the padding index
+    return limit
+
+
+def _build(config: Any) -> Any:
+    return AutoModelForMaskedLM.from_config(config, trust_remote_code=False)
+
+
 def _check_source(name: str, source: str) -> None:
-    folder = Path(source)
+    folder = user_path(source, EncoderError)
+    name = shorten(name, 200)
     if folder.is_dir():
-        files = {path.name for path in folder.iterdir()}
+        try:
+            files = {path.name for path in folder.iterdir()}
+        except OSError as error:
+            raise EncoderError(f"{folder} cannot be read ({error.strerror})") from None
         if "config.json" not in files:
             raise EncoderError(
                 f"{folder} holds no config.json: name a folder written by save_pretrained"
@@ -143,10 +211,11 @@ def _check_source(name: str, source: str) -> None:
             raise EncoderError(
                 f"{folder} holds no tokenizer: save it there with tokenizer.save_pretrained"
             )
+        verify.check_files(folder)
     elif folder.is_file():
         raise EncoderError(f"{folder} is a file: name the folder that holds the encoder")
     elif source.startswith((".", "/", "~")) or source.count("/") > 1:
-        raise EncoderError(f"encoder folder {source} does not exist")
+        raise EncoderError(f"encoder folder {shorten(source, 200)} does not exist")
     elif name not in ENCODERS and "/" not in source:
         raise EncoderError(
             f"unknown encoder '{name}': {did_you_mean(name, ENCODERS)} "
@@ -175,8 +244,12 @@ def _loading(name: str, source: str) -> Iterator[None]:
         yield
     except EncoderError:
         raise
-    except (OSError, ValueError, ImportError, KeyError, RuntimeError, SafetensorError) as error:
-        reason = " ".join(str(error).split())[:300]
+    except BaseException as error:
+        # A configuration can hold anything, and transformers raises whatever comes of it; the
+        # tokenizers of Rust raise a PanicException, which is no Exception.
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        reason = shorten(f"{type(error).__name__}: {' '.join(str(error).split())}", 300)
         if Path(source).is_dir():
             raise EncoderError(f"encoder folder {source} cannot be loaded: {reason}") from error
         raise EncoderError(

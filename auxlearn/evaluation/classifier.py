@@ -74,7 +74,10 @@ class Classifier:
             return np.zeros((0, len(self.label_names)))
         arrays = tokenize(self.tokenizer, texts, text_pairs, self.tokenizer.model_max_length)
         tokens = TokenizedTexts(**arrays, pad_id=self.tokenizer.pad_token_id)
-        return class_probabilities(self._logits, tokens, BATCH_SIZE)
+        found = class_probabilities(self._logits, tokens, BATCH_SIZE)
+        if not np.isfinite(found).all():
+            raise RunError("the model gives NaN for some texts: it is damaged, train again")
+        return found
 
     def _logits(self, batch: Batch) -> Tensor:
         inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -18,17 +18,19 @@ from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.precision import Compute
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.evaluation.metrics import (
-    class_probabilities,
+    Predictions,
     evaluate,
     metric_of,
+    probability_blocks,
+    reduce_predictions,
     score_predictions,
     to_model_labels,
 )
 from auxlearn.evaluation.ood import evaluate_ood, map_predictions, true_labels
-from auxlearn.evaluation.surrogate import surrogate_metric
+from auxlearn.evaluation.surrogate import surrogate_from_sums, surrogate_metric
 from auxlearn.files import write_bytes
 from auxlearn.metric_keys import SURROGATE
-from auxlearn.results.record import Evaluation
+from auxlearn.results.record import MANY_LABELS, Evaluation
 
 #: Texts per forward pass without gradients.
 EVAL_BATCH = 128
@@ -76,16 +78,20 @@ class Evaluator:
             surrogate: Metric whose differentiable surrogate is added under "surrogate"; ``None``
                 adds none.
         """
-        probabilities = self._probabilities(self._dev)
-        evaluation = self._score(self._dev, probabilities)
+        labels = to_model_labels(self._dev, self._dataset.label_names)
+        found = self._predict(self._dev, labels)
+        evaluation = self._score(self._dev, found, labels)
         metrics = {
             "accuracy": evaluation.all.accuracy,
             "macro_f1": evaluation.all.macro_f1,
             "loss": evaluation.loss,
         }
         if surrogate is not None:
-            labels = to_model_labels(self._dev, self._dataset.label_names)
-            metrics[SURROGATE] = surrogate_metric(probabilities, labels, surrogate)
+            metrics[SURROGATE] = (
+                surrogate_from_sums(found.of_truth, found.mass, labels, surrogate)
+                if len(found.mass) > MANY_LABELS
+                else surrogate_metric(found.probabilities, labels, surrogate)
+            )
         return metrics
 
     def dev_baseline(self, metric: Metric) -> float:
@@ -111,44 +117,44 @@ class Evaluator:
         return evaluations
 
     def _evaluate(self, name: str, split: Split) -> Evaluation:
-        probabilities = self._probabilities(split)
         label_names = self._dataset.label_names
-        write_predictions(
-            self._predictions / f"{name}.jsonl",
-            probabilities,
-            to_model_labels(split, label_names),
-            label_names,
-        )
-        return self._score(split, probabilities)
+        labels = to_model_labels(split, label_names)
+        found = self._predict(split, labels)
+        write_predictions(self._predictions / f"{name}.jsonl", found, labels, label_names)
+        return self._score(split, found, labels)
 
     def _evaluate_ood(self, ood: OODSet) -> Evaluation:
-        decision = ood.source.decision
-        mapped = map_predictions(self._probabilities(ood.split), ood.labels, decision)
-        partner = None
-        if ood.partner is not None:
-            partner = map_predictions(self._probabilities(ood.partner), ood.labels, decision)
+        found = self._predict_ood(ood, ood.split)
+        partner = None if ood.partner is None else self._predict_ood(ood, ood.partner).predicted
         write_predictions(
             self._predictions / f"{ood.source.name}.jsonl",
-            mapped.probabilities,
+            found,
             true_labels(ood.split, ood).tolist(),
             ood.labels.label_names,
-            mapped.predicted,
         )
         seen = seen_in_train(self._dataset.splits["train"], ood.split)
-        return evaluate_ood(ood, mapped, partner, seen, self._majority)
+        return evaluate_ood(ood, found, partner, seen, self._majority)
 
-    def _probabilities(self, split: Split) -> np.ndarray:
-        texts = self._dev_texts if split is self._dev else self._tokenize(split)
-        return class_probabilities(
-            self._encoder.classify, texts, EVAL_BATCH, self._compute.autocast
+    def _predict_ood(self, ood: OODSet, split: Split) -> Predictions:
+        return reduce_predictions(
+            self._blocks(split),
+            true_labels(split, ood),
+            len(ood.labels.label_names),
+            lambda block: map_predictions(block, ood.labels, ood.source.decision),
         )
 
-    def _score(self, split: Split, probabilities: np.ndarray) -> Evaluation:
-        label_names = self._dataset.label_names
+    def _predict(self, split: Split, labels: Sequence[int]) -> Predictions:
+        return reduce_predictions(self._blocks(split), labels, len(self._dataset.label_names))
+
+    def _blocks(self, split: Split) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        texts = self._dev_texts if split is self._dev else self._tokenize(split)
+        return probability_blocks(self._encoder.classify, texts, EVAL_BATCH, self._compute.autocast)
+
+    def _score(self, split: Split, found: Predictions, labels: Sequence[int]) -> Evaluation:
         return evaluate(
-            probabilities,
-            to_model_labels(split, label_names),
-            label_names,
+            found,
+            labels,
+            self._dataset.label_names,
             self._dev_seen if split is self._dev else self._seen(split),
             majority=self._majority,
         )
@@ -162,28 +168,31 @@ class Evaluator:
 
 
 def write_predictions(
-    path: Path,
-    probabilities: np.ndarray,
-    labels: list[int],
-    label_names: tuple[str, ...],
-    predicted: np.ndarray | None = None,
+    path: Path, found: Predictions, labels: Sequence[int], label_names: Sequence[str]
 ) -> None:
     """Write one JSON line per example: its label, the predicted label, the class probabilities.
 
+    With many labels the probabilities are those of the most likely ones, by label.
+
     Args:
         path: The file.
-        probabilities: Class probabilities, ``(examples, classes)``.
+        found: The predictions.
         labels: True classes.
         label_names: Names of all classes, in order.
-        predicted: Predicted classes, ``(examples,)``; by default the most likely ones.
     """
-    chosen = probabilities.argmax(1) if predicted is None else predicted
+    many = len(label_names) > MANY_LABELS
     lines = []
-    for values, label, best in zip(probabilities, labels, chosen, strict=True):
+    for row, label in enumerate(labels):
+        values = [round(float(p), 8) for p in found.probabilities[row]]
         record = {
             "label": label_names[label],
-            "predicted": label_names[int(best)],
-            "probabilities": [round(float(p), 8) for p in values],
+            "predicted": label_names[int(found.predicted[row])],
+            "probabilities": {
+                label_names[number]: value
+                for number, value in zip(found.top[row], values, strict=True)
+            }
+            if many
+            else values,
         }
         lines.append(json.dumps(record, ensure_ascii=False))
     write_bytes(path, ("\n".join(lines) + "\n").encode())

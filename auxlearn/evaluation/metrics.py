@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -14,7 +15,14 @@ from auxlearn.data.batches import Batch, collate, eval_batches
 from auxlearn.data.dataset import Split
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.errors import DataError
-from auxlearn.results.record import Evaluation, Scores
+from auxlearn.results.record import MANY_LABELS, SPARSE_KEYS, Evaluation, Scores
+from auxlearn.wording import some_of
+
+#: Probabilities that are computed before they are moved to the CPU: 32 MB in single precision.
+BLOCK_VALUES = 8_000_000
+
+#: Classes of an example whose probabilities are kept, if there are many classes.
+TOP_CLASSES = 20
 
 
 def class_probabilities(
@@ -31,21 +39,111 @@ def class_probabilities(
         batch_size: Texts per forward pass.
         autocast: Context manager of the forward passes.
     """
+    found: np.ndarray | None = None
+    for rows, probabilities in probability_blocks(classify, texts, batch_size, autocast):
+        if found is None:
+            found = np.empty((len(texts), probabilities.shape[1]))
+        found[rows] = probabilities
+    assert found is not None, "there are no texts"
+    return found
+
+
+def probability_blocks(
+    classify: Callable[[Batch], Tensor],
+    texts: TokenizedTexts,
+    batch_size: int,
+    autocast: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield class probabilities of some of the texts at a time, which bounds the memory.
+
+    The arguments are those of :func:`class_probabilities`.
+
+    Yields:
+        Indices of texts, ``(n,)``, and their class probabilities, ``(n, classes)``, float64.
+    """
     chunks: list[Tensor] = []
-    order = eval_batches(texts, batch_size)
+    order: list[Tensor] = []
+    size = 0
     with torch.inference_mode():
-        for rows in order:
+        for rows in eval_batches(texts, batch_size):
             with autocast():
                 logits = classify(collate(texts, rows))
             chunks.append(logits.float().softmax(-1))
-    probabilities = torch.cat(chunks).cpu().double()  # the only synchronisation with the device
-    in_order = torch.empty_like(probabilities)
-    in_order[torch.cat(order)] = probabilities
-    return in_order.numpy()
+            order.append(rows)
+            size += logits.numel()
+            if size > BLOCK_VALUES:
+                yield _block(order, chunks)
+                chunks, order, size = [], [], 0
+        if chunks:
+            yield _block(order, chunks)
+
+
+def _block(order: list[Tensor], chunks: list[Tensor]) -> tuple[np.ndarray, np.ndarray]:
+    # The only synchronisation with the device.
+    return torch.cat(order).numpy(), torch.cat(chunks).cpu().double().numpy()
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What is kept of the predictions for a set.
+
+    Attributes:
+        predicted: Predicted classes, ``(examples,)``.
+        of_truth: Probability of the true class, ``(examples,)``.
+        top: The most likely classes, ``(examples, kept)``: all of them in their order, or with more
+            than ``MANY_LABELS`` classes the :data:`TOP_CLASSES` most likely ones, best first.
+        probabilities: Their probabilities, ``(examples, kept)``.
+        mass: Sum of the probabilities of each class over the examples, ``(classes,)``.
+    """
+
+    predicted: np.ndarray
+    of_truth: np.ndarray
+    top: np.ndarray
+    probabilities: np.ndarray
+    mass: np.ndarray
+
+
+def reduce_predictions(
+    blocks: Iterable[tuple[np.ndarray, np.ndarray]],
+    labels: Sequence[int] | np.ndarray,
+    classes: int,
+    decide: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]] | None = None,
+) -> Predictions:
+    """Gather predictions from blocks of probabilities.
+
+    Args:
+        blocks: As from :func:`probability_blocks`.
+        labels: True classes, ``(examples,)``.
+        classes: Number of classes.
+        decide: Maps a block of probabilities to those of other classes and predicted classes; by
+            default the classes are the model's, and the most likely one is predicted.
+    """
+    truth = np.asarray(labels)
+    many = classes > MANY_LABELS
+    kept = min(TOP_CLASSES, classes) if many else classes
+    predicted = np.empty(len(truth), dtype=np.int64)
+    of_truth = np.empty(len(truth))
+    top = np.empty((len(truth), kept), dtype=np.int32)
+    probabilities = np.empty((len(truth), kept))
+    mass = np.zeros(classes)
+    for rows, block in blocks:
+        values, chosen = decide(block) if decide else (block, block.argmax(1))
+        predicted[rows] = chosen
+        of_truth[rows] = values[np.arange(len(rows)), truth[rows]]
+        mass += values.sum(0)
+        best = np.argsort(-values, axis=1, kind="stable")[:, :kept] if many else np.arange(kept)
+        top[rows] = best
+        probabilities[rows] = np.take_along_axis(values, best, 1) if many else values
+    return Predictions(predicted, of_truth, top, probabilities, mass)
 
 
 def score_predictions(
-    labels: Sequence[int] | np.ndarray, predicted: np.ndarray, label_names: Sequence[str]
+    labels: Sequence[int] | np.ndarray,
+    predicted: np.ndarray,
+    label_names: Sequence[str],
+    *,
+    per_class: bool = True,
+    confusion: bool = True,
 ) -> Scores:
     """Return the scores of predicted classes, by scikit-learn.
 
@@ -53,6 +151,8 @@ def score_predictions(
         labels: True classes, ``(examples,)``.
         predicted: Predicted classes, ``(examples,)``.
         label_names: Names of all classes, in order.
+        per_class: Whether to include the scores by class if there are many classes.
+        confusion: Whether to include the confusion matrix if there are many classes.
 
     Examples:
         >>> scores = score_predictions([0, 0, 1, 1], np.array([0, 0, 1, 0]), ["no", "yes"])
@@ -65,53 +165,71 @@ def score_predictions(
     precision, recall, f1, support = metrics.precision_recall_fscore_support(
         labels, predicted, labels=classes, zero_division=0
     )
+    many = len(label_names) > MANY_LABELS
+    digits = 6 if many else None  # otherwise the digits of 5,000 classes take megabytes
     return Scores(
         examples=len(predicted),
         accuracy=float(metrics.accuracy_score(labels, predicted)),
         macro_f1=float(metrics.f1_score(labels, predicted, average="macro", zero_division=0)),
         per_class={
             name: {
-                "precision": float(precision[number]),
-                "recall": float(recall[number]),
-                "f1": float(f1[number]),
+                "precision": _rounded(precision[number], digits),
+                "recall": _rounded(recall[number], digits),
+                "f1": _rounded(f1[number], digits),
                 "support": int(support[number]),
             }
             for number, name in enumerate(label_names)
+            if per_class or not many
         },
-        confusion=metrics.confusion_matrix(labels, predicted, labels=classes).tolist(),
+        confusion=(_sparse_confusion(labels, predicted, len(classes)) if confusion else {})
+        if many
+        else metrics.confusion_matrix(labels, predicted, labels=classes).tolist(),
     )
 
 
+def _rounded(value: float, digits: int | None) -> float:
+    return float(value) if digits is None else round(float(value), digits)
+
+
+def _sparse_confusion(
+    labels: Sequence[int] | np.ndarray, predicted: np.ndarray, classes: int
+) -> dict[str, list[int]]:
+    cells, counts = np.unique(np.asarray(labels) * classes + predicted, return_counts=True)
+    true, predicted = np.divmod(cells, classes)
+    lists = (true.tolist(), predicted.tolist(), counts.tolist())
+    return dict(zip(SPARSE_KEYS, lists, strict=True))
+
+
 def evaluate(
-    probabilities: np.ndarray,
-    labels: Sequence[int],
+    found: Predictions,
+    labels: Sequence[int] | np.ndarray,
     label_names: Sequence[str],
     seen: Sequence[bool],
     majority: int,
-    predicted: np.ndarray | None = None,
 ) -> Evaluation:
     """Evaluate predictions on all examples of a set, and on those whose text is not in train.
 
     Args:
-        probabilities: Class probabilities, ``(examples, classes)``.
+        found: The predictions.
         labels: True classes, ``(examples,)``.
         label_names: Names of all classes, in order.
         seen: Which examples have a text that is in train, ``(examples,)``.
         majority: The most frequent class of train.
-        predicted: Predicted classes, ``(examples,)``; by default the most likely ones.
     """
-    truth = np.asarray(labels)
-    predicted = probabilities.argmax(1) if predicted is None else predicted
+    truth, predicted = np.asarray(labels), found.predicted
     unseen = ~np.asarray(seen, dtype=bool)
-    of_truth = np.clip(probabilities[np.arange(len(truth)), truth], 1e-300, None)
     return Evaluation(
         all=score_predictions(truth, predicted, label_names),
-        unseen=score_predictions(truth[unseen], predicted[unseen], label_names)
+        unseen=score_predictions(
+            truth[unseen], predicted[unseen], label_names, per_class=False, confusion=False
+        )
         if unseen.any()
         else None,
         seen_examples=int((~unseen).sum()),
-        majority=score_predictions(truth, np.full_like(truth, majority), label_names),
-        loss=float(-np.log(of_truth).mean()),
+        majority=score_predictions(
+            truth, np.full_like(truth, majority), label_names, per_class=False
+        ),
+        loss=float(-np.log(np.clip(found.of_truth, 1e-300, None)).mean()),
     )
 
 
@@ -131,8 +249,8 @@ def to_model_labels(split: Split, label_names: Sequence[str]) -> list[int]:
     unknown = sorted(set(split.label_names) - set(label_names))
     if unknown:
         raise DataError(
-            f"'{split.name}' has the labels {', '.join(split.label_names)}, "
-            f"the model knows {', '.join(label_names)}: no match for {', '.join(unknown)}"
+            f"'{split.name}' has the labels {some_of(split.label_names)}, "
+            f"the model knows {some_of(label_names)}: no match for {some_of(unknown)}"
         )
     number = {name: index for index, name in enumerate(label_names)}
     return [number[split.label_names[label]] for label in split.labels]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -11,26 +11,13 @@ import numpy as np
 from auxlearn.data.dataset import Split
 from auxlearn.data.ood import LabelMap, OODSet
 from auxlearn.errors import DataError
-from auxlearn.evaluation.metrics import evaluate, score_predictions
+from auxlearn.evaluation.metrics import Predictions, evaluate, score_predictions
 from auxlearn.results.record import Evaluation, Scores
-
-
-@dataclass(frozen=True)
-class MappedPredictions:
-    """Predictions of a model, mapped to the labels of an evaluation set.
-
-    Attributes:
-        probabilities: Probability of each label of the set, ``(examples, labels)``.
-        predicted: Predicted labels, ``(examples,)``.
-    """
-
-    probabilities: np.ndarray
-    predicted: np.ndarray
 
 
 def map_predictions(
     probabilities: np.ndarray, labels: LabelMap, decision: Literal["sum", "argmax"]
-) -> MappedPredictions:
+) -> tuple[np.ndarray, np.ndarray]:
     """Map class probabilities to probabilities of the labels of a set.
 
     Several classes of the model may correspond to one label, as neutral and contradiction do to
@@ -43,13 +30,17 @@ def map_predictions(
         probabilities: Class probabilities of the model, ``(examples, classes)``.
         labels: Label of the set for each class of the model.
         decision: Rule of the predicted label.
+
+    Returns:
+        Probability of each label of the set, ``(examples, labels)``, and predicted labels,
+        ``(examples,)``.
     """
     summed = np.zeros((len(probabilities), len(labels.label_names)))
     for number, target in enumerate(labels.targets):
         summed[:, target] += probabilities[:, number]
     if decision == "sum":
-        return MappedPredictions(summed, summed.argmax(1))
-    return MappedPredictions(summed, np.asarray(labels.targets)[probabilities.argmax(1)])
+        return summed, summed.argmax(1)
+    return summed, np.asarray(labels.targets)[probabilities.argmax(1)]
 
 
 def true_labels(split: Split, ood: OODSet) -> np.ndarray:
@@ -66,8 +57,8 @@ def true_labels(split: Split, ood: OODSet) -> np.ndarray:
 
 def evaluate_ood(
     ood: OODSet,
-    mapped: MappedPredictions,
-    partner: MappedPredictions | None,
+    found: Predictions,
+    partner: np.ndarray | None,
     seen: Sequence[bool],
     majority: int,
 ) -> Evaluation:
@@ -75,8 +66,8 @@ def evaluate_ood(
 
     Args:
         ood: The set.
-        mapped: Predictions for its examples.
-        partner: Predictions for the examples paired with them, if the set has pairs. A pair is
+        found: Predictions for its examples.
+        partner: Predicted labels of the examples paired with them, if the set has pairs. A pair is
             right if both examples are: the contrast consistency of Gardner et al. (2020,
             https://arxiv.org/abs/2004.02709).
         seen: Which examples have a text that is in train, ``(examples,)``.
@@ -84,29 +75,22 @@ def evaluate_ood(
     """
     truth = true_labels(ood.split, ood)
     names = ood.labels.label_names
-    evaluation = evaluate(
-        mapped.probabilities,
-        truth.tolist(),
-        names,
-        seen,
-        majority=ood.labels.targets[majority],
-        predicted=mapped.predicted,
-    )
+    evaluation = evaluate(found, truth, names, seen, majority=ood.labels.targets[majority])
     subsets: dict[str, Scores] = {}
     for column in ood.source.subsets or ():
         values = np.asarray(ood.split.meta[column])
         for value in sorted(set(ood.split.meta[column])):
             members = values == value
             subsets[f"{column}: {value}"] = score_predictions(
-                truth[members], mapped.predicted[members], names
+                truth[members], found.predicted[members], names, per_class=False, confusion=False
             )
     if partner is None or ood.partner is None:
         return replace(evaluation, subsets=subsets)
     other = true_labels(ood.partner, ood)
-    both = (mapped.predicted == truth) & (partner.predicted == other)
+    both = (found.predicted == truth) & (partner == other)
     return replace(
         evaluation,
         subsets=subsets,
-        partner=score_predictions(other, partner.predicted, names),
+        partner=score_predictions(other, partner, names, per_class=False, confusion=False),
         pair_accuracy=float(both.mean()),
     )

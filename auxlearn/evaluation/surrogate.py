@@ -61,6 +61,25 @@ def surrogate_metric(probabilities: np.ndarray, labels: Sequence[int], metric: M
     return float(surrogate_loss(logits, torch.tensor(labels), metric))
 
 
+def surrogate_from_sums(
+    of_truth: np.ndarray, mass: np.ndarray, labels: Sequence[int], metric: Metric
+) -> float:
+    """Return :func:`surrogate_metric` without the whole matrix of probabilities.
+
+    Args:
+        of_truth: Probability of the true class, ``(examples,)``.
+        mass: Sum of the probabilities of each class, ``(classes,)``.
+        labels: True classes, ``(examples,)``.
+        metric: The metric.
+    """
+    if metric == "accuracy":
+        return float(-np.log(np.clip(of_truth, 1e-300, None)).mean())
+    truth = np.bincount(labels, minlength=len(mass))
+    overlap = 2 * np.bincount(labels, weights=of_truth, minlength=len(mass))
+    present = truth > 0
+    return float(1 - (overlap[present] / (mass + truth)[present]).mean())
+
+
 def surrogate_report(
     entries: Sequence[Mapping[str, Any]], metric: Metric
 ) -> dict[str, float | int | None] | None:

@@ -9,10 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from auxlearn.errors import RunError
-from auxlearn.files import write_json
+from auxlearn.files import write_text
 from auxlearn.results.environment import Environment
 
 FILE = "results.json"
+
+#: Labels beyond which what is recorded for each label, or each pair of labels, is abridged.
+MANY_LABELS = 100
+
+#: Lists of a sparse confusion matrix.
+SPARSE_KEYS = ("true", "predicted", "count")
 
 
 @dataclass(frozen=True)
@@ -23,16 +29,34 @@ class Scores:
         examples: Number of examples.
         accuracy: Share of correct predictions, 0 to 1.
         macro_f1: Mean F1 over the classes that occur in labels or predictions, 0 to 1.
-        per_class: Precision, recall, F1 and support of each class by label.
+        per_class: Precision, recall, F1 and support of each class by label. With more than
+            :data:`MANY_LABELS` labels, rounded, and left out of all scores but those on a whole
+            set.
         confusion: Confusion matrix: number of examples by true class (outer) and predicted class
-            (inner).
+            (inner). With more than :data:`MANY_LABELS` labels it is sparse: the lists ``true``,
+            ``predicted`` and ``count`` have one entry for each pair of classes that occurs; it is
+            left out of the scores on parts of a set.
     """
 
     examples: int
     accuracy: float
     macro_f1: float
     per_class: dict[str, dict[str, float]]
-    confusion: list[list[int]]
+    confusion: list[list[int]] | dict[str, list[int]]
+
+    def class_counts(self) -> tuple[dict[int, int], dict[int, int]]:
+        """Return the number of examples by true class and by predicted class, without zeros."""
+        if isinstance(self.confusion, dict):
+            cells = list(zip(*(self.confusion[key] for key in SPARSE_KEYS), strict=True))
+        else:
+            rows = enumerate(self.confusion)
+            cells = [(t, p, count) for t, row in rows for p, count in enumerate(row) if count]
+        true: dict[int, int] = {}
+        predicted: dict[int, int] = {}
+        for t, p, count in cells:
+            true[t] = true.get(t, 0) + count
+            predicted[p] = predicted.get(p, 0) + count
+        return true, predicted
 
 
 @dataclass(frozen=True)
@@ -63,12 +87,10 @@ class Evaluation:
     @property
     def constant_prediction(self) -> str | None:
         """The label predicted for every example, although the set has several; else ``None``."""
-        labels = list(self.all.per_class)
-        predicted = [any(column) for column in zip(*self.all.confusion, strict=True)]
-        true = [any(counts) for counts in self.all.confusion]
-        if sum(true) < 2 or sum(predicted) != 1:
+        true, predicted = self.all.class_counts()
+        if len(true) < 2 or len(predicted) != 1:
             return None
-        return labels[predicted.index(True)]
+        return list(self.all.per_class)[next(iter(predicted))]
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Evaluation:
@@ -170,7 +192,7 @@ class RunResults:
 
     def save(self, folder: Path) -> None:
         """Write ``results.json``; a run folder with this file is a finished run."""
-        write_json(folder / FILE, asdict(self))
+        write_text(folder / FILE, _to_json(asdict(self)) + "\n")
 
     @classmethod
     def load(cls, folder: Path) -> RunResults:
@@ -213,3 +235,20 @@ class RunResults:
         values = asdict(self)
         del values["seconds"], values["environment"]
         return values
+
+
+def _to_json(value: Any, indent: str = "") -> str:
+    """Return indented JSON in which a list or mapping of plain values takes one line."""
+    inner = indent + "  "
+    if isinstance(value, dict) and any(isinstance(one, list | dict) for one in value.values()):
+        entries = [
+            f"{json.dumps(str(key), ensure_ascii=False)}: {_to_json(one, inner)}"
+            for key, one in value.items()
+        ]
+        left, right = "{}"
+    elif isinstance(value, list) and any(isinstance(one, list | dict) for one in value):
+        entries = [_to_json(one, inner) for one in value]
+        left, right = "[]"
+    else:
+        return json.dumps(value, ensure_ascii=False)
+    return f"{left}\n" + ",\n".join(inner + entry for entry in entries) + f"\n{indent}{right}"

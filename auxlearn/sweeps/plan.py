@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,10 @@ from typing import Any
 
 from auxlearn.config import RunConfig, validate
 from auxlearn.errors import ConfigError, SweepError
-from auxlearn.sweeps.sweep_file import CASE, PLUGIN_OPTION, SweepFile, label
+from auxlearn.sweeps.sweep_file import CASE, MOST_TRIALS, PLUGIN_OPTION, SweepFile, label
+
+#: Combinations of the values of a grid that are expanded, before ``exclude`` removes some.
+MOST_COMBINATIONS = 100_000
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,9 @@ def expand_cells(sweep: SweepFile) -> list[Cell]:
 
     Of a setting that is given several times, the value of the later axis counts; cases count as
     the last axis.
+
+    Raises:
+        SweepError: There are too many combinations, or too many trials of them.
     """
     axes: list[list[tuple[str, str, dict[str, Any]]]] = []
     for axis, values in sweep.grid.items():
@@ -83,6 +90,12 @@ def expand_cells(sweep: SweepFile) -> list[Cell]:
     if sweep.cases:
         cases = [{**case} for case in sweep.cases]
         axes.append([(CASE, case.pop("name"), case) for case in cases])
+    combinations = math.prod(map(len, axes))
+    if combinations > MOST_COMBINATIONS:
+        raise SweepError(
+            f"sweep '{sweep.name}' has {combinations:,} combinations of its grid: at most "
+            f"{MOST_COMBINATIONS:,} are expanded; take values out, or search with 'search'"
+        )
     cells = []
     for chosen in itertools.product(*axes):
         labels = {axis: name for axis, name, _ in chosen}
@@ -92,6 +105,12 @@ def expand_cells(sweep: SweepFile) -> list[Cell]:
         for _, _, more in chosen:
             settings |= more
         cells.append(Cell(labels, {key: _fill_in_labels(v, labels) for key, v in settings.items()}))
+    trials = len(cells) * len(sweep.seeds) * (sweep.search.trials if sweep.search else 1)
+    if trials > MOST_TRIALS:
+        raise SweepError(
+            f"sweep '{sweep.name}' has {trials:,} trials ({len(cells):,} combinations, "
+            f"{len(sweep.seeds):,} seeds): at most {MOST_TRIALS:,}; divide it into several sweeps"
+        )
     return cells
 
 

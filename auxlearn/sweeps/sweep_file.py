@@ -5,18 +5,24 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import Field, field_validator, model_validator
 
 from auxlearn.config import Metric, RunConfig, Settings, validate
 from auxlearn.errors import ConfigError, did_you_mean
+from auxlearn.local_files import LONGEST_NAME
+from auxlearn.wording import shorten
+from auxlearn.yaml_files import read_yaml
 
 #: Name of the axis formed by the cases of a sweep file.
 CASE = "case"
 #: Axes that define a setting; by default the values of all other axes compete.
 SETTING_AXES = ("dataset", "encoder", "metric")
+
+#: Trials that a sweep may have, seeds and suggested points included.
+MOST_TRIALS = 20_000
 
 #: An option of a plug-in as a setting: ``aux.NAME.OPTION`` or ``weights.NAME.OPTION``.
 PLUGIN_OPTION = re.compile(r"(aux|weights)\.([a-z][a-z0-9_-]*)\.(\w+)")
@@ -42,7 +48,9 @@ class Search(Settings):
     """A search by Optuna, in each cell of the grid."""
 
     sampler: Literal["random", "tpe"] = Field("tpe", description="Sampler of the points.")
-    trials: int = Field(20, ge=1, description="Number of points; each is trained with every seed.")
+    trials: int = Field(
+        20, ge=1, le=MOST_TRIALS, description="Number of points; each is trained with every seed."
+    )
     batch: int = Field(4, ge=1, description="Points suggested at once, which run in parallel.")
     seed: int = Field(0, ge=0, description="Seed of the sampler.")
     space: dict[str, Range | list[Any]] = Field(min_length=1, description="Values by setting.")
@@ -58,7 +66,11 @@ class Select(Settings):
 class SweepFile(Settings):
     """Content of a sweep file."""
 
-    name: str = Field(pattern=r"^[\w][\w.-]*$", description="Name of the sweep and of its folder.")
+    name: str = Field(
+        pattern=r"^[\w][\w.-]*$",
+        max_length=LONGEST_NAME,
+        description="Name of the sweep and of its folder.",
+    )
     base: dict[str, Any] = Field({}, description="Settings of all runs.")
     grid: dict[str, list[Any] | dict[str, dict[str, Any]]] = Field(
         {}, description="A setting with its values, or an axis with named groups of settings."
@@ -66,7 +78,7 @@ class SweepFile(Settings):
     cases: list[dict[str, Any]] = Field([], description="Named groups of settings: one more axis.")
     exclude: list[dict[str, Any]] = Field([], description="Combinations to leave out.")
     search: Search | None = Field(None, description="Hyper-parameter search by Optuna.")
-    seeds: tuple[int, ...] = Field(
+    seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(
         (0, 1, 2, 3, 4), min_length=1, description="Seeds, or their number."
     )
     select: Select = Field(Select(), description="Selection of hyper-parameters on dev.")
@@ -78,11 +90,17 @@ class SweepFile(Settings):
     @field_validator("seeds", mode="before")
     @classmethod
     def _count_or_list(cls, value: Any) -> Any:
-        if isinstance(value, int) and not isinstance(value, bool):
-            return tuple(range(value))
-        if isinstance(value, list) and len(set(map(str, value))) < len(value):
+        number = value if isinstance(value, int) and not isinstance(value, bool) else None
+        if (number or 0) > MOST_TRIALS or (isinstance(value, list) and len(value) > MOST_TRIALS):
+            raise ValueError(f"a sweep has at most {MOST_TRIALS:,} seeds")
+        return value if number is None else tuple(range(number))
+
+    @field_validator("seeds")
+    @classmethod
+    def _seeds_differ(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
+        if len(set(seeds)) < len(seeds):
             raise ValueError("a seed occurs twice")
-        return value
+        return seeds
 
     @model_validator(mode="after")
     def _names_are_known(self) -> SweepFile:
@@ -159,12 +177,7 @@ def read_sweep(path: Path) -> SweepFile:
     Raises:
         ConfigError: It cannot be read, or has unknown or invalid entries; all are named.
     """
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"cannot read sweep file {path}: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+    content = read_yaml(path, "sweep file", ConfigError)
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: a sweep file is a mapping")
     sweep: SweepFile = validate(SweepFile, content, str(path))
@@ -200,7 +213,7 @@ def label(value: Any) -> str:
 
 
 def _unknown_keys(where: str, keys: Iterable[str], advice: str = "") -> Iterator[str]:
-    for key in keys:
+    for key in map(shorten, keys):
         if key == "seed":
             yield f"{where}: 'seed' is set by 'seeds'"
         elif key in ("output", "cache_dir"):

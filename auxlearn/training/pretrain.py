@@ -167,7 +167,8 @@ def _read_texts(
         raise UserError("pretrain needs one source of text: --dataset or --corpus")
     if corpus is not None:
         return read_corpus(corpus, text_column or "text")
-    columns = ColumnNames(text=text_column) if text_column else None
+    # The labels take no part: what they are is of no importance.
+    columns = ColumnNames(text=text_column or ColumnNames.text, keep_null_labels=True)
     return load_dataset(str(dataset), columns=columns, cache_dir=cache.folder).splits["train"]
 
 

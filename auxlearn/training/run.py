@@ -13,6 +13,7 @@ from auxlearn.cache import TensorCache
 from auxlearn.config import Metric, RunConfig
 from auxlearn.data.batches import BatchStream
 from auxlearn.data.dataset import Split
+from auxlearn.data.lengths import describe_lengths
 from auxlearn.data.run_data import RunData, load_run_data
 from auxlearn.data.tokens import TokenizedTexts, concatenate, tokenize_split
 from auxlearn.encoders.attention import attend_in_single_precision
@@ -297,7 +298,13 @@ class _Run:
         plot_run(self.folder.read_metrics(), results, self.folder.plots_path)
 
     def _tokenize(self, split: Split) -> TokenizedTexts:
-        return tokenize_split(self.encoder.tokenizer, split, self.config.max_length, self.cache)
+        return tokenize_split(
+            self.encoder.tokenizer,
+            split,
+            self.config.max_length,
+            self.cache,
+            self.reporter.progress,
+        )
 
     def _warn_of_shared_dev(self) -> None:
         """Report that dev both drives the weights and selects the checkpoint."""
@@ -312,6 +319,7 @@ class _Run:
     def _training_texts(self) -> TokenizedTexts:
         """Return the training texts, perturbed once by the pretrained encoder if configured."""
         config, texts = self.config, self._tokenize(self.data.train)
+        self.reporter.message(describe_lengths(texts, config.max_length))
         if config.perturbed_text == "none":
             return texts
         perturbed = perturb_texts_cached(

@@ -253,7 +253,7 @@ def test_a_plug_in_file_adds_its_options(trained, tmp_path):
         (["--aux", "l3msk"], "unknown auxiliary task 'l3msk': did you mean 'l3mask'?"),
         (["--weights", "mta"], "unknown weighting 'mta': did you mean 'meta'?"),
         (["--plugin", "nowhere.py"], "plug-in file nowhere.py does not exist"),
-        (["--config", "nowhere.yaml"], "cannot read configuration nowhere.yaml: "),
+        (["--config", "nowhere.yaml"], "there is no file nowhere.yaml: check the path"),
         (["--epochs", "0"], "command line: epochs: Input should be greater than or equal to 1"),
         (["--epochs", "ten"], "invalid value for '--epochs': 'ten' is not a valid integer"),
         (["--metric", "f1"], "invalid value for '--metric': 'f1' is not one of 'accuracy', "),

@@ -112,13 +112,13 @@ def test_invalid_card(tmp_path, changes, expected):
 
 def test_file_that_is_not_a_card(tmp_path):
     path = tmp_path / "own.yaml"
-    assert "cannot be read" in message(path)
+    assert message(path) == f"there is no file {path}: check the path"
     path.write_text("- a list")
     assert "must be a mapping" in message(path)
     path.write_text("a: [")
-    assert "cannot be read" in message(path)
+    assert "own.yaml:1: not valid YAML: " in message(path)
     path.write_text("a: !!python/object/apply:os.getcwd []")
-    assert "cannot be read" in message(path)
+    assert "own.yaml:1: not valid YAML: " in message(path)
 
 
 def test_the_card_folder_contains_only_cards():

@@ -198,7 +198,7 @@ def test_unicode_line_separators_do_not_end_a_json_line(tmp_path):
         ('{"text": "x", "label": ""}', "train.jsonl:4: missing label in column 'label'"),
         ('{"text": "x"}', "train.jsonl:4: missing label in column 'label'"),
         ('{"text": "x", "label": 0.5}', "train.jsonl:4: a label is text, a whole number"),
-        ('{"text": "x", "label": ["good"]}', "train.jsonl:4: a label is text, a whole number"),
+        ('{"text": "x", "label": ["good"]}', "train.jsonl:4: column 'label' holds ['good']: an"),
         ('{"text": "x", "text_pair": "y", "label": "good"}', "train.jsonl:1: empty text in column"),
         ('{"text": "\\ud83d", "label": "good"}', "train.jsonl:4: half of a surrogate pair"),
         ("[" * 100_000, "train.jsonl:4: bad JSON ("),

@@ -131,7 +131,7 @@ def test_card_file(asked, tmp_path):
     )
     dataset = load_dataset(str(card))
     assert (dataset.name, dataset.metric, asked[0][0]) == ("own", "macro_f1", "me/own")
-    with pytest.raises(DataError, match="cannot be read"):
+    with pytest.raises(DataError, match="there is no file"):
         load_dataset(str(tmp_path / "missing.yaml"))
 
 

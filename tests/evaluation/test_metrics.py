@@ -13,6 +13,7 @@ from auxlearn.evaluation.metrics import (
     class_probabilities,
     evaluate,
     metric_of,
+    reduce_predictions,
     score_predictions,
     to_model_labels,
 )
@@ -49,7 +50,9 @@ def test_labels_of_a_single_class():
 
 def test_metrics_on_all_examples_on_unseen_examples_and_of_the_majority_class():
     probabilities = np.array([[0.7, 0.2, 0.1], [0.2, 0.5, 0.3], [0.6, 0.3, 0.1], [0.1, 0.1, 0.8]])
-    found = evaluate(probabilities, [0, 1, 1, 2], NAMES, [True, False, False, True], majority=1)
+    labels = [0, 1, 1, 2]
+    found = reduce_predictions([(np.arange(4), probabilities)], labels, 3)
+    found = evaluate(found, labels, NAMES, [True, False, False, True], majority=1)
     assert found.all.accuracy == 0.75
     assert found.all.examples == 4
     assert found.unseen.accuracy == 0.5
@@ -61,7 +64,8 @@ def test_metrics_on_all_examples_on_unseen_examples_and_of_the_majority_class():
 
 
 def test_a_set_without_unseen_examples():
-    found = evaluate(np.array([[1.0, 0.0, 0.0]]), [1], NAMES, [True], majority=0)
+    found = reduce_predictions([(np.arange(1), np.array([[1.0, 0.0, 0.0]]))], [1], 3)
+    found = evaluate(found, [1], NAMES, [True], majority=0)
     assert found.unseen is None
     assert found.seen_examples == 1
     assert np.isfinite(found.loss)  # although the true class has probability zero

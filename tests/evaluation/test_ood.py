@@ -8,7 +8,8 @@ import pytest
 from auxlearn.config import OODSource
 from auxlearn.data.dataset import Split
 from auxlearn.data.ood import OODSet, map_labels
-from auxlearn.evaluation.ood import evaluate_ood, map_predictions
+from auxlearn.evaluation.metrics import reduce_predictions
+from auxlearn.evaluation.ood import evaluate_ood, map_predictions, true_labels
 from auxlearn.reporting.tables import metrics_grid
 from auxlearn.results.record import Evaluation
 
@@ -24,17 +25,25 @@ PROBABILITIES = np.array(
 )
 
 
-def test_probabilities_are_summed_before_the_decision():
-    mapped = map_predictions(PROBABILITIES, MAP, "sum")
-    np.testing.assert_allclose(
-        mapped.probabilities, [[0.6, 0.4], [0.4, 0.6], [0.2, 0.8], [0.1, 0.9]]
+def predictions(ood, probabilities, decision="sum"):
+    """What is kept of these probabilities of the model for the examples of a set."""
+    return reduce_predictions(
+        [(np.arange(len(probabilities)), probabilities)],
+        true_labels(ood.split, ood),
+        len(ood.labels.label_names),
+        lambda block: map_predictions(block, ood.labels, decision),
     )
-    assert mapped.predicted.tolist() == [0, 1, 1, 1]
+
+
+def test_probabilities_are_summed_before_the_decision():
+    probabilities, predicted = map_predictions(PROBABILITIES, MAP, "sum")
+    np.testing.assert_allclose(probabilities, [[0.6, 0.4], [0.4, 0.6], [0.2, 0.8], [0.1, 0.9]])
+    assert predicted.tolist() == [0, 1, 1, 1]
 
 
 def test_argmax_takes_the_most_likely_class_of_the_model():
-    mapped = map_predictions(PROBABILITIES, MAP, "argmax")
-    assert mapped.predicted.tolist() == [0, 0, 1, 1]
+    _, predicted = map_predictions(PROBABILITIES, MAP, "argmax")
+    assert predicted.tolist() == [0, 0, 1, 1]
 
 
 def hans(decision="sum", partner=None):
@@ -53,7 +62,7 @@ def hans(decision="sum", partner=None):
 def test_metrics_by_subset(decision, accuracy):
     ood = hans(decision)
     found = evaluate_ood(
-        ood, map_predictions(PROBABILITIES, MAP, decision), None, [False] * 4, majority=2
+        ood, predictions(ood, PROBABILITIES, decision), None, [False] * 4, majority=2
     )
     assert found.all.accuracy == accuracy
     assert found.subsets["heuristic: overlap"].accuracy == 1.0
@@ -68,9 +77,9 @@ def test_a_pair_is_right_if_both_examples_are():
     # The partner has its labels in another order.
     partner = Split("orig", ("e", "f", "g", "h"), (0, 1, 1, 1), ("non-entailment", "entailment"))
     ood = hans(partner=partner)
-    mapped = map_predictions(PROBABILITIES, MAP, "sum")  # right, wrong, right, wrong
-    others = map_predictions(PROBABILITIES[[3, 0, 1, 0]], MAP, "sum")  # right, right, wrong, right
-    found = evaluate_ood(ood, mapped, others, [False] * 4, majority=0)
+    mapped = predictions(ood, PROBABILITIES)  # right, wrong, right, wrong
+    others = predictions(ood, PROBABILITIES[[3, 0, 1, 0]])  # right, right, wrong, right
+    found = evaluate_ood(ood, mapped, others.predicted, [False] * 4, majority=0)
     assert found.partner.accuracy == 0.75
     assert found.all.accuracy == 0.5
     assert found.pair_accuracy == 0.25
@@ -80,8 +89,8 @@ def test_evaluations_can_be_loaded_from_json_with_and_without_optional_fields():
     from dataclasses import asdict
 
     partner = Split("orig", ("e", "f", "g", "h"), (1, 0, 0, 0), HANS)
-    mapped = map_predictions(PROBABILITIES, MAP, "sum")
-    found = evaluate_ood(hans(partner=partner), mapped, mapped, [False] * 4, majority=0)
+    mapped = predictions(hans(), PROBABILITIES)
+    found = evaluate_ood(hans(partner=partner), mapped, mapped.predicted, [False] * 4, majority=0)
     values = asdict(found)
     assert Evaluation.from_dict(values) == found
     for key in ("subsets", "partner", "pair_accuracy"):
@@ -92,8 +101,8 @@ def test_evaluations_can_be_loaded_from_json_with_and_without_optional_fields():
 
 def test_the_table_has_pairs_and_subsets():
     partner = Split("orig", ("e", "f", "g", "h"), (1, 0, 0, 0), HANS)
-    mapped = map_predictions(PROBABILITIES, MAP, "sum")
-    found = evaluate_ood(hans(partner=partner), mapped, mapped, [False] * 4, majority=0)
+    mapped = predictions(hans(), PROBABILITIES)
+    found = evaluate_ood(hans(partner=partner), mapped, mapped.predicted, [False] * 4, majority=0)
     plain = evaluate_ood(hans(), mapped, None, [False] * 4, majority=0)
     heads, rows = metrics_grid({"test": plain, "hans": found})
     assert "pair accuracy" in heads

@@ -1,0 +1,66 @@
+"""A bad input, and the one line that it must be answered with."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Place:
+    """The folder that a case is made in; commands run in it, so paths may be relative.
+
+    Attributes:
+        path: The folder, empty at first.
+        encoder_folder: Returns the folder of a tiny encoder by family; it must not be changed.
+        finished_run: Folder of a finished run with the classes "no" and "yes" and its data set
+            ``reviews``; it must not be changed.
+    """
+
+    path: Path
+    encoder_folder: Callable[[str], Path]
+    finished_run: Callable[[], Path]
+
+    def write(self, name: str, content: str | bytes) -> Path:
+        """Write a file, text as UTF-8; its folder is created."""
+        path = self.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    def copy_encoder(self, name: str = "encoder", family: str = "bert") -> Path:
+        """Copy a tiny encoder, to be spoiled."""
+        return Path(shutil.copytree(self.encoder_folder(family), self.path / name))
+
+    def copy_run(self, name: str = "run") -> Path:
+        """Copy the finished run, to be spoiled."""
+        return Path(shutil.copytree(self.finished_run(), self.path / name))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A bad input.
+
+    Attributes:
+        id: Name of the test.
+        command: Arguments of ``auxlearn``; relative paths are within the case's folder.
+        line: Regular expression that an error line must contain.
+        make: Writes the files of the case.
+        code: Exit code.
+        typed: Standard input.
+        lines: Error lines at most.
+        leaves: Names in the case's folder that the command may create or change.
+        environment: Variables set while the command runs.
+    """
+
+    id: str
+    command: Sequence[str]
+    line: str
+    make: Callable[[Place], object] | None = None
+    code: int = 2
+    typed: str | bytes | None = None
+    lines: int = 3
+    leaves: tuple[str, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
