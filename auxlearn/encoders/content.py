@@ -9,6 +9,8 @@ from auxlearn.files import content_digest
 
 #: Suffixes of the files that transformers loads an encoder and its tokenizer from.
 _SUFFIXES = (".json", ".safetensors", ".txt", ".model")
+#: Files of this package beside them, which transformers does not read.
+_RECORDS = ("manifest.json", "pretraining.json")
 
 
 def encoder_content(name: str) -> dict[str, str]:
@@ -35,5 +37,5 @@ def encoder_content(name: str) -> dict[str, str]:
     return {
         path.name: content_digest(path)
         for path in sorted(folder.iterdir())
-        if path.suffix in _SUFFIXES and path.is_file()
+        if path.suffix in _SUFFIXES and path.name not in _RECORDS and path.is_file()
     }

@@ -24,6 +24,7 @@ from auxlearn.encoders.families import family_of
 from auxlearn.encoders.quiet import quiet_transformers
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.errors import EncoderError, did_you_mean
+from auxlearn.manifest import verify_export
 
 logger = logging.getLogger(__name__)
 
@@ -143,6 +144,7 @@ def _check_source(name: str, source: str) -> None:
             raise EncoderError(
                 f"{folder} holds no tokenizer: save it there with tokenizer.save_pretrained"
             )
+        verify_export(folder)
     elif folder.is_file():
         raise EncoderError(f"{folder} is a file: name the folder that holds the encoder")
     elif source.startswith((".", "/", "~")) or source.count("/") > 1:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from auxlearn.errors import RunError
-from auxlearn.files import write_json
+from pydantic import TypeAdapter
+
+from auxlearn.errors import RunError, first_fault
+from auxlearn.files import read_checked_json, write_checked_json
 from auxlearn.results.environment import Environment
 
 FILE = "results.json"
@@ -170,7 +171,7 @@ class RunResults:
 
     def save(self, folder: Path) -> None:
         """Write ``results.json``; a run folder with this file is a finished run."""
-        write_json(folder / FILE, asdict(self))
+        write_checked_json(folder / FILE, asdict(self))
 
     @classmethod
     def load(cls, folder: Path) -> RunResults:
@@ -181,7 +182,8 @@ class RunResults:
         """
         path = folder / FILE
         try:
-            values = json.loads(path.read_text(encoding="utf-8"))
+            values = read_checked_json(path)
+            TypeAdapter(RunResults).validate_python(values)
             typed: dict[str, Any] = {
                 "dataset": DatasetRecord(**values.pop("dataset")),
                 "best": BestCheckpoint(**values.pop("best")),
@@ -194,8 +196,11 @@ class RunResults:
             return cls(**typed, **values)
         except FileNotFoundError:
             raise RunError(f"{folder} holds no {FILE}: the run is not finished") from None
-        except (ValueError, TypeError, KeyError) as error:
-            raise RunError(f"{path} is damaged ({error}): delete it and run again") from None
+        except OSError as error:
+            raise RunError(f"cannot read {path}: {error.strerror}") from None
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            reason = first_fault(error)
+            raise RunError(f"{path} is damaged ({reason}): delete it and run again") from None
 
     def warnings(self) -> list[str]:
         """Return what a reader of the scores must know first, one sentence each."""
