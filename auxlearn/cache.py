@@ -11,19 +11,19 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from filelock import FileLock
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
 from auxlearn.errors import UserError
-from auxlearn.files import write_bytes
+from auxlearn.files import PART, expand, write_bytes
+from auxlearn.locks import Lock
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ def default_folder() -> Path:
     """Return ``$AUXLEARN_CACHE``, or ``auxlearn`` in the user's cache folder."""
     chosen = os.environ.get("AUXLEARN_CACHE")
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(chosen or f"{base}/auxlearn").expanduser()
+    return expand(chosen or f"{base}/auxlearn")
 
 
 def content_key(*values: Any) -> str:
@@ -98,14 +98,30 @@ class TensorCache:
                     write_bytes(path, save(tensors, {"sha256": _checksum(tensors)}))
         return tensors
 
-    def _lock(self, path: Path) -> AbstractContextManager[object]:
+    @contextmanager
+    def _lock(self, path: Path) -> Iterator[None]:
+        """Lock an entry within the block; while another process computes it, say so."""
+
+        def waiting(owner: str) -> None:
+            logger.info("waiting for a cache entry that %s computes (%s)", owner, path.name)
+
+        lock = Lock(path.with_suffix(".lock"))
         try:
-            return FileLock(path.with_suffix(".lock")).acquire()
+            lock.acquire(waiting=waiting)
         except OSError as error:
-            raise UserError(
-                f"cannot write to the cache folder {self.folder} ({error.strerror}): "
-                "choose another with --cache-dir"
-            ) from None
+            raise self._unusable(error) from None
+        try:
+            for part in self.folder.glob(f".{path.name[:40]}.*{PART}"):  # left by a kill
+                part.unlink(missing_ok=True)
+            yield
+        finally:
+            lock.release()
+
+    def _unusable(self, error: OSError) -> UserError:
+        return UserError(
+            f"cannot write to the cache folder {self.folder} ({error.strerror}): "
+            "choose another with --cache-dir"
+        )
 
 
 def _read(path: Path) -> dict[str, Tensor] | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 class UserError(Exception):
@@ -67,3 +68,46 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     if near:
         return f"did you mean '{near[0]}'?"
     return "known: " + (", ".join(choices) or "none")
+
+
+def first_fault(error: Exception) -> str:
+    """Return an error of a check as one short line; of several faults the first.
+
+    Args:
+        error: Any exception; those of pydantic list all faults over many lines.
+
+    Examples:
+        >>> first_fault(ValueError("no such\\nvalue"))
+        'no such value'
+    """
+    faults: Any = getattr(error, "errors", None)
+    text = str(error)
+    if callable(faults) and (found := faults(include_url=False)):
+        place = ".".join(str(part) for part in found[0]["loc"])
+        text = f"{place}: {found[0]['msg']}"
+    elif isinstance(error, KeyError):
+        text = f"it has no {text}"
+    return shortened(" ".join(text.split()), 300)
+
+
+def shortened(text: str, limit: int) -> str:
+    """Return a text with what is beyond a number of characters left out of its middle.
+
+    Examples:
+        >>> shortened("abcdefghij", 7)
+        'ab...ij'
+    """
+    if len(text) <= limit:
+        return text
+    kept = (limit - 3) // 2
+    return f"{text[:kept]}...{text[-kept:]}"
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an exception says that the memory of the machine or of its GPU is full."""
+    # torch has an error of its own for a GPU; on the CPU its allocator raises a RuntimeError.
+    return (
+        isinstance(error, MemoryError)
+        or type(error).__name__ == "OutOfMemoryError"
+        or (isinstance(error, RuntimeError) and "can't allocate memory" in str(error))
+    )

@@ -1,4 +1,4 @@
-"""Atomic writes of files and folders."""
+"""Files on disk: atomic writes of files and folders, JSON with a checksum, paths of users."""
 
 from __future__ import annotations
 
@@ -6,46 +6,56 @@ import errno
 import hashlib
 import json
 import os
+import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from auxlearn.errors import UserError
+
+#: Ends the names of files, and of folders, that are still being written: ``.NAME.1a2b3c4d.part``.
+PART = ".part"
+#: Key of the checksum in JSON files that :func:`write_checked_json` writes.
+CHECKSUM = "sha256"
 
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a file atomically: the new content replaces the old one as a whole or not at all.
 
     Args:
-        path: The file; its folder is created if it does not exist.
+        path: The file; its folder is created if it does not exist. Its mode is that of any new
+            file, as the umask of the process has it.
         content: The new content.
 
     Raises:
         UserError: The disk is full or the path cannot be written to; the old content is kept.
     """
-    temporary = None
+    temporary = _temporary(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except OSError as error:
-        advice = (
-            "free some space, then run the same command again"
-            if error.errno in (errno.ENOSPC, errno.EDQUOT)
-            else "choose a path that can be written to"
-        )
-        raise UserError(f"cannot write {path} ({error.strerror}): {advice}") from None
+        raise cannot_write(path, error) from None
     finally:
-        if temporary is not None and os.path.exists(temporary):
-            os.unlink(temporary)
+        with suppress(OSError):
+            temporary.unlink()
+
+
+def cannot_write(path: Path, error: OSError) -> UserError:
+    """Return the error of a write, with advice that fits its cause."""
+    advice = (
+        "free some space, then run the same command again"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT)
+        else "choose a path that can be written to"
+    )
+    return UserError(f"cannot write {path} ({error.strerror or error}): {advice}")
 
 
 @contextmanager
@@ -56,26 +66,59 @@ def replaced_folder(path: Path) -> Iterator[Path]:
         path: The folder; what is there is replaced when the block ends without an error.
 
     Yields:
-        An empty temporary folder to write into.
+        An empty temporary folder to write into. All files get the mode of any new file.
 
     Raises:
         UserError: The folder cannot be written; what was there stays.
     """
     from safetensors import SafetensorError
 
-    temporary = path.with_name(f".{path.name}.partial")
-    shutil.rmtree(temporary, ignore_errors=True)
+    temporary = _temporary(path)
     try:
         temporary.mkdir(parents=True)
         yield temporary
-        shutil.rmtree(path, ignore_errors=True)
+        _set_modes(temporary)
+        if path.exists():
+            shutil.rmtree(path)
         os.replace(temporary, path)
-    except (OSError, SafetensorError) as error:
+    except OSError as error:
+        raise cannot_write(path, error) from None
+    except SafetensorError as error:  # its message has the cause, such as a full disk
         raise UserError(
             f"cannot write {path} ({error}): free some space, then run the same command again"
         ) from None
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f".{path.name[:40]}.{secrets.token_hex(4)}{PART}")
+
+
+def _set_modes(folder: Path) -> None:
+    """Give the files of a folder the mode of a new file; libraries write some as 0600."""
+    probe = folder / f".mode{PART}"
+    os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+    mode = probe.stat().st_mode & 0o777
+    probe.unlink()
+    for path in folder.rglob("*"):
+        if path.is_file():
+            path.chmod(mode)
+
+
+def delete_parts(folder: Path, pattern: str = f".*{PART}") -> None:
+    """Delete what writes that were killed have left in a folder and below; links are not followed.
+
+    Args:
+        folder: The folder, which no other process writes into.
+        pattern: Pattern of the names.
+    """
+    for path in folder.rglob(pattern):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            with suppress(OSError):
+                path.unlink()
 
 
 def content_digest(path: Path) -> str:
@@ -102,4 +145,113 @@ def write_text(path: Path, content: str) -> None:
 
 def write_json(path: Path, content: Any) -> None:
     """Write indented JSON atomically; see :func:`write_bytes`."""
-    write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    write_text(path, _to_json(content) + "\n")
+
+
+def _to_json(value: Any, indent: str = "") -> str:
+    """Return indented JSON in which a list or mapping of plain values takes one line."""
+    inner = indent + "  "
+    if isinstance(value, dict) and any(isinstance(one, list | dict) for one in value.values()):
+        entries = [
+            f"{json.dumps(str(key), ensure_ascii=False)}: {_to_json(one, inner)}"
+            for key, one in value.items()
+        ]
+        left, right = "{}"
+    elif isinstance(value, list) and any(isinstance(one, list | dict) for one in value):
+        entries = [_to_json(one, inner) for one in value]
+        left, right = "[]"
+    else:
+        return json.dumps(value, ensure_ascii=False)
+    return f"{left}\n" + ",\n".join(inner + entry for entry in entries) + f"\n{indent}{right}"
+
+
+def read_json(path: Path) -> Any:
+    """Return the content of a JSON file.
+
+    Raises:
+        OSError: It does not exist or cannot be read.
+        ValueError: It is not valid JSON in UTF-8.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except RecursionError:
+        raise ValueError("its values are nested too deeply") from None
+
+
+def write_checked_json(path: Path, content: dict[str, Any]) -> None:
+    """Write a JSON object with a checksum of its values, as the key ``sha256``, atomically.
+
+    Raises:
+        UserError: As for :func:`write_bytes`.
+    """
+    write_json(path, {**content, CHECKSUM: _json_digest(content)})
+
+
+def read_checked_json(path: Path, *, required: bool = False) -> dict[str, Any]:
+    """Return what :func:`write_checked_json` has written, without the checksum.
+
+    Args:
+        path: The file.
+        required: Refuse a file without a checksum too, as no version of this package writes it.
+
+    Raises:
+        OSError: It does not exist or cannot be read.
+        ValueError: It is not a JSON object, or its values do not have the checksum.
+    """
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise ValueError("it is not a JSON object")
+    checksum = content.pop(CHECKSUM, None)
+    if (required or checksum is not None) and checksum != _json_digest(content):
+        raise ValueError("its checksum is not that of its values")
+    return content
+
+
+def _json_digest(content: Any) -> str:
+    # As JSON has it: tuples are lists, keys are texts.
+    text = json.dumps(json.loads(json.dumps(content)), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def expand(path: str | Path) -> Path:
+    """Return a path of the user, with ``~`` and ``~name`` replaced by the home folder.
+
+    Raises:
+        UserError: There is no such user.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise UserError(
+            f"there is no home folder for {path}: write the path in full, or ./{path} for a "
+            "folder of that name"
+        ) from None
+
+
+def check_output(path: Path, flag: str = "--output") -> None:
+    """Check that a folder can be made, or written into, before any work is done for it.
+
+    Nothing is created.
+
+    Args:
+        path: The folder.
+        flag: The option that chooses it, for the message.
+
+    Raises:
+        UserError: It cannot, as far as the system tells.
+    """
+    try:
+        place = path.absolute()
+        limit = 255
+        while not place.exists():
+            if len(os.fsencode(place.name)) > limit:
+                raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
+            place = place.parent
+        if not place.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, f"{place} is a file")
+        if not os.access(place, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, f"no permission to write into {place}")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        shown = str(path) if len(str(path)) <= 200 else f"{str(path)[:200]}..."
+        raise UserError(f"cannot write to {shown} ({reason}): choose another {flag}") from None

@@ -96,7 +96,7 @@ class PluginChoice(Settings):
 
 
 class FurtherSet(Settings):
-    """A further labelled data set to train on.
+    """A labelled data set besides that of the run.
 
     In YAML it is a path, card name or hub id, or a mapping of the fields below.
 
@@ -106,49 +106,11 @@ class FurtherSet(Settings):
         text_column: Column of the text.
         text_pair_column: Column of the second text of a pair.
         label_column: Column of the label.
-    """
-
-    dataset: str
-    name: str = ""
-    text_column: str | None = None
-    text_pair_column: str | None = None
-    label_column: str | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _short_form(cls, value: Any) -> Any:
-        return _with_name(value)
-
-
-class OODSource(Settings):
-    """An out-of-distribution evaluation set: its source and the mapping of its labels.
-
-    In YAML it is a path, card name or hub id, or a mapping of the fields below. Fields left out are
-    taken from the data-set card of that name, if there is one.
-
-    Attributes:
-        dataset: Folder, name of a data-set card, or hub id.
-        name: Name of the set in the results; by default the last part of ``dataset``.
-        split: Split to evaluate on.
-        labels: Label of the set by label of the model. Several labels of the model may map to one
-            label of the set; labels that are equal up to case need no entry.
-        decision: How labels of the model that map to the same label are combined: ``sum`` adds
-            their probabilities, ``argmax`` takes the most likely label of the model.
-        subsets: Columns whose values define subsets with metrics of their own.
-        pairs: Split whose examples are paired, in order, with those of ``split``.
-        text_column: Column of the text.
-        text_pair_column: Column of the second text of a pair.
-        label_column: Column of the label.
         keep_null_labels: Accept labels such as "nan" and "None" as names of classes.
     """
 
     dataset: str
     name: str = ""
-    split: str = "test"
-    labels: dict[str, str] | None = None
-    decision: Literal["sum", "argmax"] = "sum"
-    subsets: tuple[str, ...] | None = None
-    pairs: str | None = None
     text_column: str | None = None
     text_pair_column: str | None = None
     label_column: str | None = None
@@ -157,16 +119,11 @@ class OODSource(Settings):
     @model_validator(mode="before")
     @classmethod
     def _short_form(cls, value: Any) -> Any:
-        return _with_name(value)
-
-
-def _with_name(value: Any) -> Any:
-    """Write the short form of a data set as a mapping, and name the set after its source."""
-    if isinstance(value, str):
-        value = {"dataset": value}
-    if isinstance(value, dict) and not value.get("name") and value.get("dataset"):
-        value = {**value, "name": Path(str(value["dataset"])).name.split(":")[-1]}
-    return value
+        if isinstance(value, str):
+            value = {"dataset": value}
+        if isinstance(value, dict) and not value.get("name") and value.get("dataset"):
+            value = {**value, "name": Path(str(value["dataset"])).name.split(":")[-1]}
+        return value
 
     @field_validator("name")
     @classmethod
@@ -174,6 +131,28 @@ def _with_name(value: Any) -> Any:
         if problem := name_problem(name):
             raise ValueError(f"{problem}; give the set one by 'name'")
         return name
+
+
+class OODSource(FurtherSet):
+    """An out-of-distribution evaluation set: its source and the mapping of its labels.
+
+    Fields left out are taken from the data-set card of that name, if there is one.
+
+    Attributes:
+        split: Split to evaluate on.
+        labels: Label of the set by label of the model. Several labels of the model may map to one
+            label of the set; labels that are equal up to case need no entry.
+        decision: How labels of the model that map to the same label are combined: ``sum`` adds
+            their probabilities, ``argmax`` takes the most likely label of the model.
+        subsets: Columns whose values define subsets with metrics of their own.
+        pairs: Split whose examples are paired, in order, with those of ``split``.
+    """
+
+    split: str = "test"
+    labels: dict[str, str] | None = None
+    decision: Literal["sum", "argmax"] = "sum"
+    subsets: tuple[str, ...] | None = None
+    pairs: str | None = None
 
 
 @dataclass(frozen=True)

@@ -176,7 +176,7 @@ def test_a_folder_that_cannot_be_locked(tmp_path, monkeypatch):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
     cache = TensorCache(tmp_path)
-    monkeypatch.setattr("auxlearn.cache.FileLock.acquire", refuse)
+    monkeypatch.setattr("auxlearn.cache.Lock.acquire", refuse)
     with pytest.raises(UserError, match="choose another with --cache-dir"):
         cache.get("key", lambda: TENSORS)
 

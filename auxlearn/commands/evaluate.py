@@ -118,9 +118,9 @@ def command(
 
 def _read(dataset: str, split: str, config: RunConfig) -> tuple[Split, Split | None]:
     """Return the split to evaluate on, and the train split of the same set if there is one."""
+    from auxlearn.data.examples import columns_of
     from auxlearn.data.folders import data_files, read_evaluation_split, split_name
     from auxlearn.data.load import load_dataset
-    from auxlearn.data.run_data import columns_of
     from auxlearn.errors import DataError
     from auxlearn.local_files import user_path
 

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from auxlearn.data.dataset import Split
 from auxlearn.data.table_files import Table
@@ -77,6 +77,36 @@ def column_names(
     if keep_null_labels:
         given["keep_null_labels"] = True
     return ColumnNames(**given) if given else None
+
+
+class NamedColumns(Protocol):
+    """Settings that name columns, such as those of a run or of a further data set."""
+
+    @property
+    def text_column(self) -> str | None:
+        """Column of the text."""
+
+    @property
+    def text_pair_column(self) -> str | None:
+        """Column of the second text of a pair."""
+
+    @property
+    def label_column(self) -> str | None:
+        """Column of the label."""
+
+    @property
+    def keep_null_labels(self) -> bool:
+        """Whether labels such as "nan" are names of classes."""
+
+
+def columns_of(settings: NamedColumns) -> ColumnNames | None:
+    """Return the columns that settings name; ``None`` if they name none."""
+    names = {
+        "text": settings.text_column,
+        "text_pair": settings.text_pair_column,
+        "label": settings.label_column,
+    }
+    return column_names(names, settings.keep_null_labels)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from auxlearn.config import OODSource
 from auxlearn.data.cards import DatasetCard, card_names, find_card
 from auxlearn.data.dataset import Split, TextDataset
-from auxlearn.data.examples import column_names
+from auxlearn.data.examples import columns_of
 from auxlearn.data.folders import data_files
 from auxlearn.data.load import load_evaluation_split
 from auxlearn.errors import DataError
@@ -213,10 +213,4 @@ def _card(name: str) -> DatasetCard | None:
 
 
 def _read(source: OODSource, split: str) -> Split:
-    names = {
-        "text": source.text_column,
-        "text_pair": source.text_pair_column,
-        "label": source.label_column,
-    }
-    columns = column_names(names, source.keep_null_labels)
-    return load_evaluation_split(source.dataset, split, columns=columns)
+    return load_evaluation_split(source.dataset, split, columns=columns_of(source))

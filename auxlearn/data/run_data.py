@@ -8,7 +8,7 @@ from pathlib import Path
 from auxlearn.config import RunConfig
 from auxlearn.data.audit import audit
 from auxlearn.data.dataset import Split, TextDataset
-from auxlearn.data.examples import ColumnNames, column_names
+from auxlearn.data.examples import ColumnNames, columns_of
 from auxlearn.data.folders import read_labelled_file
 from auxlearn.data.load import load_dataset
 from auxlearn.data.ood import OODSet, load_ood_sets
@@ -61,16 +61,6 @@ def load_run_data(
         notes=(*dataset.notes, *ood_notes),
         warnings=tuple(audit(dataset).warnings()),
     )
-
-
-def columns_of(config: RunConfig) -> ColumnNames | None:
-    """Return the columns and kinds of labels that a configuration names, ``None`` if none."""
-    names = {
-        "text": config.text_column,
-        "text_pair": config.text_pair_column,
-        "label": config.label_column,
-    }
-    return column_names(names, config.keep_null_labels)
 
 
 def split_validation(

@@ -11,6 +11,8 @@ from auxlearn.local_files import user_path
 
 #: Suffixes of the files that transformers loads an encoder and its tokenizer from.
 _SUFFIXES = (".json", ".safetensors", ".txt", ".model")
+#: Files of this package beside them, which transformers does not read.
+_RECORDS = ("manifest.json", "pretraining.json")
 
 
 def encoder_content(name: str) -> dict[str, str]:
@@ -38,7 +40,7 @@ def encoder_content(name: str) -> dict[str, str]:
         return {
             path.name: content_digest(path)
             for path in sorted(folder.iterdir())
-            if path.suffix in _SUFFIXES and path.is_file()
+            if path.suffix in _SUFFIXES and path.name not in _RECORDS and path.is_file()
         }
     except OSError as error:
         raise EncoderError(

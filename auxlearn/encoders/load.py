@@ -26,6 +26,7 @@ from auxlearn.encoders.quiet import quiet_transformers
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.errors import EncoderError, did_you_mean
 from auxlearn.local_files import user_path
+from auxlearn.manifest import verify_export
 from auxlearn.wording import shorten
 
 logger = logging.getLogger(__name__)
@@ -212,6 +213,7 @@ def _check_source(name: str, source: str) -> None:
                 f"{folder} holds no tokenizer: save it there with tokenizer.save_pretrained"
             )
         verify.check_files(folder)
+        verify_export(folder)
     elif folder.is_file():
         raise EncoderError(f"{folder} is a file: name the folder that holds the encoder")
     elif source.startswith((".", "/", "~")) or source.count("/") > 1:

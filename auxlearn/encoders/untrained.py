@@ -33,6 +33,7 @@ def save_untrained(folder: Path, *, layers: int = 1, size: int = 32, seed: int =
             num_attention_heads=size // 16,
             trust_remote_code=False,
         )
-        AutoModelForMaskedLM.from_config(config).save_pretrained(folder)
+        model = AutoModelForMaskedLM.from_config(config, trust_remote_code=False)
+        model.save_pretrained(folder)
         AutoTokenizer.from_pretrained(source, trust_remote_code=False).save_pretrained(folder)
     return folder

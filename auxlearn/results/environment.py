@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import subprocess
@@ -11,7 +10,8 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from auxlearn.files import write_json
+from auxlearn.errors import RunError
+from auxlearn.files import read_checked_json, write_checked_json
 
 FILE = "environment.json"
 
@@ -51,12 +51,22 @@ class Environment:
 
     @classmethod
     def load(cls, folder: Path) -> Environment:
-        """Read ``environment.json`` of a run folder."""
-        return cls(**json.loads((folder / FILE).read_text(encoding="utf-8")))
+        """Read ``environment.json`` of a run folder.
+
+        Raises:
+            RunError: It is missing or damaged.
+        """
+        try:
+            return cls(**read_checked_json(folder / FILE))
+        except (OSError, ValueError, TypeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise RunError(
+                f"{folder / FILE} is damaged ({reason}): delete {folder} to train again"
+            ) from None
 
     def save(self, folder: Path) -> None:
         """Write ``environment.json`` into a run folder."""
-        write_json(folder / FILE, asdict(self))
+        write_checked_json(folder / FILE, asdict(self))
 
 
 def describe_environment() -> Environment:

@@ -16,25 +16,27 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import platform
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from auxlearn.config import RunConfig, load_config
 from auxlearn.errors import ConfigError, RunError, RunInUse
-from auxlearn.files import write_text
-from auxlearn.results.environment import describe_environment
+from auxlearn.faults import FILE as FAULT, logged_into
+from auxlearn.files import (
+    cannot_write,
+    check_output,
+    delete_parts,
+    expand,
+    write_text,
+)
+from auxlearn.locks import GRACE, Lock, LockHeld, holder, is_held
+from auxlearn.results.environment import Environment, describe_environment
 from auxlearn.results.record import FILE
-
-#: Seconds to wait for a lock: :attr:`RunFolder.in_use` holds it for a moment.
-LOCK_TIMEOUT = 0.2
 
 
 def default_output(config: RunConfig) -> Path:
@@ -71,80 +73,82 @@ class RunFolder:
         """Whether the run has written its results."""
         return (self.path / FILE).is_file()
 
+    @classmethod
+    def of(cls, config: RunConfig) -> RunFolder:
+        """Return the folder of the run of a configuration.
+
+        Raises:
+            UserError: ``output`` names the home folder of an unknown user.
+        """
+        return cls(expand(config.output) if config.output else default_output(config))
+
     def read_config(self) -> RunConfig:
         """Return the configuration of the run in this folder.
 
         Raises:
-            RunError: The path is not a run folder.
+            RunError: The path is not a run folder, or holds what leads out of it.
         """
         path = self.path / "config.yaml"
         if not path.is_file():
             raise RunError(f"{self.path} is not a run folder: it has no config.yaml")
+        check_contained(self.path)
         return load_config(path)
 
     @property
     def in_use(self) -> bool:
-        """Whether a process has locked the folder at this moment.
-
-        The test takes a shared lock for a moment. Other processes can test at the same time, and
-        a process that wants to lock the folder waits for the end of the test.
-        """
-        try:
-            handle = os.open(self.path / ".lock", os.O_RDONLY)
-        except FileNotFoundError:
-            return False
-        try:
-            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return False
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(handle)  # releases the shared lock
+        """Whether a process has locked the folder at this moment."""
+        return is_held(self._lock_path)
 
     @property
     def lock_owner(self) -> str:
-        """The process that locked the folder last, as ``"process 4711 on node3"``; "" if none."""
-        try:
-            return (self.path / ".lock_owner").read_text(encoding="utf-8").strip()
-        except OSError:
-            return ""
+        """The process that holds the lock, as ``"process 4711 on node3, since ..."``; "" if none.
+
+        See :func:`auxlearn.locks.holder`.
+        """
+        return holder(self._lock_path)
+
+    @property
+    def _lock_path(self) -> Path:
+        return self.path / ".lock"
+
+    def check(self, config: RunConfig) -> None:
+        """Check, before any work is done, that the run of a configuration can use the folder.
+
+        Raises:
+            RunError: It belongs to a run of another configuration, is not a run folder, or holds
+                what leads out of it.
+            UserError: It cannot be written to.
+        """
+        check_output(self.path)
+        self._check_folder_belongs_to(config)
+        check_contained(self.path)
 
     @contextmanager
     def locked(self, config: RunConfig) -> Iterator[None]:
         """Lock the folder within the block; create it for the configuration where it is missing.
 
+        What writes that were killed have left in the folder is deleted. The traceback of an
+        unforeseen error in the block is written into the folder.
+
         Args:
             config: Configuration of the run.
 
         Raises:
-            RunError: The folder belongs to a run of another configuration, is not a run folder, or
-                cannot be written.
+            RunError: The folder belongs to a run of another configuration, is not a run folder,
+                cannot be written, or holds what leads out of it.
             RunInUse: Another process is running in it.
         """
-        existing = self.path / "config.yaml"
-        self._check_folder_belongs_to(config)
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            # The lock file is never replaced: a lock belongs to the file, not to its name.
-            lock = FileLock(self.path / ".lock")
-            lock.acquire(timeout=LOCK_TIMEOUT, poll_interval=LOCK_TIMEOUT / 10)
-        except Timeout:
-            owner = self.lock_owner or "another process"
-            raise RunInUse(f"{owner} is running in {self.path}: wait until it has ended") from None
-        except OSError as error:
-            raise RunError(
-                f"cannot write to {self.path} ({error.strerror}): choose another --output"
-            ) from None
-        try:
-            if not self.in_use:  # the locked file was moved after it had been opened
-                raise RunInUse(f"another process has just moved {self.path}: try again")
-            write_text(self.path / ".lock_owner", f"process {os.getpid()} on {platform.node()}\n")
-            if not existing.is_file():
+        self.check(config)
+        with locked_folder(self.path), logged_into(self.path):
+            existing = self.path / "config.yaml"
+            if self.finished:
+                pass
+            elif existing.is_file() and (self.checkpoint_path / "latest.json").exists():
+                Environment.load(self.path)  # it becomes part of the results at the end
+            else:
                 describe_environment().save(self.path)
                 write_text(existing, config.to_yaml())
             yield
-        finally:
-            lock.release()
 
     def _check_folder_belongs_to(self, config: RunConfig) -> None:
         """Raise ``RunError`` unless the folder is empty or has a run of the configuration."""
@@ -163,7 +167,7 @@ class RunFolder:
                 )
         elif self.path.is_dir() and any(
             # A run killed at its very start leaves its lock, temporary files or environment.json.
-            not entry.name.startswith(".") and entry.name != "environment.json"
+            not entry.name.startswith(".") and entry.name not in ("environment.json", FAULT)
             for entry in self.path.iterdir()
         ):
             raise RunError(
@@ -176,18 +180,100 @@ class RunFolder:
 
     def truncate_metrics(self, last_step: int) -> None:
         """Remove the entries after a step, which a resumed run will write again."""
-        entries = [entry for entry in self.read_metrics() if entry["step"] <= last_step]
-        write_text(self.metrics_path, "".join(json.dumps(entry) + "\n" for entry in entries))
+        entries = self.read_metrics() if last_step else []
+        kept = [entry for entry in entries if entry["step"] <= last_step]
+        write_text(self.metrics_path, "".join(json.dumps(entry) + "\n" for entry in kept))
 
     def append_metrics(self, entry: dict[str, Any]) -> None:
         """Append an entry to ``metrics.jsonl``."""
-        with self.metrics_path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
+        append_jsonl(self.metrics_path, [entry])
+
+
+@contextmanager
+def locked_folder(path: Path) -> Iterator[None]:
+    """Create a folder, lock it within the block, and delete what killed writes have left in it.
+
+    Raises:
+        RunError: It cannot be written, or its file system has no locks.
+        RunInUse: Another process has locked it.
+    """
+    lock = Lock(path / ".lock")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        lock.acquire(timeout=GRACE)
+    except LockHeld as owner:
+        raise RunInUse(f"{owner} is running in {path}: wait until it has ended") from None
+    except OSError as error:
+        raise RunError(
+            f"cannot write to {path} ({error.strerror}): choose another --output"
+        ) from None
+    try:
+        if not lock.in_place:  # the folder was moved after it had been locked
+            raise RunInUse(f"another process has just moved {path}: try again")
+        delete_parts(path)
+        yield
+    finally:
+        lock.release()
+
+
+def check_contained(folder: Path) -> None:
+    """Check that a folder, which others may have made, holds nothing that leads out of it.
+
+    Raises:
+        RunError: It holds a link that leads elsewhere, or a file that is no regular file.
+    """
+    try:
+        home = folder.resolve()
+        for place, folders, files in os.walk(folder):
+            for name in (*folders, *files):
+                path = Path(place, name)
+                mode = path.lstat().st_mode
+                if stat.S_ISLNK(mode):
+                    if not path.resolve().is_relative_to(home):
+                        raise RunError(
+                            f"{path} is a link that leads out of the run folder, which is neither "
+                            "read nor written through: delete the link"
+                        )
+                elif not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                    raise RunError(f"{path} is neither a file nor a folder: delete it")
+    except FileNotFoundError:
+        return  # another process is deleting its temporary files
+    except (OSError, RuntimeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise RunError(f"cannot read {folder} ({reason}): check its permissions") from None
+
+
+def append_jsonl(path: Path, entries: list[dict[str, Any]]) -> None:
+    """Append entries to a JSON-lines file.
+
+    Raises:
+        UserError: The disk is full or the file cannot be written to.
+    """
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps(entry) + "\n" for entry in entries)
+    except OSError as error:
+        raise cannot_write(path, error) from None
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
-    """Return the complete lines of a JSON-lines file; an empty list if there is no file."""
+    """Return the complete lines of a JSON-lines file; an empty list if there is no file.
+
+    Raises:
+        RunError: A line is not a JSON object.
+    """
     if not path.is_file():
         return []
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    return [json.loads(line) for line in lines if line.endswith("\n")]
+    entries: list[dict[str, Any]] = []
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+        for line in lines[:-1]:
+            entry = json.loads(line)
+            if not isinstance(entry, dict):
+                raise ValueError("not an object")
+            entries.append(entry)
+    except UnicodeDecodeError:
+        raise RunError(f"{path} is damaged: it is not UTF-8") from None
+    except (ValueError, RecursionError):
+        raise RunError(f"{path} is damaged: line {len(entries) + 1} is no JSON object") from None
+    return entries

@@ -17,10 +17,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pydantic import TypeAdapter
+
 from auxlearn import rng
-from auxlearn.errors import RunError
+from auxlearn.errors import RunError, first_fault
 from auxlearn.files import write_text
-from auxlearn.results.folder import read_jsonl
+from auxlearn.results.folder import append_jsonl, read_jsonl
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -106,15 +108,14 @@ class PerturbationLog:
         """Write the recorded perturbations; call it before a checkpoint is written."""
         if not self._pending:
             return
-        lines = [json.dumps(asdict(one)) + "\n" for one in self._pending.values()]
-        with self.path.open("a", encoding="utf-8") as file:
-            file.writelines(lines)
+        append_jsonl(self.path, [asdict(one) for one in self._pending.values()])
         self._pending = {}
 
     def truncate(self, last_step: int) -> None:
         """Remove the records after a step, which a resumed run will write again."""
         if self.path.is_file():
-            kept = [one for one in read_jsonl(self.path) if one["step"] <= last_step]
+            found = read_jsonl(self.path) if last_step else []
+            kept = [one for one in found if one["step"] <= last_step]
             write_text(self.path, "".join(json.dumps(one) + "\n" for one in kept))
         self._pending = {}
 
@@ -127,9 +128,11 @@ def read_perturbations(folder: Path) -> list[PerturbationRecord]:
     """
     path = folder / FILE
     try:
-        records = [PerturbationRecord(**one) for one in read_jsonl(path)]
+        found = read_jsonl(path)
+        TypeAdapter(list[PerturbationRecord]).validate_python(found)
+        records = [PerturbationRecord(**one) for one in found]
     except (ValueError, TypeError) as error:
-        raise RunError(f"{path} is damaged ({error})") from None
+        raise RunError(f"{path} is damaged ({first_fault(error)})") from None
     if not records:
         raise RunError(
             f"{folder} has no perturbed texts: only runs with a task that changes the text of "

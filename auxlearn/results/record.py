@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from auxlearn.errors import RunError
-from auxlearn.files import write_text
+from pydantic import TypeAdapter
+
+from auxlearn.errors import RunError, first_fault
+from auxlearn.files import read_checked_json, write_checked_json
 from auxlearn.results.environment import Environment
 
 FILE = "results.json"
@@ -192,7 +193,7 @@ class RunResults:
 
     def save(self, folder: Path) -> None:
         """Write ``results.json``; a run folder with this file is a finished run."""
-        write_text(folder / FILE, _to_json(asdict(self)) + "\n")
+        write_checked_json(folder / FILE, asdict(self))
 
     @classmethod
     def load(cls, folder: Path) -> RunResults:
@@ -203,7 +204,8 @@ class RunResults:
         """
         path = folder / FILE
         try:
-            values = json.loads(path.read_text(encoding="utf-8"))
+            values = read_checked_json(path)
+            TypeAdapter(RunResults).validate_python(values)
             typed: dict[str, Any] = {
                 "dataset": DatasetRecord(**values.pop("dataset")),
                 "best": BestCheckpoint(**values.pop("best")),
@@ -216,8 +218,11 @@ class RunResults:
             return cls(**typed, **values)
         except FileNotFoundError:
             raise RunError(f"{folder} holds no {FILE}: the run is not finished") from None
-        except (ValueError, TypeError, KeyError) as error:
-            raise RunError(f"{path} is damaged ({error}): delete it and run again") from None
+        except OSError as error:
+            raise RunError(f"cannot read {path}: {error.strerror}") from None
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            reason = first_fault(error)
+            raise RunError(f"{path} is damaged ({reason}): delete it and run again") from None
 
     def warnings(self) -> list[str]:
         """Return what a reader of the scores must know first, one sentence each."""
@@ -235,20 +240,3 @@ class RunResults:
         values = asdict(self)
         del values["seconds"], values["environment"]
         return values
-
-
-def _to_json(value: Any, indent: str = "") -> str:
-    """Return indented JSON in which a list or mapping of plain values takes one line."""
-    inner = indent + "  "
-    if isinstance(value, dict) and any(isinstance(one, list | dict) for one in value.values()):
-        entries = [
-            f"{json.dumps(str(key), ensure_ascii=False)}: {_to_json(one, inner)}"
-            for key, one in value.items()
-        ]
-        left, right = "{}"
-    elif isinstance(value, list) and any(isinstance(one, list | dict) for one in value):
-        entries = [_to_json(one, inner) for one in value]
-        left, right = "[]"
-    else:
-        return json.dumps(value, ensure_ascii=False)
-    return f"{left}\n" + ",\n".join(inner + entry for entry in entries) + f"\n{indent}{right}"

@@ -129,23 +129,14 @@ def _train(job: Job) -> Outcome:
 
 
 def _failed(digest: str, error: Exception) -> Outcome:
-    from auxlearn.errors import UserError
+    from auxlearn.errors import UserError, is_out_of_memory
 
     line = " ".join(str(error).split())
     if isinstance(error, UserError):
         return Outcome(digest, "error", line)
     trace = "".join(traceback.format_exception(error))
-    state: State = "out of memory" if _is_out_of_memory(error) else "crash"
+    state: State = "out of memory" if is_out_of_memory(error) else "crash"
     return Outcome(digest, state, f"{type(error).__name__}: {line}".rstrip(": "), trace)
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    # torch has an error of its own for a GPU; on the CPU its allocator raises a RuntimeError.
-    return (
-        isinstance(error, MemoryError)
-        or type(error).__name__ == "OutOfMemoryError"
-        or (isinstance(error, RuntimeError) and "can't allocate memory" in str(error))
-    )
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from auxlearn.data.batches import Batch, collate, eval_batches
 from auxlearn.data.dataset import TextDataset
-from auxlearn.data.examples import ColumnNames
+from auxlearn.data.examples import columns_of
 from auxlearn.data.mixed_batches import MixedStream, sampling_probabilities
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.heads import classification_head
@@ -106,7 +106,7 @@ class Supervised(AuxiliaryTask):
                 "--supervised-datasets"
             )
         return {
-            one.name: context.load_dataset(one.dataset, _columns(one))
+            one.name: context.load_dataset(one.dataset, columns_of(one))
             for one in self.options.datasets
         }
 
@@ -140,16 +140,6 @@ class Supervised(AuxiliaryTask):
             for name, value in _evaluate(encoder, one).items():
                 metrics[prefix + name] = value
         return metrics
-
-
-def _columns(one: FurtherSet) -> ColumnNames | None:
-    named = {
-        "text": one.text_column,
-        "text_pair": one.text_pair_column,
-        "label": one.label_column,
-    }
-    given = {role: name for role, name in named.items() if name is not None}
-    return ColumnNames(**given) if given else None
 
 
 def _labelled_set(

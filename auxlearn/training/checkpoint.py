@@ -5,22 +5,31 @@ moment therefore leaves the previous checkpoint intact. It holds no generator st
 dropout masks and corruption follow from the seed and the step. On the CPU a resumed run ends with
 the same digits as an uninterrupted one; on a GPU it sees the same batches and random numbers, but
 rounds differently (:mod:`auxlearn.rng`).
+
+``latest.json`` describes every file that the run is resumed from (:mod:`auxlearn.manifest`): the
+tensors, the best weights so far, and the logs of the run as long as they were. All of them are
+verified before any is used.
 """
 
 from __future__ import annotations
 
-import json
 import shutil
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
+from pydantic import TypeAdapter
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from auxlearn.errors import RunError
-from auxlearn.files import write_bytes, write_json
+from auxlearn.errors import RunError, first_fault
+from auxlearn.files import read_checked_json, write_bytes, write_checked_json
+from auxlearn.manifest import Damaged, Description, describe_bytes, tensors_of, verify_file
+
+#: Files of the run folder that grow while the run trains.
+LOGS = ("metrics.jsonl", "perturbations.jsonl")
 
 
 @dataclass
@@ -56,25 +65,49 @@ class CheckpointFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._pointer = path / "latest.json"
+        self._best: Description | None = None
 
-    def save(self, state: TrainingState, tensors: dict[str, dict[str, Tensor]]) -> None:
+    def save(self, state: TrainingState, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Write a checkpoint and delete the previous one.
 
         Args:
             state: How far the run is.
             tensors: Groups of tensors: "encoder", "optimizer", and the state of plug-ins.
         """
-        folder = self.path / f"step-{state.step:08d}"
-        for group, values in tensors.items():
-            write_tensors(folder / f"{group}.safetensors", values)
-        content = {"folder": folder.name, "groups": list(tensors), "state": asdict(state)}
-        write_json(self._pointer, content)
+        folder = self._unused_folder(state.step)
+        content = {
+            "folder": folder.name,
+            "groups": {
+                group: write_tensors(folder / f"{group}.safetensors", values)
+                for group, values in tensors.items()
+            },
+            "best": self._best if state.best_step >= 0 else None,
+            "logs": {name: describe_bytes(log) for name, log in self._logs().items()},
+            "state": asdict(state),
+        }
+        write_checked_json(self._pointer, content)
         for other in self.path.glob("step-*"):
             if other != folder:
                 shutil.rmtree(other)
         for other in self.path.glob("best-*.safetensors"):
             if other != self.best_path(state.best_step):
                 other.unlink()
+
+    def _unused_folder(self, step: int) -> Path:
+        """Return a folder for a checkpoint; the latest one, which may be of this step, is kept."""
+        folder = self.path / f"step-{step:08d}"
+        try:
+            latest = read_checked_json(self._pointer)["folder"] if self.any else ""
+        except (OSError, ValueError, KeyError):
+            latest = ""
+        if folder.name == latest:
+            folder = folder.with_name(f"{folder.name}-again")
+        shutil.rmtree(folder, ignore_errors=True)  # left by a kill
+        return folder
+
+    def _logs(self) -> dict[str, bytes]:
+        files = {name: self.path.parent / name for name in LOGS}
+        return {name: file.read_bytes() for name, file in files.items() if file.is_file()}
 
     @property
     def any(self) -> bool:
@@ -84,36 +117,112 @@ class CheckpointFolder:
     def load(self) -> tuple[TrainingState, dict[str, dict[str, Tensor]]] | None:
         """Return the latest checkpoint, or ``None`` if there is none.
 
+        The logs of the run are cut to what they were when it was written.
+
         Raises:
             RunError: It is damaged.
         """
         if not self.any:
             return None
         try:
-            content = json.loads(self._pointer.read_text(encoding="utf-8"))
+            content = read_checked_json(self._pointer, required=True)
             folder = self.path / content["folder"]
+            if folder.parent != self.path:
+                raise Damaged("latest.json names a folder elsewhere")
+            for group, description in content["groups"].items():
+                verify_file(folder / f"{group}.safetensors", description)
+            state = TypeAdapter(TrainingState).validate_python(content["state"])
+            if (state.best_step >= 0) != (content["best"] is not None):
+                raise Damaged("latest.json does not describe the best weights")
+            if content["best"] is not None:
+                verify_file(self.best_path(state.best_step), content["best"])
+            self._best = content["best"]
+            logs = self._verified_logs(content["logs"])
             tensors = {
                 group: load_file(folder / f"{group}.safetensors") for group in content["groups"]
             }
-            return TrainingState(**content["state"]), tensors
-        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-            raise RunError(
-                f"the checkpoint in {self.path} is damaged ({error}): delete that folder to "
-                "start the run again"
-            ) from None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
+            raise self._damaged(first_fault(error)) from None
+        for name, log in logs.items():
+            write_bytes(self.path.parent / name, log)
+        return state, tensors
+
+    def _verified_logs(self, descriptions: Mapping[str, Description]) -> dict[str, bytes]:
+        """Return the logs of the run as they were when the checkpoint was written."""
+        present, logs = self._logs(), {}
+        for name in {*descriptions, *present}:
+            expected = descriptions.get(name, describe_bytes(b""))
+            log = present.get(name, b"")[: expected["bytes"]]
+            if describe_bytes(log) != expected:
+                raise Damaged(f"{name} of the run has changed or is missing")
+            logs[name] = log
+        return logs
+
+    def _damaged(self, reason: str) -> RunError:
+        return RunError(
+            f"the checkpoint in {self.path} is damaged ({reason}): delete that folder to start the "
+            "run again"
+        )
 
     def best_path(self, step: int) -> Path:
         """Return the path of the encoder's weights at the best evaluation."""
         return self.path / f"best-{step:08d}.safetensors"
+
+    def save_best(self, step: int, tensors: Mapping[str, Tensor]) -> None:
+        """Write the weights of the best evaluation so far; :meth:`save` makes them the ones."""
+        self._best = write_tensors(self.best_path(step), tensors)
+
+    def load_best(self, step: int) -> dict[str, Tensor]:
+        """Return the weights of the best evaluation.
+
+        Raises:
+            RunError: They are damaged.
+        """
+        path = self.best_path(step)
+        try:
+            verify_file(path, self._best or {})
+            return load_file(path)
+        except (OSError, Damaged, SafetensorError) as error:
+            raise self._damaged(first_fault(error)) from None
 
     def delete(self) -> None:
         """Delete all checkpoints, once the run is finished."""
         shutil.rmtree(self.path, ignore_errors=True)
 
 
-def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
-    """Write a safetensors file atomically."""
-    write_bytes(path, save({k: v.detach().cpu().contiguous() for k, v in tensors.items()}))
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> Description:
+    """Write a safetensors file atomically, and return its description for a manifest."""
+    kept = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    content = save(kept)
+    write_bytes(path, content)
+    return {**describe_bytes(content), "tensors": tensors_of(path)}
+
+
+def check_tensors(what: str, own: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:
+    """Check that tensors of a checkpoint fit those that they are copied into.
+
+    Args:
+        what: What they are, for the message.
+        own: The tensors of this process.
+        found: The tensors of the checkpoint.
+
+    Raises:
+        RunError: A name, a shape or a dtype differs.
+    """
+    differing = [
+        name
+        for name in sorted({*own, *found})
+        if name not in own
+        or name not in found
+        or own[name].shape != found[name].shape
+        or own[name].dtype != found[name].dtype
+    ]
+    if differing:
+        more = f" and {len(differing) - 1} more" if len(differing) > 1 else ""
+        raise RunError(
+            f"the checkpoint does not fit {what} ({differing[0]}{more}): delete the folder "
+            "checkpoint of the run to start it again"
+        )
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -127,10 +236,21 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 def load_optimizer_tensors(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
-    """Restore what :func:`optimizer_tensors` returned."""
+    """Restore what :func:`optimizer_tensors` returned.
+
+    Raises:
+        RunError: They are of another optimizer, or of parameters with other shapes.
+    """
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     state: dict[int, dict[str, Tensor]] = {}
     for name, value in tensors.items():
-        number, key = name.split("/", 1)
+        number, _, key = name.partition("/")
+        shape = parameters[int(number)].shape if int(number) < len(parameters) else None
+        if shape is None or (value.dim() and value.shape != shape):
+            raise RunError(
+                f"the checkpoint does not fit the optimizer ({name}): delete the folder "
+                "checkpoint of the run to start it again"
+            )
         state.setdefault(int(number), {})[key] = value
     content = optimizer.state_dict()
     optimizer.load_state_dict({**content, "state": state})

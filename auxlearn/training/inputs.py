@@ -27,16 +27,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from pydantic import TypeAdapter
+
 import auxlearn
 from auxlearn.config import OODSource, RunConfig
 from auxlearn.data.dataset import TextDataset
-from auxlearn.data.examples import ColumnNames
+from auxlearn.data.examples import ColumnNames, columns_of
 from auxlearn.data.load import load_dataset
 from auxlearn.data.ood import load_ood_set
-from auxlearn.data.run_data import RunData, columns_of, dataset_content, ood_content
+from auxlearn.data.run_data import RunData, dataset_content, ood_content
 from auxlearn.encoders.content import encoder_content
-from auxlearn.errors import DataError, RunError, UserError
-from auxlearn.files import content_digest, write_json
+from auxlearn.errors import DataError, RunError, UserError, first_fault
+from auxlearn.files import content_digest, expand, read_checked_json, write_checked_json
 from auxlearn.objectives.context import InputTracker
 from auxlearn.registry import LOSSES, TASKS, WEIGHTINGS, plugin_digest
 from auxlearn.settings import ValidationSource
@@ -72,16 +74,18 @@ class RunInputs:
         """
         path = folder / FILE
         try:
-            values = json.loads(path.read_text(encoding="utf-8"))
-            return cls(values["inputs"], values["files"], values["datasets"])
+            return TypeAdapter(RunInputs).validate_python(read_checked_json(path))
         except FileNotFoundError:
             return None
-        except (ValueError, TypeError, KeyError) as error:
-            raise RunError(f"{path} is damaged ({error}): delete {folder} to train again") from None
+        except (OSError, ValueError, KeyError) as error:
+            reason = error.strerror if isinstance(error, OSError) else first_fault(error)
+            raise RunError(
+                f"{path} is damaged ({reason}): delete {folder} to train again"
+            ) from None
 
     def save(self, folder: Path) -> None:
         """Write ``inputs.json``."""
-        write_json(folder / FILE, asdict(self))
+        write_checked_json(folder / FILE, asdict(self))
 
 
 @dataclass(frozen=True)
@@ -172,7 +176,7 @@ class InputReader:
         paths = {"data set": config.dataset, "encoder": config.encoder}
         if name.startswith(_OOD) and _dataset_key(config) in self._datasets:
             paths[name] = _ood_source(config, name.removeprefix(_OOD)).dataset
-        return name in paths and Path(paths[name]).expanduser().exists()
+        return name in paths and expand(paths[name]).exists()
 
     def _once(self, key: str, read: Callable[[RunConfig], Content], config: RunConfig) -> Content:
         if key not in self._contents:
@@ -366,7 +370,7 @@ def verify_finished(folder: Path, config: RunConfig) -> tuple[str, ...]:
 def _cache_folder(config: RunConfig) -> Path:
     from auxlearn.cache import default_folder
 
-    return Path(config.cache_dir).expanduser() if config.cache_dir else default_folder()
+    return expand(config.cache_dir) if config.cache_dir else default_folder()
 
 
 def _dataset_key(config: RunConfig) -> str:

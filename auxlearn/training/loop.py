@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
 from auxlearn.config import RunConfig
@@ -20,9 +19,9 @@ from auxlearn.results.folder import RunFolder
 from auxlearn.training.checkpoint import (
     CheckpointFolder,
     TrainingState,
+    check_tensors,
     load_optimizer_tensors,
     optimizer_tensors,
-    write_tensors,
 )
 from auxlearn.training.optimization import (
     ConstantSchedule,
@@ -130,7 +129,9 @@ class TrainingLoop:
             return
         self.state, tensors = checkpoint
         self._losses, self._read = [], list(self.state.pending_losses)
-        self.training_step.encoder.load_tensors(tensors["encoder"])
+        encoder = self.training_step.encoder
+        check_tensors("the encoder", encoder.tensors(), tensors["encoder"])
+        encoder.load_tensors(tensors["encoder"])
         if self.in_primary_only_phase:
             self._prepare_primary_only_phase()
         load_optimizer_tensors(self.training_step.optimizer, tensors["optimizer"])
@@ -187,8 +188,8 @@ class TrainingLoop:
                     )
 
     def _load_best(self) -> None:
-        path = self.checkpoints.best_path(self.state.best_step)
-        self.training_step.encoder.load_tensors(load_file(path))
+        best = self.checkpoints.load_best(self.state.best_step)
+        self.training_step.encoder.load_tensors(best)
 
     def _begin_primary_only_phase(self) -> None:
         """Continue from the best checkpoint with the primary task alone."""
@@ -247,7 +248,7 @@ class TrainingLoop:
         improved = value > state.best_value
         if improved or (value == state.best_value and self._ties_replace):
             state.best_step, state.best_value = state.step, value
-            write_tensors(self.checkpoints.best_path(state.step), encoder.tensors())
+            self.checkpoints.save_best(state.step, encoder.tensors())
         if improved:
             state.evaluations_since_best = 0
         elif self._patience_counts:

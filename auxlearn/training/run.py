@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from functools import cached_property, partial
-from pathlib import Path
 
 from torch import Tensor
 
@@ -23,14 +22,15 @@ from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.errors import ConfigError
 from auxlearn.evaluation.evaluator import Evaluator
 from auxlearn.evaluation.surrogate import surrogate_report
-from auxlearn.files import replaced_folder
+from auxlearn.files import expand, replaced_folder
 from auxlearn.losses.base import PrimaryLoss
+from auxlearn.manifest import write_manifest
 from auxlearn.masking.perturbation import perturb_texts_cached
 from auxlearn.objectives.context import ObjectiveContext
 from auxlearn.registry import LOSSES, TASKS, WEIGHTINGS
 from auxlearn.reporting.reporter import Reporter
 from auxlearn.results.environment import Environment
-from auxlearn.results.folder import RunFolder, default_output
+from auxlearn.results.folder import RunFolder
 from auxlearn.results.perturbation_log import PerturbationLog
 from auxlearn.results.record import BestCheckpoint, DatasetRecord, Evaluation, RunResults
 from auxlearn.training.checkpoint import CheckpointFolder
@@ -59,14 +59,15 @@ def train(config: RunConfig, reporter: Reporter | None = None) -> RunResults:
     config = config.resolved()
     weighting = build_weighting(config)
     compute = choose_compute(config)
-    folder = RunFolder(Path(config.output) if config.output else default_output(config))
+    folder = RunFolder.of(config)
     if folder.finished:
         with folder.locked(config):
             return load_finished(folder, config, reporter)
+    folder.check(config)
     require_compiler(config, compute)
     reporter = with_tensorboard(config, folder, reporter)
     clock = _Stopwatch()
-    cache = TensorCache(Path(config.cache_dir).expanduser() if config.cache_dir else None)
+    cache = TensorCache(expand(config.cache_dir) if config.cache_dir else None)
     reporter.message(f"reading data set {config.dataset}")
     data = load_run_data(config, weighting.validation_source, cache.folder)
     inputs = collect_inputs(config, data, weighting.validation_source)
@@ -292,9 +293,11 @@ class _Run:
         with replaced_folder(self.folder.model_path) as temporary:
             self.encoder.save(temporary, self.config.max_length)
             (temporary / "README.md").write_text(model_card(results), encoding="utf-8")
+            write_manifest(temporary)
         if self.encoder.heads:
             with replaced_folder(self.folder.heads_path) as temporary:
                 self.encoder.save_heads(temporary)
+                write_manifest(temporary)
         plot_run(self.folder.read_metrics(), results, self.folder.plots_path)
 
     def _tokenize(self, split: Split) -> TokenizedTexts:

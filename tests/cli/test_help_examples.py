@@ -14,14 +14,17 @@ import yaml
 from auxlearn import RunConfig, train
 from auxlearn.cli import COMMANDS, cli
 from auxlearn.commands.help import Example, ExampleCommand
-from auxlearn.registry import TASKS, WEIGHTINGS
+from auxlearn.registry import LOSSES, TASKS, WEIGHTINGS
 from tests import helpers
 from tests.cli.helpers import call
 from tests.sweeps.conftest import InlineExecutor, write_dataset
 
+EXAMPLE_FILES = Path(__file__).parents[2] / "examples"
+
 #: Options added to the examples of a command, so that they take a moment.
 SHORT = {
     "train": ["--dataset", "data/reviews", "--encoder", "encoder", "--epochs", "1"],
+    "check": ["--no-accelerator"],
     "pretrain": ["--encoder", "encoder", "--steps", "2", "--batch-size", "4"],
 }
 
@@ -49,9 +52,8 @@ def workspace(tmp_path_factory, one_layer) -> Path:
     for path in (folder / "data" / "columns").iterdir():
         path.write_text(path.read_text().replace('"text"', '"body"'))
     (folder / "texts.txt").write_text("\n".join(helpers.LINES))
-    (folder / "my_task.py").write_text(
-        (Path(__file__).parents[2] / "examples" / "rare_first.py").read_text()
-    )
+    shutil.copytree(EXAMPLE_FILES, folder / "examples")
+    shutil.copy(EXAMPLE_FILES / "rare_first.py", folder / "my_task.py")
     base = {"dataset": "data/reviews", "encoder": "encoder", "epochs": 1, "device": "cpu"}
     grid = {"method": {"single task": {"aux": []}, "MLM": {"aux": ["random_mlm"]}}}
     sweep = {"name": "reviews", "base": base, "grid": grid, "seeds": 1}
@@ -71,14 +73,14 @@ def run_cheaply(patch: pytest.MonkeyPatch, folder: Path) -> None:
     patch.setattr("auxlearn.comparison.plots.plot_comparison", lambda *_: [])
     for name in ("LocalExecutor", "SlurmExecutor"):
         patch.setattr(f"auxlearn.sweeps.executors.{name}", lambda *_: InlineExecutor())
-    for registry in (TASKS, WEIGHTINGS):  # other tests of this process have loaded plug-ins
-        builtin = {n: cls for n, cls in registry._registered.items() if n in registry._builtin}
-        patch.setattr(registry, "_registered", builtin)
+    for registry in (TASKS, LOSSES, WEIGHTINGS):  # other tests of this process loaded plug-ins
+        for name in set(registry._registered) - set(registry._builtin):
+            patch.delitem(registry._registered, name)
 
 
 def test_every_command_has_examples():
     found = commands()
-    assert len(found) == 9
+    assert len(found) == 10
     for name, command in found.items():
         assert command.examples, name
         for example in command.examples:

@@ -8,10 +8,10 @@ import platform
 import threading
 
 import pytest
-from filelock import FileLock
 
 from auxlearn.config import RunConfig
 from auxlearn.errors import RunError, RunInUse
+from auxlearn.locks import Lock
 from auxlearn.results.folder import RunFolder
 
 
@@ -35,8 +35,8 @@ def test_testing_the_lock_hinders_no_other_process(tmp_path):
     """Neither one that tests at the same time nor one that locks the folder."""
     config = RunConfig(learning_rate=1e-3)
     folder = RunFolder(tmp_path / "run")
-    with folder.locked(config):
-        pass
+    folder.path.mkdir()
+    (folder.path / ".lock").touch()
     tested = os.open(folder.path / ".lock", os.O_RDONLY)
     fcntl.flock(tested, fcntl.LOCK_SH)  # another process that is just testing the lock
     assert not folder.in_use
@@ -53,14 +53,13 @@ def test_a_folder_that_is_moved_while_it_is_being_locked_is_not_used(tmp_path, m
     folder = RunFolder(tmp_path / "run")
     with folder.locked(config):
         pass
-    real = FileLock.acquire
+    real = Lock.acquire
 
     def acquire(self, *arguments, **settings):
-        acquired = real(self, *arguments, **settings)
+        real(self, *arguments, **settings)
         os.rename(folder.path, tmp_path / "moved")
-        return acquired
 
-    monkeypatch.setattr(FileLock, "acquire", acquire)
+    monkeypatch.setattr(Lock, "acquire", acquire)
     with pytest.raises(RunInUse, match="has just moved"), folder.locked(config):
         pass
     assert not folder.path.exists()

@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
 
 from auxlearn.errors import Interrupted
+from auxlearn.locks import Lock
 from auxlearn.sweeps.execute import View, run_sweep
 from auxlearn.sweeps.folder import SweepFolder
 from auxlearn.sweeps.sweep_file import read_sweep
@@ -148,8 +148,7 @@ def test_a_trial_locked_by_another_process_is_waited_for(sweep_file, start):
     digest = records[0].digest
     run = folder.run(digest).path
     run.mkdir(parents=True)
-    (run / ".lock_owner").write_text("process 1 on elsewhere\n")
-    lock = FileLock(run / ".lock")
+    lock = Lock(run / ".lock")
     lock.acquire()
 
     class OtherProcess(InlineExecutor):
@@ -165,7 +164,8 @@ def test_a_trial_locked_by_another_process_is_waited_for(sweep_file, start):
     _, executor, folder = start(path, "second", OtherProcess(), view)
     assert digest not in [job.digest for job in executor.jobs]
     assert results(folder) == results(finished)
-    assert "process 1 on elsewhere is running 'seed 0'" in view.lines[0]
+    assert view.lines[0].startswith(f"process {os.getpid()} on ")
+    assert " is running 'seed 0': sharing the trials" in view.lines[0]
 
 
 def test_a_trial_whose_lock_owner_died_is_taken_over(sweep_file, start):
@@ -174,7 +174,7 @@ def test_a_trial_whose_lock_owner_died_is_taken_over(sweep_file, start):
     folder = SweepFolder(finished.path.with_name("second"))
     run = folder.run(records[0].digest).path
     run.mkdir(parents=True)
-    lock = FileLock(run / ".lock")
+    lock = Lock(run / ".lock")
     lock.acquire()
 
     class Watch(Messages):
@@ -202,13 +202,21 @@ def test_a_stopped_sweep_keeps_its_finished_trials(sweep_file, start, tmp_path):
     assert [record.state for record in records] == ["finished"] * 3
 
 
+class Signing(InlineExecutor):
+    """Notes which process has run a trial."""
+
+    def submit(self, job):
+        super().submit(job)
+        Path(job.config["output"], "ran_by").write_text(str(os.getpid()))
+
+
 def fork_sweep(path: Path, folder: Path) -> int:
     """Run a sweep in a forked process, which has everything imported already."""
     child = os.fork()
     if child:
         return child
     try:
-        run_sweep(read_sweep(path), SweepFolder(folder), InlineExecutor())
+        run_sweep(read_sweep(path), SweepFolder(folder), Signing())
         os._exit(0)
     except BaseException:
         os._exit(1)
@@ -253,6 +261,6 @@ def test_two_sweeps_of_one_file_share_the_work(sweep_file, start, tmp_path):
     assert [os.waitpid(child, 0)[1] for child in children] == [0, 0]
     both = SweepFolder(tmp_path / "both")
     assert results(both) == results(alone)
-    owners = [file.read_text() for file in both.path.glob("trials/*/.lock_owner")]
+    owners = [file.read_text() for file in both.path.glob("trials/*/ran_by")]
     assert len(owners) == 6
     assert len(set(owners)) == 2  # neither process ran all of them

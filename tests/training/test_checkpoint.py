@@ -25,11 +25,11 @@ TENSORS = {
 }
 
 
-def state_at(step, best=1):
+def state_at(step, best=-1):
     return TrainingState(
         step=step,
         best_step=best,
-        best_value=0.5,
+        best_value=0.5 if best >= 0 else float("-inf"),
         evaluations_since_best=2,
         seconds=1.5,
         pending_losses=[(step, {"primary": 0.25})],
@@ -46,13 +46,15 @@ def same(found, expected):
 def test_a_checkpoint_is_loaded_as_it_was_saved(tmp_path):
     folder = CheckpointFolder(tmp_path / "checkpoint")
     assert folder.load() is None
-    folder.save(state_at(4), TENSORS)
+    folder.save_best(1, TENSORS["encoder"])
+    folder.save(state_at(4, best=1), TENSORS)
     found, tensors = folder.load()
     assert found.step == 4
     assert (found.best_step, found.best_value, found.evaluations_since_best) == (1, 0.5, 2)
     assert found.seconds == 1.5
     assert [(step, losses) for step, losses in found.pending_losses] == [(4, {"primary": 0.25})]
     same(tensors, TENSORS)
+    same({"best": folder.load_best(1)}, {"best": TENSORS["encoder"]})
 
 
 def test_a_run_without_an_evaluation_yet(tmp_path):
@@ -66,7 +68,8 @@ def test_a_run_without_an_evaluation_yet(tmp_path):
 def test_only_the_latest_and_the_best_are_kept(tmp_path):
     folder = CheckpointFolder(tmp_path)
     for step, best in [(1, 1), (2, 1), (3, 3)]:
-        write_tensors(folder.best_path(step), {"x": torch.tensor(float(step))})
+        if step == best:
+            folder.save_best(step, {"x": torch.tensor(float(step))})
         folder.save(state_at(step, best), TENSORS)
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == ["best-00000003.safetensors", "latest.json", "step-00000003"]
