@@ -17,6 +17,7 @@ from auxlearn.encoders.content import encoder_content
 from auxlearn.errors import EncoderError, RunError
 from auxlearn.registry import TASKS
 from auxlearn.reporting.reporter import Reporter
+from auxlearn.training import run
 from auxlearn.training.inputs import RunInputs
 from tests import helpers
 
@@ -353,9 +354,11 @@ def test_a_run_of_an_installed_plug_in_is_refused_when_its_code_or_version_has_c
 def test_another_process_may_finish_the_run_while_this_one_reads(finished, monkeypatch):
     """What is finished by the time the folder is claimed is not trained again."""
     _, config, results = finished
-    seen = iter([False, True])
+    loaded = []
+    real = run.load_run_encoder
+    monkeypatch.setattr(run, "load_run_encoder", lambda *given: loaded.append(1) or real(*given))
     monkeypatch.setattr(
-        "auxlearn.results.folder.RunFolder.finished", property(lambda _: next(seen))
+        "auxlearn.results.folder.RunFolder.finished", property(lambda _: bool(loaded))
     )
     monkeypatch.setattr("auxlearn.training.run.TrainingLoop", None)
     assert train(config) == results
