@@ -23,7 +23,6 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from torch import nn
 
 from auxlearn.cli import cli
 from auxlearn.commands.options import run_config
@@ -142,21 +141,6 @@ def test_documents_show_the_examples_as_they_are(pages):
     del example.body[0]  # its docstring
     readme = blocks((ROOT / "README.md").read_text(encoding="utf-8"), "python")
     assert ast.dump(example) in [ast.dump(ast.parse(block)) for block in readme]
-
-
-def test_the_objective_of_the_tutorial_is_a_finite_loss_with_a_gradient(no_training):
-    path = ROOT / "docs" / "tutorials" / "own_task.md"
-    (block,) = (b for b in blocks(path.read_text(encoding="utf-8"), "python") if "Consistency" in b)
-    names: dict = {"__name__": "__docs__"}
-    exec(compile(block, "block", "exec"), names)
-    weights = torch.randn(4, 3, requires_grad=True)
-    encoder = SimpleNamespace(classify=lambda batch: nn.functional.dropout(weights, 0.5))
-    task = names["Consistency"](names["ConsistencyOptions"]())
-    torch.manual_seed(0)
-    loss = task.loss(encoder, None, torch.Generator())
-    loss.backward()
-    assert loss.detach() > 0
-    assert weights.grad.abs().sum() > 0
 
 
 def test_the_gradient_rule_of_the_tutorial_makes_norms_equal(no_training):

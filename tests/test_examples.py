@@ -12,7 +12,7 @@ from auxlearn import RunConfig, train
 from tests import helpers
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-PLUGINS = ("rare_first", "inverse_loss")
+PLUGINS = ("rare_first", "inverse_loss", "long_or_short", "brier")
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,8 @@ def results(tmp_path_factory, encoder_folder):
         RunConfig(
             dataset=str(folder),
             encoder=str(encoder_folder("bert")),
-            aux=["rare_first"],
+            aux=["rare_first", "long_or_short"],
+            loss="brier",
             weights="inverse_loss",
             plugins=tuple(str(EXAMPLES / f"{name}.py") for name in PLUGINS),
             epochs=1,
@@ -42,13 +43,15 @@ def results(tmp_path_factory, encoder_folder):
 
 def test_a_plug_in_task_trains(results):
     found, steps = results
-    assert set(found.weights) == {"primary", "rare_first"}
-    assert all(row["loss/rare_first"] > 0 for row in steps)
+    assert set(found.weights) == {"primary", "rare_first", "long_or_short"}
+    for name in found.weights:
+        assert all(row[f"loss/{name}"] > 0 for row in steps)
+    assert all(row["loss/primary"] < 2 for row in steps)  # as a Brier score is
 
 
 def test_a_plug_in_weighting_sets_the_weights(results):
     _, (row,) = results
-    for name in ("primary", "rare_first"):
+    for name in ("primary", "rare_first", "long_or_short"):
         assert row[f"weight/{name}"] * row[f"loss/{name}"] == pytest.approx(1, rel=1e-6)
 
 
