@@ -88,6 +88,13 @@ def commands(block: str) -> Iterator[str]:
     return (line for line in block.replace("\\\n", " ").splitlines() if line.strip())
 
 
+def only_builtin(patch: pytest.MonkeyPatch) -> None:
+    """Forget the plug-ins of other tests, and afterwards those of this one."""
+    for registry in (TASKS, LOSSES, WEIGHTINGS):
+        builtin = {n: cls for n, cls in registry._registered.items() if n in registry._builtin}
+        patch.setattr(registry, "_registered", builtin)
+
+
 # ------------------------------------------------------------------------------------------ Python
 
 
@@ -108,8 +115,7 @@ def no_training(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "transformers", stub)
     monkeypatch.setattr(Classifier, "of_run", lambda folder: classifier)
     monkeypatch.setattr(RunResults, "load", lambda folder: examples.results("l3mask"))
-    for registry in (TASKS, LOSSES, WEIGHTINGS):
-        monkeypatch.setattr(registry, "_registered", dict(registry._registered))
+    only_builtin(monkeypatch)
     monkeypatch.chdir(tmp_path)
 
 
@@ -225,8 +231,7 @@ def check_arguments(program: str, arguments: list[str]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(argparse.ArgumentParser, "parse_args", parse)
         patch.setattr(sys, "argv", [program, *arguments])
-        for registry in (TASKS, LOSSES, WEIGHTINGS):
-            patch.setattr(registry, "_registered", dict(registry._registered))
+        only_builtin(patch)
         patch.delitem(sys.modules, program, raising=False)  # runpy warns of what is imported
         script = program.endswith(".py")
         start, what = (
