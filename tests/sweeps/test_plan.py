@@ -267,7 +267,7 @@ def test_every_sweep_of_the_package_has_the_expected_number_of_trials():
         "l3masking_table3": 2 * 8 * 3 * 10,
         "l3masking_table3_small": 6,
         "mask_tuning_grid": 4 * 9 * 5,
-        "mask_tuning_table1": 3 * 3 * 2 * 4 * 5,
+        "mask_tuning_table1": 3 * (4 + 7 + 7) * 4 * 5,
         "mask_tuning_table1_small": 8,
         "mask_tuning_table3": 3 * 3 * 5 * 4 * 5,
         "mask_tuning_table3_small": 10,
