@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,10 +50,10 @@ def encoder_fit(
     title: str,
     progress: ProgressBar,
 ) -> Fit:
-    """Return what fine-tunes a copy of an encoder and scores with it, in single precision.
+    """Return what fine-tunes an encoder and scores with it, in single precision.
 
     Args:
-        encoder: The pretrained encoder, on its device; it is left as it was.
+        encoder: The pretrained encoder, on its device; it is as it was after every call.
         texts: The labelled training examples, by the encoder's tokenizer.
         settings: How it is fine-tuned.
         seed: Seed of batches, dropout and the choice of examples.
@@ -66,14 +66,29 @@ def encoder_fit(
         if settings.examples is not None:
             order = torch.randperm(len(chosen), generator=rng.generator(seed, "examples", fold))
             chosen = chosen[order[: settings.examples].sort().values]
-        model = copy.deepcopy(encoder)
         total = settings.epochs * -(-len(chosen) // BATCH_SIZE)
-        with progress(f"{title}, fold {fold + 1}", total) as advance:
+        with restored(encoder), progress(f"{title}, fold {fold + 1}", total) as advance:
             own = rng.derive_seed(seed, fold)
-            fine_tune(model, texts.select(chosen), settings, own, advance)
-        return class_probabilities(model, texts.select(torch.tensor(held)))
+            fine_tune(encoder, texts.select(chosen), settings, own, advance)
+            return class_probabilities(encoder, texts.select(torch.tensor(held)))
 
     return fit
+
+
+@contextmanager
+def restored(encoder: SharedEncoder) -> Iterator[None]:
+    """Give the classifier its weights and its mode back at the end of the context."""
+    training = encoder.training
+    before = {name: value.clone() for name, value in encoder.classifier.state_dict().items()}
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for name, value in encoder.classifier.state_dict().items():
+                value.copy_(before[name])
+        for parameter in encoder.classifier.parameters():
+            parameter.grad = None
+        encoder.train(training)
 
 
 def fine_tune(
@@ -117,7 +132,7 @@ def fine_tune(
         loss.backward()
         nn.utils.clip_grad_norm_(parameters, MAX_GRAD_NORM)
         optimizer.step()
-        optimizer.zero_grad()
+        optimizer.zero_grad(set_to_none=True)
         advance(1)
     model.eval()
 

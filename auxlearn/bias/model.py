@@ -28,7 +28,7 @@ from auxlearn.data.splits import normalise, text_keys
 from auxlearn.data.table_files import FORMATS
 from auxlearn.data.tokens import tokenize_split
 from auxlearn.encoder_names import ENCODERS, encoder_source, recommended_learning_rate
-from auxlearn.encoders.load import check_length, load_encoder
+from auxlearn.encoders.load import load_encoder, max_positions
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.errors import ConfigError
 from auxlearn.objectives.context import ObjectiveContext
@@ -74,7 +74,9 @@ class BiasOptions(Settings):
         "second", description="The text of a pair that bias: segment reads."
     )
     bias_encoder: str = Field(
-        "tiny", description="Encoder of bias: weak; short name, folder or hub id."
+        "tiny",
+        description="Encoder of bias: weak; short name, folder or hub id. It reads as many tokens "
+        "as it has positions for.",
     )
     bias_examples: int = Field(
         2000, ge=1, description="Number of training examples of each model of bias: weak."
@@ -185,7 +187,6 @@ def _weak_scores(context: ObjectiveContext, options: BiasOptions) -> Scores:
         context.track_file(source)
     seed = derive_seed(context.seed, context.name, "bias")
     encoder = load_encoder(name, context.split.label_names, seed)
-    check_length(encoder, context.max_length)
     settings = FineTuning(
         options.bias_epochs,
         options.bias_learning_rate or recommended_learning_rate(name),
@@ -202,7 +203,9 @@ def _encoder_scores(
     settings: FineTuning,
     encoder: SharedEncoder,
 ) -> Scores:
-    texts = tokenize_split(encoder.tokenizer, context.split, context.max_length, context.cache)
+    # A small bias model may have fewer positions than the run's encoder.
+    length = min(context.max_length, max_positions(encoder.config) or context.max_length)
+    texts = tokenize_split(encoder.tokenizer, context.split, length, context.cache)
     tensors = encoder.classifier.state_dict()
     depends: list[object] = [
         *(settings.epochs, settings.learning_rate, settings.examples),

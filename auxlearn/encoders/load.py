@@ -156,7 +156,7 @@ def load_classifier(folder: Path) -> tuple[Any, Any]:
         if tokenizer.pad_token_id is None:
             raise EncoderError(f"the tokenizer in {folder} has no padding token: it is damaged")
         verify.check_vocabulary(str(folder), tokenizer, model)
-    limit = _positions(config)
+    limit = max_positions(config)
     if tokenizer.model_max_length > (_MOST_POSITIONS if limit is None else limit):
         raise EncoderError(
             f"{folder / 'tokenizer_config.json'} is damaged: it has no model_max_length that the "
@@ -171,7 +171,7 @@ def check_length(encoder: SharedEncoder, max_length: int) -> None:
     Raises:
         EncoderError: It does not.
     """
-    limit = _positions(encoder.config)
+    limit = max_positions(encoder.config)
     if limit is not None and max_length > limit:
         raise EncoderError(
             f"max_length {max_length} is more than the {limit} positions of this encoder: "
@@ -179,7 +179,7 @@ def check_length(encoder: SharedEncoder, max_length: int) -> None:
         )
 
 
-def _positions(config: Any) -> int | None:
+def max_positions(config: Any) -> int | None:
     """Return the greatest number of tokens of a text; ``None`` without such a limit."""
     limit: int | None = getattr(config, "max_position_embeddings", None)
     if limit is not None and config.model_type in ("roberta", "xlm-roberta", "camembert"):

@@ -1,6 +1,6 @@
 """R-Drop: two passes with different dropout masks are to agree.
 
-Liang et al. 2021, "R-Drop: Regularized Dropout for Neural Networks",
+Wu et al. 2021, "R-Drop: Regularized Dropout for Neural Networks",
 https://arxiv.org/abs/2106.14448; code at https://github.com/dropreg/R-Drop.
 """
 

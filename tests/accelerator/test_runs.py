@@ -9,7 +9,7 @@ import pytest
 from transformers import AutoModelForSequenceClassification
 
 from auxlearn import RunConfig, train
-from auxlearn.registry import TASKS, WEIGHTINGS, Registry
+from auxlearn.registry import LOSSES, TASKS, WEIGHTINGS, Registry
 from auxlearn.testing import accelerator as pretend
 from tests import helpers
 from tests.accelerator import runs
@@ -73,6 +73,24 @@ def test_every_task(task, weighting, config, on_accelerator):
         ),
     )
     check(report, OF_TASK.get(task, 0) + OF_WEIGHTING[weighting])
+
+
+#: Waits of a loss within transformers: unfused attention takes a mask of two dimensions.
+MASKS_OF_LOSS = {"hidden_cut": 1}
+
+
+@pytest.mark.parametrize("loss", builtin(LOSSES))
+def test_every_loss(loss, config, smallest, on_accelerator):
+    options = {
+        "bias_encoder": smallest["encoder"],
+        "bias_folds": 2,
+        "bias_epochs": 1,
+        "teacher_epochs": 1,
+    }
+    known = LOSSES.get(loss).Options.model_fields
+    chosen = {loss: {name: value for name, value in options.items() if name in known}}
+    report = on_accelerator(runs.train, config(loss=chosen, **smallest))
+    check(report, 0, MASKS_OF_LOSS.get(loss, 0))
 
 
 @pytest.fixture(scope="module")

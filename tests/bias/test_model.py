@@ -151,6 +151,16 @@ def test_the_weak_learner_sees_a_subset_of_the_other_folds(pairs, one_layer, mon
     assert seen == [8, 8, 8]
 
 
+def test_a_weak_learner_with_fewer_positions_reads_less(tiny_bert, tmp_path, one_layer):
+    """The run's texts have up to 200 tokens; the weak learner has positions for 128."""
+    long = tuple(f"{line} " * 20 for line in helpers.LINES[:4])
+    split = Split("train", long, (0, 1, 2, 0), helpers.LABELS)
+    context = context_of(tiny_bert, tmp_path, split)
+    context.max_length = 200
+    chosen = options(bias="weak", bias_encoder=str(one_layer), bias_folds=2, bias_epochs=1)
+    assert bias_scores(context, chosen).probabilities.shape == (4, 3)
+
+
 def test_fine_tuning_learns_and_leaves_the_encoder_as_it_was(pairs, tiny_bert):
     before = helpers.snapshot(tiny_bert)
     texts, everything = pairs.texts, list(range(12))
@@ -159,6 +169,25 @@ def test_fine_tuning_learns_and_leaves_the_encoder_as_it_was(pairs, tiny_bert):
     found = fit(0, everything, everything)
     assert (found.argmax(1) == pairs.split.labels).mean() == 1.0  # it has seen them
     assert np.allclose(found.sum(1), 1)
+    after = helpers.snapshot(tiny_bert)
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert not tiny_bert.training
+    assert all(parameter.grad is None for parameter in tiny_bert.parameters())
+
+
+def test_an_error_leaves_the_encoder_as_it_was(pairs, tiny_bert, monkeypatch):
+    before = helpers.snapshot(tiny_bert)
+
+    real = torch.optim.AdamW.step
+
+    def step_and_fail(optimizer):
+        real(optimizer)
+        assert any(bool((before[n] != t).any()) for n, t in tiny_bert.tensors().items())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", step_and_fail)
+    with pytest.raises(KeyboardInterrupt):
+        teacher_scores(pairs, learner.FineTuning(1, 1e-2), 2)
     after = helpers.snapshot(tiny_bert)
     assert all(torch.equal(before[name], after[name]) for name in before)
     assert not tiny_bert.training

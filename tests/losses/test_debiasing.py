@@ -213,3 +213,57 @@ def test_gradients_reach_the_body(cls, tiny_bert, tmp_path, bias_file):
     value = loss.loss(tiny_bert, batch_of(context), draws())
     gradients = torch.autograd.grad(value, tiny_bert.body_parameters(), allow_unused=True)
     assert sum(one is not None and bool((one != 0).any()) for one in gradients) > 20
+
+
+# -------------------------------------------------------------------------------------- purpose
+
+
+def fitted(loss) -> np.ndarray:
+    """Log-odds that a linear classifier learns for a real and a biased feature, to the optimum.
+
+    The real feature agrees with the class in 80% of the examples, the biased one in 90%, and given
+    the class they are independent: of each class, 36 examples have both, 4 only the real one, 9
+    only the biased one, 1 none. The bias model knows the second feature alone.
+    """
+    cells = [(1, 1, 36), (1, -1, 4), (-1, 1, 9), (-1, -1, 1)]
+    rows = [((r * s, b * s), int(s > 0)) for r, b, n in cells for s in (1, -1) for _ in range(n)]
+    features = torch.tensor([row for row, _ in rows], dtype=torch.float64)
+    labels = torch.tensor([label for _, label in rows])
+    positive = torch.where(features[:, 1] > 0, 0.9, 0.1)
+    bias = torch.stack([1 - positive, positive], 1)
+    weights = torch.zeros(2, dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS(
+        [weights],
+        max_iter=200,
+        tolerance_grad=1e-12,
+        tolerance_change=0,
+        line_search_fn="strong_wolfe",
+    )
+
+    def closure():
+        optimizer.zero_grad()
+        score = features @ weights
+        value = loss(torch.stack([torch.zeros_like(score), score], 1), bias, labels)
+        value.backward()
+        return value
+
+    optimizer.step(closure)
+    return weights.detach().numpy()
+
+
+def test_what_the_classifier_learns_of_a_biased_feature():
+    real, biased = np.log(0.8 / 0.2), np.log(0.9 / 0.1)
+    plain = fitted(lambda x, b, y: nn.functional.cross_entropy(x, y))
+    assert plain == pytest.approx([real, biased], abs=1e-5)
+    # The product of experts leaves the biased feature to the bias model altogether.
+    assert fitted(lambda x, b, y: poe_loss(x, b, y, 1.0)) == pytest.approx([real, 0], abs=1e-5)
+    half = fitted(lambda x, b, y: poe_loss(x, b, y, 0.5))
+    assert half == pytest.approx([real, biased / 2], abs=1e-5)
+    twice = torch.full((100, 1), 2.0, dtype=torch.float64)
+    mixin = fitted(lambda x, b, y: learned_mixin_loss(x, b, twice, y, 0.0))
+    assert mixin == pytest.approx([real, -biased], abs=1e-5)
+    # With weight 1 - b_y the two sides of the biased feature count the same: .9 * .1 = .1 * .9.
+    once = fitted(lambda x, b, y: debiased_focal_loss(x, b, y, 1.0))
+    assert once == pytest.approx([real, 0], abs=1e-5)
+    squared = fitted(lambda x, b, y: debiased_focal_loss(x, b, y, 2.0))
+    assert squared == pytest.approx([real, -biased], abs=1e-5)
