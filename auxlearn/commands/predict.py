@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 
 import click
 
 from auxlearn.commands.help import Example, ExampleCommand
 from auxlearn.errors import DataError
+from auxlearn.local_files import read_file, user_path
+from auxlearn.wording import printable, shorten, some_of
 
 EXAMPLES = (
     Example(
@@ -40,7 +41,8 @@ def command(run: Path, texts: tuple[str, ...], file: Path | None, as_json: bool)
     """Classify texts with the finished run in folder RUN.
 
     Texts are read from the command line, from a file, or from standard input, one per line. The
-    output has one line per text: label, probability and text, separated by tabs.
+    output has one line per text: label, probability and text, separated by tabs; a tab, line break
+    or control character in a text is written as an escape such as \\t.
     """
     rows = _read(texts, file)
 
@@ -60,8 +62,8 @@ def command(run: Path, texts: tuple[str, ...], file: Path | None, as_json: bool)
             record["probabilities"] = dict(zip(names, probabilities.tolist(), strict=True))
             click.echo(json.dumps(record, ensure_ascii=False))
         else:
-            shown = text if pair is None else f"{text}\t{pair}"
-            click.echo(f"{names[best]}\t{probabilities[best]:.4f}\t{shown}")
+            shown = "\t".join(printable(part) for part in (text, pair) if part is not None)
+            click.echo(f"{printable(names[best])}\t{probabilities[best]:.4f}\t{shown}")
 
 
 def _read(texts: tuple[str, ...], file: Path | None) -> list[tuple[str, str | None]]:
@@ -75,6 +77,8 @@ def _read(texts: tuple[str, ...], file: Path | None) -> list[tuple[str, str | No
     if texts:
         rows: list[tuple[str, str | None]] = [(text, None) for text in texts]
         where = "the command line"
+        for text in texts:
+            _check_text(text, where)
     elif file is not None:
         rows, where = _read_file(file), str(file)
     else:
@@ -82,25 +86,23 @@ def _read(texts: tuple[str, ...], file: Path | None) -> list[tuple[str, str | No
             raise DataError(
                 "no texts: give them after RUN, by --file, or on standard input, one per line"
             )
-        rows, where = _read_lines(sys.stdin, "standard input"), "standard input"
+        where = "standard input"
+        # As bytes: under LC_ALL=C the text stream accepts what is not UTF-8.
+        rows = _read_lines(sys.stdin.buffer.read(), where)
     if not rows:
         raise DataError(f"{where} contains no text")
-    if any(not text.strip() for text, _ in rows):
-        raise DataError(f"{where} contains an empty text: remove it")
     return rows
 
 
 def _read_file(file: Path) -> list[tuple[str, str | None]]:
-    from auxlearn.data.table_files import FORMATS, read_table
+    from auxlearn.data.table_files import FORMATS, LARGEST_FILE, read_table
 
-    if not file.is_file():
-        raise DataError(f"there is no file {file}: check the path")
+    file = user_path(file, DataError)
     if file.suffix.lower() not in FORMATS:
-        with file.open(encoding="utf-8") as lines:
-            return _read_lines(lines, str(file))
+        return _read_lines(read_file(file, LARGEST_FILE, DataError), str(file))
     table = read_table(file)
     if "text" not in table.columns:
-        raise DataError(f"{file} has no column 'text': its columns are {', '.join(table.columns)}")
+        raise DataError(f"{file} has no column 'text': its columns are {some_of(table.columns)}")
     texts = table.columns["text"]
     pairs = table.columns.get("text_pair", [None] * len(texts))
     return [
@@ -109,13 +111,17 @@ def _read_file(file: Path) -> list[tuple[str, str | None]]:
     ]
 
 
-def _read_lines(lines: Iterable[str], where: str) -> list[tuple[str, str | None]]:
+def _read_lines(content: bytes, where: str) -> list[tuple[str, str | None]]:
     """Return one text per line without blank lines; JSON if the first line is a JSON object."""
     try:
-        numbered = [(number, line.strip()) for number, line in enumerate(lines, 1) if line.strip()]
-    except UnicodeDecodeError:
-        raise DataError(f"{where} is not UTF-8 text: save it as UTF-8") from None
+        lines = content.decode("utf-8-sig").replace("\r\n", "\n").split("\n")
+    except UnicodeDecodeError as error:
+        wrong = content[: error.start].count(b"\n") + 1
+        raise DataError(f"{where}:{wrong}: not UTF-8: save the texts as UTF-8") from None
+    numbered = [(number, line.strip()) for number, line in enumerate(lines, 1) if line.strip()]
     if not numbered or not isinstance(_json(numbered[0][1]), dict):
+        for number, line in numbered:
+            _check_text(line, f"{where}:{number}")
         return [(line, None) for _, line in numbered]
     rows = []
     for number, line in numbered:
@@ -134,7 +140,7 @@ def _read_lines(lines: Iterable[str], where: str) -> list[tuple[str, str | None]
 def _json(line: str) -> object:
     try:
         return json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 
@@ -142,4 +148,26 @@ def _checked(text: object, pair: object, paired: bool, place: str) -> tuple[str,
     for key, value in (("text", text), *([("text_pair", pair)] if paired else [])):
         if not isinstance(value, str) or not value.strip():
             raise DataError(f"{place}: '{key}' is empty or not a text")
+        _check_text(value, place)
     return text, pair  # type: ignore[return-value]
+
+
+def _check_text(text: str, place: str) -> None:
+    """Check that a text can be classified.
+
+    Raises:
+        DataError: It is empty, too long, or was not UTF-8.
+    """
+    from auxlearn.data.examples import LONGEST_TEXT, is_blank
+
+    if is_blank(text):
+        raise DataError(f"{place} contains an empty text: remove it")
+    if len(text) > LONGEST_TEXT:
+        raise DataError(
+            f"{place}: a text of {len(text):,} characters, of which at most {LONGEST_TEXT:,} are "
+            "read: divide it"
+        )
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise DataError(f"{place} contains a text that is not UTF-8: {shorten(text)}") from None

@@ -16,6 +16,7 @@ from auxlearn.data.tokens import TokenizedTexts, tokenize
 from auxlearn.encoders.load import load_classifier
 from auxlearn.errors import RunError
 from auxlearn.evaluation.metrics import class_probabilities
+from auxlearn.local_files import user_path
 from auxlearn.results.folder import RunFolder
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def check_finished(run: Path) -> None:
         RunError: The path is not a run folder, or the run is not finished.
     """
     folder = RunFolder(run)
-    if not run.is_dir():
+    if not user_path(run, RunError).is_dir():
         raise RunError(f"there is no run folder {run}: check the path")
     folder.read_config()
     if not folder.finished:

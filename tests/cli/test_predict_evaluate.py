@@ -135,7 +135,7 @@ def test_predict_rejects_invalid_input_with_one_line(finished, tmp_path):
     message = error("predict", run, "--file", tmp_path / "odd.csv")
     assert message == f"{tmp_path / 'odd.csv'} has no column 'text': its columns are body"
     (tmp_path / "latin.txt").write_bytes("caf\xe9\n".encode("latin-1"))
-    assert "is not UTF-8 text" in error("predict", run, "--file", tmp_path / "latin.txt")
+    assert ":1: not UTF-8: save" in error("predict", run, "--file", tmp_path / "latin.txt")
 
 
 @pytest.mark.parametrize("command", [["predict"], ["evaluate", "--dataset", "x"]])
