@@ -17,6 +17,7 @@ import click
 
 from auxlearn import __version__
 from auxlearn.errors import Interrupted, UserError, did_you_mean
+from auxlearn.wording import shorten
 
 #: Module and one-line help by name of the command; the module defines it as ``command``.
 COMMANDS = {
@@ -136,7 +137,7 @@ def _usage_line(error: click.UsageError) -> str:
             known = error.ctx.command.list_commands(error.ctx)
     else:
         message, name = error.format_message().rstrip("."), ""
-        message = " ".join(message.split())
+        message = shorten(" ".join(message.split()), 300)
         message = message[:1].lower() + message[1:]
     hint = did_you_mean(name, known) if known else ""
     if hint.startswith("did you mean"):

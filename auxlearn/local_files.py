@@ -58,13 +58,16 @@ def read_file(path: Path, limit: int, error: type[UserError] = UserError) -> byt
     try:
         # Without O_NONBLOCK, opening a pipe waits for a writer.
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(handle, "rb") as file:
+        try:
             status = os.fstat(handle)
             if not stat.S_ISREG(status.st_mode):
                 raise error(f"{shown} is not a regular file: name a file")
             if status.st_size > limit:
                 raise error(_too_large(shown, status.st_size, limit))
-            content = file.read(limit + 1)
+            with open(handle, "rb", closefd=False) as file:
+                content = file.read(limit + 1)
+        finally:
+            os.close(handle)
     except FileNotFoundError:
         raise error(f"there is no file {shown}: check the path") from None
     except (OSError, ValueError) as fault:

@@ -219,12 +219,14 @@ def validate(model: type[Settings], values: dict[str, Any], where: str) -> Any:
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        lines = []
+        lines: list[str] = []
         faults = error.errors()
         for fault in faults[:FAULTS]:
             key = shorten(".".join(str(part) for part in fault["loc"])) or "settings"
             if fault["type"] == "extra_forbidden":
                 hint = did_you_mean(key, model.model_fields)
+                if lines and not hint.startswith("did you mean"):
+                    hint = "no such setting"  # the known ones are listed once
                 lines.append(f"{where}: unknown key '{key}': {hint}")
             else:
                 message = fault["msg"].removeprefix("Value error, ")

@@ -160,6 +160,10 @@ def _check_text(text: str, place: str) -> None:
     """
     from auxlearn.data.examples import LONGEST_TEXT, is_blank
 
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise DataError(f"{place} contains a text that is not UTF-8: {shorten(text)}") from None
     if is_blank(text):
         raise DataError(f"{place} contains an empty text: remove it")
     if len(text) > LONGEST_TEXT:
@@ -167,7 +171,3 @@ def _check_text(text: str, place: str) -> None:
             f"{place}: a text of {len(text):,} characters, of which at most {LONGEST_TEXT:,} are "
             "read: divide it"
         )
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise DataError(f"{place} contains a text that is not UTF-8: {shorten(text)}") from None

@@ -142,6 +142,7 @@ def load_classifier(folder: Path) -> tuple[Any, Any]:
     Raises:
         EncoderError: The folder is not a transformers classifier, or is damaged.
     """
+    folder = folder.absolute()  # "run/model" could be the name of an encoder on the hub
     _check_source(str(folder), str(folder))
     with quiet_transformers(), _loading(str(folder), str(folder)):
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
@@ -156,8 +157,8 @@ def load_classifier(folder: Path) -> tuple[Any, Any]:
         if tokenizer.pad_token_id is None:
             raise EncoderError(f"the tokenizer in {folder} has no padding token: it is damaged")
         verify.check_vocabulary(str(folder), tokenizer, model)
-    limit = max_positions(config)
-    if tokenizer.model_max_length > (_MOST_POSITIONS if limit is None else limit):
+    limit, length = max_positions(config), tokenizer.model_max_length
+    if not isinstance(length, int) or length > (_MOST_POSITIONS if limit is None else limit):
         raise EncoderError(
             f"{folder / 'tokenizer_config.json'} is damaged: it has no model_max_length that the "
             "model has positions for; train again or copy the folder again"

@@ -175,7 +175,7 @@ def read_sweep(path: Path) -> SweepFile:
     """Read a sweep file.
 
     Raises:
-        ConfigError: It cannot be read, or has unknown or invalid entries; all are named.
+        ConfigError: It cannot be read, or has unknown or invalid entries.
     """
     content = read_yaml(path, "sweep file", ConfigError)
     if not isinstance(content, dict):

@@ -48,7 +48,12 @@ def content_of(folder: Path) -> dict[str, str]:
     for path in folder.rglob("*"):
         kind = "link" if path.is_symlink() else "file" if path.is_file() else "other"
         try:
-            digest = hashlib.sha256(path.read_bytes()).hexdigest() if kind == "file" else kind
+            large = kind == "file" and path.stat().st_size > 50_000_000
+            digest = (
+                hashlib.sha256(path.read_bytes()).hexdigest()
+                if kind == "file" and not large
+                else kind
+            )
         except OSError:
             digest = "unreadable"
         found[str(path.relative_to(folder))] = digest
@@ -56,7 +61,7 @@ def content_of(folder: Path) -> dict[str, str]:
 
 
 def test_there_are_many_cases_with_names_of_their_own():
-    assert len(CASES) == len({case.id for case in CASES}) >= 1
+    assert len(CASES) == len({case.id for case in CASES}) >= 200
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.id for case in CASES])
