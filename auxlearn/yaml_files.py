@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import re
 from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,8 @@ class _Loader(yaml.SafeLoader):
             raise _fault(node, f"a value cannot be read ({shorten(str(fault), 80)})") from None
         if isinstance(value, float) and not math.isfinite(value):
             raise _fault(node, f"'{shorten(str(node.value))}' is not a finite number")
+        if isinstance(value, str) and re.search("[\ud800-\udfff]", value):
+            raise _fault(node, "half of a surrogate pair: write the whole character")
         if isinstance(value, datetime.date | bytes | set):
             raise _fault(node, "a value is a date, a set or binary: put text in quotation marks")
         return value
