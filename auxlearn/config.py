@@ -276,7 +276,7 @@ class RunConfig(Settings):
 
         def fill(registry: Registry, choice: PluginChoice) -> PluginChoice:
             try:
-                options = validate(registry.get(choice.name).Options, choice.options, choice.name)
+                options = validate(registry.options(choice.name), choice.options, choice.name)
             except ConfigError as error:
                 problems.append(str(error))
                 return choice

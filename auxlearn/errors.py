@@ -19,6 +19,10 @@ class ConfigError(UserError):
     """An unknown or invalid setting, plug-in or option."""
 
 
+class PluginError(UserError):
+    """A plug-in that raised, or that did not return what it has to."""
+
+
 class DataError(UserError):
     """A data set that cannot be read or is unsuitable for the task."""
 

@@ -23,6 +23,12 @@ from auxlearn.files import content_digest
 
 _PLUGIN_MODULE = "auxlearn_plugin_"
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
+#: Base class by kind of plug-in, and what every class of the kind has.
+_INTERFACE = {
+    "auxiliary task": ("AuxiliaryTask", ("prepare", "loss", "items", "state_dict")),
+    "loss": ("PrimaryLoss", ("prepare", "loss", "state_dict")),
+    "weighting": ("Weighting", ("weights", "step", "state_dict")),
+}
 
 
 class Registry:
@@ -115,6 +121,29 @@ class Registry:
     def registered_by(self, module: str) -> list[str]:
         """Return the names that a module has registered, in its order."""
         return [name for name, cls in self._registered.items() if cls.__module__ == module]
+
+    def options(self, name: str) -> Any:
+        """Return the class of a plug-in's options.
+
+        Raises:
+            ConfigError: As for :meth:`get`, or the class lacks what every plug-in of its kind has.
+        """
+        cls = self.get(name)
+        base, needed = _INTERFACE.get(self.kind, ("a base class", ()))
+        missing = sorted(getattr(cls, "__abstractmethods__", ()))
+        missing += [one for one in (*needed, "Options") if not hasattr(cls, one)]
+        if missing:
+            raise ConfigError(
+                f"{self.kind} '{canonical(name)}' ({cls.__module__}.{cls.__qualname__}) does not "
+                f"define {', '.join(missing)}: derive it from {base} of auxlearn.plugins, and "
+                "define them"
+            )
+        if not hasattr(cls.Options, "model_fields"):
+            raise ConfigError(
+                f"{self.kind} '{canonical(name)}' ({cls.__module__}.{cls.__qualname__}): Options "
+                "is no class of settings: derive it from Settings of auxlearn.plugins"
+            )
+        return cls.Options
 
     def code_digests(self, name: str) -> Mapping[str, str]:
         """Return digests that identify the code of a plug-in.

@@ -181,7 +181,7 @@ def _owners(plugins: Iterable[tuple[Registry, str]]) -> dict[str, list[_Owner]]:
     full: dict[str, list[_Owner]] = defaultdict(list)
     short: dict[str, list[_Owner]] = defaultdict(list)
     for registry, name in plugins:
-        options: type[BaseModel] = registry.get(name).Options
+        options: type[BaseModel] = registry.options(name)
         for option, field in options.model_fields.items():
             owner = _Owner(registry.kind, name, option, field)
             full[option_flag(name, option)].append(owner)

@@ -129,10 +129,11 @@ def _train(job: Job) -> Outcome:
 
 
 def _failed(digest: str, error: Exception) -> Outcome:
-    from auxlearn.errors import UserError, is_out_of_memory
+    from auxlearn.errors import PluginError, UserError, is_out_of_memory
 
     line = " ".join(str(error).split())
-    if isinstance(error, UserError):
+    raised = isinstance(error, PluginError) and error.__cause__ is not None
+    if isinstance(error, UserError) and not raised:
         return Outcome(digest, "error", line)
     trace = "".join(traceback.format_exception(error))
     state: State = "out of memory" if is_out_of_memory(error) else "crash"

@@ -23,6 +23,7 @@ from auxlearn.training.checkpoint import (
     load_optimizer_tensors,
     optimizer_tensors,
 )
+from auxlearn.training.guard import calling
 from auxlearn.training.optimization import (
     ConstantSchedule,
     LinearSchedule,
@@ -117,7 +118,8 @@ class TrainingLoop:
             self.training_step.backward((1.0,))
             self.training_step.optimizer_step()
         else:
-            self.weighting.step(self.training_step)
+            with calling(self.weighting, "step"):
+                self.weighting.step(self.training_step)
         self.state.step += 1
         self._losses.append((self.state.step, self.training_step.losses))
 
@@ -135,10 +137,14 @@ class TrainingLoop:
         if self.in_primary_only_phase:
             self._prepare_primary_only_phase()
         load_optimizer_tensors(self.training_step.optimizer, tensors["optimizer"])
-        self.weighting.load_state_dict(tensors.get("weighting", {}))
-        self.training_step.primary_loss.load_state_dict(tensors.get("loss", {}))
-        for auxiliary in self.training_step.auxiliaries:
-            auxiliary.task.load_state_dict(tensors.get(f"task-{auxiliary.name}", {}))
+        plugins: dict[str, Any] = {
+            "weighting": self.weighting,
+            "loss": self.training_step.primary_loss,
+        }
+        plugins |= {f"task-{one.name}": one.task for one in self.training_step.auxiliaries}
+        for group, plugin in plugins.items():
+            with calling(plugin, "load_state_dict"):
+                plugin.load_state_dict(tensors.get(group, {}))
         self._drop_records_after(self.state.step)
         self.reporter.message(f"resumed from step {self.state.step} of {self.total_steps}")
 

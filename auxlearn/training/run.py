@@ -34,6 +34,7 @@ from auxlearn.results.folder import RunFolder
 from auxlearn.results.perturbation_log import PerturbationLog
 from auxlearn.results.record import BestCheckpoint, DatasetRecord, Evaluation, RunResults
 from auxlearn.training.checkpoint import CheckpointFolder
+from auxlearn.training.guard import calling, check_prepared
 from auxlearn.training.inputs import InputRecord, collect_inputs, verify_finished
 from auxlearn.training.loop import TrainingLoop
 from auxlearn.training.optimization import LinearSchedule, run_optimizer
@@ -101,8 +102,9 @@ def build_weighting(config: RunConfig) -> Weighting:
     """
     cls = WEIGHTINGS.get(config.weights.name)
     options = cls.Options.model_validate(config.weights.options)
-    weighting: Weighting = cls(options, config.objective_names())
-    validate_weighting(weighting)
+    with calling(cls, "__init__", config.weights.name):
+        weighting: Weighting = cls(options, config.objective_names())
+        validate_weighting(weighting)
     if config.compile and weighting.differentiates_twice:
         raise ConfigError(
             "compile: optimizer steps cannot be unrolled through a compiled encoder, as "
@@ -348,13 +350,15 @@ class _Run:
     def _prepare_loss(self, train_texts: TokenizedTexts) -> PrimaryLoss:
         choice = self.config.loss
         cls = LOSSES.get(choice.name)
-        loss: PrimaryLoss = cls(cls.Options.model_validate(choice.options))
+        with calling(cls, "__init__", choice.name):
+            loss: PrimaryLoss = cls(cls.Options.model_validate(choice.options))
         if self.config.compile and not loss.compilable:
             raise ConfigError(
                 f"compile: the loss {choice.name} changes what a layer computes, which a compiled "
                 "encoder does not allow: leave --compile out"
             )
-        loss.prepare(self._context("primary", train_texts))
+        with calling(cls, "prepare", choice.name):
+            loss.prepare(self._context("primary", train_texts))
         return loss
 
     def _prepare_tasks(self, train_texts: TokenizedTexts) -> list[Auxiliary]:
@@ -362,8 +366,10 @@ class _Run:
         auxiliaries = []
         for name, choice in zip(config.objective_names()[1:], config.aux, strict=True):
             cls = TASKS.get(choice.name)
-            task = cls(cls.Options.model_validate(choice.options))
-            task.prepare(self._context(name, train_texts))
+            with calling(cls, "prepare", name):
+                task = cls(cls.Options.model_validate(choice.options))
+                task.prepare(self._context(name, train_texts))
+            check_prepared(task, name)
             stream = None
             if task.batches == "own":
                 size = task.batch_size or config.batch_size

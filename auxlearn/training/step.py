@@ -19,6 +19,7 @@ from auxlearn.metric_keys import VALIDATION
 from auxlearn.objectives.base import Objective
 from auxlearn.results.perturbation_log import PerturbationLog
 from auxlearn.tasks.base import AuxiliaryTask, TaskResult
+from auxlearn.training.guard import calling, check_loss, check_result
 from auxlearn.training.micro_batches import split_batch
 from auxlearn.training.optimization import LinearSchedule
 from auxlearn.training.reach import check_trained
@@ -343,20 +344,22 @@ class RunStep:
     def _primary_loss(self, model: nn.Module, batch: Batch, step: int, term: _Term) -> Tensor:
         """Return the mean loss of the primary task."""
         generator = self._generator(term.name, step, term.micro_batch)
-        with self._seeded_forward(term.name, step, term.micro_batch):
-            loss: Tensor = model(self.primary_loss.loss, batch, generator)
-        self._check_trained(term.name, self.primary_loss, loss, model)
-        return loss
+        forward = self._seeded_forward(term.name, step, term.micro_batch)
+        with calling(self.primary_loss, "loss"), forward:
+            loss = model(self.primary_loss.loss, batch, generator)
+        return self._check_loss(term.name, self.primary_loss, loss, model)
 
     def _auxiliary_loss(self, model: nn.Module, batch: Batch, step: int, term: _Term) -> TaskResult:
         """Return the mean loss of an auxiliary task, with what it changes in the primary batch."""
         assert term.auxiliary is not None
         generator = self._generator(term.name, step, term.micro_batch)
-        with self._seeded_forward(term.name, step, term.micro_batch):
+        forward = self._seeded_forward(term.name, step, term.micro_batch)
+        with calling(term.auxiliary.task, "loss", term.name), forward:
             result = model(term.auxiliary.task.loss, batch, generator)
         if not isinstance(result, TaskResult):
             result = TaskResult(result)
-        self._check_trained(term.name, term.auxiliary.task, result.loss, model)
+        check_result(term.auxiliary.task, term.name, result, batch)
+        self._check_loss(term.name, term.auxiliary.task, result.loss, model)
         return result
 
     def _generator(self, name: str, step: int, micro_batch: int) -> torch.Generator:
@@ -373,14 +376,17 @@ class RunStep:
         ):
             yield
 
-    def _check_trained(
-        self, name: str, objective: Objective, loss: Tensor, model: nn.Module
-    ) -> None:
-        """Check once per process that an objective's loss depends on trained parameters only."""
+    def _check_loss(
+        self, name: str, objective: Objective, loss: object, model: nn.Module
+    ) -> Tensor:
+        """Check a loss; once per process also that it depends on trained parameters only."""
+        first = name not in self._checked
+        checked = check_loss(objective, name, loss, first=first)
         if name not in self._checked and torch.is_grad_enabled():
             self._checked.add(name)
             trained = {id(parameter) for parameter in model.parameters()}
-            check_trained(name, objective, loss, trained)
+            check_trained(name, objective, checked, trained)
+        return checked
 
     def _with_attention(self, batch: Batch) -> Batch:
         """Return a batch with the attention mask that the run trains with."""

@@ -128,8 +128,10 @@ def test_failures_are_recorded_and_retried_on_request(sweep_file, start, tmp_pat
     view = Messages()
     records, _, folder = start(path, view=view)
     assert [record.state for record in records] == ["crash", "error", "finished"]
-    assert records[0].error == "ValueError: no such column: 'txet'"
-    assert "the loss of 'diverging' became nan" in records[1].error
+    assert records[0].error.startswith("PluginError: 'crashing' (Crashing of ")
+    assert "failed in loss (ValueError: no such column: 'txet')" in records[0].error
+    assert records[1].error.startswith("the loss of 'diverging' (Diverging of ")
+    assert "is nan in its first step" in records[1].error
     assert [state for _, state in view.outcomes] == ["crash", "error", "finished"]
     kept = json.loads((folder.path / "failures" / f"{records[0].digest}.json").read_text())
     assert "failing_tasks.py" in kept["trace"]

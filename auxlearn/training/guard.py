@@ -1,0 +1,137 @@
+"""Checks of what plug-ins do: a plug-in that misbehaves is named in one line.
+
+The code of this package is trusted; an exception in it is a fault of the package and stays what it
+is. Everything else that raises, or returns what it should not, is a fault of the plug-in.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from auxlearn.data.batches import Batch
+from auxlearn.errors import PluginError, UserError, first_fault, is_out_of_memory
+from auxlearn.tasks.base import TaskResult
+
+
+@contextmanager
+def calling(plugin: object, method: str, name: str | None = None) -> Iterator[None]:
+    """Turn an exception of a plug-in's method into one line that names the plug-in.
+
+    Args:
+        plugin: The task, loss or weighting, or its class.
+        method: The method that is called in the block.
+        name: Name of the objective in the run, if it is one.
+
+    Raises:
+        PluginError: The method raised; ``--debug`` shows the traceback.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        if _is_ours(plugin) or is_out_of_memory(error) or isinstance(error, OSError):
+            raise
+        raise PluginError(
+            f"{_title(plugin, name)} failed in {method} ({type(error).__name__}: "
+            f"{first_fault(error)}): correct it; --debug shows where"
+        ) from error
+
+
+def check_loss(plugin: object, name: str, loss: object, *, first: bool) -> Tensor:
+    """Check the loss that an objective has returned.
+
+    Args:
+        plugin: The task or loss.
+        name: Name of the objective in the run.
+        loss: What it returned.
+        first: Check that the value is finite as well, which synchronises with a GPU.
+
+    Returns:
+        The loss.
+
+    Raises:
+        PluginError: It is not a finite scalar tensor with a graph.
+    """
+    wrong = ""
+    if not isinstance(loss, Tensor):
+        wrong = "None" if loss is None else f"a {type(loss).__name__}"
+    elif loss.dim() != 0:
+        wrong = f"a tensor of shape {tuple(loss.shape)}"
+    elif not loss.is_floating_point():
+        wrong = f"a tensor of dtype {loss.dtype}"
+    elif torch.is_grad_enabled() and not loss.requires_grad:
+        wrong = "a tensor without a graph, which trains nothing"
+    elif first and not _is_ours(plugin) and not bool(loss.isfinite()):
+        wrong = f"{loss.item()} in its first step"
+    if wrong:
+        raise PluginError(
+            f"the loss of {_title(plugin, name)} is {wrong}: return a finite scalar tensor that is "
+            "computed with the encoder"
+        )
+    assert isinstance(loss, Tensor)
+    return loss
+
+
+def check_result(plugin: object, name: str, result: TaskResult, batch: Batch) -> None:
+    """Check the batch and the mask of a task that changes the primary batch.
+
+    Raises:
+        PluginError: They do not fit the batch that the task was given.
+    """
+    wrong = ""
+    primary, replaced = result.primary, result.replaced
+    if primary is not None and not isinstance(primary, Batch):
+        wrong = f"its primary is a {type(primary).__name__}, not a Batch"
+    elif primary is not None and (len(primary) != len(batch) or primary.labels is None):
+        wrong = f"its primary has {len(primary)} labelled examples instead of {len(batch)}"
+        if primary.labels is None:
+            wrong = "its primary has no labels"
+    elif replaced is not None and (
+        not isinstance(replaced, Tensor) or replaced.shape != batch.input_ids.shape
+    ):
+        wrong = f"its replaced is not of shape {tuple(batch.input_ids.shape)}"
+    if wrong:
+        raise PluginError(f"the result of {_title(plugin, name)} does not fit: {wrong}")
+
+
+def check_prepared(plugin: object, name: str) -> None:
+    """Check that a task with batches of its own has texts after ``prepare``.
+
+    Raises:
+        PluginError: It has none.
+    """
+    if getattr(plugin, "batches", None) not in ("own", "primary"):
+        raise PluginError(f"batches of {_title(plugin, name)} is neither 'own' nor 'primary'")
+    if getattr(plugin, "batches", None) == "own" and not hasattr(plugin, "texts"):
+        raise PluginError(
+            f"{_title(plugin, name)} has set no texts in prepare: call super().prepare(context), "
+            "or set batches = 'primary'"
+        )
+
+
+def _is_ours(plugin: object) -> bool:
+    return _class_of(plugin).__module__.split(".")[0] == "auxlearn"
+
+
+def _class_of(plugin: object) -> type:
+    return plugin if isinstance(plugin, type) else type(plugin)
+
+
+def _title(plugin: object, name: str | None) -> str:
+    cls = _class_of(plugin)
+    title = name or getattr(plugin, "name", cls.__name__)
+    return f"'{title}' ({cls.__qualname__} of {_place(cls)})"
+
+
+def _place(cls: type) -> str:
+    """Return the file or module of a class."""
+    module = sys.modules.get(cls.__module__)
+    if cls.__module__.startswith("auxlearn_plugin_") and module is not None:
+        return str(module.__file__)
+    return cls.__module__
