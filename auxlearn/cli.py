@@ -16,8 +16,21 @@ from typing import Any
 import click
 
 from auxlearn import __version__
-from auxlearn.errors import Interrupted, UserError, did_you_mean
+from auxlearn.errors import (
+    Interrupted,
+    UserError,
+    did_you_mean,
+    first_fault,
+    is_out_of_memory,
+    printable,
+    shortened,
+)
+from auxlearn.training.stopping import interruptible
 from auxlearn.wording import shorten
+
+#: Lines that an error is shown in, and characters of a line.
+MAX_LINES = 20
+MAX_LINE = 1500
 
 #: Module and one-line help by name of the command; the module defines it as ``command``.
 COMMANDS = {
@@ -46,15 +59,24 @@ class Failure(click.ClickException):
     exit_code = 2
 
     def show(self, file: Any = None) -> None:
-        """Print the lines to standard error."""
-        for line in self.message.splitlines():
-            click.echo(f"error: {line}", err=True)
+        """Print the lines to standard error, however long they are."""
+        lines = self.message.split("\n")
+        if len(lines) > MAX_LINES:
+            lines = [*lines[:MAX_LINES], f"and {len(lines) - MAX_LINES} more like these"]
+        for line in lines:
+            click.echo(f"error: {printable(shortened(line, MAX_LINE))}", err=True)
 
 
 class Stopped(Failure):
     """The user stopped the command."""
 
     exit_code = 130
+
+
+class Fault(Failure):
+    """An error that nobody foresaw: a fault of this package. The code is ``EX_SOFTWARE``."""
+
+    exit_code = 70
 
 
 class LazyGroup(click.Group):
@@ -82,7 +104,7 @@ class LazyGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command."""
-        with one_line_errors(ctx.params["debug"]):
+        with one_line_errors(ctx.params["debug"]), interruptible():
             return super().invoke(ctx)
 
 
@@ -95,7 +117,7 @@ def one_line_errors(debug: bool) -> Iterator[None]:
 
     Raises:
         Failure: Instead of a :class:`~auxlearn.errors.UserError`, a usage error of the command
-            line, a full disk, or Ctrl-C.
+            line, an error of the system, Ctrl-C, or anything unforeseen.
     """
     try:
         yield
@@ -107,20 +129,46 @@ def one_line_errors(debug: bool) -> Iterator[None]:
     except KeyboardInterrupt as error:
         if debug:
             traceback.print_exception(error)
-        raise Stopped("interrupted") from None
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        if debug:
-            traceback.print_exception(error)
-        where = f" for {error.filename}" if error.filename else ""
-        raise Failure(
-            f"the disk is full{where}: free some space, then run the same command again"
-        ) from None
+        raise Stopped(f"interrupted {error}".strip()) from None
     except click.exceptions.NoArgsIsHelpError:
         raise
     except click.UsageError as error:
         raise Failure(_usage_line(error)) from None
+    except (click.ClickException, click.exceptions.Exit, click.Abort):
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno == errno.EPIPE:
+            raise  # the reader of the output has ended, which click handles
+        if debug:
+            traceback.print_exception(error)
+        line = _line_of_system(error)
+        raise (Failure(line) if line else Fault(_line_of_fault(error))) from None
+
+
+def _line_of_system(error: Exception) -> str:
+    """Return the line for an error of the system; "" if it is no such error."""
+    if is_out_of_memory(error):
+        return f"out of memory ({first_fault(error)}): lower --batch-size or --max-length"
+    if not isinstance(error, OSError):
+        return ""
+    where = f" for {error.filename}" if error.filename else ""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"the disk is full{where}: free some space, then run the same command again"
+    if error.filename and error.strerror:
+        return f"cannot use {error.filename} ({error.strerror}): check the path and its permissions"
+    return ""
+
+
+def _line_of_fault(error: Exception) -> str:
+    from auxlearn import faults
+
+    log = faults.log_of(error)
+    advice = (
+        f"its traceback is in {log}: report it to the authors with that file"
+        if log
+        else "run it again with --debug before the command, and report what is shown to the authors"
+    )
+    return f"this is a fault of auxlearn ({type(error).__name__}: {first_fault(error)}); {advice}"
 
 
 def _usage_line(error: click.UsageError) -> str:

@@ -7,8 +7,12 @@ exits with code 2; ``--debug`` shows the traceback. Any other exception is a bug
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from typing import Any
+
+#: Control characters, marks that turn the direction of writing, and halves of characters.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class UserError(Exception):
@@ -92,6 +96,18 @@ def first_fault(error: Exception) -> str:
     elif isinstance(error, KeyError):
         text = f"it has no {text}"
     return shortened(" ".join(text.split()), 300)
+
+
+def printable(text: str) -> str:
+    """Return a text whose control characters are written as escapes, to be shown on a terminal.
+
+    Line feeds stay; so does everything that is merely unusual.
+
+    Examples:
+        >>> printable("red: \\x1b[31m")
+        'red: \\\\x1b[31m'
+    """
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def shortened(text: str, limit: int) -> str:

@@ -91,6 +91,31 @@ def replaced_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
+@contextmanager
+def filled_folder(path: Path) -> Iterator[Path]:
+    """Write files into a folder that exists and that other files are kept in.
+
+    Args:
+        path: The folder; the files appear in it when the block ends without an error, one by one,
+            in the order of their names.
+
+    Yields:
+        An empty temporary folder to write into.
+
+    Raises:
+        UserError: The files cannot be written.
+    """
+    written = path / f".export{PART}"
+    with replaced_folder(written) as temporary:
+        yield temporary
+    try:
+        for file in sorted(written.iterdir()):
+            os.replace(file, path / file.name)
+        written.rmdir()
+    except OSError as error:
+        raise cannot_write(path, error) from None
+
+
 def _temporary(path: Path) -> Path:
     return path.with_name(f".{path.name[:40]}.{secrets.token_hex(4)}{PART}")
 

@@ -41,22 +41,24 @@ def command(sweeps: tuple[Path, ...], output: str | None, published: str | None)
     from auxlearn.commands import console
     from auxlearn.comparison.compare import compare_sweeps
     from auxlearn.comparison.tables import console_tables, latex, markdown, metrics_csv, pairs_csv
-    from auxlearn.files import write_text
+    from auxlearn.files import check_output, expand, write_text
     from auxlearn.sweeps.folder import SweepFolder
 
-    comparison = compare_sweeps([SweepFolder(path) for path in sweeps], published)
+    folder = None if output is None else expand(output)
+    if folder is not None:
+        check_output(folder)
+    comparison = compare_sweeps([SweepFolder(expand(path)) for path in sweeps], published)
     out = console.output()
     for item in console_tables(comparison):
         if isinstance(item, str):
             out.print(item, soft_wrap=True, markup=False)
         else:
             out.print(item)
-    if output is None:
+    if folder is None:
         return
 
     from auxlearn.comparison.plots import plot_comparison
 
-    folder = Path(output)
     for name, content in {
         "table.md": markdown(comparison),
         "table.tex": latex(comparison),

@@ -9,11 +9,11 @@ from __future__ import annotations
 import logging
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from rich.console import Console, Group
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.live import Live
 from rich.progress import (
     BarColumn,
@@ -23,8 +23,10 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.segment import Segment
 from rich.text import Text
 
+from auxlearn.errors import printable
 from auxlearn.metric_keys import Quantity
 from auxlearn.reporting.reporter import Reporter
 from auxlearn.reporting.style import METRIC_TITLES
@@ -38,10 +40,21 @@ LINE_EVERY = 60.0
 
 def output(*, stderr: bool = False) -> Console:
     """Return a console for standard output, or for standard error."""
-    console = Console(stderr=stderr, highlight=False)
+    console = _PlainConsole(stderr=stderr, highlight=False)
     if not console.is_terminal:
         console.width = PIPE_WIDTH
     return console
+
+
+class _PlainConsole(Console):
+    """A console that writes control characters of texts, labels and names as escapes."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            safe = segment.control or segment.text.isprintable() or segment.text == "\n"
+            yield segment if safe else segment._replace(text=printable(segment.text))
 
 
 def print_results(*items: Any) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import types
 import typing
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Union
 
@@ -88,19 +88,28 @@ def run_options() -> list[click.Parameter]:
     return [_option(name, field) for name, field in RunConfig.model_fields.items()]
 
 
-def run_config(file: str | None, given: Mapping[str, Any], extra: Sequence[str]) -> RunConfig:
+def run_config(
+    file: str | None,
+    given: Mapping[str, Any],
+    extra: Sequence[str],
+    *,
+    announce: Callable[[str], None] | None = None,
+) -> RunConfig:
     """Merge a configuration file, options of the run and options of plug-ins.
 
     Args:
         file: Path of a configuration file.
         given: Values of the command line by field; they take precedence over the file.
         extra: Arguments that click did not recognise: options of plug-ins with their values.
+        announce: Told which plug-in files the configuration file is about to run.
 
     Raises:
         ConfigError: A setting is unknown or invalid, or an option belongs to no plug-in, belongs
             to several, or lacks a value.
     """
     config = load_config(file)
+    if announce is not None and not given.get("plugins"):
+        announce_plugins(config.plugins, str(file), announce)
     overrides = {name: value for name, value in given.items() if value not in (None, ())}
     if "aux" in overrides:
         overrides["aux"] = _keep_options(overrides["aux"], config.aux)
@@ -111,6 +120,18 @@ def run_config(file: str | None, given: Mapping[str, Any], extra: Sequence[str])
         values = config.model_dump(mode="json", exclude_unset=True)
         config = validate(RunConfig, {**values, **overrides}, "command line")
     return with_plugin_options(config, extra) if extra else config
+
+
+def announce_plugins(plugins: Iterable[str], source: str, announce: Callable[[str], None]) -> None:
+    """Say which files are about to be run as plug-ins because a file names them.
+
+    Args:
+        plugins: Paths of the plug-in files.
+        source: The file that names them.
+        announce: Shows one sentence.
+    """
+    for path in plugins:
+        announce(f"running the Python file {path}, which {source} names as a plug-in")
 
 
 def with_plugin_options(config: RunConfig, extra: Sequence[str]) -> RunConfig:

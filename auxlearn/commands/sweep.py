@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -95,15 +95,19 @@ def command(
     is 1 if a trial has failed; the other trials are run nevertheless.
     """
     from auxlearn.commands import console
+    from auxlearn.commands.options import announce_plugins
+    from auxlearn.files import check_output, expand
     from auxlearn.sweeps.folder import SweepFolder
     from auxlearn.sweeps.sweep_file import read_sweep
 
     sweep = read_sweep(file)
-    folder = SweepFolder(Path(output or f"sweeps/{sweep.name}"))
+    folder = SweepFolder(expand(output or f"sweeps/{sweep.name}"))
     errors = console.output(stderr=True)
+    announce_plugins(_plugins_of(sweep), str(file), console.ConsoleReporter().message)
     if dry_run:
         _dry_run(sweep, folder, jobs or 1, cache_dir)
         return
+    check_output(folder.path)
 
     from auxlearn.sweeps.execute import run_sweep
     from auxlearn.sweeps.view import ConsoleView
@@ -118,6 +122,21 @@ def command(
             sweep, folder, executor, retry_failed=retry_failed, cache_dir=cache_dir, view=view
         )
     _report(sweep, folder, records)
+
+
+def _plugins_of(sweep: SweepFile) -> list[str]:
+    """Return the plug-in files that a sweep file names, each once."""
+    groups: list[Any] = [sweep.base, *sweep.cases]
+    for axis, values in sweep.grid.items():
+        if isinstance(values, dict):
+            groups += values.values()
+        elif axis == "plugins":
+            groups += [{"plugins": value} for value in values]
+    found: dict[str, None] = {}
+    for group in groups:
+        named = group.get("plugins") or []
+        found |= dict.fromkeys(map(str, [named] if isinstance(named, str) else named))
+    return list(found)
 
 
 def _executor(

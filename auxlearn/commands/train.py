@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -44,15 +43,15 @@ def command(ctx: click.Context, /, config_file: str | None, **given: Any) -> Non
 
     reporter = ConsoleReporter()
     with reporter.waiting("loading torch and transformers"):
-        config = run_config(config_file, given, ctx.args).resolved()
+        config = run_config(config_file, given, ctx.args, announce=reporter.message).resolved()
 
         from auxlearn.reporting.tables import metrics_table, seen_sentences
-        from auxlearn.results.folder import default_output
+        from auxlearn.results.folder import RunFolder
         from auxlearn.training import run
 
     results = run.train(config, reporter)
 
-    folder = Path(config.output) if config.output else default_output(config)
+    folder = RunFolder.of(config).path
     metric = results.config["metric"]
     print_results(
         "",

@@ -306,7 +306,7 @@ class SharedEncoder(nn.Module):
         previous = self.tokenizer.model_max_length
         self.tokenizer.model_max_length = max_length
         try:
-            self.tokenizer.save_pretrained(folder)
+            self._save_tokenizer(folder)
         finally:
             self.tokenizer.model_max_length = previous
 
@@ -328,6 +328,16 @@ class SharedEncoder(nn.Module):
         """Save the masked language model and its tokenizer as a standard transformers folder."""
         with quiet_transformers():
             self.language_model.save_pretrained(folder)
+        self._save_tokenizer(folder)
+
+    def _save_tokenizer(self, folder: Path) -> None:
+        """Save the tokenizer as it was loaded, whatever it has tokenised in this process.
+
+        A fast tokenizer keeps, and saves, the truncation and padding of its last call, which was
+        made only if the tokens were not in the cache.
+        """
+        self.tokenizer.backend_tokenizer.no_truncation()
+        self.tokenizer.backend_tokenizer.no_padding()
         self.tokenizer.save_pretrained(folder)
 
 

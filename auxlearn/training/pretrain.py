@@ -18,8 +18,9 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+import auxlearn
 from auxlearn import rng
-from auxlearn.cache import TensorCache
+from auxlearn.cache import TensorCache, content_key
 from auxlearn.config import RunConfig
 from auxlearn.data.batches import Batch, BatchStream, collate, eval_batches
 from auxlearn.data.corpus import read_corpus
@@ -29,46 +30,35 @@ from auxlearn.data.load import load_dataset
 from auxlearn.data.splits import hold_out
 from auxlearn.data.tokens import TokenizedTexts, tokenize_split
 from auxlearn.devices import upload
+from auxlearn.encoders.content import encoder_content
 from auxlearn.encoders.load import check_length, load_encoder
 from auxlearn.encoders.precision import Compute, choose_compute
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.errors import RunError, TrainingDiverged, UserError
+from auxlearn.errors import Interrupted, TrainingDiverged, UserError
 from auxlearn.evaluation.evaluator import EVAL_BATCH
-from auxlearn.files import replaced_folder
+from auxlearn.files import expand
 from auxlearn.masking.corruption import choose
 from auxlearn.metric_keys import Quantity
 from auxlearn.objectives.context import ObjectiveContext
 from auxlearn.registry import TASKS
 from auxlearn.reporting.reporter import Reporter
 from auxlearn.tasks.base import MaskedLanguageModelling
+from auxlearn.training.checkpoint import (
+    CheckpointFolder,
+    TrainingState,
+    check_tensors,
+    load_optimizer_tensors,
+    optimizer_tensors,
+)
 from auxlearn.training.loop import LOG_EVERY
 from auxlearn.training.optimization import LinearSchedule, build_optimizer
+from auxlearn.training.pretrain_folder import PretrainFolder, PretrainResults
+from auxlearn.training.stopping import StopRequest
 
 #: Share of the texts that is held out for evaluation.
 HELD_OUT = 0.05
-
-
-@dataclass(frozen=True)
-class PretrainResults:
-    """Results of a pretraining, evaluated on held-out texts.
-
-    Attributes:
-        texts: Number of training texts.
-        steps: Number of optimizer steps.
-        loss_before: Mean cross-entropy at masked tokens before, in nats.
-        loss_after: The same afterwards, with the same masks.
-        accuracy_before: Share of the masked tokens that were predicted correctly before.
-        accuracy_after: The same afterwards, with the same masks.
-        seconds: Wall time.
-    """
-
-    texts: int
-    steps: int
-    loss_before: float
-    loss_after: float
-    accuracy_before: float
-    accuracy_after: float
-    seconds: float
+#: Seconds of training between two checkpoints; one is written at the end as well.
+CHECKPOINT_SECONDS = 60.0
 
 
 class _Scores(NamedTuple):
@@ -98,7 +88,8 @@ def pretrain(
 
     Args:
         encoder_name: Short name, folder, or hub id.
-        output: Folder to write; must not exist, or be empty.
+        output: Folder to write. An interrupted pretraining in it is resumed, and the results of a
+            finished one are returned; it must not hold anything else.
         dataset: Data set whose train texts are used.
         corpus: File of texts. Exactly one of ``dataset`` and ``corpus`` is needed.
         text_column: Column with the text of either; by default ``text``.
@@ -115,36 +106,62 @@ def pretrain(
     Raises:
         UserError: The encoder, the texts or the output folder cannot be used.
         TrainingDiverged: The loss became NaN or infinite.
+        Interrupted: The user asked to stop; a checkpoint has been written.
+        RunInUse: Another process is running in the output folder.
     """
     reporter = reporter or Reporter()
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise RunError(f"{output} is not empty: choose another --output")
+    settings = {
+        "encoder": encoder_name,
+        "dataset": dataset,
+        "corpus": None if corpus is None else str(corpus),
+        "text_column": text_column,
+        "trainable": trainable,
+        "steps": steps,
+        "batch_size": batch_size,
+        "learning_rate": learning_rate,
+        "max_length": max_length,
+        "seed": seed,
+    }
+    folder = PretrainFolder(expand(output), settings)
+    folder.check()
+    if folder.finished:
+        return folder.results(reporter)
     config = RunConfig(seed=seed, device=device, learning_rate=learning_rate)
     compute = choose_compute(config)
     cache = TensorCache()
-    train, held_out = hold_out_texts(_read_texts(dataset, corpus, text_column, cache))
+    texts = _read_texts(dataset, corpus, text_column, cache)
+    train, held_out = hold_out_texts(texts)
+    inputs = {
+        "auxlearn": {"version": auxlearn.__version__},
+        "encoder": encoder_content(encoder_name),
+        "texts": {"content": content_key(texts.texts, texts.text_pairs)},
+    }
     encoder = load_encoder(encoder_name, ["unused"], seed)
     check_length(encoder, max_length)
     encoder.to(compute.device)
     train_texts = tokenize_split(encoder.tokenizer, train, max_length, cache)
     held_out_texts = tokenize_split(encoder.tokenizer, held_out, max_length, cache)
-
-    started = time.perf_counter()
-    task = _prepare_task(encoder, train, train_texts, max_length, seed, cache, reporter)
-    before = _evaluate(encoder, task, held_out_texts, seed)
-    stream = BatchStream(train_texts, batch_size, seed, "pretrain")
-    _train(encoder, task, stream, trainable, steps, config, compute, reporter)
-    after = _evaluate(encoder, task, held_out_texts, seed)
-    _export(encoder, output)
-    return PretrainResults(
-        texts=len(train_texts),
-        steps=steps,
-        loss_before=before.loss,
-        loss_after=after.loss,
-        accuracy_before=before.accuracy,
-        accuracy_after=after.accuracy,
-        seconds=time.perf_counter() - started,
-    )
+    with folder.locked(inputs):
+        if folder.finished:  # another process has finished it in the meantime
+            return folder.results(reporter)
+        task = _prepare_task(encoder, train, train_texts, max_length, seed, cache, reporter)
+        stream = BatchStream(train_texts, batch_size, seed, "pretrain")
+        training = _Training(
+            encoder, task, stream, held_out_texts, trainable, steps, config, compute, reporter
+        )
+        before, seconds = training.run(folder.checkpoints)
+        after = _evaluate(encoder, task, held_out_texts, seed)
+        results = PretrainResults(
+            texts=len(train_texts),
+            steps=steps,
+            loss_before=before.loss,
+            loss_after=after.loss,
+            accuracy_before=before.accuracy,
+            accuracy_after=after.accuracy,
+            seconds=seconds,
+        )
+        folder.finish(encoder, results)
+    return results
 
 
 def hold_out_texts(split: Split) -> tuple[Split, Split]:
@@ -198,37 +215,100 @@ def _prepare_task(
     return task
 
 
-def _train(
-    encoder: SharedEncoder,
-    task: MaskedLanguageModelling,
-    stream: BatchStream,
-    trainable: Literal["head", "all"],
-    steps: int,
-    config: RunConfig,
-    compute: Compute,
-    reporter: Reporter,
-) -> None:
-    """Make the optimizer steps and log the mean loss."""
-    with (
-        _training_only(encoder, trainable) as trained,
-        reporter.progress("masked language modelling", steps) as advance,
-    ):
-        optimizer = build_optimizer(trained, config.learning_rate or 0.0, config.weight_decay)
-        schedule = LinearSchedule(optimizer, steps, config.warmup_ratio)
-        encoder.train()
-        losses: list[Tensor] = []
-        for step in range(steps):
-            loss = _loss(encoder, task, stream.batch(step), step, config.seed, compute)
-            loss.backward()
-            nn.utils.clip_grad_norm_(trained, config.max_grad_norm)
-            schedule.apply(step)
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-            losses.append(loss.detach())
-            advance(1)
-            if (step + 1) % LOG_EVERY == 0 or step + 1 == steps:
-                _log(losses, step + 1, reporter)
-                losses = []
+@dataclass(frozen=True)
+class _Training:
+    """The optimizer steps of a pretraining."""
+
+    encoder: SharedEncoder
+    task: MaskedLanguageModelling
+    stream: BatchStream
+    held_out: TokenizedTexts
+    trainable: Literal["head", "all"]
+    steps: int
+    config: RunConfig
+    compute: Compute
+    reporter: Reporter
+
+    def run(self, checkpoints: CheckpointFolder) -> tuple[_Scores, float]:
+        """Train from the latest checkpoint to the end.
+
+        Returns:
+            The scores before training, and the wall time of training in seconds.
+
+        Raises:
+            TrainingDiverged: The loss became NaN or infinite.
+            Interrupted: The user asked to stop; a checkpoint has been written.
+            RunError: The checkpoint is damaged.
+        """
+        found = checkpoints.load()
+        before = (
+            _evaluate(self.encoder, self.task, self.held_out, self.config.seed)
+            if found is None
+            else _Scores(*found[1]["before"]["scores"].tolist())
+        )
+        with _training_only(self.encoder, self.trainable) as trained:
+            rate, decay = self.config.learning_rate or 0.0, self.config.weight_decay
+            optimizer = build_optimizer(trained, rate, decay)
+            schedule = LinearSchedule(optimizer, self.steps, self.config.warmup_ratio)
+            state, losses = TrainingState(), []
+            if found is not None:
+                state, tensors = found
+                check_tensors("the encoder", self.encoder.tensors(), tensors["encoder"])
+                self.encoder.load_tensors(tensors["encoder"])
+                load_optimizer_tensors(optimizer, tensors["optimizer"])
+                losses = list(tensors["before"]["losses"].to(self.compute.device))
+                self.reporter.message(f"resumed from step {state.step} of {self.steps}")
+            started = time.perf_counter() - state.seconds
+            saved = time.perf_counter()
+
+            def save() -> None:
+                state.seconds = time.perf_counter() - started
+                pending = torch.stack(losses) if losses else torch.zeros(0)
+                scores = torch.tensor(before, dtype=torch.float64)
+                checkpoints.save(
+                    state,
+                    {
+                        "encoder": self.encoder.tensors(),
+                        "optimizer": optimizer_tensors(optimizer),
+                        "before": {"scores": scores, "losses": pending},
+                    },
+                )
+
+            self.encoder.train()
+            with (
+                StopRequest() as stop,
+                self.reporter.progress("masked language modelling", self.steps) as advance,
+            ):
+                advance(state.step)
+                while state.step < self.steps:
+                    losses.append(self._step(state.step, trained, schedule))
+                    state.step += 1
+                    advance(1)
+                    if state.step % LOG_EVERY == 0 or state.step == self.steps:
+                        _log(losses, state.step, self.reporter)
+                        losses = []
+                    due = time.perf_counter() - saved >= CHECKPOINT_SECONDS
+                    if stop.requested or due or state.step == self.steps:
+                        save()
+                        saved = time.perf_counter()
+                    if stop.requested:
+                        raise Interrupted(
+                            f"stopped at step {state.step} of {self.steps}: run the same command "
+                            "again to resume"
+                        )
+        return before, time.perf_counter() - started
+
+    def _step(self, step: int, trained: list[nn.Parameter], schedule: LinearSchedule) -> Tensor:
+        """Make one optimizer step and return its loss."""
+        loss = _loss(
+            self.encoder, self.task, self.stream.batch(step), step, self.config.seed, self.compute
+        )
+        loss.backward()
+        nn.utils.clip_grad_norm_(trained, self.config.max_grad_norm)
+        schedule.apply(step)
+        schedule.optimizer.step()
+        schedule.optimizer.zero_grad(set_to_none=True)
+        return loss.detach()
 
 
 def _loss(
@@ -295,10 +375,3 @@ def _training_only(
     finally:
         for parameter in frozen:
             parameter.requires_grad_(True)
-
-
-def _export(encoder: SharedEncoder, output: Path) -> None:
-    with replaced_folder(output) as temporary:
-        encoder.save_language_model(temporary)
-        if output.exists():
-            output.rmdir()  # fails if something has been written into it meanwhile

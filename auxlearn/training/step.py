@@ -333,12 +333,13 @@ class RunStep:
         """Return the weight of each micro-batch's mean loss in the mean loss of the batch."""
         if len(batches) == 1:
             return [1.0]
-        items = [
-            auxiliary.task.items(
-                self._with_attention(batch), self._generator(auxiliary.name, step, number)
-            )
-            for number, batch in enumerate(batches)
-        ]
+        with calling(auxiliary.task, "items", auxiliary.name):
+            items = [
+                auxiliary.task.items(
+                    self._with_attention(batch), self._generator(auxiliary.name, step, number)
+                )
+                for number, batch in enumerate(batches)
+            ]
         return [count / max(1, sum(items)) for count in items]
 
     def _primary_loss(self, model: nn.Module, batch: Batch, step: int, term: _Term) -> Tensor:

@@ -1,10 +1,22 @@
-"""Stopping on Ctrl-C or SIGTERM at a safe point, so that no work is lost."""
+"""Stopping on a signal at a safe point, so that no work is lost.
+
+Ctrl-C, SIGTERM and SIGHUP (a lost connection) are treated alike. While training, the first of them
+asks for a checkpoint (:class:`StopRequest`); at any other time it interrupts the command at once
+(:func:`interruptible`). Both end with one line. A signal that was ignored when the program was
+started, as ``nohup`` ignores SIGHUP, stays ignored.
+"""
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class StopRequest:
@@ -13,7 +25,7 @@ class StopRequest:
     Python handles signals in the main thread only; in other threads the block has no effect.
 
     Attributes:
-        requested: Whether Ctrl-C or SIGTERM has been received.
+        requested: Whether one of :data:`SIGNALS` has been received.
     """
 
     def __init__(self) -> None:
@@ -21,9 +33,7 @@ class StopRequest:
         self._previous: dict[int, object] = {}
 
     def __enter__(self) -> StopRequest:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._previous[number] = signal.signal(number, self._handle)
+        self._previous = _handle_with(self._handle)
         return self
 
     def __exit__(
@@ -32,10 +42,54 @@ class StopRequest:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]
+        _restore(self._previous)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
+        _leave_terminal(number)
         if self.requested:
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt(_name(number))
         self.requested = True
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Raise ``KeyboardInterrupt`` in the block on each of :data:`SIGNALS`; its text says why."""
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        _leave_terminal(number)
+        raise KeyboardInterrupt(_name(number))
+
+    previous = _handle_with(handle)
+    try:
+        yield
+    finally:
+        _restore(previous)
+
+
+def _handle_with(handler: object) -> dict[int, object]:
+    """Set a handler, and return the earlier ones."""
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    numbers = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+    return {number: signal.signal(number, handler) for number in numbers}  # type: ignore[arg-type]
+
+
+def _restore(previous: dict[int, object]) -> None:
+    for number, handler in previous.items():
+        signal.signal(number, handler)  # type: ignore[arg-type]
+
+
+def _name(number: int) -> str:
+    return "" if number == signal.SIGINT else f"by {signal.Signals(number).name}"
+
+
+def _leave_terminal(number: int) -> None:
+    """After SIGHUP, write to nowhere: the terminal is gone, and writing to it would fail."""
+    if number != signal.SIGHUP:
+        return
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):
+            if os.isatty(stream.fileno()):
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, stream.fileno())
+                os.close(nowhere)

@@ -18,11 +18,12 @@ from tests.reporting import examples
 MAX_LENGTH = 24
 
 
-def call(*arguments: object, typed: str | None = None) -> Result:
-    """Run ``auxlearn`` in this process; an unexpected exception fails the test."""
+def call(*arguments: object, typed: str | None = None, fault: bool = False) -> Result:
+    """Run ``auxlearn`` in this process; an unforeseen error fails the test, unless expected."""
     result = CliRunner().invoke(cli, [str(argument) for argument in arguments], input=typed)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
+    assert (result.exit_code == 70) == fault, result.output
     return result
 
 

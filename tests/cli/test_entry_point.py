@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
+import re
 import resource
+import shutil
+import signal
 import subprocess
 import sys
+import time
 import warnings
+from pathlib import Path
 
 import click
 import pytest
@@ -14,6 +21,8 @@ import pytest
 from auxlearn import __version__
 from auxlearn.cli import COMMANDS, cli
 from auxlearn.errors import Interrupted, UserError
+from auxlearn.faults import logged_into
+from auxlearn.training.stopping import SIGNALS, StopRequest, interruptible
 from tests.cli.helpers import call, error
 
 HEAVY = ("torch", "transformers", "datasets", "sklearn", "pandas", "matplotlib", "numpy")
@@ -129,10 +138,103 @@ def test_a_full_disk_is_one_line(failing):
     assert error("list", "encoders").startswith("the disk is full for runs/x/metrics.jsonl: free")
 
 
-def test_a_bug_is_not_reported_as_a_user_error(failing):
-    failing(RuntimeError("a bug"))
-    with pytest.raises(RuntimeError, match="a bug"):
-        call("list", "encoders")
+@pytest.mark.parametrize(
+    "problem", [RuntimeError("a bug"), KeyError("a bug"), RecursionError("a bug"), OSError("a bug")]
+)
+def test_an_unforeseen_error_is_one_line_and_a_log(failing, problem):
+    failing(problem)
+    result = call("list", "encoders", fault=True)
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(f"error: this is a fault of auxlearn ({type(problem).__name__}: ")
+    log = Path(re.search(r"its traceback is in (.+): report it", line)[1])
+    text = log.read_text()
+    assert text.startswith(f"auxlearn {__version__}, Python ")
+    assert "Traceback (most recent call last)" in text
+    assert "in command" in text
+    shutil.rmtree(log.parent)
+    assert "in command" in call("--debug", "list", "encoders", fault=True).stderr
+
+
+def test_the_log_of_an_unforeseen_error_is_in_the_folder_in_use(failing, tmp_path):
+    problem = RuntimeError("a bug")
+    with pytest.raises(RuntimeError), logged_into(tmp_path):
+        raise problem
+    failing(problem)
+    line = call("list", "encoders", fault=True).stderr
+    assert f"its traceback is in {tmp_path / 'error.log'}: " in line
+    with logged_into(tmp_path):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (errno.EACCES, "cannot use some/path (Permission denied): check the path and its "),
+        (errno.ENAMETOOLONG, "cannot use some/path (File name too long): check the path"),
+        (errno.EROFS, "cannot use some/path (Read-only file system): check the path"),
+        (errno.EIO, "cannot use some/path (Input/output error): check the path"),
+        (errno.EDQUOT, "the disk is full for some/path: free some space"),
+    ],
+)
+def test_an_error_of_the_system_is_one_line(failing, code, said):
+    failing(OSError(code, os.strerror(code), "some/path"))
+    assert error("list", "encoders").startswith(said)
+
+
+@pytest.mark.parametrize(
+    "problem", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: x")]
+)
+def test_memory_that_is_full_is_one_line(failing, problem):
+    failing(problem)
+    assert error("list", "encoders").startswith("out of memory (")
+
+
+def test_an_error_of_any_length_is_a_few_short_lines(failing):
+    failing(UserError("\n".join(["x" * 100_000] * 1000)))
+    result = call("list", "encoders")
+    assert len(result.stderr.splitlines()) == 21
+    assert len(result.stderr) < 21 * 1600
+    assert result.stderr.endswith("error: and 980 more like these\n")
+
+
+def test_control_characters_of_an_error_are_escaped(failing):
+    failing(UserError("label '\x1b[2J\x07\r\u202e'"))
+    assert error("list", "encoders") == r"label '\x1b[2J\x07\r\u202e'"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_ends_a_command_with_one_line(monkeypatch, number):
+    @click.command()
+    def command() -> None:
+        os.kill(os.getpid(), number)
+        time.sleep(1)
+
+    monkeypatch.setattr("auxlearn.commands.list.command", command)
+    before = [signal.getsignal(one) for one in SIGNALS]
+    result = call("list")
+    assert result.exit_code == 130
+    name = "" if number == signal.SIGINT else f" by {number.name}"
+    assert result.stderr == f"error: interrupted{name}\n"
+    assert before == [signal.getsignal(one) for one in SIGNALS]
+
+
+def test_an_ignored_signal_stays_ignored():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        with StopRequest() as stop, interruptible():
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert not stop.requested
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_second_signal_interrupts():
+    with StopRequest() as stop:
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert stop.requested
+        with pytest.raises(KeyboardInterrupt, match="by SIGTERM"):
+            os.kill(os.getpid(), signal.SIGTERM)
 
 
 def test_a_closed_pipe_is_silent():

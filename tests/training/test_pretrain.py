@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import signal
 
 import pytest
 
-from auxlearn.errors import DataError
+from auxlearn.encoders.load import load_encoder
+from auxlearn.errors import DataError, EncoderError, Interrupted, RunError, RunInUse, UserError
+from auxlearn.locks import Lock
+from auxlearn.training import pretrain as module
 from auxlearn.training.pretrain import pretrain
 from tests import helpers
 
@@ -29,3 +35,175 @@ def test_the_texts_of_a_table_come_from_the_named_column(tmp_path, encoder_folde
     with pytest.raises(DataError, match="name the column with --text-column"):
         run("refused")
     assert run("made", text_column="body").texts == 5  # one is held out
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    path = tmp_path_factory.mktemp("texts") / "texts.txt"
+    path.write_text("\n".join(helpers.LINES) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def tapt(one_layer, corpus):
+    """Run or resume a short pretraining."""
+
+    def run(output, **options):
+        settings = {"steps": 6, "batch_size": 4, "max_length": 32, "device": "cpu", **options}
+        return pretrain(str(one_layer), output, corpus=corpus, learning_rate=1e-3, **settings)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def finished(tapt, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("made") / "encoder"
+    return folder, tapt(folder)
+
+
+def contents(folder):
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_the_folder_holds_the_encoder_its_manifest_and_its_record(finished):
+    folder, results = finished
+    names = {path.name for path in folder.iterdir()}
+    assert {"config.json", "model.safetensors", "manifest.json", "pretraining.json"} <= names
+    assert not [name for name in names if name.startswith(".") or name == "checkpoint"]
+    modes = {path.stat().st_mode & 0o777 for path in folder.iterdir()}
+    assert modes == {0o666 & ~os.umask(os.umask(0o022))}
+    assert results.loss_after < results.loss_before
+    load_encoder(str(folder), ["a", "b"])
+
+
+def test_a_finished_pretraining_is_not_repeated(finished, tapt, monkeypatch):
+    folder, results = finished
+    before = contents(folder)
+    monkeypatch.setattr(module, "load_encoder", None)
+    again = tapt(folder)
+    assert again.seconds == 0
+    assert (again.loss_after, again.accuracy_after) == (results.loss_after, results.accuracy_after)
+    assert contents(folder) == before
+
+
+@pytest.mark.parametrize("every", [0.0, 1e9])
+@pytest.mark.parametrize("steps", [1, 3, 5, 6])
+def test_a_killed_pretraining_ends_with_the_same_bytes(
+    finished, tapt, tmp_path, monkeypatch, every, steps
+):
+    """Killed after some steps, with a checkpoint at every step or none before the last."""
+    monkeypatch.setattr(module, "CHECKPOINT_SECONDS", every)
+    made = []
+    real = module._loss
+
+    def loss(*arguments):
+        if len(made) == steps:
+            raise SystemExit
+        made.append(1)
+        return real(*arguments)
+
+    monkeypatch.setattr(module, "_loss", loss)
+    if steps == 6:  # killed in the export
+        monkeypatch.setattr(module.PretrainFolder, "finish", lambda *_: sys_exit())
+    with pytest.raises(SystemExit):
+        tapt(tmp_path / "out")
+    monkeypatch.undo()
+    (tmp_path / "out" / ".config.json.1a2b3c4d.part").write_text("half")
+    results = tapt(tmp_path / "out")
+    assert contents(tmp_path / "out") == contents(finished[0])
+    assert results.loss_before == finished[1].loss_before
+
+
+def sys_exit():
+    raise SystemExit
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_writes_a_checkpoint(finished, tapt, tmp_path, monkeypatch, number):
+    real = module._loss
+
+    def loss(*arguments):
+        os.kill(os.getpid(), number)
+        return real(*arguments)
+
+    monkeypatch.setattr(module, "_loss", loss)
+    with pytest.raises(Interrupted, match="stopped at step 1 of 6: run the same command again"):
+        tapt(tmp_path / "out")
+    monkeypatch.undo()
+    assert (tmp_path / "out" / "checkpoint" / "latest.json").exists()
+    tapt(tmp_path / "out")
+    assert contents(tmp_path / "out") == contents(finished[0])
+
+
+def test_another_pretraining_in_the_folder_is_refused(finished, tapt, monkeypatch):
+    monkeypatch.setattr(module, "load_encoder", None)
+    with pytest.raises(RunError, match="its seed, steps differ"):
+        tapt(finished[0], steps=7, seed=1)
+
+
+def test_two_processes_do_not_share_a_folder(tapt, tmp_path):
+    (tmp_path / "out").mkdir()
+    lock = Lock(tmp_path / "out" / ".lock")
+    lock.acquire()
+    with pytest.raises(RunInUse, match=f"process {os.getpid()} on .* is running in"):
+        tapt(tmp_path / "out")
+    lock.release()
+
+
+def test_changed_texts_are_noticed_on_resume(one_layer, tmp_path, monkeypatch):
+    texts = tmp_path / "texts.txt"
+    texts.write_text("\n".join(helpers.LINES))
+
+    def run():
+        return pretrain(
+            str(one_layer), tmp_path / "out", corpus=texts, steps=2, batch_size=2, device="cpu"
+        )
+
+    monkeypatch.setattr(module.PretrainFolder, "finish", lambda *_: sys_exit())
+    with pytest.raises(SystemExit):
+        run()
+    texts.write_text("\n".join(helpers.LINES[1:]))
+    with pytest.raises(RunError, match="cannot be resumed, as its texts has changed"):
+        run()
+
+
+OUTPUTS = {
+    "the working folder": lambda f: (f / "thesis.tex").write_text("x"),
+    "a file": lambda f: (f.rmdir(), f.write_text("x")),
+    "a damaged record": lambda f: (f / "pretraining.json").write_text("{"),
+    "a record of other values": lambda f: (f / "pretraining.json").write_text('{"settings": 1}'),
+    "a link that leads out": lambda f: (f / "checkpoint").symlink_to("/tmp"),
+    "a pipe": lambda f: os.mkfifo(f / "pipe"),
+}
+
+
+@pytest.mark.parametrize("what", OUTPUTS)
+def test_the_output_is_checked_before_any_work(tapt, tmp_path, monkeypatch, what):
+    monkeypatch.setattr(module, "load_encoder", None)
+    monkeypatch.setattr(module, "_read_texts", None)
+    folder = tmp_path / "out"
+    folder.mkdir()
+    OUTPUTS[what](folder)
+    with pytest.raises(UserError) as caught:
+        tapt(folder)
+    assert str(folder) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_home_folder_is_meant_by_a_tilde(tapt, finished, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    shutil.copytree(finished[0], tmp_path / "made")
+    assert tapt("~/made").seconds == 0
+    with pytest.raises(UserError, match="no home folder for ~nosuchuser/x"):
+        tapt("~nosuchuser/x")
+
+
+def test_a_damaged_result_is_one_line(tapt, finished, tmp_path):
+    folder = shutil.copytree(finished[0], tmp_path / "made")
+    (folder / "model.safetensors").write_bytes(b"")
+    with pytest.raises(EncoderError, match="is damaged"):
+        tapt(folder)

@@ -1,0 +1,194 @@
+"""The folder that a pretraining writes: its record and checkpoints, and at the end the encoder.
+
+While the pretraining is unfinished, the folder holds ``pretraining.json`` and ``checkpoint/``; at
+the end it holds the encoder as transformers reads it, and ``pretraining.json`` with the results.
+The record has no times in it, so that equal pretrainings have equal folders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from auxlearn.encoders.shared import SharedEncoder
+from auxlearn.errors import RunError, first_fault
+from auxlearn.faults import FILE as FAULT, logged_into
+from auxlearn.files import check_output, filled_folder, read_checked_json, write_checked_json
+from auxlearn.manifest import verify_export, write_manifest
+from auxlearn.reporting.reporter import Reporter
+from auxlearn.results.folder import check_contained, locked_folder
+from auxlearn.training.checkpoint import CheckpointFolder
+
+FILE = "pretraining.json"
+
+
+@dataclass(frozen=True)
+class PretrainResults:
+    """Results of a pretraining, evaluated on held-out texts.
+
+    Attributes:
+        texts: Number of training texts.
+        steps: Number of optimizer steps.
+        loss_before: Mean cross-entropy at masked tokens before, in nats.
+        loss_after: The same afterwards, with the same masks.
+        accuracy_before: Share of the masked tokens that were predicted correctly before.
+        accuracy_after: The same afterwards, with the same masks.
+        seconds: Wall time of training; 0 for one that had finished before.
+    """
+
+    texts: int
+    steps: int
+    loss_before: float
+    loss_after: float
+    accuracy_before: float
+    accuracy_after: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class _Record:
+    """What ``pretraining.json`` holds.
+
+    Attributes:
+        settings: The settings that the result depends on.
+        inputs: Content of the encoder, the texts and this package.
+        results: The results, once it is finished.
+    """
+
+    settings: dict[str, Any]
+    inputs: dict[str, dict[str, str]]
+    results: PretrainResults | None = None
+
+
+class PretrainFolder:
+    """Access to the folder of a pretraining.
+
+    Args:
+        path: The folder.
+        settings: The settings that the result depends on.
+    """
+
+    def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
+        self.path = path
+        self.checkpoints = CheckpointFolder(path / "checkpoint")
+        self._settings = dict(settings)
+        self._inputs: dict[str, dict[str, str]] = {}
+
+    @property
+    def finished(self) -> bool:
+        """Whether the encoder has been written.
+
+        Raises:
+            RunError: The record is damaged.
+        """
+        record = self._read()
+        return record is not None and record.results is not None
+
+    def check(self) -> None:
+        """Check, before any work is done, that this pretraining can use the folder.
+
+        Raises:
+            RunError: It holds something else, or the record is damaged.
+            UserError: It cannot be written to.
+        """
+        check_output(self.path)
+        if self.path.exists() and not self.path.is_dir():
+            raise RunError(f"{self.path} is a file: choose another --output")
+        check_contained(self.path)
+        record = self._read()
+        if record is not None:
+            names = {*record.settings, *self._settings}
+            differing = sorted(
+                name for name in names if record.settings.get(name) != self._settings.get(name)
+            )
+            if differing:
+                raise RunError(
+                    f"{self.path} holds another pretraining (its {', '.join(differing)} "
+                    f"differ{'s' * (len(differing) == 1)}): choose another --output or delete the "
+                    "folder"
+                )
+        elif self.path.is_dir() and any(
+            not entry.name.startswith(".") and entry.name != FAULT for entry in self.path.iterdir()
+        ):
+            raise RunError(f"{self.path} is not empty: choose another --output")
+
+    @contextmanager
+    def locked(self, inputs: dict[str, dict[str, str]]) -> Iterator[None]:
+        """Lock the folder within the block; create it where it is missing.
+
+        Args:
+            inputs: Content of the encoder, the texts and this package.
+
+        Raises:
+            RunError: It is to be resumed and an input has changed, or it cannot be used.
+            RunInUse: Another process is running in it.
+        """
+        self.check()
+        with locked_folder(self.path), logged_into(self.path):
+            record = self._read()
+            changed = [
+                name
+                for name in sorted(inputs)
+                if record is not None
+                and (self.checkpoints.any or record.results is not None)
+                and record.inputs.get(name) != inputs[name]
+            ]
+            if changed:
+                verb = "has" if len(changed) == 1 else "have"
+                raise RunError(
+                    f"the pretraining in {self.path} cannot be resumed, as its "
+                    f"{', '.join(changed)} {verb} changed since it began: choose another --output, "
+                    f"or delete {self.path} to start again"
+                )
+            self._inputs = inputs
+            if record is None or record.results is None:
+                self._write(_Record(self._settings, inputs))
+            yield
+
+    def finish(self, encoder: SharedEncoder, results: PretrainResults) -> None:
+        """Write the encoder and the results, and delete the checkpoints.
+
+        Raises:
+            UserError: They cannot be written.
+        """
+        with filled_folder(self.path) as temporary:
+            encoder.save_language_model(temporary)
+            write_manifest(temporary)
+        self._write(_Record(self._settings, self._inputs, replace(results, seconds=0.0)))
+        self.checkpoints.delete()
+
+    def results(self, reporter: Reporter) -> PretrainResults:
+        """Return the results of a finished pretraining, whose files are verified.
+
+        Raises:
+            RunError: The record is damaged.
+            EncoderError: The encoder is damaged.
+        """
+        record = self._read()
+        assert record is not None
+        assert record.results is not None
+        verify_export(self.path)
+        self.checkpoints.delete()  # left by a kill just after the results
+        reporter.message(f"{self.path} is finished; these are its results")
+        return record.results
+
+    def _read(self) -> _Record | None:
+        path = self.path / FILE
+        try:
+            content = read_checked_json(path, required=True)
+            return TypeAdapter(_Record).validate_python(content)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (OSError, ValueError, TypeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else first_fault(error)
+            raise RunError(
+                f"{path} is damaged ({reason}): delete {self.path} to start again"
+            ) from None
+
+    def _write(self, record: _Record) -> None:
+        write_checked_json(self.path / FILE, asdict(record))
