@@ -13,15 +13,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from auxlearn.errors import SweepError
-from auxlearn.files import write_json, write_text
+from pydantic import TypeAdapter
+
+from auxlearn.errors import SweepError, first_fault
+from auxlearn.files import read_json, write_json, write_text
 from auxlearn.results.folder import RunFolder
 from auxlearn.results.record import RunResults
 from auxlearn.sweeps.plan import Trial
@@ -126,12 +127,15 @@ class SweepFolder:
         """Return how a trial failed, or ``None`` if it did not."""
         path = self._failure_path(digest)
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-            return Outcome(digest, found["state"], found["error"], found["trace"])
+            found = read_json(path)
+            outcome = Outcome(digest, found["state"], found["error"], found["trace"])
+            TypeAdapter(Outcome).validate_python(asdict(outcome))
+            return outcome
         except FileNotFoundError:
             return None
-        except (ValueError, KeyError) as error:
-            raise SweepError(f"{path} is damaged ({error}): delete it") from None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else first_fault(error)
+            raise SweepError(f"{path} is damaged ({reason}): delete it") from None
 
     def save_failure(self, trial: Trial, outcome: Outcome) -> None:
         """Record how a trial failed."""
@@ -204,15 +208,17 @@ class SweepFolder:
         """
         path = self.path / RESULTS
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = read_json(path)
+            TypeAdapter(list[TrialRecord]).validate_python(content["trials"])
             return [TrialRecord(**record) for record in content["trials"]]
         except FileNotFoundError:
             raise SweepError(
                 f"{self.path} holds no {RESULTS}: run `auxlearn sweep` to its end first"
             ) from None
-        except (ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else first_fault(error)
             raise SweepError(
-                f"{path} is damaged ({error}): run the same `auxlearn sweep` again"
+                f"{path} is damaged ({reason}): run the same `auxlearn sweep` again"
             ) from None
 
 

@@ -1,0 +1,499 @@
+"""Bad run folders, checkpoints, results, outputs, plug-ins and sweeps."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from auxlearn.files import write_checked_json
+from tests import helpers
+from tests.hardening.case import Case, Place
+
+_BASE: list[Path] = []
+
+
+def base(place: Place) -> Path:
+    """Return a folder with data, an encoder, a finished run and an unfinished one; made once."""
+    if not _BASE:
+        from auxlearn import RunConfig
+        from auxlearn.training.run import train
+
+        folder = Path(tempfile.mkdtemp(prefix="auxlearn-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        rows = [{"text": t, "label": helpers.LABELS[n % 3]} for n, t in enumerate(helpers.LINES)]
+        for name, members in {"train": rows[:16], "dev": rows[16:20], "test": rows[20:]}.items():
+            lines = "".join(json.dumps(row) + "\n" for row in members)
+            (folder / "data").mkdir(exist_ok=True)
+            (folder / "data" / f"{name}.jsonl").write_text(lines)
+        shutil.copytree(place.encoder_folder("bert"), folder / "encoder")
+        settings: dict[str, Any] = {
+            "dataset": str(folder / "data"),
+            "encoder": str(folder / "encoder"),
+            "aux": ["mask_tuning"],
+            "epochs": 1,
+            "batch_size": 4,
+            "eval_steps": 1,
+            "patience": 0,
+            "max_length": 16,
+            "device": "cpu",
+        }
+        train(RunConfig(**settings, output=str(folder / "finished")))
+        with pytest.MonkeyPatch.context() as patch:
+            helpers.stop_before_step(patch, 2)
+            with pytest.raises(SystemExit):
+                train(RunConfig(**settings, output=str(folder / "unfinished")))
+        (folder / "finished" / "config.yaml").rename(folder / "config.yaml")
+        shutil.copy(folder / "config.yaml", folder / "finished" / "config.yaml")
+        _BASE.append(folder)
+    return _BASE[0]
+
+
+def copy(place: Place, which: str) -> Path:
+    """Copy a run, and the configuration of both runs beside it."""
+    shutil.copy(base(place) / "config.yaml", place.path / "config.yaml")
+    return Path(shutil.copytree(base(place) / which, place.path / "run"))
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 4
+    path.write_bytes(bytes(content))
+
+
+def in_place(path: Path, make: Callable[[Path], object]) -> None:
+    path.unlink()
+    make(path)
+
+
+#: Ways to damage a file that is needed whole.
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "empty": lambda path: path.write_bytes(b""),
+    "cut": lambda path: path.write_bytes(path.read_bytes()[:-5]),
+    "flipped": flip,
+    "zeros": lambda path: path.write_bytes(b"\0" * path.stat().st_size),
+    "missing": Path.unlink,
+    "a folder": lambda path: in_place(path, Path.mkdir),
+    "a pipe": lambda path: in_place(path, os.mkfifo),
+    "a link out": lambda path: in_place(path, lambda p: p.symlink_to("/etc/hostname")),
+}
+
+#: Values that a JSON file may hold instead of its own.
+VALUES = {
+    "a list": "[]",
+    "null": "null",
+    "deep": "[" * 20_000,
+    "number": "1" * 5_000,
+    "text": '"x"',
+}
+
+TRAIN = ["train", "--config", "config.yaml", "--output", "run"]
+DAMAGED = r"(is damaged|leads out of|neither a file nor a folder|is not empty|cannot be read)"
+
+
+def damage_run(which: str, pattern: str, how: Callable[[Path], object], place: Place) -> None:
+    run = copy(place, which)
+    (path,) = run.glob(pattern)
+    how(path)
+
+
+def put(content: str) -> Callable[[Path], object]:
+    return lambda path: path.write_text(content)
+
+
+def resign(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
+    """Change the values of a JSON file and give it the checksum of the new ones."""
+
+    def apply(path: Path) -> None:
+        content = json.loads(path.read_text())
+        del content["sha256"]
+        change(content)
+        write_checked_json(path, content)
+
+    return apply
+
+
+UNFINISHED = {
+    "environment.json": "environment.json",
+    "inputs.json": "inputs.json",
+    "metrics.jsonl": "metrics.jsonl",
+    "perturbations.jsonl": "perturbations.jsonl",
+    "latest.json": "checkpoint/latest.json",
+    "encoder": "checkpoint/step-*/encoder.safetensors",
+    "optimizer": "checkpoint/step-*/optimizer.safetensors",
+    "best": "checkpoint/best-*.safetensors",
+}
+#: Without these the run starts again, or says something of its own.
+NO_ERROR = {("latest.json", "missing"), ("latest.json", "a folder"), ("inputs.json", "missing")}
+
+CASES: list[Case] = [
+    Case(
+        f"unfinished run: {name} is {how}",
+        TRAIN,
+        DAMAGED,
+        partial(damage_run, "unfinished", pattern, damage),
+    )
+    for name, pattern in UNFINISHED.items()
+    for how, damage in DAMAGES.items()
+    if (name, how) not in NO_ERROR
+]
+CASES += [
+    Case(
+        f"unfinished run: {name} holds {what}",
+        TRAIN,
+        DAMAGED,
+        partial(damage_run, "unfinished", UNFINISHED[name], put(content)),
+    )
+    for name in ("environment.json", "inputs.json", "latest.json")
+    for what, content in VALUES.items()
+]
+STATES: dict[str, Callable[[dict[str, Any]], object]] = {
+    "no state": lambda c: c.pop("state"),
+    "a state of other keys": lambda c: c["state"].update(step="x"),
+    "a folder elsewhere": lambda c: c.update(folder="../.."),
+    "a folder that is a number": lambda c: c.update(folder=1),
+    "no groups": lambda c: c.pop("groups"),
+    "groups in a list": lambda c: c.update(groups=["encoder"]),
+    "no best weights": lambda c: c.update(best=None),
+    "no logs": lambda c: c.pop("logs"),
+    "logs that are longer": lambda c: c["logs"]["metrics.jsonl"].update(bytes=10**6),
+    "no checksum of a group": lambda c: c["groups"]["encoder"].pop("sha256"),
+}
+CASES += [
+    Case(
+        f"unfinished run: latest.json has {what}",
+        TRAIN,
+        DAMAGED,
+        partial(damage_run, "unfinished", "checkpoint/latest.json", resign(change)),
+    )
+    for what, change in STATES.items()
+]
+CASES += [
+    Case(
+        "unfinished run: inputs.json is missing",
+        TRAIN,
+        "holds a checkpoint but no inputs.json",
+        partial(damage_run, "unfinished", "inputs.json", Path.unlink),
+    ),
+    Case(
+        "unfinished run: config.yaml is missing",
+        TRAIN,
+        "is not empty and is not a run folder",
+        partial(damage_run, "unfinished", "config.yaml", Path.unlink),
+    ),
+    Case(
+        "unfinished run: config.yaml is no YAML",
+        TRAIN,
+        "its config.yaml cannot be read",
+        partial(damage_run, "unfinished", "config.yaml", put("{")),
+    ),
+    Case(
+        "unfinished run of another configuration",
+        [*TRAIN, "--seed", "7"],
+        "holds the run of another configuration .its seed differs.",
+        lambda place: copy(place, "unfinished"),
+    ),
+    Case(
+        "unfinished run: predict",
+        ["predict", "run", "x"],
+        "is not finished: resume it",
+        lambda place: copy(place, "unfinished"),
+    ),
+]
+
+RESULTS: dict[str, Callable[[dict[str, Any]], object]] = {
+    "no evaluations": lambda c: c.pop("evaluations"),
+    "evaluations in a list": lambda c: c.update(evaluations=[]),
+    "an evaluation that is a number": lambda c: c["evaluations"].update(dev=1),
+    "an accuracy that is a text": lambda c: c["evaluations"]["dev"]["all"].update(accuracy="x"),
+    "a data set that is null": lambda c: c.update(dataset=None),
+    "label names that are numbers": lambda c: c["dataset"].update(label_names=[1]),
+    "steps that are a list": lambda c: c.update(steps=[]),
+    "no environment": lambda c: c.pop("environment"),
+    "another key": lambda c: c.update(more=1),
+}
+CASES += [
+    Case(
+        f"finished run: results.json {how}",
+        TRAIN,
+        r"results\.json is damaged|leads out of|neither a file",
+        partial(damage_run, "finished", "results.json", damage),
+    )
+    for how, damage in {
+        **{f"is {how}": damage for how, damage in DAMAGES.items() if how in ("empty", "cut")},
+        **{f"is {how}": DAMAGES[how] for how in ("flipped", "zeros", "a pipe", "a link out")},
+        **{f"holds {what}": put(content) for what, content in VALUES.items()},
+        **{f"has {what}": resign(change) for what, change in RESULTS.items()},
+    }.items()
+]
+CASES += [
+    Case(
+        f"finished run: {name} is {how}",
+        ["predict", "run", "a text"],
+        r"the model in .* is damaged|leads out of|neither a file|holds no",
+        partial(damage_run, "finished", f"model/{name}", DAMAGES[how]),
+    )
+    for name in ("model.safetensors", "config.json", "tokenizer.json", "manifest.json")
+    for how in ("empty", "flipped", "missing", "a pipe", "a link out")
+    if (name, how) != ("manifest.json", "missing")
+]
+CASES += [
+    Case(
+        f"finished run: perturbations.jsonl {what}",
+        ["perturbations", "run"],
+        r"perturbations\.jsonl is damaged|has no perturbed texts",
+        partial(damage_run, "finished", "perturbations.jsonl", how),
+    )
+    for what, how in {
+        "is empty": put(""),
+        "is no JSON": put("{\n"),
+        "holds a list": put("[]\n"),
+        "holds other keys": put('{"step": 1}\n'),
+        "is not UTF-8": lambda path: path.write_bytes(b"\xff\n"),
+        "has ids that are texts": lambda path: path.write_text(
+            path.read_text().replace('"input_ids": [', '"input_ids": ["x", ', 1)
+        ),
+    }.items()
+]
+
+
+def output(make: Callable[[Place], object]) -> Callable[[Place], object]:
+    def both(place: Place) -> None:
+        shutil.copy(base(place) / "config.yaml", place.path / "settings.yaml")
+        place.write("texts.txt", "\n".join(helpers.LINES))
+        make(place)
+
+    return both
+
+
+COMMANDS = {
+    "train": ["train", "--config", "settings.yaml"],
+    "pretrain": ["pretrain", "--encoder", "tiny", "--corpus", "texts.txt", "--steps", "1"],
+}
+OUTPUTS: dict[str, tuple[str, str, Callable[[Place], object]]] = {
+    "a file": ("out", r"is a file", lambda p: p.write("out", "x")),
+    "below a file": ("out/x/y", r"is a file", lambda p: p.write("out", "x")),
+    "the working folder": (".", r"is not empty", lambda p: p.write("thesis.tex", "x")),
+    "a folder of other files": ("out", r"is not empty", lambda p: p.write("out/thesis.tex", "x")),
+    "a name too long": ("x" * 300, r"File name too long", lambda p: None),
+    "a home of nobody": ("~nosuchuser/x", r"no home folder for ~nosuchuser/x", lambda p: None),
+    "a link to nowhere": (
+        "out/run",
+        r"(is a file|cannot write|File exists|No such file)",
+        lambda p: (p.path / "out").symlink_to("/nonexistent/place"),
+    ),
+    "not to be made": ("/proc/nothing/run", r"cannot write to /proc/nothing/run", lambda p: None),
+}
+CASES += [
+    Case(f"{name}: --output is {what}", [*command, "--output", path], line, output(make))
+    for name, command in COMMANDS.items()
+    for what, (path, line, make) in OUTPUTS.items()
+]
+
+PLUGIN = """
+import torch
+from auxlearn.plugins import *
+
+"""
+
+
+def write_plugin(name: str, number: int, body: str, place: Place) -> None:
+    """Write a plug-in; its name gets a number, as names are registered for good in a process."""
+    place.write(f"{name}.py", PLUGIN + body.replace(f'"{name}"', f'"{name}_{number}"'))
+
+
+TASK = """
+@register_task("mine")
+class Mine(AuxiliaryTask):
+    def loss(self, encoder, batch, generator):
+        {line}
+"""
+PLUGINS: dict[str, tuple[str, str]] = {
+    "returns None": (TASK.format(line="return None"), r"loss of 'mine' \(Mine of .*\) is None"),
+    "returns a float": (TASK.format(line="return 1.0"), r"loss of 'mine' .* is a float"),
+    "returns a list": (TASK.format(line="return [1]"), r"loss of 'mine' .* is a list"),
+    "returns a vector": (
+        TASK.format(line="return encoder.classify(batch).sum(1)"),
+        r"loss of 'mine' .* is a tensor of shape \(4,\)",
+    ),
+    "returns integers": (TASK.format(line="return torch.tensor(1)"), r"of dtype torch\.int64"),
+    "has no graph": (TASK.format(line="return torch.tensor(1.0)"), r"without a graph"),
+    "is NaN": (
+        TASK.format(line="return encoder.classify(batch).sum() * float('nan')"),
+        r"loss of 'mine' .* is nan in its first step",
+    ),
+    "is infinite": (
+        TASK.format(line="return encoder.classify(batch).exp().sum() / 0"),
+        r"loss of 'mine' .* is inf in its first step",
+    ),
+    "raises in loss": (
+        TASK.format(line="raise ValueError('no\\nsuch column')"),
+        r"'mine' \(Mine of .*mine\.py\) failed in loss \(ValueError: no such column\)",
+    ),
+    "raises KeyError in loss": (TASK.format(line="return {}['a']"), r"failed in loss \(KeyError"),
+    "multiplies wrong shapes": (
+        TASK.format(line="return (torch.ones(2, 3) @ torch.ones(2, 3)).sum()"),
+        r"failed in loss \(RuntimeError: mat1",
+    ),
+    "raises in prepare": (
+        TASK.format(line="pass") + "    def prepare(self, context):\n        1 / 0\n",
+        r"'mine' .* failed in prepare \(ZeroDivisionError",
+    ),
+    "sets no texts": (
+        TASK.format(line="pass") + "    def prepare(self, context):\n        pass\n",
+        r"'mine' .* has set no texts in prepare",
+    ),
+    "has other batches": (
+        TASK.format(line="pass") + "    batches = 'mine'\n",
+        r"is neither 'own' nor 'primary'",
+    ),
+    "has no loss": (
+        '@register_task("mine")\nclass Mine(AuxiliaryTask):\n    pass',
+        r"'mine' .* does not define loss: derive it from AuxiliaryTask",
+    ),
+    "is no task": (
+        '@register_task("mine")\nclass Mine:\n    pass',
+        r"does not define prepare, loss, items, state_dict, Options",
+    ),
+    "has no class of options": (
+        TASK.format(line="pass") + "    Options = 3\n",
+        r"Options is no class of settings",
+    ),
+    "masks a wrong shape": (
+        '@register_task("mine")\nclass Mine(MaskedLanguageModelling):\n'
+        "    def mask_probabilities(self, batch):\n        return torch.ones(3)\n",
+        r"failed in loss \(ValueError: mask_probabilities of task 'mine': expected shape",
+    ),
+    "changes to no batch": (
+        TASK.format(line="return TaskResult(encoder.classify(batch).sum(), primary=3)"),
+        r"does not fit: its primary is a int, not a Batch",
+    ),
+    "takes the name of another": (
+        '@register_task("l3mask")\nclass Mine(AuxiliaryTask):\n    pass',
+        r"'l3mask' of .* is taken by",
+    ),
+    "does not parse": ("def", r"cannot be imported: SyntaxError"),
+    "exits": ("raise SystemExit(0)", r"cannot be imported: SystemExit"),
+    "registers nothing": ("", r"unknown auxiliary task 'mine'"),
+}
+CASES += [
+    Case(
+        f"plug-in {what}",
+        [*COMMANDS["train"], "--plugin", "mine.py", "--aux", f"mine_{number}", "--output", "run"],
+        line.replace("'mine'", f"'mine_{number}'"),
+        output(partial(write_plugin, "mine", number, body)),
+        leaves=("run",),
+    )
+    for number, (what, (body, line)) in enumerate(PLUGINS.items())
+]
+RULE = """
+@register_weighting("rule")
+class Rule(LossWeighting):
+    @property
+    def weights(self):
+        {line}
+"""
+RULES: dict[str, tuple[str, str]] = {
+    "raises": (RULE.format(line="raise ValueError('x')"), r"'rule' .* failed in __init__"),
+    "has no weights": (
+        '@register_weighting("rule")\nclass Rule(LossWeighting):\n    pass',
+        r"does not define weights: derive it from Weighting",
+    ),
+    "raises in step": (
+        RULE.format(line="return torch.ones(2).double() / 2")
+        + "    def step(self, step):\n        raise OverflowError('too much')\n",
+        r"'rule' \(Rule of .*\) failed in step \(OverflowError: too much\)",
+    ),
+}
+CASES += [
+    Case(
+        f"weighting {what}",
+        [*COMMANDS["train"], *f"--plugin rule.py --weights rule_{number} --output run".split()],
+        line.replace("'rule'", f"'rule_{number}'"),
+        output(partial(write_plugin, "rule", number, body)),
+        leaves=("run",),
+    )
+    for number, (what, (body, line)) in enumerate(RULES.items())
+]
+
+
+def lose_plugin(place: Place) -> None:
+    run = copy(place, "finished")
+    config = (run / "config.yaml").read_text()
+    (place.path / "config.yaml").write_text(config.replace("plugins: []", "plugins: [gone.py]"))
+
+
+CASES.append(
+    Case("the plug-in is gone", TRAIN, r"plug-in file gone\.py does not exist", lose_plugin)
+)
+
+TRIAL = {
+    "digest": "a",
+    "cell": {"aux": "none"},
+    "seed": 0,
+    "state": "finished",
+    "error": "",
+    "chosen": True,
+    "dev": {"accuracy": 0.5, "macro_f1": 0.5},
+    "evaluations": {},
+    "best_epoch": 1.0,
+    "setting": {"dataset": "d", "encoder": "e", "metric": "accuracy"},
+}
+SWEEPS: dict[str, str] = {
+    "is empty": "",
+    "is no JSON": "{",
+    **{f"holds {what}": content for what, content in VALUES.items()},
+    "has no trials": "{}",
+    "has trials that are a number": '{"trials": 1}',
+    "has a trial that is a text": '{"trials": ["x"]}',
+    "has a trial without keys": '{"trials": [{}]}',
+    **{
+        f"has a trial with {key} {value!r}": json.dumps({"trials": [{**TRIAL, key: value}]})
+        for key, value in {"dev": 3, "cell": "x", "seed": "x", "evaluations": [1]}.items()
+    },
+}
+
+
+def sweep(content: str, place: Place) -> None:
+    place.write("sweep/sweep.yaml", "name: s\ngrid: {aux: [[], l3mask]}\nseeds: 1\n")
+    place.write("sweep/results.json", content)
+
+
+CASES += [
+    Case(
+        f"sweep: results.json {what}",
+        ["compare", "sweep"],
+        r"results\.json is damaged",
+        partial(sweep, content),
+    )
+    for what, content in SWEEPS.items()
+]
+CASES += [
+    Case("sweep: no folder", ["compare", "nothing"], "is not the folder of a sweep"),
+    Case(
+        "sweep: no results",
+        ["compare", "sweep"],
+        "holds no results.json: run `auxlearn sweep`",
+        lambda p: p.write("sweep/sweep.yaml", "name: s\ngrid: {aux: [[], l3mask]}\n"),
+    ),
+    Case(
+        "sweep: --output is a file",
+        ["sweep", "s.yaml", "--output", "out"],
+        "out is a file",
+        lambda p: (p.write("s.yaml", "name: s\n"), p.write("out", "x")),
+    ),
+    Case(
+        "compare: --output is a file",
+        ["compare", "sweep", "--output", "out"],
+        "out is a file",
+        lambda p: p.write("out", "x"),
+    ),
+]
