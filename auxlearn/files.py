@@ -265,9 +265,11 @@ def check_output(path: Path, flag: str = "--output") -> None:
     Raises:
         UserError: It cannot, as far as the system tells.
     """
+    limit = 255
     try:
+        if "\0" in str(path):
+            raise ValueError("a null character is in its name")
         place = path.absolute()
-        limit = 255
         while not place.exists():
             if len(os.fsencode(place.name)) > limit:
                 raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))

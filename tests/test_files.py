@@ -9,7 +9,16 @@ import os
 import pytest
 
 from auxlearn.errors import UserError
-from auxlearn.files import replaced_folder, write_bytes, write_json, write_text
+from auxlearn.files import (
+    check_output,
+    filled_folder,
+    read_checked_json,
+    replaced_folder,
+    write_bytes,
+    write_checked_json,
+    write_json,
+    write_text,
+)
 
 
 def test_files_are_written_with_their_folders(tmp_path):
@@ -93,3 +102,58 @@ def test_a_folder_that_cannot_be_written_leaves_the_old_one(tmp_path, error, rai
         write_half()
     assert [entry.name for entry in tmp_path.iterdir()] == ["model"]
     assert [entry.name for entry in folder.iterdir()] == ["old"]
+
+
+def test_all_modes_are_those_of_a_new_file(tmp_path):
+    before = os.umask(0o027)
+    try:
+        write_text(tmp_path / "file", "x")
+        with replaced_folder(tmp_path / "folder") as temporary:
+            (temporary / "secret").touch(mode=0o600)
+        with filled_folder(tmp_path / "folder") as temporary:
+            (temporary / "other").touch(mode=0o600)
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.rglob("*")}
+    assert modes == {"file": 0o640, "folder": 0o750, "secret": 0o640, "other": 0o640}
+
+
+def test_checked_json_notices_every_bit(tmp_path):
+    path = tmp_path / "x.json"
+    content = {"a": [1, 2.5, None, (3, "é")], "b": {"c": float("-inf"), "1": True}}
+    write_checked_json(path, content)
+    whole = path.read_bytes()
+    expected = read_checked_json(path, required=True)
+    assert expected == {"a": [1, 2.5, None, [3, "é"]], "b": content["b"]}
+    noticed = 0
+    for bit in range(8 * len(whole)):
+        changed = bytearray(whole)
+        changed[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(bytes(changed))
+        try:
+            assert read_checked_json(path, required=True) == expected
+        except ValueError:
+            noticed += 1
+    assert noticed > 4 * len(whole)
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("file", "is a file"),
+        ("file/below/it", "is a file"),
+        ("x" * 300, "File name too long"),
+        ("new/" + "x" * 300 + "/y", "File name too long"),
+        ("closed/new", "no permission to write into"),
+        ("a\0b", "null"),
+    ],
+)
+def test_an_output_is_checked_without_making_anything(tmp_path, monkeypatch, path, reason):
+    (tmp_path / "file").touch()
+    (tmp_path / "closed").mkdir()
+    monkeypatch.setattr(os, "access", lambda place, mode: place.name != "closed")
+    with pytest.raises(UserError, match=f"cannot write to .*{reason}.*: choose another --output"):
+        check_output(tmp_path / path)
+    check_output(tmp_path / "new" / "folder")
+    check_output(tmp_path)
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["closed", "file"]

@@ -55,6 +55,40 @@ def test_without_options_the_defaults_are_trained(trained):
     assert config_of(trained) == RunConfig().resolved()
 
 
+def test_plug_ins_of_a_file_are_announced_before_they_run(trained, config_file, tmp_path):
+    plugin = tmp_path / "mine.py"
+    plugin.write_text("import sys\nprint('it runs', file=sys.stderr)\n")
+    path = config_file(plugins=[str(plugin)])
+    said = call("train", "--config", path).stderr.splitlines()
+    assert said[:2] == [
+        f"running the Python file {plugin}, which {path} names as a plug-in",
+        "it runs",
+    ]
+    assert "running the Python file" not in call("train", "--plugin", plugin).stderr
+
+
+def test_plug_ins_of_a_sweep_are_announced(tmp_path):
+    path = tmp_path / "sweep.yaml"
+    names = {"base": "a.py", "case": "b.py", "group": "c.py"}
+    path.write_text(
+        yaml.safe_dump(
+            {
+                "name": "s",
+                "base": {"plugins": [names["base"]]},
+                "cases": [{"name": "x", "plugins": [names["case"]]}],
+                "grid": {"method": {"m": {"plugins": [names["group"]]}}},
+            }
+        )
+    )
+    result = call("sweep", path, "--output", tmp_path / "out")
+    assert result.exit_code == 2
+    said = result.stderr.splitlines()[:3]
+    assert said == [
+        f"running the Python file {name}, which {path} names as a plug-in"
+        for name in names.values()
+    ]
+
+
 def test_every_setting_is_an_option_with_its_help_and_default():
     text = call("train", "--help").stdout
     flat = " ".join(text.split())

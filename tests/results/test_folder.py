@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from auxlearn.config import RunConfig
-from auxlearn.errors import RunError, RunInUse
+from auxlearn.errors import RunError, RunInUse, UserError
 from auxlearn.locks import Lock
 from auxlearn.results.folder import RunFolder
 
@@ -94,3 +94,95 @@ def test_a_folder_that_is_not_a_run_folder_is_left_unchanged(tmp_path):
     with pytest.raises(RunError, match="is not empty"), RunFolder(tmp_path).locked(RunConfig()):
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+@pytest.fixture
+def begun(tmp_path):
+    """Return the folder of a run that has begun, and its configuration."""
+    config = RunConfig(learning_rate=1e-3)
+    folder = RunFolder(tmp_path / "run")
+    with folder.locked(config):
+        pass
+    return folder, config
+
+
+LEADING_OUT = {
+    "a link to a file": lambda run, out: (run / "metrics.jsonl").symlink_to(out / "mine"),
+    "a link to a folder": lambda run, out: (run / "checkpoint").symlink_to(out),
+    "a link to nothing": lambda run, out: (run / "results.json").symlink_to(out / "new"),
+    "a link further down": lambda run, out: (
+        (run / "model").mkdir(),
+        (run / "model" / "config.json").symlink_to(out / "mine"),
+    ),
+    "a relative link": lambda run, out: (run / "plots").symlink_to(f"../{out.name}"),
+    "a link to itself": lambda run, out: (run / "loop").symlink_to(run / "loop"),
+    "a pipe": lambda run, out: os.mkfifo(run / "inputs.json"),
+    "a link in place of the lock": lambda run, out: (run / ".lock").symlink_to(out / "new"),
+}
+
+
+@pytest.mark.parametrize("what", LEADING_OUT)
+def test_nothing_is_read_or_written_outside(begun, tmp_path, what):
+    folder, config = begun
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "mine").write_text("mine")
+    LEADING_OUT[what](folder.path, outside)
+    for use in (folder.read_config, lambda: folder.check(config), lambda: enter(folder, config)):
+        with pytest.raises(RunError) as caught:
+            use()
+        assert "\n" not in str(caught.value)
+    assert {path.name: path.read_text() for path in outside.iterdir()} == {"mine": "mine"}
+
+
+def enter(folder, config):
+    with folder.locked(config):
+        pass
+
+
+def test_links_within_the_folder_are_fine(begun):
+    folder, config = begun
+    (folder.path / "latest").symlink_to("config.yaml")
+    with folder.locked(config):
+        pass
+    assert folder.read_config().digest == config.digest
+
+
+def test_what_killed_writes_have_left_is_deleted(begun, tmp_path):
+    folder, config = begun
+    (tmp_path / "outside").write_text("mine")
+    (folder.path / "checkpoint").mkdir()
+    (folder.path / ".model.1a2b3c4d.part").mkdir()
+    (folder.path / ".model.1a2b3c4d.part" / "config.json").touch()
+    (folder.path / "checkpoint" / ".latest.json.1a2b3c4d.part").touch()
+    with folder.locked(config):
+        pass
+    names = {path.relative_to(folder.path).as_posix() for path in folder.path.rglob("*")}
+    assert names == {"config.yaml", "environment.json", "checkpoint"}
+
+
+def test_a_damaged_environment_is_noticed_before_training(begun):
+    folder, config = begun
+    (folder.path / "environment.json").write_text("{")
+    with folder.locked(config):  # there is no checkpoint: the run starts again
+        pass
+    folder.checkpoint_path.mkdir()
+    (folder.checkpoint_path / "latest.json").write_text("{}")
+    (folder.path / "environment.json").write_text("{")
+    with pytest.raises(RunError, match=r"environment\.json is damaged"), folder.locked(config):
+        pass
+
+
+def test_the_output_may_be_in_the_home_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert RunFolder.of(RunConfig(output="~/x")).path == tmp_path / "x"
+    with pytest.raises(UserError, match="no home folder for ~nosuchuser/x"):
+        RunFolder.of(RunConfig(output="~nosuchuser/x"))
+
+
+@pytest.mark.parametrize("content", ["[]\n", "{\n", '"x"\n', "[" * 20_000 + "\n", "\x00\n"])
+def test_a_damaged_log_is_one_line(begun, content):
+    folder, _ = begun
+    folder.metrics_path.write_text('{"step": 1}\n' + content)
+    with pytest.raises(RunError, match="is damaged: line 2 is no JSON object"):
+        folder.read_metrics()

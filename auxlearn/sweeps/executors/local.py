@@ -7,8 +7,10 @@ import re
 import shutil
 import signal
 import time
+from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait as wait_for
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from auxlearn.sweeps.executors.base import Executor
@@ -66,21 +68,24 @@ class _Slot:
         if gpu is not None:
             self._environment["CUDA_VISIBLE_DEVICES"] = gpu
         self._pool: Any = None
+        self._kills = 0
         self.job: Job | None = None
         self.future: Future[Outcome] | None = None
 
     def submit(self, job: Job) -> None:
-        if self._pool is None:
-            from joblib.externals.loky import ProcessPoolExecutor
+        with _quiet_tracker():
+            if self._pool is None:
+                from joblib.externals.loky import ProcessPoolExecutor
 
-            self._pool = ProcessPoolExecutor(
-                max_workers=1,
-                initializer=start_worker,
-                initargs=(os.getpid(),),
-                env=self._environment,
-            )
-        self.job = job
-        self.future = self._pool.submit(run_job, job)
+                self._pool = ProcessPoolExecutor(
+                    max_workers=1,
+                    initializer=start_worker,
+                    initargs=(os.getpid(),),
+                    env=self._environment,
+                )
+            self.job = job
+            self._kills = kills_for_memory()
+            self.future = self._pool.submit(run_job, job)
 
     def collect(self, stopping: bool) -> Outcome:
         assert self.job is not None
@@ -92,7 +97,9 @@ class _Slot:
         elif stopping:
             outcome = Outcome(digest, "interrupted", "stopped before its first checkpoint")
         else:
-            outcome = Outcome(digest, "killed", _cause_of_death(error))
+            outcome = Outcome(
+                digest, "killed", _cause_of_death(error, kills_for_memory() > self._kills)
+            )
         self.job = self.future = None
         if outcome.state in ("crash", "out of memory", "killed"):
             self.shut_down()  # such a trial may have left the process in any state
@@ -111,7 +118,33 @@ class _Slot:
             self._pool = None
 
 
-def _cause_of_death(error: BaseException) -> str:
+@contextmanager
+def _quiet_tracker() -> Iterator[None]:
+    """Let loky's helper process, if it starts in the block, release semaphores without warnings.
+
+    It would print one for each of them if the sweep is killed.
+    """
+    before = os.environ.get("PYTHONWARNINGS")
+    os.environ["PYTHONWARNINGS"] = ",".join(filter(None, [before, "ignore:resource_tracker"]))
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONWARNINGS"]
+        else:
+            os.environ["PYTHONWARNINGS"] = before
+
+
+def kills_for_memory() -> int:
+    """Return how many processes the system has killed so far because memory ran out."""
+    try:
+        lines = Path("/proc/vmstat").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
+
+
+def _cause_of_death(error: BaseException, memory_ran_out: bool) -> str:
     """Return how a worker process ended, from the message of loky's error."""
     found = re.search(r"\{(?:SIG)?(\w+)\((-?\d+)\)", str(error))
     if found is None:
@@ -119,7 +152,7 @@ def _cause_of_death(error: BaseException) -> str:
     name, code = found.groups()
     if int(code) >= 0:
         return f"its process ended with exit code {code}"
-    advice = " (the system does this when memory runs out)" if name == "KILL" else ""
+    advice = " as memory ran out" if name == "KILL" and memory_ran_out else ""
     return f"its process was killed by SIG{name}{advice}"
 
 
