@@ -6,6 +6,7 @@ is. Everything else that raises, or returns what it should not, is a fault of th
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,7 +36,8 @@ def calling(plugin: object, method: str, name: str | None = None) -> Iterator[No
     except UserError:
         raise
     except Exception as error:
-        if _is_ours(plugin) or is_out_of_memory(error) or isinstance(error, OSError):
+        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+        if _is_ours(plugin) or is_out_of_memory(error) or full:
             raise
         raise PluginError(
             f"{_title(plugin, name)} failed in {method} ({type(error).__name__}: "

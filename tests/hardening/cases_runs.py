@@ -347,6 +347,10 @@ PLUGINS: dict[str, tuple[str, str]] = {
         TASK.format(line="pass") + "    def prepare(self, context):\n        1 / 0\n",
         r"'mine' .* failed in prepare \(ZeroDivisionError",
     ),
+    "reads a file that is missing": (
+        TASK.format(line="pass") + "    def prepare(self, context):\n        open('gone.txt')\n",
+        r"'mine' .* failed in prepare \(FileNotFoundError: .*gone\.txt",
+    ),
     "sets no texts": (
         TASK.format(line="pass") + "    def prepare(self, context):\n        pass\n",
         r"'mine' .* has set no texts in prepare",
