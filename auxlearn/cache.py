@@ -22,7 +22,8 @@ from safetensors.torch import save
 from torch import Tensor
 
 from auxlearn.errors import UserError
-from auxlearn.files import PART, expand, write_bytes
+from auxlearn.files import PART, write_bytes
+from auxlearn.local_files import expand
 from auxlearn.locks import Lock
 
 logger = logging.getLogger(__name__)

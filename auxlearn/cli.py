@@ -22,11 +22,9 @@ from auxlearn.errors import (
     did_you_mean,
     first_fault,
     is_out_of_memory,
-    printable,
-    shortened,
 )
 from auxlearn.training.stopping import interruptible
-from auxlearn.wording import shorten
+from auxlearn.wording import printable, shorten, shorten_middle
 
 #: Lines that an error is shown in, and characters of a line.
 MAX_LINES = 20
@@ -64,7 +62,7 @@ class Failure(click.ClickException):
         if len(lines) > MAX_LINES:
             lines = [*lines[:MAX_LINES], f"and {len(lines) - MAX_LINES} more like these"]
         for line in lines:
-            click.echo(f"error: {printable(shortened(line, MAX_LINE))}", err=True)
+            click.echo(f"error: {printable(shorten_middle(line, MAX_LINE))}", err=True)
 
 
 class Stopped(Failure):

@@ -7,12 +7,10 @@ exits with code 2; ``--debug`` shows the traceback. Any other exception is a bug
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterable
 from typing import Any
 
-#: Control characters, marks that turn the direction of writing, and halves of characters.
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+from auxlearn.wording import shorten_middle
 
 
 class UserError(Exception):
@@ -95,32 +93,7 @@ def first_fault(error: Exception) -> str:
         text = f"{place}: {found[0]['msg']}"
     elif isinstance(error, KeyError):
         text = f"it has no {text}"
-    return shortened(" ".join(text.split()), 300)
-
-
-def printable(text: str) -> str:
-    """Return a text whose control characters are written as escapes, to be shown on a terminal.
-
-    Line feeds stay; so does everything that is merely unusual.
-
-    Examples:
-        >>> printable("red: \\x1b[31m")
-        'red: \\\\x1b[31m'
-    """
-    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
-
-
-def shortened(text: str, limit: int) -> str:
-    """Return a text with what is beyond a number of characters left out of its middle.
-
-    Examples:
-        >>> shortened("abcdefghij", 7)
-        'ab...ij'
-    """
-    if len(text) <= limit:
-        return text
-    kept = (limit - 3) // 2
-    return f"{text[:kept]}...{text[-kept:]}"
+    return shorten_middle(" ".join(text.split()), 300)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

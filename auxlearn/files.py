@@ -238,21 +238,6 @@ def _json_digest(content: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def expand(path: str | Path) -> Path:
-    """Return a path of the user, with ``~`` and ``~name`` replaced by the home folder.
-
-    Raises:
-        UserError: There is no such user.
-    """
-    try:
-        return Path(path).expanduser()
-    except RuntimeError:
-        raise UserError(
-            f"there is no home folder for {path}: write the path in full, or ./{path} for a "
-            "folder of that name"
-        ) from None
-
-
 def check_output(path: Path, flag: str = "--output") -> None:
     """Check that a folder can be made, or written into, before any work is done for it.
 

@@ -19,22 +19,42 @@ from auxlearn.wording import shorten
 LONGEST_NAME = 100
 
 
-def user_path(text: str | Path, error: type[UserError] = UserError) -> Path:
-    """Return a path that a user has written, with ``~`` replaced by the home folder.
+def expand(path: str | Path, error: type[UserError] = UserError) -> Path:
+    """Return a path of the user, with ``~`` and ``~name`` replaced by the home folder.
 
     Args:
-        text: The path.
+        path: The path; it need not exist.
+        error: Class of the error.
+
+    Raises:
+        UserError: There is no such user.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        shown = shorten(str(path), 200)
+        raise error(
+            f"there is no home folder for {shown}: write the path in full, or ./{shown} for a "
+            "folder of that name"
+        ) from None
+
+
+def user_path(text: str | Path, error: type[UserError] = UserError) -> Path:
+    """Return the path of something to read, with ``~`` replaced by the home folder.
+
+    Args:
+        text: The path; what is there is checked by its reader.
         error: Class of the error.
 
     Raises:
         UserError: It cannot be the name of a file.
     """
     try:
-        path = Path(text).expanduser()
+        path = expand(text, error)
         os.lstat(path)
     except FileNotFoundError:
         pass
-    except (RuntimeError, ValueError, UnicodeError):
+    except (ValueError, UnicodeError):
         raise error(f"{shorten(str(text))} is not a path: check its spelling") from None
     except OSError as fault:
         raise error(

@@ -13,8 +13,9 @@ LENGTH = 60
 #: Names that a message lists.
 COUNT = 8
 
-#: Control characters, and the separators that some programs take for line breaks.
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+#: Control characters, separators that some programs take for line breaks, marks that turn the
+#: direction of writing, and halves of characters.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 _NAMED = {"\t": r"\t", "\n": r"\n", "\r": r"\r"}
 
@@ -46,6 +47,19 @@ def shorten(text: str, limit: int = LENGTH) -> str:
         'a very...'
     """
     return printable(text[:limit]) + ("..." if len(text) > limit else "")
+
+
+def shorten_middle(text: str, limit: int) -> str:
+    """Return a text with what is beyond a number of characters left out of its middle.
+
+    Examples:
+        >>> shorten_middle("abcdefghij", 7)
+        'ab...ij'
+    """
+    if len(text) <= limit:
+        return text
+    kept = (limit - 3) // 2
+    return f"{text[:kept]}...{text[-kept:]}"
 
 
 def describe(value: Any) -> str:

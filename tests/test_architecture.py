@@ -16,8 +16,8 @@ PACKAGE = Path(auxlearn.__file__).parent
 
 #: One room per layer, lower layers first: a module imports from its own room and from lower ones.
 LAYERS = (
-    "auxlearn.errors",
     "auxlearn.wording",
+    "auxlearn.errors",
     "auxlearn.local_files",
     "auxlearn.yaml_files",
     "auxlearn.metric_keys",

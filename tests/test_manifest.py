@@ -12,7 +12,6 @@ from auxlearn.encoders.load import load_classifier, load_encoder
 from auxlearn.errors import EncoderError
 from auxlearn.files import write_checked_json
 from auxlearn.manifest import FILE, Damaged, tensors_of, verify_export, write_manifest
-from tests import helpers
 
 
 @pytest.fixture
@@ -112,7 +111,8 @@ def test_what_is_no_safetensors_file(tmp_path, content):
 
 @pytest.mark.parametrize("load", [load_classifier, lambda f: load_encoder(str(f), ["a", "b"])])
 def test_a_damaged_encoder_is_not_loaded(tmp_path, encoder_folder, load):
-    folder = helpers.write(tmp_path / "export", *helpers.build("bert"))
+    folder = tmp_path / "export"
+    load_encoder(str(encoder_folder("bert")), ["a", "b"]).save(folder, 16)
     write_manifest(folder)
     load(folder)
     flip(folder / "model.safetensors", -5)

@@ -41,7 +41,8 @@ def command(sweeps: tuple[Path, ...], output: str | None, published: str | None)
     from auxlearn.commands import console
     from auxlearn.comparison.compare import compare_sweeps
     from auxlearn.comparison.tables import console_tables, latex, markdown, metrics_csv, pairs_csv
-    from auxlearn.files import check_output, expand, write_text
+    from auxlearn.files import check_output, write_text
+    from auxlearn.local_files import expand
     from auxlearn.sweeps.folder import SweepFolder
 
     folder = None if output is None else expand(output)

@@ -96,7 +96,8 @@ def command(
     """
     from auxlearn.commands import console
     from auxlearn.commands.options import announce_plugins
-    from auxlearn.files import check_output, expand
+    from auxlearn.files import check_output
+    from auxlearn.local_files import expand
     from auxlearn.sweeps.folder import SweepFolder
     from auxlearn.sweeps.sweep_file import read_sweep
 

@@ -213,8 +213,8 @@ def _check_source(name: str, source: str) -> None:
             raise EncoderError(
                 f"{folder} holds no tokenizer: save it there with tokenizer.save_pretrained"
             )
-        verify.check_files(folder)
         verify_export(folder)
+        verify.check_files(folder)
     elif folder.is_file():
         raise EncoderError(f"{folder} is a file: name the folder that holds the encoder")
     elif source.startswith((".", "/", "~")) or source.count("/") > 1:

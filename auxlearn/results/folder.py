@@ -31,9 +31,9 @@ from auxlearn.files import (
     cannot_write,
     check_output,
     delete_parts,
-    expand,
     write_text,
 )
+from auxlearn.local_files import expand
 from auxlearn.locks import GRACE, Lock, LockHeld, holder, is_held
 from auxlearn.results.environment import Environment, describe_environment
 from auxlearn.results.record import FILE

@@ -38,7 +38,8 @@ from auxlearn.data.ood import load_ood_set
 from auxlearn.data.run_data import RunData, dataset_content, ood_content
 from auxlearn.encoders.content import encoder_content
 from auxlearn.errors import DataError, RunError, UserError, first_fault
-from auxlearn.files import content_digest, expand, read_checked_json, write_checked_json
+from auxlearn.files import content_digest, read_checked_json, write_checked_json
+from auxlearn.local_files import expand
 from auxlearn.objectives.context import InputTracker
 from auxlearn.registry import LOSSES, TASKS, WEIGHTINGS, plugin_digest
 from auxlearn.settings import ValidationSource

@@ -36,7 +36,7 @@ from auxlearn.encoders.precision import Compute, choose_compute
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.errors import Interrupted, TrainingDiverged, UserError
 from auxlearn.evaluation.evaluator import EVAL_BATCH
-from auxlearn.files import expand
+from auxlearn.local_files import expand
 from auxlearn.masking.corruption import choose
 from auxlearn.metric_keys import Quantity
 from auxlearn.objectives.context import ObjectiveContext

@@ -22,7 +22,8 @@ from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.errors import ConfigError
 from auxlearn.evaluation.evaluator import Evaluator
 from auxlearn.evaluation.surrogate import surrogate_report
-from auxlearn.files import expand, replaced_folder
+from auxlearn.files import replaced_folder
+from auxlearn.local_files import expand
 from auxlearn.losses.base import PrimaryLoss
 from auxlearn.manifest import write_manifest
 from auxlearn.masking.perturbation import perturb_texts_cached

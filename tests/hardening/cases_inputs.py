@@ -136,7 +136,9 @@ DATA = [
         ["data", "check", "./" + "y/" * 2500],
         r"cannot be opened \(File name too long\)|no folder",
     ),
-    Case("data: home of nobody", ["data", "check", "~nosuchuser/d"], r"is not a path"),
+    Case(
+        "data: home of nobody", ["data", "check", "~nosuchuser/d"], r"is not a path|no home folder"
+    ),
     Case("data: NUL in a path", ["data", "check", "a\0b"], r"a\\x00b is not a path"),
     Case("data: control characters", ["data", "check", "a\x1b[31mb"], r"unknown data set 'a\\x1b"),
     Case("data: a pipe for a split", CHECK, r"is not a regular file", pipe("d/train.jsonl")),
@@ -692,7 +694,9 @@ COMMANDS = [
     Case("no run", ["predict", "nowhere", "text"], r"there is no run folder nowhere"),
     Case("run: long path", ["predict", "r" * 5000, "text"], r"(File name too long)"),
     Case(
-        "run: home of nobody", ["predict", "~nosuchuser/r", "text"], r"is not a path|no run folder"
+        "run: home of nobody",
+        ["predict", "~nosuchuser/r", "text"],
+        r"is not a path|no run folder|no home folder",
     ),
     Case(
         "predict: two sources", ["predict", "run", "a", "--file", "x"], r"both on the command line"
@@ -798,7 +802,7 @@ COMMANDS = [
     Case(
         "evaluate: home of nobody",
         ["evaluate", "run", "--dataset", "~nosuchuser"],
-        r"is not a path",
+        r"is not a path|no home folder",
         lambda place: place.copy_run(),
     ),
     Case(
@@ -1097,7 +1101,7 @@ ENCODERS = [
     Case(
         "encoder: home of nobody",
         ("data", "check", "d", "--encoder", "~nosuchuser/e"),
-        r"is not a path|does not exist",
+        r"is not a path|does not exist|no home folder",
         writes("d/train.jsonl", MANY),
     ),
     Case(
@@ -1109,7 +1113,7 @@ ENCODERS = [
     Case(
         "encoder: NUL in a path",
         ("data", "check", "d", "--encoder", "e\0e"),
-        r"is not a path",
+        r"is not a path|no home folder",
         writes("d/train.jsonl", MANY),
     ),
     # ------------------------------------------------------------------------ exported models
