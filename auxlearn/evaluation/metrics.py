@@ -131,10 +131,20 @@ def reduce_predictions(
         predicted[rows] = chosen
         of_truth[rows] = values[np.arange(len(rows)), truth[rows]]
         mass += values.sum(0)
-        best = np.argsort(-values, axis=1, kind="stable")[:, :kept] if many else np.arange(kept)
+        best = _most_likely(values, kept) if many else np.arange(kept)
         top[rows] = best
         probabilities[rows] = np.take_along_axis(values, best, 1) if many else values
     return Predictions(predicted, of_truth, top, probabilities, mass)
+
+
+def _most_likely(values: np.ndarray, count: int) -> np.ndarray:
+    """Return the classes of the greatest values of each row, best first, ``(rows, count)``."""
+    if count < values.shape[1]:
+        found = np.sort(np.argpartition(-values, count, axis=1)[:, :count], axis=1)
+    else:
+        found = np.broadcast_to(np.arange(count), values.shape)
+    order = np.argsort(-np.take_along_axis(values, found, 1), axis=1, kind="stable")
+    return np.take_along_axis(found, order, 1)
 
 
 def score_predictions(

@@ -17,6 +17,7 @@ from auxlearn.evaluation.metrics import (
     score_predictions,
     to_model_labels,
 )
+from auxlearn.evaluation.surrogate import surrogate_from_sums, surrogate_metric
 from tests.helpers import LINES, tokenized
 
 NAMES = ("a", "b", "c")
@@ -103,3 +104,52 @@ def test_labels_unknown_to_the_model_are_an_error():
 def test_a_split_without_labels_is_an_error():
     with pytest.raises(DataError, match="'test' has no labels to evaluate against"):
         to_model_labels(split(None, ()), NAMES)
+
+
+def test_many_labels_have_a_sparse_confusion_matrix():
+    names = [f"label {number}" for number in range(150)]
+    truth = np.arange(300) % 150
+    predicted = np.where(np.arange(300) < 200, truth, 7)
+    scores = score_predictions(truth, predicted, names)
+    dense = np.zeros((150, 150), dtype=int)
+    for true, chosen in zip(truth, predicted, strict=True):
+        dense[true, chosen] += 1
+    sparse = np.zeros_like(dense)
+    sparse[scores.confusion["true"], scores.confusion["predicted"]] = scores.confusion["count"]
+    assert (sparse == dense).all()
+    true_counts, predicted_counts = scores.class_counts()
+    assert true_counts == dict.fromkeys(range(150), 2)
+    assert predicted_counts == dict(enumerate(dense.sum(0).tolist()))
+    part = score_predictions(truth, predicted, names, per_class=False, confusion=False)
+    assert (part.per_class, part.confusion) == ({}, {})
+    assert (part.accuracy, part.macro_f1) == (scores.accuracy, scores.macro_f1)
+
+
+def test_dense_and_sparse_confusion_matrices_count_alike():
+    few = score_predictions([0, 0, 2], np.array([0, 1, 1]), NAMES)
+    assert few.class_counts() == ({0: 2, 2: 1}, {0: 1, 1: 2})
+
+
+def test_predictions_of_many_labels_keep_the_most_likely_ones():
+    probabilities = np.random.default_rng(0).random((40, 150))
+    probabilities /= probabilities.sum(1, keepdims=True)
+    labels = np.arange(40)
+    blocks = [(rows, probabilities[rows]) for rows in np.split(np.arange(40)[::-1], [13, 30])]
+    found = reduce_predictions(blocks, labels, 150)
+    assert (found.predicted == probabilities.argmax(1)).all()
+    assert (found.of_truth == probabilities[labels, labels]).all()
+    np.testing.assert_allclose(found.mass, probabilities.sum(0))
+    assert (found.top == np.argsort(-probabilities, axis=1)[:, :20]).all()
+    assert (found.probabilities == -np.sort(-probabilities, axis=1)[:, :20]).all()
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "macro_f1"])
+def test_the_surrogate_from_sums_is_that_of_all_probabilities(metric):
+    probabilities = np.random.default_rng(0).random((30, 5))
+    probabilities /= probabilities.sum(1, keepdims=True)
+    labels = [number % 4 for number in range(30)]
+    found = reduce_predictions([(np.arange(30), probabilities)], labels, 5)
+    expected = surrogate_metric(probabilities, labels, metric)
+    assert surrogate_from_sums(found.of_truth, found.mass, labels, metric) == pytest.approx(
+        expected
+    )

@@ -1,0 +1,79 @@
+"""Files and folders that may not be read. Permission is denied by hand: root always has it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.cli.helpers import call, error
+
+GOOD = '{"text": "a fine day", "label": "good"}\n{"text": "rain again", "label": "bad"}\n'
+
+
+@pytest.fixture
+def deny(monkeypatch):
+    """Let every attempt to open a file of some name, or to list a folder of that name, fail."""
+
+    def of(name: str) -> None:
+        real_open, real_path_open, real_iterdir = os.open, Path.open, Path.iterdir
+
+        def refuse(path):
+            if Path(path).name == name:
+                raise PermissionError(13, "Permission denied", str(path))
+
+        def opened(path, *arguments, **more):
+            refuse(path)
+            return real_open(path, *arguments, **more)
+
+        def path_opened(path, *arguments, **more):
+            refuse(path)
+            return real_path_open(path, *arguments, **more)
+
+        def listed(path):
+            refuse(path)
+            return real_iterdir(path)
+
+        monkeypatch.setattr(os, "open", opened)
+        monkeypatch.setattr(Path, "open", path_opened)
+        monkeypatch.setattr(Path, "iterdir", listed)
+
+    return of
+
+
+@pytest.mark.parametrize(
+    ("denied", "arguments"),
+    [
+        ("train.jsonl", ["data", "check", "d"]),
+        ("d", ["data", "check", "d"]),
+        ("c.yaml", ["data", "check", "c.yaml"]),
+        ("c.yaml", ["train", "--config", "c.yaml"]),
+        ("c.yaml", ["sweep", "c.yaml", "--dry-run"]),
+        ("texts.txt", ["predict", "run", "--file", "texts.txt"]),
+        ("texts.txt", ["pretrain", "--encoder", "tiny", "--corpus", "texts.txt", "--output", "o"]),
+        ("encoder", ["data", "check", "d", "--encoder", "encoder"]),
+        ("config.json", ["data", "check", "d", "--encoder", "encoder"]),
+    ],
+)
+def test_what_may_not_be_read_is_named(denied, arguments, deny, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("d").mkdir()
+    Path("d/train.jsonl").write_text(GOOD * 2 + GOOD.replace("day", "night"))
+    Path("c.yaml").write_text("name: x")
+    Path("texts.txt").write_text("a text\n")
+    Path("encoder").mkdir()
+    for name in ("config.json", "model.safetensors", "tokenizer.json"):
+        Path("encoder", name).write_text("{}")
+    deny(denied)
+    line = error(*arguments)
+    assert denied in line
+    assert "Permission denied" in line
+
+
+def test_labels_that_look_like_missing_values_can_be_kept(tmp_path):
+    rows = [f'{{"text": "text {i}", "label": "{("None", "some")[i % 2]}"}}' for i in range(8)]
+    (tmp_path / "train.jsonl").write_text("\n".join(rows))
+    assert "--keep-null-labels" in error("data", "check", tmp_path)
+    shown = call("data", "check", tmp_path, "--keep-null-labels").stdout
+    assert any(line.split()[:1] == ["None"] for line in shown.splitlines())
