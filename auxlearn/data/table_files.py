@@ -219,7 +219,8 @@ def _read_parquet(path: Path) -> Table:
                     )
             table = pyarrow.Table.from_batches(batches, file.schema_arrow)
         columns = {name: _parquet_values(path, name, table[name]) for name in names}
-    except (pyarrow.ArrowException, OSError) as error:
+    except (pyarrow.ArrowException, OSError, ValueError, LookupError, MemoryError) as error:
+        # A name that is not UTF-8 is a UnicodeDecodeError, a damaged size a MemoryError.
         reason = shorten(str(error).splitlines()[0] if str(error) else "", 150)
         raise DataError(f"{path} cannot be read as a Parquet file: {reason}") from error
     return Table(str(path), columns)

@@ -221,6 +221,13 @@ def test_file_that_is_not_parquet(tmp_path):
     assert "train.parquet cannot be read as a Parquet file" in message(tmp_path)
 
 
+def test_parquet_with_a_damaged_text(tmp_path):
+    write_table(tmp_path / "train.parquet", ROWS)
+    content = (tmp_path / "train.parquet").read_bytes()
+    (tmp_path / "train.parquet").write_bytes(content.replace(b"a fine day", b"a fin\xff day"))
+    assert "train.parquet" in message(tmp_path)
+
+
 def test_not_utf8(tmp_path):
     (tmp_path / "train.csv").write_bytes("text,label\ngut,a\nschön,b\n".encode("latin-1"))
     assert message(tmp_path) == "train.csv:3: not UTF-8: save the file as UTF-8"
