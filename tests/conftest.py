@@ -114,3 +114,18 @@ def trained_bert(trained_folder) -> SharedEncoder:
     from tests import helpers
 
     return load_encoder(str(trained_folder("bert")), helpers.LABELS)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def plugins_of_the_module():
+    """Forget the plug-ins that the tests of a module have registered."""
+    from auxlearn.registry import LOSSES, TASKS, WEIGHTINGS
+    from tests import helpers
+
+    registries = (TASKS, LOSSES, WEIGHTINGS)
+    before = [set(registry._registered) for registry in registries]
+    yield
+    helpers.forget_plugin_files()
+    for registry, names in zip(registries, before, strict=True):
+        for name in set(registry._registered) - names - set(registry._builtin):
+            del registry._registered[name]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -414,3 +415,24 @@ def snapshot(encoder: SharedEncoder) -> dict[str, Tensor]:
 def collated(texts: TokenizedTexts) -> Batch:
     """All texts as one batch."""
     return collate(texts, torch.arange(len(texts)))
+
+
+def only_builtin_plugins(patch: Any) -> None:
+    """Forget the plug-ins of other tests, and at the end of the patch those of this one.
+
+    Args:
+        patch: A ``pytest.MonkeyPatch``, which undoes the change.
+    """
+    from auxlearn.registry import LOSSES, TASKS, WEIGHTINGS
+
+    forget_plugin_files()
+    for registry in (TASKS, LOSSES, WEIGHTINGS):
+        # A module registers its names once, when it is first imported.
+        builtin = {name: registry.get(name) for name in registry._builtin}
+        patch.setattr(registry, "_registered", builtin)
+
+
+def forget_plugin_files() -> None:
+    """Let plug-in files be imported again, and so register their names again."""
+    for name in [name for name in sys.modules if name.startswith("auxlearn_plugin_")]:
+        del sys.modules[name]

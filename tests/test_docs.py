@@ -33,6 +33,7 @@ from auxlearn.registry import LOSSES, TASKS, WEIGHTINGS
 from auxlearn.results.record import RunResults
 from auxlearn.sweeps.sweep_file import Search, SweepFile, read_sweep
 from auxlearn.training import run
+from tests import helpers
 from tests.reporting import examples
 
 ROOT = Path(__file__).parent.parent
@@ -44,14 +45,6 @@ DOCUMENTS = [
 ]
 #: Languages of code blocks that hold no code of ours.
 OTHER = {"text", "bibtex"}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def all_plugins():
-    """Import every built-in plug-in: names that a test registers can then be taken back."""
-    for registry in (TASKS, LOSSES, WEIGHTINGS):
-        for name in registry.names():
-            registry.get(name)
 
 
 @pytest.fixture(scope="module")
@@ -88,13 +81,6 @@ def commands(block: str) -> Iterator[str]:
     return (line for line in block.replace("\\\n", " ").splitlines() if line.strip())
 
 
-def only_builtin(patch: pytest.MonkeyPatch) -> None:
-    """Forget the plug-ins of other tests, and afterwards those of this one."""
-    for registry in (TASKS, LOSSES, WEIGHTINGS):
-        builtin = {n: cls for n, cls in registry._registered.items() if n in registry._builtin}
-        patch.setattr(registry, "_registered", builtin)
-
-
 # ------------------------------------------------------------------------------------------ Python
 
 
@@ -115,7 +101,7 @@ def no_training(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "transformers", stub)
     monkeypatch.setattr(Classifier, "of_run", lambda folder: classifier)
     monkeypatch.setattr(RunResults, "load", lambda folder: examples.results("l3mask"))
-    only_builtin(monkeypatch)
+    helpers.only_builtin_plugins(monkeypatch)
     monkeypatch.chdir(tmp_path)
 
 
@@ -231,7 +217,7 @@ def check_arguments(program: str, arguments: list[str]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(argparse.ArgumentParser, "parse_args", parse)
         patch.setattr(sys, "argv", [program, *arguments])
-        only_builtin(patch)
+        helpers.only_builtin_plugins(patch)
         patch.delitem(sys.modules, program, raising=False)  # runpy warns of what is imported
         script = program.endswith(".py")
         start, what = (

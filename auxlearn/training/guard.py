@@ -45,20 +45,19 @@ def calling(plugin: object, method: str, name: str | None = None) -> Iterator[No
         ) from error
 
 
-def check_loss(plugin: object, name: str, loss: object, *, first: bool) -> Tensor:
-    """Check the loss that an objective has returned.
+def check_loss(plugin: object, name: str, loss: object) -> Tensor:
+    """Check the loss that an objective has returned; that it is finite, the training loop checks.
 
     Args:
         plugin: The task or loss.
         name: Name of the objective in the run.
         loss: What it returned.
-        first: Check that the value is finite as well, which synchronises with a GPU.
 
     Returns:
         The loss.
 
     Raises:
-        PluginError: It is not a finite scalar tensor with a graph.
+        PluginError: It is not a scalar tensor with a graph.
     """
     wrong = ""
     if not isinstance(loss, Tensor):
@@ -69,8 +68,6 @@ def check_loss(plugin: object, name: str, loss: object, *, first: bool) -> Tenso
         wrong = f"a tensor of dtype {loss.dtype}"
     elif torch.is_grad_enabled() and not loss.requires_grad:
         wrong = "a tensor without a graph, which trains nothing"
-    elif first and not _is_ours(plugin) and not bool(loss.isfinite()):
-        wrong = f"{loss.item()} in its first step"
     if wrong:
         raise PluginError(
             f"the loss of {_title(plugin, name)} is {wrong}: return a finite scalar tensor that is "

@@ -314,6 +314,11 @@ class TrainingLoop:
         for step, losses in read:
             for name, loss in losses.items():
                 if not math.isfinite(loss):
+                    if step == 1:
+                        raise TrainingDiverged(
+                            f"the loss of '{name}' is {loss} in its first step, before any "
+                            "parameter has changed: correct the objective or its data"
+                        )
                     rate = self.training_step.schedule.rate
                     raise TrainingDiverged(
                         f"the loss of '{name}' became {loss} at step {step}, learning rate "

@@ -381,8 +381,7 @@ class RunStep:
         self, name: str, objective: Objective, loss: object, model: nn.Module
     ) -> Tensor:
         """Check a loss; once per process also that it depends on trained parameters only."""
-        first = name not in self._checked
-        checked = check_loss(objective, name, loss, first=first)
+        checked = check_loss(objective, name, loss)
         if name not in self._checked and torch.is_grad_enabled():
             self._checked.add(name)
             trained = {id(parameter) for parameter in model.parameters()}

@@ -17,12 +17,14 @@ from benchmarks.common import Stopwatch, check_device, command, contest, gpu, pe
 
 #: Options without which a program does not begin.
 NEEDED = {
+    "primary_losses": ["--dataset=x", "--ood=x"],
     "mask_tuning": [f"--{name}=x" for name in ("sst2", "contrast", "cad", "encoder", "output")],
 }
 #: Modules that measure nothing, those of statistics, the one that measures a GPU alone, a package.
-NO_DEVICE_OPTION = {"common", "work", "tables", "report", "report_gpu", "gpu", "regret"} | {
-    "compare",
-    "significance",
+NO_DEVICE_OPTION = {
+    *("common", "work", "tables", "report", "report_gpu", "gpu", "regret"),
+    *("compare", "significance"),
+    *("kills", "bit_flips", "file_operations"),
 }
 MODULES = sorted(
     {module.name for module in pkgutil.iter_modules(benchmarks.__path__)} - NO_DEVICE_OPTION

@@ -13,7 +13,7 @@ from auxlearn.errors import DataError, SweepError
 from auxlearn.registry import WEIGHTINGS
 from auxlearn.results.folder import RunFolder
 from auxlearn.sweeps.plan import expand_cells, plan_trials
-from benchmarks.regret import program
+from benchmarks.regret import plan, program
 from benchmarks.regret.analysis import best_alpha, in_standard_errors, outcomes, summaries
 from benchmarks.regret.plan import (
     ALPHAS,
@@ -292,7 +292,7 @@ def command(pairs: Path, output: Path, encoder: Path) -> list[str]:
 def test_the_program_runs_resumes_and_reports(
     pairs, tmp_path, encoder_folder, in_this_process, capsys, monkeypatch
 ):
-    monkeypatch.setattr("benchmarks.regret.plan.ALPHAS", (0.3,))
+    monkeypatch.setattr(plan, "ALPHAS", (0.3,))
     monkeypatch.setattr("benchmarks.regret.analysis.ALPHAS", (0.3,))
     monkeypatch.setattr("auxlearn.reporting.plots.plot_run", lambda *given: [])
     output, encoder = tmp_path / "out", encoder_folder("bert")

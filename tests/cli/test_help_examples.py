@@ -14,7 +14,6 @@ import yaml
 from auxlearn import RunConfig, train
 from auxlearn.cli import COMMANDS, cli
 from auxlearn.commands.help import Example, ExampleCommand
-from auxlearn.registry import LOSSES, TASKS, WEIGHTINGS
 from tests import helpers
 from tests.cli.helpers import call
 from tests.sweeps.conftest import InlineExecutor, write_dataset
@@ -73,9 +72,7 @@ def run_cheaply(patch: pytest.MonkeyPatch, folder: Path) -> None:
     patch.setattr("auxlearn.comparison.plots.plot_comparison", lambda *_: [])
     for name in ("LocalExecutor", "SlurmExecutor"):
         patch.setattr(f"auxlearn.sweeps.executors.{name}", lambda *_: InlineExecutor())
-    for registry in (TASKS, LOSSES, WEIGHTINGS):  # other tests of this process loaded plug-ins
-        for name in set(registry._registered) - set(registry._builtin):
-            patch.delitem(registry._registered, name)
+    helpers.only_builtin_plugins(patch)
 
 
 def test_every_command_has_examples():

@@ -56,6 +56,7 @@ def test_attention_is_single_where_it_is_differentiated_without_dropout(
 
 def test_attention_with_dropout_is_unchanged(encoder_folder, asked):
     encoder = load_encoder(str(encoder_folder("bert")), LABELS, attention_dropout=0.1).train()
+    asked.clear()  # loading tries the encoder out
     attend_in_single_precision(encoder.body)
     with half():
         encoder.classify(batch_of(encoder))

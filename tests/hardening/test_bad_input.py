@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from auxlearn.cli import cli
+from tests import helpers
 from tests.cli.helpers import write_run, write_split
 from tests.hardening.case import Case, Place
 
@@ -69,6 +70,7 @@ def test_bad_input(case, tmp_path, monkeypatch, encoder_folder, finished_run):
     folder = tmp_path / "place"
     folder.mkdir()
     monkeypatch.chdir(folder)
+    helpers.only_builtin_plugins(monkeypatch)
     for name, value in case.environment:
         monkeypatch.setenv(name, value)
     if case.make is not None:

@@ -28,7 +28,7 @@ class LengthOptions(Settings):
     further: str | None = None
 
 
-@register_task("long_or_short")
+@register_task("longer_texts")
 class LongOrShort(AuxiliaryTask):
     """Tell long texts from short ones, with a head of its own."""
 
@@ -72,7 +72,7 @@ def config(dataset, encoder_folder, tmp_path, monkeypatch):
         defaults = {
             "dataset": str(dataset),
             "encoder": str(encoder_folder("bert")),
-            "aux": ["long_or_short"],
+            "aux": ["longer_texts"],
             "epochs": 2,
             "batch_size": 4,
             "learning_rate": 1e-3,
@@ -174,7 +174,7 @@ def test_generators_belong_to_objective_and_purpose(prepared):
 
 
 def test_a_head_is_trained_kept_over_a_kill_and_saved_apart(config, monkeypatch, tmp_path):
-    aux = ["long_or_short", "long_or_short"]
+    aux = ["longer_texts", "longer_texts"]
     with monkeypatch.context() as patch:
         helpers.copy_before_step(patch, 4, tmp_path / "killed")
         whole = train(config(aux=aux, eval_steps=2))
@@ -182,13 +182,13 @@ def test_a_head_is_trained_kept_over_a_kill_and_saved_apart(config, monkeypatch,
     (tmp_path / "killed").rename(tmp_path / "run")
     resumed = train(config(aux=aux, eval_steps=2))
     assert resumed.reproducible() == whole.reproducible()
-    names = ["heads/long_or_short/length", "heads/long_or_short_2/length", "model/model"]
+    names = ["heads/longer_texts/length", "heads/longer_texts_2/length", "model/model"]
     for name in names:
         files = [tmp_path / run / f"{name}.safetensors" for run in ("whole", "run")]
         assert files[0].read_bytes() == files[1].read_bytes(), name
     one, two = (load_file(tmp_path / "run" / f"{name}.safetensors") for name in names[:2])
     assert not torch.equal(one["weight"], two["weight"])
-    assert set(resumed.auxiliary) == {"long_or_short", "long_or_short_2"}
+    assert set(resumed.auxiliary) == {"longer_texts", "longer_texts_2"}
 
     # The exported classifier is a plain one, and knows nothing of the heads.
     exported = load_file(tmp_path / "run" / "model" / "model.safetensors")
@@ -209,17 +209,17 @@ def test_a_saved_head_gives_the_logits_of_the_trained_one(config, monkeypatch, t
     (encoder,) = encoders
     features = torch.randn(5, encoder.hidden_size)
     head = nn.Linear(encoder.hidden_size, 2)
-    head.load_state_dict(load_file(tmp_path / "run" / "heads/long_or_short/length.safetensors"))
-    assert torch.equal(head(features), encoder.apply_head("long_or_short/length", features))
+    head.load_state_dict(load_file(tmp_path / "run" / "heads/longer_texts/length.safetensors"))
+    assert torch.equal(head(features), encoder.apply_head("longer_texts/length", features))
 
 
 def test_metrics_of_a_task_are_recorded_and_plotted(config, tmp_path):
     results = train(config())
     rows = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     recorded = [row for row in map(json.loads, rows) if row["kind"] == "eval"]
-    assert [row["aux/long_or_short/accuracy"] for row in recorded]
+    assert [row["aux/longer_texts/accuracy"] for row in recorded]
     best = next(row for row in recorded if row["step"] == results.best.step)
-    assert results.auxiliary["long_or_short"]["accuracy"] == best["aux/long_or_short/accuracy"]
+    assert results.auxiliary["longer_texts"]["accuracy"] == best["aux/longer_texts/accuracy"]
     assert (tmp_path / "run" / "plots" / "auxiliary.png").is_file()
 
 
@@ -228,7 +228,7 @@ def test_heads_are_optimised_at_the_head_rate_and_differentiated_through(new_enc
     task = LongOrShort(LengthOptions())
     texts = helpers.tokenized(encoder, helpers.LINES, [n % 3 for n in range(len(helpers.LINES))])
     task.prepare(helpers.context(encoder, texts, tmp_path))
-    harness = Harness(encoder, [("long_or_short", task)])
+    harness = Harness(encoder, [("longer_texts", task)])
     step = harness.training_step
     assert step.placements.count("other_head") >= 2
     assert {id(p) for p in encoder.heads.parameters()} <= {id(p) for p in encoder.head_parameters()}
@@ -249,12 +249,12 @@ def test_a_data_set_that_an_objective_reads_is_part_of_the_run(config, dataset, 
     further.mkdir()
     for file in dataset.iterdir():
         (further / file.name).write_text(file.read_text())
-    settings = {"aux": [{"long_or_short": {"further": str(further)}}], "epochs": 1}
+    settings = {"aux": [{"longer_texts": {"further": str(further)}}], "epochs": 1}
     results = train(config(**settings))
     assert train(config(**settings)) == results
     lines = (further / "train.jsonl").read_text().splitlines()
     (further / "train.jsonl").write_text("\n".join(lines[1:]) + "\n")
     with pytest.raises(
-        RunError, match=r"further \(.*train.*\) that long_or_short reads has changed"
+        RunError, match=r"further \(.*train.*\) that longer_texts reads has changed"
     ):
         train(config(**settings))

@@ -24,10 +24,12 @@ def test_a_trial_that_crashes_does_not_prevent_the_other_estimates(sweep_file, t
     found = estimate_trials(trials, SweepFolder(tmp_path / "out"), None)
     crashing, fine = (found[trial.digest] for trial in trials)
     assert crashing.seconds is None
-    assert crashing.source == "ValueError: no such column: 'txet'"
+    assert "'crashing' (Crashing of" in crashing.source
+    assert "failed in loss (ValueError: no such column: 'txet')" in crashing.source
     assert fine.source == "measured"
     assert fine.seconds > 0
     command = ["sweep", str(path), "--dry-run", "--output", str(tmp_path / "out")]
     done = CliRunner().invoke(cli, command)
     assert done.exit_code == 0, done.output
-    assert "no estimate for 'crashing': ValueError: no such column: 'txet'" in done.output
+    assert "no estimate for 'crashing'" in done.output
+    assert "(ValueError: no such column: 'txet')" in done.output
