@@ -205,7 +205,9 @@ def _encoder_scores(
 ) -> Scores:
     # A small bias model may have fewer positions than the run's encoder.
     length = min(context.max_length, max_positions(encoder.config) or context.max_length)
-    texts = tokenize_split(encoder.tokenizer, context.split, length, context.cache)
+    texts = tokenize_split(
+        encoder.tokenizer, context.split, length, context.cache, context.progress
+    )
     tensors = encoder.classifier.state_dict()
     depends: list[object] = [
         *(settings.epochs, settings.learning_rate, settings.examples),

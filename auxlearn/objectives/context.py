@@ -204,7 +204,17 @@ class ObjectiveContext:
 
     def tokenize_split(self, split: Split) -> TokenizedTexts:
         """Tokenise what :meth:`read_corpus` returns, or a split of a data set; cached on disk."""
-        return tokenize_split(self.encoder.tokenizer, split, self.max_length, self.cache)
+        return tokenize_split(
+            self.encoder.tokenizer, split, self.max_length, self.cache, self.progress
+        )
+
+    def texts_of(self, corpus: str | None) -> TokenizedTexts:
+        """Return the tokenised texts of a corpus file, or the training texts without one.
+
+        Raises:
+            DataError: As for :meth:`read_corpus`.
+        """
+        return self.texts if corpus is None else self.tokenize_split(self.read_corpus(corpus))
 
     def read_corpus(self, path: str | Path) -> Split:
         """Read a file of unlabelled texts; it becomes part of the run's identity.

@@ -162,10 +162,7 @@ class MaskedLanguageModelling(AuxiliaryTask):
 
     def prepare(self, context: ObjectiveContext) -> None:
         """Set the texts (the train split or ``corpus``) and the ids of random replacements."""
-        corpus = self.options.corpus
-        self.texts = (
-            context.tokenize_split(context.read_corpus(corpus)) if corpus else context.texts
-        )
+        self.texts = context.texts_of(self.options.corpus)
         tokenizer = context.encoder.tokenizer
         special = set(tokenizer.all_special_ids)
         self.random_ids = torch.tensor(

@@ -60,10 +60,7 @@ class ReplacedTokens(AuxiliaryTask):
 
     def prepare(self, context: ObjectiveContext) -> None:
         """Set the texts (the train split or ``corpus``) and add the detecting head."""
-        corpus = self.options.corpus
-        self.texts = (
-            context.tokenize_split(context.read_corpus(corpus)) if corpus else context.texts
-        )
+        self.texts = context.texts_of(self.options.corpus)
         encoder, size = context.encoder, context.encoder.hidden_size
         self.allowed = upload(allowed_replacement_ids(encoder.tokenizer), encoder.device)
         self.head = context.add_head(

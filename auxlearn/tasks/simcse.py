@@ -44,10 +44,7 @@ class SimCSE(AuxiliaryTask):
 
     def prepare(self, context: ObjectiveContext) -> None:
         """Set the texts (the train split or ``corpus``) and add the dense layer."""
-        corpus = self.options.corpus
-        self.texts = (
-            context.tokenize_split(context.read_corpus(corpus)) if corpus else context.texts
-        )
+        self.texts = context.texts_of(self.options.corpus)
         size = context.encoder.hidden_size
         self.head = context.add_head(
             "projection", lambda: nn.Sequential(nn.Linear(size, size), nn.Tanh())

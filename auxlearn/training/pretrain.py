@@ -139,7 +139,7 @@ def pretrain(
     encoder = load_encoder(encoder_name, ["unused"], seed)
     check_length(encoder, max_length)
     encoder.to(compute.device)
-    train_texts = tokenize_split(encoder.tokenizer, train, max_length, cache)
+    train_texts = tokenize_split(encoder.tokenizer, train, max_length, cache, reporter.progress)
     held_out_texts = tokenize_split(encoder.tokenizer, held_out, max_length, cache)
     with folder.locked(inputs):
         if folder.finished:  # another process has finished it in the meantime
