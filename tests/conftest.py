@@ -30,9 +30,11 @@ if TYPE_CHECKING:
 #: Files that take longest, begun first: one of them begun last would keep a single worker busy.
 LONGEST = (
     "sweeps/test_executors.py",
-    "accelerator/test_runs.py",
     "test_conformance.py",
+    "accelerator/test_runs.py",
+    "hardening/test_bad_input.py",
     "training/test_compiled.py",
+    "test_plugin_package.py",
     "weighting/test_sanity.py",
     "sweeps/test_interruption.py",
     "sweeps/test_execute.py",
