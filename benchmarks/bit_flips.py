@@ -16,7 +16,6 @@ import random
 import shutil
 import sys
 import tempfile
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -152,7 +151,6 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=RESULTS / "bit_flips.json")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    begun = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         write_rows(place / "data")
@@ -163,13 +161,16 @@ def main() -> None:
     bad = [one for one in flips if one["outcome"] not in ("noticed", "equal")]
     for one in bad:
         print(one)
+    by_file: dict[str, Counter[str]] = {}
+    for one in flips:
+        by_file.setdefault(Path(one["file"]).name, Counter())[one["outcome"]] += 1
     write_json(
         options.output,
         {
             "flips": len(flips),
             "outcomes": Counter(one["outcome"] for one in flips),
-            "seconds": round(time.monotonic() - begun),
-            "each": flips,
+            "by file": dict(sorted(by_file.items())),
+            "faults": bad,
         },
     )
     print(f"{len(flips)} flips, {len(bad)} of them neither noticed nor harmless; {options.output}")
