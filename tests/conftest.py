@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 LONGEST = (
     "sweeps/test_executors.py",
     "test_conformance.py",
+    "test_pairs.py",
     "accelerator/test_runs.py",
     "hardening/test_bad_input.py",
     "training/test_compiled.py",

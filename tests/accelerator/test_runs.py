@@ -70,8 +70,13 @@ def options_of(task: str, labelled: Path) -> dict[str, object]:
     return {name: str(labelled) if value == "DATA" else value for name, value in options.items()}
 
 
-@pytest.mark.parametrize("weighting", ["fixed", "meta"])
-@pytest.mark.parametrize("task", builtin(TASKS))
+@pytest.mark.parametrize(
+    ("task", "weighting"),
+    [
+        *((task, "fixed") for task in builtin(TASKS)),
+        *((task, "meta") for task in ("random_mlm", "mask_tuning", "supervised")),
+    ],
+)
 def test_every_task(task, weighting, config, labelled, on_accelerator):
     report = on_accelerator(
         runs.train,
@@ -135,7 +140,7 @@ def test_every_family(family, config, on_accelerator):
     )
 
 
-@pytest.mark.parametrize("task", builtin(TASKS))
+@pytest.mark.parametrize("task", ["random_mlm", "mask_tuning", "replaced_tokens", "supervised"])
 def test_accumulation(task, config, labelled, on_accelerator):
     aux = [{task: options_of(task, labelled)}]
     report = on_accelerator(

@@ -11,9 +11,9 @@ from torch import nn
 
 from auxlearn.cli import cli
 from auxlearn.plugins import AuxiliaryTask, LossWeighting, PrimaryLoss, Settings, labels_of
-from auxlearn.registry import LOSSES, TASKS
+from auxlearn.registry import LOSSES, TASKS, WEIGHTINGS
 from auxlearn.testing import check_loss, check_task
-from auxlearn.testing.checks import _ObjectiveChecks, _WeightingChecks
+from auxlearn.testing.check_lists import ObjectiveChecks, WeightingChecks
 from auxlearn.testing.harness import Circumstances, Objectives, TinyRun
 
 
@@ -123,7 +123,7 @@ FAULTS = [
 
 
 def found_by(checks, name):
-    check = dict(checks.all(accelerator=False))[name]
+    check = dict(checks.all())[name]
     try:
         return check()
     except Exception as error:
@@ -139,12 +139,12 @@ def named(monkeypatch):
 
 @pytest.mark.parametrize(("cls", "check", "message"), FAULTS)
 def test_a_fault_of_a_task_is_found(cls, check, message, tmp_path):
-    assert re.search(message, found_by(_ObjectiveChecks(TASKS, (cls, {}), tmp_path), check))
+    assert re.search(message, found_by(ObjectiveChecks(TASKS, (cls, {}), tmp_path), check))
 
 
 @pytest.mark.parametrize("check", sorted({check for _, check, _ in FAULTS}))
 def test_a_sound_task_passes(check, tmp_path):
-    found = found_by(_ObjectiveChecks(TASKS, (Good, {}), tmp_path), check)
+    found = found_by(ObjectiveChecks(TASKS, (Good, {}), tmp_path), check)
     assert "Error" not in found
 
 
@@ -155,7 +155,7 @@ def test_faults_of_a_loss_are_found(tmp_path):
         def loss(self, encoder, batch, generator):
             return encoder.features(batch).square().mean()
 
-    found = found_by(_ObjectiveChecks(LOSSES, (Headless, {}), tmp_path), "gradient")
+    found = found_by(ObjectiveChecks(LOSSES, (Headless, {}), tmp_path), "gradient")
     assert "no gradient reaches the classification head" in found
 
 
@@ -203,7 +203,7 @@ class LeavesGradients(Half):
     ],
 )
 def test_faults_of_a_weighting_are_found(cls, check, message, tmp_path):
-    assert re.search(message, found_by(_WeightingChecks((cls, {}), tmp_path), check))
+    assert re.search(message, found_by(WeightingChecks(WEIGHTINGS, (cls, {}), tmp_path), check))
 
 
 def test_an_author_s_test_fails_with_the_faults_alone():
@@ -265,7 +265,6 @@ def test_a_checkpoint_of_a_tiny_run_holds_heads_and_states(tmp_path):
     assert any(name.startswith("optimizer:") for name in tensors)
 
 
-def test_losses_on_the_accelerator_are_those_of_the_cpu(monkeypatch):
-    monkeypatch.setattr("auxlearn.reporting.plots.plot_run", lambda *given: [])
+def test_losses_on_the_accelerator_are_those_of_the_cpu():
     report = check_loss("cross_entropy", {"label_smoothing": 0.1}, accelerator=True)
     assert report.checks[-2].name == "accelerator"

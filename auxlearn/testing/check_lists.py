@@ -1,0 +1,401 @@
+"""The checks of tasks, losses and weightings, one method each.
+
+Each returns a sentence about what it has found, or raises; the message of the exception is the
+detail of a failed check.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor
+
+from auxlearn import rng
+from auxlearn.config import RunConfig
+from auxlearn.data.batches import Batch
+from auxlearn.encoders.untrained import save_untrained
+from auxlearn.objectives.base import Objective
+from auxlearn.registry import LOSSES, TASKS, WEIGHTINGS, Registry
+from auxlearn.reporting.reporter import Reporter
+from auxlearn.tasks.base import TaskResult
+from auxlearn.testing.harness import (
+    BATCH_SIZE,
+    STEPS,
+    Choice,
+    Circumstances,
+    Objectives,
+    TinyRun,
+    build,
+    with_other_padding,
+    write_dataset,
+)
+from auxlearn.training.reach import check_trained
+from auxlearn.training.run import train
+
+#: Weightings of every kind: weighted losses, learned losses, gradients of each objective, weights
+#: learned in one step and through several, by higher.
+WEIGHTING_KINDS: tuple[Choice, ...] = (
+    ("fixed", {}),
+    ("uncertainty", {}),
+    ("metabalance", {}),
+    ("tartan", {}),
+    ("meta", {"warmup_steps": 0, "learn_share": 1}),
+    ("meta", {"warmup_steps": 0, "learn_share": 1, "unroll": 2, "mix": "gradients"}),
+)
+
+#: Times that a cost is measured; the median is shown.
+REPEATS = 5
+
+
+class Checks:
+    """What the checks of objectives and weightings share."""
+
+    def __init__(self, registry: Registry, choice: Choice, folder: Path) -> None:
+        cls, options = choice
+        self.cls = registry.get(cls) if isinstance(cls, str) else cls
+        self.registry = registry
+        self.options = options
+        self.choice: Choice = (self.cls, options)
+        self.name = getattr(self.cls, "name", self.cls.__name__)
+        self.folder = folder
+
+    def circumstances(self, **changes: Any) -> Circumstances:
+        return Circumstances(self.folder / "cache", **changes)
+
+    def check_options(self) -> str:
+        build(self.registry, self.choice, *([("primary", "other")] if self.is_weighting else []))
+        fields = self.cls.Options.model_fields
+        bare = [name for name, field in fields.items() if not field.description]
+        assert not bare, f"options without a description: {', '.join(bare)}"
+        return ", ".join(fields) or "none"
+
+    @property
+    def is_weighting(self) -> bool:
+        return self.registry is WEIGHTINGS
+
+    def objectives(self) -> Objectives:
+        """Return what the runs of the checks are trained with."""
+        raise NotImplementedError
+
+    def all(self) -> Iterator[tuple[str, Callable[[], str]]]:
+        """Yield the name of each check, and the check."""
+        raise NotImplementedError
+
+    def cost(self) -> str:
+        """Return what the plug-in costs, one line."""
+        raise NotImplementedError
+
+    def check_seed(self) -> str:
+        first, second = (TinyRun(self.objectives(), self.circumstances(seed=1)) for _ in range(2))
+        assert first.train() == second.train(), "two runs with one seed have other losses"
+        _require_equal(first.tensors(), second.tensors(), "two runs with one seed")
+        return f"{STEPS} steps, every digit equal"
+
+    def check_state(self) -> str:
+        """Restore a checkpoint into a new run, as a resumed process does."""
+        whole = TinyRun(self.objectives(), self.circumstances())
+        whole.train(0, STEPS - 1)
+        checkpoint = whole.tensors()
+        whole.train(STEPS - 1, STEPS)
+        resumed = TinyRun(self.objectives(), self.circumstances())
+        resumed.load(checkpoint)
+        resumed.train(STEPS - 1, STEPS)
+        _require_equal(whole.tensors(), resumed.tensors(), "a resumed and an uninterrupted run")
+        return "checkpoint restored, every digit equal"
+
+    def check_killed_run(self) -> str:
+        """Kill a whole run between two checkpoints, resume it, and compare its files."""
+        data = write_dataset(self.folder / "data")
+        save_untrained(self.folder / "encoder")
+        whole = self.folder / "whole"
+        killed = self.folder / "killed"
+        with mock.patch("auxlearn.reporting.plots.plot_run"):  # drawing takes longer than training
+            train(self.config(data, whole))
+            try:
+                train(self.config(data, killed), _Killer(STEPS))
+            except _Killed:
+                pass
+            else:
+                raise AssertionError("the run was not interrupted")
+            train(self.config(data, killed))
+        compared = 0
+        for path in sorted(whole.rglob("*")):
+            place = path.relative_to(whole)
+            if path.suffix in (".safetensors", ".jsonl"):
+                assert path.read_bytes() == (killed / place).read_bytes(), f"{place} differs"
+                compared += 1
+        assert compared >= 2, "a run has left no files to compare"
+        return f"killed at step {STEPS}, {compared} files byte-equal"
+
+    def config(self, data: Path, output: Path) -> RunConfig:
+        objectives = self.objectives()
+
+        def written(choice: Choice) -> dict[str, Any]:
+            cls, options = choice
+            return {cls if isinstance(cls, str) else cls.name: dict(options)}
+
+        return RunConfig.model_validate(
+            {
+                "dataset": str(data),
+                "encoder": str(self.folder / "encoder"),
+                "aux": [written(choice) for choice in objectives.tasks],
+                "loss": written(objectives.loss),
+                "weights": written(objectives.weighting),
+                "epochs": 1,
+                "batch_size": BATCH_SIZE,
+                "eval_steps": 2,
+                "learning_rate": 1e-3,
+                "device": "cpu",
+                "output": str(output),
+                "cache_dir": str(self.folder / "cache"),
+            }
+        )
+
+    def check_accumulation(self) -> str:
+        run = TinyRun(self.objectives(), self.circumstances(gradient_accumulation_steps=2))
+        _require_finite(run.train())
+        return "2 micro-batches per step"
+
+    def check_accelerator(self) -> str:
+        from auxlearn.testing.on_accelerator import compare
+
+        return compare(self.registry, self.choice, self.objectives(), self.folder)
+
+
+class ObjectiveChecks(Checks):
+    """The checks of a task or a loss."""
+
+    def objectives(self, weighting: Choice = ("fixed", {})) -> Objectives:
+        if self.registry is TASKS:
+            return Objectives([self.choice], weighting=weighting)
+        # Learned weights need a second objective.
+        return Objectives([("random_mlm", {})], self.choice, weighting)
+
+    def all(self) -> Iterator[tuple[str, Callable[[], str]]]:
+        yield "options", self.check_options
+        yield "loss", self.check_loss
+        yield "gradient", self.check_gradient
+        yield "encoder", self.check_encoder_is_kept
+        yield "randomness", self.check_randomness
+        yield "padding", self.check_padding
+        yield "seed", self.check_seed
+        yield "checkpoint", self.check_state
+        yield "resume", self.check_killed_run
+        yield "accumulation", self.check_accumulation
+        yield "weightings", self.check_weightings
+        yield "accelerator", self.check_accelerator
+
+    def run(self, **changes: Any) -> tuple[TinyRun, Objective, Batch]:
+        run = TinyRun(self.objectives(), self.circumstances(**changes))
+        name = "primary" if self.registry is LOSSES else next(iter(run.tasks))
+        objective = run.loss if self.registry is LOSSES else run.tasks[name]
+        return run, objective, run.batch(name)
+
+    def check_loss(self) -> str:
+        run, objective, batch = self.run()
+        loss = _loss(run, objective, batch)
+        assert loss.grad_fn is not None, "the loss has no graph: it is computed without gradients"
+        value = loss.item()
+        assert math.isfinite(value), f"the loss is {value}"
+        return f"a scalar, {value:.3f}"
+
+    def check_gradient(self) -> str:
+        run, objective, batch = self.run()
+        loss = _loss(run, objective, batch)
+        trained = {id(parameter) for parameter in run.encoder.parameters()}
+        check_trained(self.name, objective, loss, trained)
+        found = torch.autograd.grad(loss, run.step.parameters, allow_unused=True)
+        reached = {
+            id(parameter)
+            for parameter, gradient in zip(run.step.parameters, found, strict=True)
+            if gradient is not None and bool(gradient.abs().sum() > 0)
+        }
+        assert reached & {id(p) for p in run.encoder.body_parameters()}, (
+            "no gradient reaches the encoder: the loss does not train it"
+        )
+        prefix = "primary/" if self.registry is LOSSES else f"{next(iter(run.tasks))}/"
+        for key, head in run.encoder.heads.items():
+            if key.startswith(prefix):
+                assert reached & {id(p) for p in head.parameters()}, (
+                    f"no gradient reaches head '{key}'"
+                )
+        classifier = {id(p) for p in run.encoder.classification_parameters()}
+        if self.registry is LOSSES:
+            assert reached & classifier, "no gradient reaches the classification head"
+        parts = ["encoder"]
+        parts += ["classification head"] * bool(reached & classifier)
+        parts += ["own heads"] * any(key.startswith(prefix) for key in run.encoder.heads)
+        return "reaches " + ", ".join(parts)
+
+    def check_encoder_is_kept(self) -> str:
+        bare = TinyRun(Objectives(), self.circumstances()).encoder.tensors()
+        prepared = TinyRun(self.objectives(), self.circumstances()).encoder.tensors()
+        changed = [name for name in bare if not torch.equal(bare[name], prepared[name])]
+        assert not changed, f"prepare changes the encoder: {', '.join(changed[:3])}"
+        return "unchanged by prepare"
+
+    def check_randomness(self) -> str:
+        """All randomness except dropout comes from the generator that is passed."""
+        run, objective, batch = self.run(dropout=False)
+        before = torch.get_rng_state()
+        first, second = (_loss(run, objective, batch, seeded=False).item() for _ in range(2))
+        assert torch.equal(torch.get_rng_state(), before), (
+            "the loss draws from torch's global generator: use the generator that is passed"
+        )
+        assert first == second, f"one generator state gives losses {first} and {second}"
+        return "from the generator alone"
+
+    def check_padding(self) -> str:
+        run, objective, batch = self.run(dropout=False)
+        padding = int((batch.attention_mask == 0).sum())
+        assert padding, "the batch has no padding"
+        other = with_other_padding(batch, 17)
+        one, two = (_loss(run, objective, given).item() for given in (batch, other))
+        assert abs(one - two) <= 1e-5 * max(1.0, abs(one)), (
+            f"the loss depends on the tokens in padding: {one} and {two}"
+        )
+        return f"{padding} padding tokens change nothing"
+
+    def check_weightings(self) -> str:
+        for weighting in WEIGHTING_KINDS:
+            try:
+                run = TinyRun(self.objectives(weighting), self.circumstances())
+                _require_finite(run.train())
+            except Exception as error:
+                raise AssertionError(f"under {weighting[0]}: {error}") from error
+        return ", ".join(dict.fromkeys(str(name) for name, _ in WEIGHTING_KINDS))
+
+    def cost(self) -> str:
+        """Return the time of a loss and its gradients, over that of one pass of MLM."""
+        run, objective, batch = self.run()
+        other = TinyRun(Objectives([("random_mlm", {})]), self.circumstances())
+        mlm, its_batch = other.tasks["random_mlm"], other.batch("random_mlm")
+        own = _seconds(lambda: _loss(run, objective, batch).backward())
+        unit = _seconds(lambda: _loss(other, mlm, its_batch).backward())
+        return f"{own / unit:.1f} times masked language modelling"
+
+
+class WeightingChecks(Checks):
+    """The checks of a weighting."""
+
+    def objectives(self) -> Objectives:
+        return Objectives([("random_mlm", {}), ("mask_tuning", {})], weighting=self.choice)
+
+    def all(self) -> Iterator[tuple[str, Callable[[], str]]]:
+        yield "options", self.check_options
+        yield "weights", self.check_weights
+        yield "step", self.check_step
+        yield "single", self.check_single_task
+        yield "seed", self.check_seed
+        yield "checkpoint", self.check_state
+        yield "resume", self.check_killed_run
+        yield "accumulation", self.check_accumulation
+        yield "accelerator", self.check_accelerator
+
+    def check_weights(self) -> str:
+        run = TinyRun(self.objectives(), self.circumstances())
+        weights = run.weighting.weights
+        assert tuple(weights.shape) == (3,), f"weights have shape {tuple(weights.shape)}, not (3,)"
+        assert weights.dtype == torch.float64, f"weights are {weights.dtype}, not float64"
+        assert weights.device.type == "cpu", "weights are not on the CPU"
+        assert bool(weights.isfinite().all()), f"weights are {weights.tolist()}"
+        return f"at first {', '.join(f'{weight:.2f}' for weight in weights.tolist())}"
+
+    def check_step(self) -> str:
+        run = TinyRun(self.objectives(), self.circumstances())
+        before = run.tensors()
+        _require_finite(run.train())
+        after = run.tensors()
+        assert any(
+            not torch.equal(tensor, after[name])
+            for name, tensor in before.items()
+            if name.startswith("encoder:")
+        ), "no parameter has changed after the steps"
+        assert bool(run.weighting.weights.isfinite().all()), "the weights are not finite"
+        left = [name for name, p in run.encoder.named_parameters() if p.grad is not None]
+        assert not left, "gradients are left in .grad after the step"
+        return f"{STEPS} steps of 3 objectives"
+
+    def check_single_task(self) -> str:
+        run = TinyRun(Objectives(weighting=self.choice), self.circumstances())
+        _require_finite(run.train())
+        return "the primary task alone trains"
+
+    def cost(self) -> str:
+        """Return the time of an optimizer step over that of ``fixed``."""
+        own = TinyRun(self.objectives(), self.circumstances())
+        fixed = TinyRun(Objectives([("random_mlm", {}), ("mask_tuning", {})]), self.circumstances())
+        times = [_seconds(lambda one=run: one.train(0, 1)) for run in (own, fixed)]  # type: ignore[misc]
+        return f"{times[0] / times[1]:.1f} times fixed"
+
+
+class _Killed(Exception):
+    """A run was killed on purpose."""
+
+
+class _Killer(Reporter):
+    """Interrupts a run after some optimizer steps, without a checkpoint.
+
+    Args:
+        steps: The steps.
+    """
+
+    def __init__(self, steps: int) -> None:
+        self._steps = steps
+
+    @contextmanager
+    def progress(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
+        """Count the optimizer steps."""
+        done = 0
+
+        def advance(amount: int) -> None:
+            nonlocal done
+            done += amount
+            if title == "training" and done >= self._steps:
+                raise _Killed
+
+        yield advance
+
+
+def _loss(run: TinyRun, objective: Objective, batch: Batch, *, seeded: bool = True) -> Tensor:
+    generator = torch.Generator().manual_seed(3)
+    if seeded:
+        with rng.seeded(0, "check"):
+            loss = run.encoder(objective.loss, batch, generator)
+    else:
+        loss = run.encoder(objective.loss, batch, generator)
+    if isinstance(loss, TaskResult):
+        loss = loss.loss
+    assert isinstance(loss, Tensor), f"loss returns {type(loss).__name__}, not a tensor"
+    assert loss.ndim == 0, f"loss returns shape {tuple(loss.shape)}, not a scalar"
+    return loss
+
+
+def _require_equal(first: Mapping[str, Tensor], second: Mapping[str, Tensor], what: str) -> None:
+    assert first.keys() == second.keys(), f"{what} hold other tensors"
+    different = [name for name in first if not torch.equal(first[name], second[name])]
+    assert not different, f"{what} differ in {', '.join(different[:3])}"
+
+
+def _require_finite(steps: list[dict[str, float]]) -> None:
+    for number, losses in enumerate(steps, 1):
+        for name, loss in losses.items():
+            assert math.isfinite(loss), f"the loss of '{name}' is {loss} at step {number}"
+
+
+def _seconds(run: Callable[[], object]) -> float:
+    run()
+    times = []
+    for _ in range(REPEATS):
+        started = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - started)
+    return statistics.median(times)

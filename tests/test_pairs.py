@@ -1,0 +1,61 @@
+"""Every two of the tasks, losses and weightings train together, in a covering of all pairs."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations, product
+
+import pytest
+import torch
+
+from auxlearn.testing import TinyRun
+from auxlearn.testing.harness import Circumstances, Objectives
+from tests.test_conformance import (
+    LOSS_OPTIONS,
+    TASK_OPTIONS,
+    WEIGHTING_OPTIONS,
+    further as further,  # a fixture
+)
+
+#: Every weighting with every loss; the tasks rotate, so that each meets every other name.
+TRIPLES = [
+    (weighting, loss, list(TASK_OPTIONS)[(row + column) % len(TASK_OPTIONS)])
+    for row, weighting in enumerate(WEIGHTING_OPTIONS)
+    for column, loss in enumerate(LOSS_OPTIONS)
+]
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")
+
+
+def test_every_two_plug_ins_meet():
+    tables = (WEIGHTING_OPTIONS, LOSS_OPTIONS, TASK_OPTIONS)
+    for one, other in combinations(range(3), 2):
+        met = {(case[one], case[other]) for case in TRIPLES}
+        assert met == set(product(tables[one], tables[other]))
+
+
+@pytest.mark.parametrize("triple", TRIPLES, ids="-".join)
+def test_a_weighting_a_loss_and_a_task_train_together(triple, further, cache):
+    weighting, loss, task = triple
+    objectives = Objectives(
+        [(task, further(TASK_OPTIONS[task]))],
+        (loss, further(LOSS_OPTIONS[loss])),
+        (weighting, WEIGHTING_OPTIONS[weighting]),
+    )
+    number = TRIPLES.index(triple)
+    circumstances = Circumstances(
+        cache,
+        gradient_accumulation_steps=1 + number % 2,
+        metric=("accuracy", "macro_f1")[number % 3 // 2],
+    )
+    run = TinyRun(objectives, circumstances)
+    parameters = dict(run.encoder.named_parameters())
+    before = {name: parameter.detach().clone() for name, parameter in parameters.items()}
+    for losses in run.train(0, 2):
+        assert all(math.isfinite(value) for value in losses.values())
+    assert run.weighting.weights.isfinite().all()
+    assert all(parameter.isfinite().all() for parameter in parameters.values())
+    assert any(not torch.equal(tensor, parameters[name]) for name, tensor in before.items())
