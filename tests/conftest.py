@@ -39,6 +39,15 @@ LONGEST = (
     "weighting/test_sanity.py",
     "sweeps/test_interruption.py",
     "sweeps/test_execute.py",
+    "training/test_run.py",
+    "training/test_mask_tuning.py",
+    "data/test_pydocs.py",
+    "hardening/test_damage.py",
+    "comparison/test_statistics.py",
+    "training/test_primary_only_phase.py",
+    "accelerator/test_scoring.py",
+    "testing/test_checks.py",
+    "weighting/test_unrolled.py",
 )
 
 

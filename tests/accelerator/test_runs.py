@@ -112,7 +112,11 @@ def smallest(one_layer, tmp_path_factory) -> dict[str, str]:
     return {"encoder": str(one_layer), "cache_dir": str(tmp_path_factory.mktemp("cache"))}
 
 
-@pytest.mark.parametrize("weighting", builtin(WEIGHTINGS))
+#: One of the rules of a module, such as TorchJD's aggregations, stands for them.
+RULES = {WEIGHTINGS.get(name).__module__: name for name in builtin(WEIGHTINGS)}
+
+
+@pytest.mark.parametrize("weighting", sorted({*RULES.values(), *OF_WEIGHTING}))
 def test_every_weighting_with_two_tasks(weighting, config, smallest, on_accelerator):
     report = on_accelerator(
         runs.train,

@@ -195,9 +195,10 @@ def test_a_stopped_sweep_keeps_its_finished_trials(sweep_file, start, tmp_path):
             super().submit(job)
             os.kill(os.getpid(), signal.SIGTERM)
 
+    before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(Interrupted, match="stopped with 1 of 3 trials done"):
         start(path, executor=Stopping())
-    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    assert signal.getsignal(signal.SIGTERM) == before
     records, executor, _ = start(path)
     assert len(executor.jobs) == 2
     assert [record.state for record in records] == ["finished"] * 3
