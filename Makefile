@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint format docs bench bench-gpu clean
+.PHONY: demo test test-all lint format docs bench bench-gpu clean
 
 # Modules are compiled on all cores, which pip does not; large parts that nothing here imports are not.
 UNUSED := /tests?/|/transformers/models/(?!auto|bert|roberta|distilbert|electra|deberta|modernbert|bart|_)|/torch/(testing|distributed|onnx|ao)/|/ray/(rllib|tune|serve|train|data|dashboard)/|/sympy/
@@ -22,7 +22,10 @@ demo: .venv/.installed
 # processes, so there is one worker more than there are cores.
 test: WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 test: .venv/.installed
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m 'not slow'
+
+test-all: .venv/.installed
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 lint: .venv/.installed
 	$(BIN)/ruff check .

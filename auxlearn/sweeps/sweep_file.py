@@ -193,8 +193,8 @@ def dump_sweep(sweep: SweepFile) -> str:
 def label(value: Any) -> str:
     """Return a setting's value as a short name for tables.
 
-    >>> label(0.0001), label([]), label({"l3mask": {"score": "surprisal"}})
-    ('0.0001', 'none', 'l3mask(score=surprisal)')
+    >>> label(0.0001), label([]), label({"l3mask": {"score": "surprisal"}}), label({"a": 1})
+    ('0.0001', 'none', 'l3mask(score=surprisal)', 'a(1)')
     """
     if value is None or value == [] or value == ():
         return "none"
@@ -206,7 +206,10 @@ def label(value: Any) -> str:
     if isinstance(value, dict):
         parts = []
         for name, options in value.items():
-            shown = ", ".join(f"{key}={label(item)}" for key, item in (options or {}).items())
+            if isinstance(options, dict):
+                shown = ", ".join(f"{key}={label(item)}" for key, item in options.items())
+            else:  # not a plug-in with its options; whether it is allowed, the settings say
+                shown = "" if options is None else label(options)
             parts.append(f"{name}({shown})" if shown else name)
         return "+".join(parts)
     return str(value)

@@ -225,6 +225,7 @@ def fork_sweep(path: Path, folder: Path) -> int:
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+@pytest.mark.slow
 def test_kills_at_random_points_change_nothing(sweep_file, start, tmp_path):
     """12 trials, 10 kills: the results file is the same, and no finished trial is run again."""
     path = sweep_file(

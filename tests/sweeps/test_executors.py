@@ -57,6 +57,7 @@ def test_a_failing_trial_stops_no_other(sweep_file, tmp_path, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning")
+@pytest.mark.slow
 def test_every_engine_gives_the_same_numbers(sweep_file, tmp_path):
     path = sweep_file(grid={"method": {"a": {}, "b": {"aux": "l3mask"}}}, seeds=1)
     found = {}
@@ -97,6 +98,7 @@ def outcomes(executor, count: int) -> list[tuple[str, str]]:
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning")
+@pytest.mark.slow
 def test_ray_assigns_the_gpus_to_the_trials(two_gpus, monkeypatch):
     """Each job reports which GPUs it sees and in which process it runs, and then crashes."""
 

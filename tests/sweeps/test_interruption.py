@@ -55,6 +55,7 @@ def program(sweep_file, tmp_path):
         process.communicate()
 
 
+@pytest.mark.slow
 def test_a_killed_program_leaves_no_worker_and_ctrl_c_leaves_all_resumable(program, tmp_path):
     process = program()
     workers = processes_of(process.pid)

@@ -64,6 +64,7 @@ def config(one_layer, tmp_path):
     return make
 
 
+@pytest.mark.slow
 def test_a_killed_compiled_run_resumes_to_the_results_of_an_uninterrupted_one(
     config, monkeypatch, tmp_path
 ):
