@@ -11,10 +11,8 @@ from torch import Tensor
 
 from auxlearn.data.batches import Batch
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.losses.base import PrimaryLoss
-from auxlearn.losses.cross_entropy import ClassWeightOptions, chosen_class_weights
+from auxlearn.losses.class_weights import ClassWeightedLoss, ClassWeightOptions
 from auxlearn.objectives.base import labels_of
-from auxlearn.objectives.context import ObjectiveContext
 from auxlearn.registry import register_loss
 
 
@@ -30,7 +28,7 @@ class FocalOptions(ClassWeightOptions):
 
 
 @register_loss("focal")
-class Focal(PrimaryLoss):
+class Focal(ClassWeightedLoss):
     """Mean over the examples of ``-a_y (1 - p_y)^gamma log p_y`` (eq. 5 of the paper).
 
     p_y is the probability of the gold class, by a softmax over all classes; the paper has one
@@ -42,20 +40,12 @@ class Focal(PrimaryLoss):
 
     Options = FocalOptions
     options: FocalOptions
-    class_weights: Tensor | None = None
-
-    def prepare(self, context: ObjectiveContext) -> None:
-        """Compute the class weights."""
-        self.class_weights = chosen_class_weights(self.options, context)
 
     def loss(self, encoder: SharedEncoder, batch: Batch, generator: torch.Generator) -> Tensor:
         """Return the mean over the examples of class weight times focal loss."""
         logits = encoder.classify(batch)
         labels = labels_of(batch, logits)
-        losses = focal_losses(logits, labels, self.options.gamma)
-        return (
-            losses if self.class_weights is None else self.class_weights[labels] * losses
-        ).mean()
+        return self.weighted_mean(focal_losses(logits, labels, self.options.gamma), labels)
 
 
 def focal_losses(logits: Tensor, labels: Tensor, gamma: float) -> Tensor:

@@ -87,6 +87,18 @@ class SweepFile(Settings):
     )
     published: str | None = Field(None, description="Published results to compare with.")
 
+    @field_validator("grid", mode="before")
+    @classmethod
+    def _values_or_groups(cls, value: Any) -> Any:
+        for axis, values in value.items() if isinstance(value, dict) else ():
+            groups = values.values() if isinstance(values, dict) else [{}]
+            if isinstance(values, list | dict) and all(isinstance(one, dict) for one in groups):
+                continue
+            raise ValueError(
+                f"{shorten(str(axis))}: expected a list of values, or groups of settings by name"
+            )
+        return value
+
     @field_validator("seeds", mode="before")
     @classmethod
     def _count_or_list(cls, value: Any) -> Any:

@@ -1,44 +1,24 @@
-"""The checks of tasks, losses and weightings, one method each.
-
-Each returns a sentence about what it has found, or raises; the message of the exception is the
-detail of a failed check.
-"""
+"""The checks of tasks, losses and weightings, one method each."""
 
 from __future__ import annotations
 
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any
-from unittest import mock
 
 import torch
 from torch import Tensor
 
 from auxlearn import rng
-from auxlearn.config import RunConfig
 from auxlearn.data.batches import Batch
-from auxlearn.encoders.untrained import save_untrained
 from auxlearn.objectives.base import Objective
-from auxlearn.registry import LOSSES, TASKS, WEIGHTINGS, Registry
-from auxlearn.reporting.reporter import Reporter
+from auxlearn.registry import LOSSES, TASKS
 from auxlearn.tasks.base import TaskResult
-from auxlearn.testing.harness import (
-    BATCH_SIZE,
-    STEPS,
-    Choice,
-    Circumstances,
-    Objectives,
-    TinyRun,
-    build,
-    with_other_padding,
-    write_dataset,
-)
+from auxlearn.testing.check_base import Checks, require_finite
+from auxlearn.testing.harness import STEPS, Choice, Objectives, TinyRun, with_other_padding
 from auxlearn.training.reach import check_trained
-from auxlearn.training.run import train
 
 #: Weightings of every kind: weighted losses, learned losses, gradients of each objective, weights
 #: learned in one step and through several, by higher.
@@ -53,121 +33,6 @@ WEIGHTING_KINDS: tuple[Choice, ...] = (
 
 #: Times that a cost is measured; the median is shown.
 REPEATS = 5
-
-
-class Checks:
-    """What the checks of objectives and weightings share."""
-
-    def __init__(self, registry: Registry, choice: Choice, folder: Path) -> None:
-        cls, options = choice
-        self.cls = registry.get(cls) if isinstance(cls, str) else cls
-        self.registry = registry
-        self.options = options
-        self.choice: Choice = (self.cls, options)
-        self.name = getattr(self.cls, "name", self.cls.__name__)
-        self.folder = folder
-
-    def circumstances(self, **changes: Any) -> Circumstances:
-        return Circumstances(self.folder / "cache", **changes)
-
-    def check_options(self) -> str:
-        build(self.registry, self.choice, *([("primary", "other")] if self.is_weighting else []))
-        fields = self.cls.Options.model_fields
-        bare = [name for name, field in fields.items() if not field.description]
-        assert not bare, f"options without a description: {', '.join(bare)}"
-        return ", ".join(fields) or "none"
-
-    @property
-    def is_weighting(self) -> bool:
-        return self.registry is WEIGHTINGS
-
-    def objectives(self) -> Objectives:
-        """Return what the runs of the checks are trained with."""
-        raise NotImplementedError
-
-    def all(self) -> Iterator[tuple[str, Callable[[], str]]]:
-        """Yield the name of each check, and the check."""
-        raise NotImplementedError
-
-    def cost(self) -> str:
-        """Return what the plug-in costs, one line."""
-        raise NotImplementedError
-
-    def check_seed(self) -> str:
-        first, second = (TinyRun(self.objectives(), self.circumstances(seed=1)) for _ in range(2))
-        assert first.train() == second.train(), "two runs with one seed have other losses"
-        _require_equal(first.tensors(), second.tensors(), "two runs with one seed")
-        return f"{STEPS} steps, every digit equal"
-
-    def check_state(self) -> str:
-        """Restore a checkpoint into a new run, as a resumed process does."""
-        whole = TinyRun(self.objectives(), self.circumstances())
-        whole.train(0, STEPS - 1)
-        checkpoint = whole.tensors()
-        whole.train(STEPS - 1, STEPS)
-        resumed = TinyRun(self.objectives(), self.circumstances())
-        resumed.load(checkpoint)
-        resumed.train(STEPS - 1, STEPS)
-        _require_equal(whole.tensors(), resumed.tensors(), "a resumed and an uninterrupted run")
-        return "checkpoint restored, every digit equal"
-
-    def check_killed_run(self) -> str:
-        """Kill a whole run between two checkpoints, resume it, and compare its files."""
-        data = write_dataset(self.folder / "data")
-        save_untrained(self.folder / "encoder")
-        whole = self.folder / "whole"
-        killed = self.folder / "killed"
-        with mock.patch("auxlearn.reporting.plots.plot_run"):  # drawing takes longer than training
-            train(self.config(data, whole))
-            try:
-                train(self.config(data, killed), _Killer(STEPS))
-            except _Killed:
-                pass
-            else:
-                raise AssertionError("the run was not interrupted")
-            train(self.config(data, killed))
-        compared = 0
-        for path in sorted(whole.rglob("*")):
-            place = path.relative_to(whole)
-            if path.suffix in (".safetensors", ".jsonl"):
-                assert path.read_bytes() == (killed / place).read_bytes(), f"{place} differs"
-                compared += 1
-        assert compared >= 2, "a run has left no files to compare"
-        return f"killed at step {STEPS}, {compared} files byte-equal"
-
-    def config(self, data: Path, output: Path) -> RunConfig:
-        objectives = self.objectives()
-
-        def written(choice: Choice) -> dict[str, Any]:
-            cls, options = choice
-            return {cls if isinstance(cls, str) else cls.name: dict(options)}
-
-        return RunConfig.model_validate(
-            {
-                "dataset": str(data),
-                "encoder": str(self.folder / "encoder"),
-                "aux": [written(choice) for choice in objectives.tasks],
-                "loss": written(objectives.loss),
-                "weights": written(objectives.weighting),
-                "epochs": 1,
-                "batch_size": BATCH_SIZE,
-                "eval_steps": 2,
-                "learning_rate": 1e-3,
-                "device": "cpu",
-                "output": str(output),
-                "cache_dir": str(self.folder / "cache"),
-            }
-        )
-
-    def check_accumulation(self) -> str:
-        run = TinyRun(self.objectives(), self.circumstances(gradient_accumulation_steps=2))
-        _require_finite(run.train())
-        return "2 micro-batches per step"
-
-    def check_accelerator(self) -> str:
-        from auxlearn.testing.on_accelerator import compare
-
-        return compare(self.registry, self.choice, self.objectives(), self.folder)
 
 
 class ObjectiveChecks(Checks):
@@ -268,7 +133,7 @@ class ObjectiveChecks(Checks):
         for weighting in WEIGHTING_KINDS:
             try:
                 run = TinyRun(self.objectives(weighting), self.circumstances())
-                _require_finite(run.train())
+                require_finite(run.train())
             except Exception as error:
                 raise AssertionError(f"under {weighting[0]}: {error}") from error
         return ", ".join(dict.fromkeys(str(name) for name, _ in WEIGHTING_KINDS))
@@ -312,7 +177,7 @@ class WeightingChecks(Checks):
     def check_step(self) -> str:
         run = TinyRun(self.objectives(), self.circumstances())
         before = run.tensors()
-        _require_finite(run.train())
+        require_finite(run.train())
         after = run.tensors()
         assert any(
             not torch.equal(tensor, after[name])
@@ -326,7 +191,7 @@ class WeightingChecks(Checks):
 
     def check_single_task(self) -> str:
         run = TinyRun(Objectives(weighting=self.choice), self.circumstances())
-        _require_finite(run.train())
+        require_finite(run.train())
         return "the primary task alone trains"
 
     def cost(self) -> str:
@@ -335,34 +200,6 @@ class WeightingChecks(Checks):
         fixed = TinyRun(Objectives([("random_mlm", {}), ("mask_tuning", {})]), self.circumstances())
         times = [_seconds(lambda one=run: one.train(0, 1)) for run in (own, fixed)]  # type: ignore[misc]
         return f"{times[0] / times[1]:.1f} times fixed"
-
-
-class _Killed(Exception):
-    """A run was killed on purpose."""
-
-
-class _Killer(Reporter):
-    """Interrupts a run after some optimizer steps, without a checkpoint.
-
-    Args:
-        steps: The steps.
-    """
-
-    def __init__(self, steps: int) -> None:
-        self._steps = steps
-
-    @contextmanager
-    def progress(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
-        """Count the optimizer steps."""
-        done = 0
-
-        def advance(amount: int) -> None:
-            nonlocal done
-            done += amount
-            if title == "training" and done >= self._steps:
-                raise _Killed
-
-        yield advance
 
 
 def _loss(run: TinyRun, objective: Objective, batch: Batch, *, seeded: bool = True) -> Tensor:
@@ -377,18 +214,6 @@ def _loss(run: TinyRun, objective: Objective, batch: Batch, *, seeded: bool = Tr
     assert isinstance(loss, Tensor), f"loss returns {type(loss).__name__}, not a tensor"
     assert loss.ndim == 0, f"loss returns shape {tuple(loss.shape)}, not a scalar"
     return loss
-
-
-def _require_equal(first: Mapping[str, Tensor], second: Mapping[str, Tensor], what: str) -> None:
-    assert first.keys() == second.keys(), f"{what} hold other tensors"
-    different = [name for name in first if not torch.equal(first[name], second[name])]
-    assert not different, f"{what} differ in {', '.join(different[:3])}"
-
-
-def _require_finite(steps: list[dict[str, float]]) -> None:
-    for number, losses in enumerate(steps, 1):
-        for name, loss in losses.items():
-            assert math.isfinite(loss), f"the loss of '{name}' is {loss} at step {number}"
 
 
 def _seconds(run: Callable[[], object]) -> float:

@@ -10,7 +10,8 @@ from sklearn.utils.class_weight import compute_sample_weight
 from torch import nn
 
 from auxlearn.errors import ConfigError
-from auxlearn.losses.cross_entropy import CrossEntropy, balanced_class_weights
+from auxlearn.losses.class_weights import balanced_class_weights
+from auxlearn.losses.cross_entropy import CrossEntropy
 from auxlearn.losses.focal import Focal, focal_losses
 from auxlearn.settings import validate
 from tests import helpers

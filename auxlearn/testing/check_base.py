@@ -1,0 +1,198 @@
+"""What the checks of tasks, losses and weightings share.
+
+Each check is a method that returns a sentence about what it has found, or raises; the message of
+the exception is the detail of a failed check.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor
+
+from auxlearn.config import RunConfig
+from auxlearn.encoders.untrained import save_untrained
+from auxlearn.registry import WEIGHTINGS, Registry
+from auxlearn.reporting.reporter import Reporter
+from auxlearn.testing.harness import (
+    BATCH_SIZE,
+    STEPS,
+    Choice,
+    Circumstances,
+    Objectives,
+    TinyRun,
+    build,
+    write_dataset,
+)
+from auxlearn.training.run import train
+
+
+class Checks(ABC):
+    """What the checks of objectives and weightings share."""
+
+    def __init__(self, registry: Registry, choice: Choice, folder: Path) -> None:
+        cls, options = choice
+        self.cls = registry.get(cls) if isinstance(cls, str) else cls
+        self.registry = registry
+        self.options = options
+        self.choice: Choice = (self.cls, options)
+        self.name = getattr(self.cls, "name", self.cls.__name__)
+        self.folder = folder
+
+    def circumstances(self, **changes: Any) -> Circumstances:
+        """Return what the runs have in common, with changes."""
+        return Circumstances(self.folder / "cache", **changes)
+
+    def check_options(self) -> str:
+        """The plug-in is built, and each of its options has a description."""
+        build(self.registry, self.choice, *([("primary", "other")] if self.is_weighting else []))
+        fields = self.cls.Options.model_fields
+        bare = [name for name, field in fields.items() if not field.description]
+        assert not bare, f"options without a description: {', '.join(bare)}"
+        return ", ".join(fields) or "none"
+
+    @property
+    def is_weighting(self) -> bool:
+        """Whether the plug-in is a weighting."""
+        return self.registry is WEIGHTINGS
+
+    @abstractmethod
+    def objectives(self) -> Objectives:
+        """Return what the runs of the checks are trained with."""
+
+    @abstractmethod
+    def all(self) -> Iterator[tuple[str, Callable[[], str]]]:
+        """Yield the name of each check, and the check."""
+
+    @abstractmethod
+    def cost(self) -> str:
+        """Return what the plug-in costs, one line."""
+
+    def check_seed(self) -> str:
+        """Two runs with one seed are equal in every digit."""
+        first, second = (TinyRun(self.objectives(), self.circumstances(seed=1)) for _ in range(2))
+        assert first.train() == second.train(), "two runs with one seed have other losses"
+        require_equal(first.tensors(), second.tensors(), "two runs with one seed")
+        return f"{STEPS} steps, every digit equal"
+
+    def check_state(self) -> str:
+        """Restore a checkpoint into a new run, as a resumed process does."""
+        whole = TinyRun(self.objectives(), self.circumstances())
+        whole.train(0, STEPS - 1)
+        checkpoint = whole.tensors()
+        whole.train(STEPS - 1, STEPS)
+        resumed = TinyRun(self.objectives(), self.circumstances())
+        resumed.load(checkpoint)
+        resumed.train(STEPS - 1, STEPS)
+        require_equal(whole.tensors(), resumed.tensors(), "a resumed and an uninterrupted run")
+        return "checkpoint restored, every digit equal"
+
+    def check_killed_run(self) -> str:
+        """Kill a whole run between two checkpoints, resume it, and compare its files."""
+        data = write_dataset(self.folder / "data")
+        save_untrained(self.folder / "encoder")
+        whole = self.folder / "whole"
+        killed = self.folder / "killed"
+        with mock.patch("auxlearn.reporting.plots.plot_run"):  # drawing takes longer than training
+            train(self.config(data, whole))
+            try:
+                train(self.config(data, killed), _Killer(STEPS))
+            except _Killed:
+                pass
+            else:
+                raise AssertionError("the run was not interrupted")
+            train(self.config(data, killed))
+        compared = 0
+        for path in sorted(whole.rglob("*")):
+            place = path.relative_to(whole)
+            if path.suffix in (".safetensors", ".jsonl"):
+                assert path.read_bytes() == (killed / place).read_bytes(), f"{place} differs"
+                compared += 1
+        assert compared >= 2, "a run has left no files to compare"
+        return f"killed at step {STEPS}, {compared} files byte-equal"
+
+    def config(self, data: Path, output: Path) -> RunConfig:
+        """Return the configuration of a whole run with the plug-in."""
+        objectives = self.objectives()
+
+        def written(choice: Choice) -> dict[str, Any]:
+            cls, options = choice
+            return {cls if isinstance(cls, str) else cls.name: dict(options)}
+
+        return RunConfig.model_validate(
+            {
+                "dataset": str(data),
+                "encoder": str(self.folder / "encoder"),
+                "aux": [written(choice) for choice in objectives.tasks],
+                "loss": written(objectives.loss),
+                "weights": written(objectives.weighting),
+                "epochs": 1,
+                "batch_size": BATCH_SIZE,
+                "eval_steps": 2,
+                "learning_rate": 1e-3,
+                "device": "cpu",
+                "output": str(output),
+                "cache_dir": str(self.folder / "cache"),
+            }
+        )
+
+    def check_accumulation(self) -> str:
+        """Losses are finite when gradients are accumulated."""
+        run = TinyRun(self.objectives(), self.circumstances(gradient_accumulation_steps=2))
+        require_finite(run.train())
+        return "2 micro-batches per step"
+
+    def check_accelerator(self) -> str:
+        """The plug-in gives the CPU's losses on a pretend accelerator."""
+        from auxlearn.testing.on_accelerator import compare
+
+        return compare(self.registry, self.choice, self.objectives(), self.folder)
+
+
+class _Killed(Exception):
+    """A run was killed on purpose."""
+
+
+class _Killer(Reporter):
+    """Interrupts a run after some optimizer steps, without a checkpoint.
+
+    Args:
+        steps: The steps.
+    """
+
+    def __init__(self, steps: int) -> None:
+        self._steps = steps
+
+    @contextmanager
+    def progress(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
+        """Count the optimizer steps."""
+        done = 0
+
+        def advance(amount: int) -> None:
+            nonlocal done
+            done += amount
+            if title == "training" and done >= self._steps:
+                raise _Killed
+
+        yield advance
+
+
+def require_equal(first: Mapping[str, Tensor], second: Mapping[str, Tensor], what: str) -> None:
+    """Raise ``AssertionError`` unless both hold the same names and equal tensors."""
+    assert first.keys() == second.keys(), f"{what} hold other tensors"
+    different = [name for name in first if not torch.equal(first[name], second[name])]
+    assert not different, f"{what} differ in {', '.join(different[:3])}"
+
+
+def require_finite(steps: list[dict[str, float]]) -> None:
+    """Raise ``AssertionError`` unless every loss of every step is finite."""
+    for number, losses in enumerate(steps, 1):
+        for name, loss in losses.items():
+            assert math.isfinite(loss), f"the loss of '{name}' is {loss} at step {number}"
