@@ -53,8 +53,11 @@ class _PlainConsole(Console):
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
-            safe = segment.control or segment.text.isprintable() or segment.text == "\n"
-            yield segment if safe else segment._replace(text=printable(segment.text))
+            if segment.control or segment.text.isprintable():
+                yield segment
+            else:  # rich breaks the lines of a cell by line feeds within a segment
+                lines = map(printable, segment.text.split("\n"))
+                yield segment._replace(text="\n".join(lines))
 
 
 def print_results(*items: Any) -> None:

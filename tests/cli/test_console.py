@@ -6,8 +6,9 @@ import io
 
 import pytest
 from rich.console import Console
+from rich.table import Table
 
-from auxlearn.commands.console import ConsoleReporter, describe_row
+from auxlearn.commands.console import ConsoleReporter, describe_row, print_results
 from tests.reporting import examples
 
 
@@ -78,3 +79,22 @@ def test_a_log_of_long_work_shows_its_progress_every_minute(capsys, monkeypatch)
         "pretraining: 40 of 50 in 122 s",
         "pretraining: 50 in 130.0 s",
     ]
+
+
+def test_long_cells_are_wrapped_and_lose_nothing(capsys):
+    words = [f"word{number}" for number in range(80)]
+    table = Table("a", "b")
+    table.add_row("x", " ".join(words))
+    print_results(table)
+    shown = capsys.readouterr().out
+    assert [word for word in words if word in shown.split()] == words
+    assert "\\n" not in shown
+
+
+def test_control_characters_of_cells_are_escaped(capsys):
+    table = Table("a")
+    table.add_row("red \x1b[31m text")
+    print_results(table)
+    shown = capsys.readouterr().out
+    assert "\x1b" not in shown
+    assert r"\x1b" in shown

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 import pytest
 import torch
 from transformers import AutoTokenizer
@@ -210,3 +212,24 @@ def test_texts_are_tokenised_in_chunks(load, monkeypatch):
     assert {*whole} == {*parts}
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
     assert all(whole[name].dtype == parts[name].dtype for name in whole)
+
+
+def test_progress_is_shown_over_many_texts_alone(load, tmp_path, monkeypatch):
+    shown = []
+
+    @contextmanager
+    def progress(title, total):
+        shown.append([title, total, 0])
+
+        def advance(amount):
+            shown[-1][2] += amount
+
+        yield advance
+
+    monkeypatch.setattr(tokens, "CHUNK_TEXTS", 3)
+    monkeypatch.setattr(tokens, "SHOW_PROGRESS", 5)
+    cache = TensorCache(tmp_path)
+    tokenize_split(load("bert"), split(LINES[:4]), 32, cache, progress)
+    assert shown == []
+    tokenize_split(load("bert"), split(LINES[:8]), 32, cache, progress)
+    assert shown == [["tokenising train", 8, 8]]

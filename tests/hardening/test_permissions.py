@@ -54,6 +54,8 @@ def deny(monkeypatch):
         ("texts.txt", ["pretrain", "--encoder", "tiny", "--corpus", "texts.txt", "--output", "o"]),
         ("encoder", ["data", "check", "d", "--encoder", "encoder"]),
         ("config.json", ["data", "check", "d", "--encoder", "encoder"]),
+        ("p.py", ["check", "p.py"]),
+        ("p.py", ["train", "--plugin", "p.py", "--aux", "mine"]),
     ],
 )
 def test_what_may_not_be_read_is_named(denied, arguments, deny, tmp_path, monkeypatch):
@@ -62,6 +64,7 @@ def test_what_may_not_be_read_is_named(denied, arguments, deny, tmp_path, monkey
     Path("d/train.jsonl").write_text(GOOD * 2 + GOOD.replace("day", "night"))
     Path("c.yaml").write_text("name: x")
     Path("texts.txt").write_text("a text\n")
+    Path("p.py").write_text("# registers nothing\n")
     Path("encoder").mkdir()
     for name in ("config.json", "model.safetensors", "tokenizer.json"):
         Path("encoder", name).write_text("{}")
