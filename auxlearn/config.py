@@ -88,6 +88,12 @@ class RunConfig(Settings):
     encoder: str = _field(
         "tiny", "Model", "Pretrained encoder: short name, local folder, or Hugging Face hub id."
     )
+    random_head: bool = _field(
+        False,
+        "Model",
+        "Train masked objectives with a newly initialised masked-language-model head where the "
+        "encoder has no pretrained one.",
+    )
     attention_dropout: float | None = _field(
         None,
         "Model",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -29,8 +28,6 @@ from auxlearn.local_files import user_path
 from auxlearn.manifest import verify_export
 from auxlearn.wording import shorten
 
-logger = logging.getLogger(__name__)
-
 #: Tokens of a text for a classifier without position embeddings: a tokenizer without a
 #: model_max_length has 10^30.
 _MOST_POSITIONS = 1_000_000
@@ -44,8 +41,8 @@ def load_encoder(
 ) -> SharedEncoder:
     """Load a pretrained encoder with both heads, in evaluation mode.
 
-    A head that the checkpoint does not have is newly initialised from the seed. If that is the
-    masked-language-model head, a warning says so.
+    A head that the checkpoint does not have is newly initialised from the seed; the encoder says
+    whether that is so of the masked-language-model head.
 
     Args:
         name: Short name, local folder, or hub id.
@@ -96,15 +93,11 @@ def load_encoder(
             verify.check_body(name, language_model, info, family)
         verify.check_vocabulary(name, tokenizer, classifier)
         encoder = SharedEncoder(classifier, language_model, tokenizer).eval()
+        missing = [key for key in info["missing_keys"] if key.startswith(family.head_prefixes)]
+        # BART's output layer is its embedding: there is no head to miss.
+        encoder.new_language_model_head = bool(missing) and config.model_type != "bart"
         verify.check_weights(name, encoder)
         verify.try_out(encoder)
-    missing = [key for key in info["missing_keys"] if key.startswith(family.head_prefixes)]
-    if missing and config.model_type != "bart":
-        logger.warning(
-            "encoder '%s' has no pretrained masked-language-model head: a newly initialised one is "
-            "used, which predicts at chance; train one first with `auxlearn pretrain`",
-            name,
-        )
     return encoder
 
 

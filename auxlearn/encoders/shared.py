@@ -39,6 +39,8 @@ class SharedEncoder(nn.Module):
     Attributes:
         heads: Heads of objectives by key, empty until an objective adds one; see
             :meth:`~auxlearn.objectives.context.ObjectiveContext.add_head`.
+        new_language_model_head: Whether the masked-language-model head is newly initialised, so
+            that it predicts at chance.
     """
 
     def __init__(self, classifier: Any, language_model: Any, tokenizer: Any) -> None:
@@ -47,10 +49,27 @@ class SharedEncoder(nn.Module):
         self.language_model = language_model
         self.tokenizer = tokenizer
         self.heads = nn.ModuleDict()
+        self.new_language_model_head = False
         self.family = family_of(classifier.config.model_type)
         self._prefix = classifier.base_model_prefix
         setattr(language_model, self._prefix, self.body)
         language_model.tie_weights()
+
+    def require_language_model(self, name: str) -> None:
+        """Check that the masked-language-model head was pretrained.
+
+        Args:
+            name: Who needs it.
+
+        Raises:
+            EncoderError: It is newly initialised.
+        """
+        if self.new_language_model_head:
+            raise EncoderError(
+                f"'{name}' needs a pretrained masked-language-model head, which this encoder does "
+                "not have: fit one with `auxlearn pretrain --trainable head`, or train with a "
+                "newly initialised one by --random-head"
+            )
 
     @property
     def body(self) -> Any:

@@ -52,15 +52,14 @@ class ScoringPass(Protocol):
             ``(targets, width)``, float32, on the encoder's device.
         """
 
-    def logprobs(self, states: Tensor, token_ids: Tensor) -> Tensor:
-        """Return the log-probability of one token at each state.
+    def logits(self, states: Tensor) -> Tensor:
+        """Return the logits of all tokens of the vocabulary at each state.
 
         Args:
             states: Last hidden states, ``(n, width)``.
-            token_ids: One token id per state, ``(n,)``.
 
         Returns:
-            ``(n,)``, float32, on the encoder's device, so that the host does not wait for it.
+            ``(n, vocabulary)``, float32, on the encoder's device.
         """
 
 
@@ -126,18 +125,10 @@ class WholePass:
         row, position = inputs.targets.nonzero(as_tuple=True)
         return hidden[upload(row, device), upload(position, device)].float()
 
-    def logprobs(self, states: Tensor, token_ids: Tensor) -> Tensor:
+    def logits(self, states: Tensor) -> Tensor:
         """See :class:`ScoringPass`."""
         encoder = self._encoder
-        return _log_probability(
-            encoder.family.token_logits(encoder.language_model, states), token_ids
-        )
-
-
-def _log_probability(logits: Tensor, token_ids: Tensor) -> Tensor:
-    """Return the log-softmax of logits ``(n, vocabulary)`` at one token each, ``(n,)``."""
-    chosen = logits.gather(1, upload(token_ids, logits.device)[:, None]).squeeze(1)
-    return (chosen - logits.logsumexp(-1)).float()
+        return encoder.family.token_logits(encoder.language_model, states)
 
 
 class TargetPass:
@@ -175,9 +166,9 @@ class TargetPass:
             hidden = layer.finish(projected, hidden, shapes)
         return self._last(hidden, batches, shapes).float()
 
-    def logprobs(self, states: Tensor, token_ids: Tensor) -> Tensor:
+    def logits(self, states: Tensor) -> Tensor:
         """See :class:`ScoringPass`."""
-        return _log_probability(self._output(self._stack.transform(states)), token_ids)
+        return self._output(self._stack.transform(states))
 
     def _distinct(self, batches: Sequence[UnpaddedBatch]) -> tuple[Tensor, Tensor]:
         """Return the embedding of each distinct (token, position, segment), and its index.

@@ -60,12 +60,39 @@ def masked_copies(words: Tensor, targets: Tensor) -> Tensor:
     return (latest >= 0) & (words == words.gather(1, latest.clamp(min=0)))
 
 
+#: What is kept of the logits at a scored token: from logits ``(n, vocabulary)`` and the tokens that
+#: are there ``(n,)`` to statistics ``(n, ...)``.
+Statistic = Callable[[Tensor, Tensor], Tensor]
+
+
+def log_probability(logits: Tensor, token_ids: Tensor) -> Tensor:
+    """Return the log-softmax of logits ``(n, vocabulary)`` at one token each, ``(n,)``, in nats."""
+    chosen = logits.gather(1, upload(token_ids, logits.device)[:, None]).squeeze(1)
+    return (chosen - logits.logsumexp(-1)).float()
+
+
+def log_probability_and_entropy(logits: Tensor, token_ids: Tensor) -> Tensor:
+    """Return the log-probability of a token and the entropy of the prediction, both in nats.
+
+    Args:
+        logits: ``(n, vocabulary)``.
+        token_ids: One token for each row, ``(n,)``.
+
+    Returns:
+        ``(n, 2)``, float32.
+    """
+    log_p = logits.log_softmax(-1)
+    entropy = -(log_p.exp() * log_p).sum(-1)
+    return torch.stack([log_probability(logits, token_ids), entropy.float()], 1)
+
+
 def pseudo_log_likelihood(
     encoder: SharedEncoder,
     texts: TokenizedTexts,
     advance: Callable[[int], None] = lambda tokens: None,
     passes: int | None = None,
     dtype: torch.dtype = torch.float32,
+    statistic: Statistic = log_probability,
 ) -> Tensor:
     """Return the pseudo-log-likelihood of every maskable token, computed without dropout.
 
@@ -79,14 +106,15 @@ def pseudo_log_likelihood(
         advance: Called with the number of tokens scored since the last call.
         passes: Masked copies of each text; ``None``: one per token, which is exact.
         dtype: Dtype of the encoder's layers, float32 or bfloat16.
+        statistic: What to return of each token's prediction in place of its log-probability.
 
     Returns:
-        Log-probabilities in nats, ``(tokens,)``, float32; zero at tokens that are not maskable.
+        Log-probabilities in nats, ``(tokens,)``, or the statistics, ``(tokens, ...)``, float32;
+        zero at tokens that are not maskable.
 
     Raises:
         EncoderError: The device does not have the memory for a single text.
     """
-    scores = torch.zeros(len(texts.input_ids), dtype=torch.float32)
     with encoder.evaluating(), torch.inference_mode():
         forward = scoring_pass(encoder, dtype)
         body = _Body(forward, TOKEN_BUDGET[budget_key(encoder.device.type)])
@@ -98,11 +126,14 @@ def pseudo_log_likelihood(
             tokens += [copies.tokens for copies in batch]
             advance(len(states[-1]))
             if sum(map(len, states)) >= HEAD_ROWS:
-                scored += _apply_head(forward, texts, states, tokens)
-        scored += _apply_head(forward, texts, states, tokens)
-    if scored:
-        positions, logprobs = zip(*scored, strict=True)
-        scores[torch.cat(positions)] = torch.cat(logprobs).cpu()  # the only synchronisation
+                scored += _apply_head(forward, texts, states, tokens, statistic)
+        scored += _apply_head(forward, texts, states, tokens, statistic)
+    if not scored:
+        return torch.zeros(len(texts.input_ids))
+    positions, values = zip(*scored, strict=True)
+    found = torch.cat(values).cpu()  # the only synchronisation
+    scores = found.new_zeros(len(texts.input_ids), *found.shape[1:])
+    scores[torch.cat(positions)] = found
     return scores
 
 
@@ -111,11 +142,12 @@ def _apply_head(
     texts: TokenizedTexts,
     states: list[Tensor],
     tokens: list[Tensor],
+    statistic: Statistic,
 ) -> list[tuple[Tensor, Tensor]]:
-    """Return the log-probabilities of the tokens of the collected states, and clear both lists.
+    """Return the statistics of the tokens of the collected states, and clear both lists.
 
     Returns:
-        Pairs of positions in the flat arrays, on the CPU, and log-probabilities.
+        Pairs of positions in the flat arrays, on the CPU, and statistics.
     """
     scored = []
     if states:
@@ -123,7 +155,7 @@ def _apply_head(
             torch.cat(states).split(HEAD_ROWS), torch.cat(tokens).split(HEAD_ROWS), strict=True
         ):
             token_ids = texts.input_ids[positions].long()
-            scored.append((positions, forward.logprobs(chunk, token_ids)))
+            scored.append((positions, statistic(forward.logits(chunk), token_ids)))
     states.clear()
     tokens.clear()
     return scored

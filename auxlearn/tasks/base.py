@@ -162,6 +162,7 @@ class MaskedLanguageModelling(AuxiliaryTask):
 
     def prepare(self, context: ObjectiveContext) -> None:
         """Set the texts (the train split or ``corpus``) and the ids of random replacements."""
+        context.encoder.require_language_model(self.name)
         self.texts = context.texts_of(self.options.corpus)
         tokenizer = context.encoder.tokenizer
         special = set(tokenizer.all_special_ids)

@@ -82,6 +82,7 @@ class MaskTuning(AuxiliaryTask):
 
     def prepare(self, context: ObjectiveContext) -> None:
         """Set the texts and the allowed replacement tokens."""
+        context.encoder.require_language_model(self.name)
         super().prepare(context)
         self.allowed = upload(
             allowed_replacement_ids(context.encoder.tokenizer), context.encoder.device

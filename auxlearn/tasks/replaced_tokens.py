@@ -60,6 +60,7 @@ class ReplacedTokens(AuxiliaryTask):
 
     def prepare(self, context: ObjectiveContext) -> None:
         """Set the texts (the train split or ``corpus``) and add the detecting head."""
+        context.encoder.require_language_model(self.name)
         self.texts = context.texts_of(self.options.corpus)
         encoder, size = context.encoder, context.encoder.hidden_size
         self.allowed = upload(allowed_replacement_ids(encoder.tokenizer), encoder.device)

@@ -137,6 +137,7 @@ def pretrain(
         "texts": {"content": content_key(texts.texts, texts.text_pairs)},
     }
     encoder = load_encoder(encoder_name, ["unused"], seed)
+    encoder.new_language_model_head = False  # it is trained here
     check_length(encoder, max_length)
     encoder.to(compute.device)
     train_texts = tokenize_split(encoder.tokenizer, train, max_length, cache, reporter.progress)

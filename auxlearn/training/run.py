@@ -166,6 +166,8 @@ def load_run_encoder(config: RunConfig, data: RunData, compute: Compute) -> Shar
     encoder = load_encoder(
         config.encoder, data.dataset.label_names, config.seed, config.attention_dropout
     )
+    if config.random_head:
+        encoder.new_language_model_head = False
     check_length(encoder, config.max_length)
     encoder.to(compute.device)
     if config.precision == "bf16" and compute.device.type == "cpu":
@@ -328,6 +330,7 @@ class _Run:
         self.reporter.message(describe_lengths(texts, config.max_length))
         if config.perturbed_text == "none":
             return texts
+        self.encoder.require_language_model("perturbed_text")
         perturbed = perturb_texts_cached(
             self.encoder, texts, config.perturbed_share, config.seed, self.cache
         )

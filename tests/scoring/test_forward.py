@@ -16,6 +16,7 @@ from auxlearn.scoring.forward import (
     scoring_pass,
 )
 from auxlearn.scoring.packed_linear import inference_linear, packing_works
+from auxlearn.scoring.pseudo_likelihood import log_probability
 from auxlearn.scoring.stacks import STACKS
 from tests import helpers
 from tests.helpers import FAMILIES, HARD_TEXTS, LABELS, tokenized
@@ -71,7 +72,7 @@ def test_states_and_probabilities_equal_those_of_transformers(encoder, linear_ki
         ready = scoring_pass(encoder)
         states, native = ready.states(batches), native_states(encoder, batches)
         ids = torch.arange(len(states)) % len(encoder.tokenizer)
-        found = ready.logprobs(states, ids)
+        found = log_probability(ready.logits(states), ids)
         logits = encoder.family.token_logits(encoder.language_model, native)
         expected = logits.log_softmax(-1)[torch.arange(len(ids)), ids]
     torch.testing.assert_close(states, native, atol=1e-5, rtol=1e-5)
@@ -116,8 +117,8 @@ def test_bfloat16_is_close_to_float32(encoder, linear_kind):
         exact, near = scoring_pass(encoder), scoring_pass(encoder, torch.bfloat16)
         states = exact.states(batches)
         ids = torch.arange(len(states)) % len(encoder.tokenizer)
-        wanted = exact.logprobs(states, ids).exp()
-        found = near.logprobs(near.states(batches), ids).exp()
+        wanted = log_probability(exact.logits(states), ids).exp()
+        found = log_probability(near.logits(near.states(batches)), ids).exp()
     assert found.dtype == torch.float32
     difference = (found - wanted).abs()
     assert 0 < difference.max() < 0.1

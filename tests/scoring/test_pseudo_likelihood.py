@@ -197,7 +197,7 @@ def test_the_encoder_is_left_as_it_was(trained_bert, monkeypatch, mode, fails):
     texts = tokenized(encoder, LINES[:2])
     state = torch.random.get_rng_state()
     if fails:
-        monkeypatch.setattr(TargetPass, "logprobs", lambda *_: 1 / 0)
+        monkeypatch.setattr(TargetPass, "logits", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             pseudo_log_likelihood(encoder, texts)
     else:

@@ -13,6 +13,8 @@ from pydantic import ValidationError
 from auxlearn.cache import TensorCache
 from auxlearn.data.batches import collate
 from auxlearn.encoders.load import load_encoder
+from auxlearn.errors import EncoderError
+from auxlearn.registry import TASKS
 from auxlearn.scoring import cached
 from auxlearn.scoring.pseudo_likelihood import pseudo_log_likelihood
 from auxlearn.tasks import l3mask
@@ -332,3 +334,10 @@ def test_masking_tasks_have_no_state(trained_bert, tmp_path):
         assert task.state_dict() == {}
         task.load_state_dict({})
     assert isinstance(context(trained_bert, task.texts, tmp_path).cache, TensorCache)
+
+
+@pytest.mark.parametrize("name", ["random_mlm", "l3mask", "mask_tuning", "replaced_tokens"])
+def test_a_newly_initialised_head_is_refused(trained_bert, tmp_path, name, monkeypatch):
+    monkeypatch.setattr(trained_bert, "new_language_model_head", True)
+    with pytest.raises(EncoderError, match=f"'{name}' needs a pretrained .* --random-head"):
+        prepared(TASKS.get(name), trained_bert, tmp_path)

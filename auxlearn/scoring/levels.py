@@ -1,0 +1,90 @@
+"""Scores of texts by a masked language model, at the level of tokens, words or whole texts."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+import torch
+
+from auxlearn.data.dataset import Split
+from auxlearn.data.table_files import Table
+from auxlearn.data.tokens import TokenizedTexts, check_every_text_has_tokens, tokenize
+from auxlearn.encoders.shared import SharedEncoder
+from auxlearn.progress import ProgressBar, no_progress_bar
+from auxlearn.scoring.pseudo_likelihood import log_probability_and_entropy, pseudo_log_likelihood
+
+Level = Literal["token", "word", "text"]
+LEVELS: tuple[str, ...] = get_args(Level)
+
+
+def score_levels(
+    encoder: SharedEncoder,
+    split: Split,
+    level: Level,
+    max_length: int,
+    passes: int | None = None,
+    progress: ProgressBar = no_progress_bar,
+) -> Table:
+    """Return the pseudo-log-likelihoods of texts, one row per token, word or text.
+
+    The score of a word or text is the sum over its tokens (Salazar et al. 2020, `Masked Language
+    Model Scoring <https://aclanthology.org/2020.acl-main.240>`_, eq. 1; of a word, as in Kauf and
+    Ivanova 2023). Unknown tokens cannot be scored and take no part.
+
+    Args:
+        encoder: An encoder with a pretrained masked-language-model head.
+        split: The texts.
+        level: What a row is.
+        max_length: Tokens of a text, special ones included; what is beyond is not scored.
+        passes: Masked copies of each text; ``None``: one per token, which is exact.
+        progress: Shows how many tokens have been scored.
+
+    Returns:
+        Columns ``text`` (number of the text, from 0); ``word`` (number of the word in the text,
+        unless a row is a text) and ``form`` (the token, word or text); ``tokens``, the number of
+        tokens scored, unless a row is a token; ``log_probability`` in nats; ``entropy`` in nats, of
+        the prediction in place of a token, or the mean over tokens.
+
+    Raises:
+        DataError: A text has no token for this encoder.
+        EncoderError: The language-model head is newly initialised.
+    """
+    encoder.require_language_model("score")
+    arrays = tokenize(encoder.tokenizer, split.texts, split.text_pairs, max_length)
+    texts = TokenizedTexts(**arrays, pad_id=encoder.tokenizer.pad_token_id)
+    check_every_text_has_tokens(texts, split)
+    with progress("scoring tokens", int(texts.maskable.sum())) as advance:
+        values = pseudo_log_likelihood(
+            encoder, texts, advance, passes, statistic=log_probability_and_entropy
+        ).double()
+    tokens = texts.maskable.nonzero().squeeze(1)
+    rows = torch.bucketize(tokens, texts.offsets, right=True) - 1
+    words = texts.words[tokens].long()
+    values = values[tokens]
+    if level == "token":
+        forms = encoder.tokenizer.convert_ids_to_tokens(texts.input_ids[tokens].tolist())
+        columns = {"text": rows.tolist(), "word": words.tolist(), "form": forms}
+        return Table("scores", columns | _statistics(values))
+    group = rows if level == "text" else torch.stack([rows, words], 1)
+    kept, which, counts = group.unique(dim=0, return_inverse=True, return_counts=True)
+    sums = values.new_zeros(len(kept), 2).index_add(0, which, values)
+    sums[:, 1] /= counts
+    if level == "text":
+        columns = {"text": kept.tolist(), "form": [split.texts[row] for row in kept.tolist()]}
+    else:
+        columns = {
+            "text": kept[:, 0].tolist(),
+            "word": kept[:, 1].tolist(),
+            "form": [_word(encoder, texts, row, word) for row, word in kept.tolist()],
+        }
+    return Table("scores", columns | {"tokens": counts.tolist()} | _statistics(sums))
+
+
+def _statistics(values: torch.Tensor) -> dict[str, list[Any]]:
+    return {"log_probability": values[:, 0].tolist(), "entropy": values[:, 1].tolist()}
+
+
+def _word(encoder: SharedEncoder, texts: TokenizedTexts, row: int, word: int) -> str:
+    start, end = int(texts.offsets[row]), int(texts.offsets[row + 1])
+    ids = texts.input_ids[start:end][texts.words[start:end] == word]
+    return str(encoder.tokenizer.decode(ids.tolist())).strip()

@@ -1,0 +1,98 @@
+"""Scores of tokens, words and texts, against minicons and against sums by hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import transformers
+from minicons.scorer import MaskedLMScorer
+
+from auxlearn.data.dataset import Split
+from auxlearn.encoders.load import load_encoder
+from auxlearn.errors import EncoderError
+from auxlearn.scoring.levels import score_levels
+from auxlearn.scoring.pseudo_likelihood import log_probability_and_entropy
+from tests.helpers import LABELS
+
+TEXTS = ("The parser reads a file.", "A tagger learns words, slowly.")
+
+
+@pytest.fixture(scope="module")
+def scorer(trained_folder):
+    folder = trained_folder("roberta")
+    return folder, load_encoder(str(folder), LABELS)
+
+
+@pytest.fixture(scope="module")
+def tables(scorer):
+    _, encoder = scorer
+    split = Split("texts", TEXTS, None, ())
+    return {level: score_levels(encoder, split, level, 64) for level in ("token", "word", "text")}
+
+
+def test_tokens_equal_those_of_minicons(scorer, tables):
+    folder, _ = scorer
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    tokenizer.batch_encode_plus = tokenizer.__call__  # gone from transformers 5
+    model = transformers.AutoModelForMaskedLM.from_pretrained(folder)
+    theirs = MaskedLMScorer(model, device="cpu", tokenizer=tokenizer, PLL_metric="within_word_l2r")
+    expected = []
+    for text in TEXTS:
+        (scores,) = theirs.token_score([text], PLL_metric="within_word_l2r")
+        expected += [score for _, score in scores if score != 0]
+    found = tables["token"].columns["log_probability"]
+    assert found == pytest.approx(expected, abs=1e-5)
+
+
+def test_entropies_are_those_of_the_masked_predictions(scorer, tables):
+    folder, _ = scorer
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModelForMaskedLM.from_pretrained(folder).eval()
+    encoded = tokenizer(TEXTS[0], return_tensors="pt")
+    words = encoded.word_ids(0)
+    inside = [place for place, word in enumerate(words) if word is not None]
+    expected = []
+    for place in inside:
+        ids = encoded["input_ids"].clone()
+        later = [other for other in inside if other >= place and words[other] == words[place]]
+        ids[0, later] = tokenizer.mask_token_id
+        with torch.no_grad():
+            logits = model(ids, attention_mask=encoded["attention_mask"]).logits[0, place]
+        expected.append(torch.distributions.Categorical(logits=logits.double()).entropy().item())
+    assert tables["token"].columns["entropy"][: len(inside)] == pytest.approx(expected, abs=1e-5)
+
+
+def test_words_and_texts_are_sums_over_tokens(tables):
+    tokens, words, texts = (tables[level].columns for level in ("token", "word", "text"))
+    sums, means = {}, {}
+    for text, word, score, entropy in zip(
+        *(tokens[name] for name in ("text", "word", "log_probability", "entropy")), strict=True
+    ):
+        sums.setdefault((text, word), []).append(score)
+        means.setdefault(text, []).append(entropy)
+    keys = list(zip(words["text"], words["word"], strict=True))
+    assert keys == sorted(sums)
+    assert words["log_probability"] == pytest.approx([sum(sums[key]) for key in keys])
+    assert words["tokens"] == [len(sums[key]) for key in keys]
+    assert max(words["tokens"]) > 1
+    assert texts["log_probability"] == pytest.approx(
+        [sum(sum(v) for (text, _), v in sums.items() if text == row) for row in (0, 1)]
+    )
+    assert texts["entropy"] == pytest.approx([sum(v) / len(v) for _, v in sorted(means.items())])
+    assert texts["form"] == list(TEXTS)
+    assert "parser" in words["form"]
+    assert len(tokens["form"]) == sum(texts["tokens"])
+
+
+def test_the_entropy_of_a_uniform_prediction_is_the_logarithm_of_the_vocabulary():
+    logits = torch.zeros(1, 7)
+    found = log_probability_and_entropy(logits, torch.tensor([3]))
+    expected = torch.tensor(7.0).log()
+    torch.testing.assert_close(found, torch.stack([-expected, expected])[None])
+
+
+def test_a_newly_initialised_head_is_refused(scorer, monkeypatch):
+    _, encoder = scorer
+    monkeypatch.setattr(encoder, "new_language_model_head", True)
+    with pytest.raises(EncoderError, match="'score' needs a pretrained"):
+        score_levels(encoder, Split("texts", TEXTS, None, ()), "token", 64)
