@@ -17,7 +17,15 @@ from pydantic import Field, field_validator, model_validator
 
 from auxlearn.errors import ConfigError
 from auxlearn.metric_keys import VALIDATION
-from auxlearn.registry import LOSSES, TASKS, WEIGHTINGS, Registry, load_plugin, plugin_digest
+from auxlearn.registry import (
+    LOSSES,
+    REPORTERS,
+    TASKS,
+    WEIGHTINGS,
+    Registry,
+    load_plugin,
+    plugin_digest,
+)
 from auxlearn.settings import Metric, OODSource, PluginChoice, Settings, validate
 from auxlearn.yaml_files import read_yaml
 
@@ -233,7 +241,12 @@ class RunConfig(Settings):
         "Machine",
         "Cache of tokenised texts and pseudo-likelihood scores; by default ~/.cache/auxlearn.",
     )
-    tensorboard: bool = _field(False, "Machine", "Write TensorBoard event files as well.")
+    report_to: tuple[str, ...] = _field(
+        (),
+        "Machine",
+        "Experiment tracker to report to as well: tensorboard, wandb, mlflow or a plug-in; "
+        "repeatable.",
+    )
 
     @field_validator("aux", mode="before")
     @classmethod
@@ -246,7 +259,7 @@ class RunConfig(Settings):
             return tuple({name: options} for name, options in value.items())
         return value
 
-    @field_validator("ood", mode="before")
+    @field_validator("ood", "report_to", mode="before")
     @classmethod
     def _one_or_many_sets(cls, value: Any) -> Any:
         return () if value is None else (value,) if isinstance(value, str | dict) else value
@@ -278,6 +291,8 @@ class RunConfig(Settings):
         """
         for plugin in self.plugins:
             load_plugin(plugin)
+        for name in self.report_to:
+            REPORTERS.get(name)
         problems: list[str] = []
 
         def fill(registry: Registry, choice: PluginChoice) -> PluginChoice:
@@ -348,7 +363,7 @@ class RunConfig(Settings):
         return head + yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
 
 
-_NOT_IDENTITY = {"output", "cache_dir", "tensorboard", "plugins"}
+_NOT_IDENTITY = {"output", "cache_dir", "report_to", "plugins"}
 
 
 def load_config(path: str | Path | None = None, **overrides: Any) -> RunConfig:

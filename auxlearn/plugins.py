@@ -1,4 +1,4 @@
-"""Names for authors of auxiliary tasks, losses and weightings, in one place.
+"""Names for authors of auxiliary tasks, losses, weightings and reporters, in one place.
 
 A plug-in file needs this module, torch, and pydantic's ``Field`` if it has options::
 
@@ -61,6 +61,11 @@ For weightings:
 * ``gram_matrices``: Gram matrices of groups of gradients.
 * ``shared_gradient``: a gradient restricted to the encoder.
 * ``gather_scalars``: copy scalars to the CPU with one synchronisation.
+
+For reporters:
+
+* ``register_reporter``: class decorator that gives a reporter its name.
+* ``RunReporter``: base class of what sends the record of a run to an experiment tracker.
 """
 
 from __future__ import annotations
@@ -86,6 +91,7 @@ _PUBLIC = {
     "ObjectiveContext": "auxlearn.objectives.context",
     "Placement": "auxlearn.weighting.base",
     "PrimaryLoss": "auxlearn.losses.base",
+    "RunReporter": "auxlearn.reporters.base",
     "Settings": "auxlearn.settings",
     "SharedEncoder": "auxlearn.encoders.shared",
     "SideValues": "auxlearn.objectives.context",
@@ -104,6 +110,7 @@ _PUBLIC = {
     "gram_matrices": "auxlearn.weighting.step_derivative",
     "labels_of": "auxlearn.objectives.base",
     "register_loss": "auxlearn.registry",
+    "register_reporter": "auxlearn.registry",
     "register_task": "auxlearn.registry",
     "register_weighting": "auxlearn.registry",
     "rescale_to_mean": "auxlearn.masking.probabilities",
@@ -135,9 +142,11 @@ if TYPE_CHECKING:
     )
     from auxlearn.registry import (
         register_loss as register_loss,
+        register_reporter as register_reporter,
         register_task as register_task,
         register_weighting as register_weighting,
     )
+    from auxlearn.reporters.base import RunReporter as RunReporter
     from auxlearn.rng import generator as generator
     from auxlearn.settings import Settings as Settings
     from auxlearn.tasks.base import (

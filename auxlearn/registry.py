@@ -1,4 +1,4 @@
-"""Registries of plug-ins: auxiliary tasks, losses of the primary task and weightings by name.
+"""Registries of plug-ins: tasks, losses of the primary task, weightings and reporters by name.
 
 A plug-in is built in, registered by a decorator (in your own code or in a file passed with
 ``--plugin``), or declared as an entry point by an installed package. Built-in modules and entry
@@ -238,9 +238,19 @@ LOSSES = Registry(
     },
     "auxlearn.losses",
 )
+REPORTERS = Registry(
+    "reporter",
+    {
+        "tensorboard": "auxlearn.reporters.tensorboard",
+        "wandb": "auxlearn.reporters.wandb",
+        "mlflow": "auxlearn.reporters.mlflow",
+    },
+    "auxlearn.reporters",
+)
 register_task = TASKS.register
 register_loss = LOSSES.register
 register_weighting = WEIGHTINGS.register
+register_reporter = REPORTERS.register
 
 
 def load_plugin(path: str | Path) -> str:

@@ -80,7 +80,7 @@ SCENARIOS = (
     _train("gradnorm", aux=["random_mlm"], weights="gradnorm"),
     _train("primary-only phase", aux=["random_mlm"], final_epochs=1),
     _train("accumulation", aux=["random_mlm"], gradient_accumulation_steps=2),
-    _train("TensorBoard", aux=["random_mlm"], tensorboard=True),
+    _train("TensorBoard", aux=["random_mlm"], report_to=["tensorboard"]),
     Scenario("pretrain: all", "pretrain", {"trainable": "all"}),
     Scenario("pretrain: head", "pretrain", {"trainable": "head"}),
     Scenario("sweep: program", "sweep", {}, "program"),

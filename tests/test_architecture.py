@@ -45,6 +45,7 @@ LAYERS = (
     "auxlearn.results",
     "auxlearn.evaluation",
     "auxlearn.reporting",
+    "auxlearn.reporters",
     "auxlearn.training",
     "auxlearn.sweeps",
     "auxlearn.comparison",

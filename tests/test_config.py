@@ -190,7 +190,7 @@ def test_a_saved_configuration_is_the_same_run(tmp_path):
         metric="macro_f1",
         learning_rate=3e-5,
         output="runs/ü",
-        tensorboard=True,
+        report_to=("tensorboard",),
     ).resolved()
     path = write(tmp_path / "config.yaml", config.to_yaml())
     again = load_config(path)
@@ -207,6 +207,7 @@ def test_what_is_given_wins_over_the_file(tmp_path):
 
 
 OTHER = {
+    "random_head": True,
     "keep_null_labels": True,
     "dataset": "other",
     "text_column": "sentence",
@@ -247,7 +248,7 @@ OTHER = {
     "final_learning_rate": 0.5,
     "final_patience": 1,
 }
-NO_IDENTITY = {"output": "elsewhere", "cache_dir": "elsewhere", "tensorboard": True}
+NO_IDENTITY = {"output": "elsewhere", "cache_dir": "elsewhere", "report_to": ("tensorboard",)}
 
 
 def test_the_hash_knows_what_can_change_the_figures(tmp_path):

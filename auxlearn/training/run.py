@@ -28,7 +28,9 @@ from auxlearn.losses.base import PrimaryLoss
 from auxlearn.manifest import write_manifest
 from auxlearn.masking.perturbation import perturb_texts_cached
 from auxlearn.objectives.context import ObjectiveContext
-from auxlearn.registry import LOSSES, TASKS, WEIGHTINGS
+from auxlearn.registry import LOSSES, REPORTERS, TASKS, WEIGHTINGS
+from auxlearn.reporters.base import ReportedRun, RunReporter
+from auxlearn.reporters.forward import ForwardingReporter
 from auxlearn.reporting.reporter import Reporter
 from auxlearn.results.environment import Environment
 from auxlearn.results.folder import RunFolder
@@ -67,7 +69,7 @@ def train(config: RunConfig, reporter: Reporter | None = None) -> RunResults:
             return load_finished(folder, config, reporter)
     folder.check(config)
     require_compiler(config, compute)
-    reporter = with_tensorboard(config, folder, reporter)
+    reporter = ForwardingReporter(reporter, run_reporters(config, folder))
     clock = _Stopwatch()
     cache = TensorCache(expand(config.cache_dir) if config.cache_dir else None)
     reporter.message(f"reading data set {config.dataset}")
@@ -148,13 +150,14 @@ def require_compiler(config: RunConfig, compute: Compute) -> None:
         check_compiler(compute.device)
 
 
-def with_tensorboard(config: RunConfig, folder: RunFolder, reporter: Reporter) -> Reporter:
-    """Return a reporter that writes TensorBoard event files as well, if configured."""
-    if not config.tensorboard:
-        return reporter
-    from auxlearn.reporting.tensorboard import TensorBoardReporter
+def run_reporters(config: RunConfig, folder: RunFolder) -> list[RunReporter]:
+    """Return the reporters that the configuration asks for.
 
-    return TensorBoardReporter(reporter, folder.path / "tensorboard")
+    Raises:
+        ConfigError: One is unknown, or not installed.
+    """
+    run = ReportedRun(folder.path, config.model_dump(mode="json"))
+    return [REPORTERS.get(name)(run) for name in config.report_to]
 
 
 def load_run_encoder(config: RunConfig, data: RunData, compute: Compute) -> SharedEncoder:

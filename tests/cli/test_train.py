@@ -107,7 +107,8 @@ def test_options_reach_the_configuration(trained):
         trained,
         *("--dataset", "my/data", "--text-column", "body", "--max-length", "64"),
         *("--encoder", "scibert", "--aux", "l3mask", "--aux", "random_mlm", "--weights", "equal"),
-        *("--metric", "macro_f1", "--seed", "3", "--learning-rate", "2e-5", "--tensorboard"),
+        *("--metric", "macro_f1", "--seed", "3", "--learning-rate", "2e-5"),
+        *("--report-to", "tensorboard"),
         *("--output", "runs/x", "--device", "cpu"),
     )
     expected = RunConfig(
@@ -120,7 +121,7 @@ def test_options_reach_the_configuration(trained):
         metric="macro_f1",
         seed=3,
         learning_rate=2e-5,
-        tensorboard=True,
+        report_to=("tensorboard",),
         output="runs/x",
         device="cpu",
     )
@@ -128,9 +129,13 @@ def test_options_reach_the_configuration(trained):
 
 
 def test_options_take_precedence_over_the_file_key_by_key(trained, config_file):
-    path = config_file(epochs=7, seed=5, tensorboard=True, weights="equal", aux=["l3mask"])
-    config = config_of(trained, "--config", path, "--seed", 0, "--no-tensorboard")
-    expected = RunConfig(epochs=7, seed=0, tensorboard=False, weights="equal", aux=("l3mask",))
+    path = config_file(
+        epochs=7, seed=5, report_to=["tensorboard"], compile=True, weights="equal", aux=["l3mask"]
+    )
+    config = config_of(trained, "--config", path, "--seed", 0, "--no-compile")
+    expected = RunConfig(
+        epochs=7, seed=0, report_to=("tensorboard",), weights="equal", aux="l3mask"
+    )
     assert config == expected.resolved()
 
 
