@@ -131,14 +131,15 @@ def _set_modes(folder: Path) -> None:
             path.chmod(mode)
 
 
-def delete_parts(folder: Path, pattern: str = f".*{PART}") -> None:
-    """Delete what writes that were killed have left in a folder and below; links are not followed.
+def delete_parts(folder: Path, pattern: str = f".*{PART}", *, recursive: bool = True) -> None:
+    """Delete what writes that were killed have left in a folder; links are not followed.
 
     Args:
         folder: The folder, which no other process writes into.
         pattern: Pattern of the names.
+        recursive: Look in the folders below as well.
     """
-    for path in folder.rglob(pattern):
+    for path in folder.rglob(pattern) if recursive else folder.glob(pattern):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
         else:

@@ -14,7 +14,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,8 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from auxlearn.errors import SweepError, first_fault
-from auxlearn.files import read_json, write_json, write_text
+from auxlearn.files import delete_parts, read_json, write_json, write_text
+from auxlearn.locks import Lock
 from auxlearn.results.folder import RunFolder
 from auxlearn.results.record import RunResults
 from auxlearn.sweeps.plan import Trial
@@ -109,9 +111,26 @@ class SweepFolder:
             os.rename(run.path, place)
         return place
 
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Let one process write at a time, and delete what killed ones have left.
+
+        The folders of trials have locks of their own.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        lock = Lock(self.path / ".lock")
+        lock.acquire()
+        try:
+            for folder in (self.path, self.path / "failures"):
+                delete_parts(folder, recursive=False)
+            yield
+        finally:
+            lock.release()
+
     def save_sweep(self, sweep: SweepFile) -> None:
         """Write the sweep file beside its results."""
-        write_text(self.path / "sweep.yaml", dump_sweep(sweep))
+        with self._writing():
+            write_text(self.path / "sweep.yaml", dump_sweep(sweep))
 
     def read_sweep(self) -> SweepFile:
         """Return the sweep file of the folder.
@@ -141,7 +160,8 @@ class SweepFolder:
         """Record how a trial failed."""
         content = {**asdict(outcome), "cell": dict(trial.cell), "seed": trial.seed}
         content["config"] = trial.config.model_dump(mode="json")
-        write_json(self._failure_path(trial.digest), content)
+        with self._writing():
+            write_json(self._failure_path(trial.digest), content)
 
     def delete_failure(self, digest: str) -> None:
         """Delete the record of a failure, so that the trial is run again."""
@@ -198,7 +218,8 @@ class SweepFolder:
             "competing_axes": list(sweep.competing_axes),
             "trials": [asdict(record) for record in records],
         }
-        write_json(self.path / RESULTS, content)
+        with self._writing():
+            write_json(self.path / RESULTS, content)
 
     def load_results(self) -> list[TrialRecord]:
         """Read the trials of ``results.json``.
