@@ -102,6 +102,29 @@ class RunConfig(Settings):
         "Train masked objectives with a newly initialised masked-language-model head where the "
         "encoder has no pretrained one.",
     )
+    freeze: str = _field(
+        "none",
+        "Model",
+        "Parameters to keep as pretrained: none, embeddings, body (all but the heads), or a number "
+        "n: the embeddings and the n lowest layers.",
+        pattern=r"^(none|embeddings|body|[1-9]\d{0,3})$",
+    )
+    lora_rank: int = _field(
+        0,
+        "Model",
+        "Train low-rank adapters (LoRA) of this rank in the linear layers of the body, and keep "
+        "the body as pretrained; 0: no adapters.",
+        ge=0,
+    )
+    lora_alpha: float = _field(
+        16.0,
+        "Model",
+        "Scale of the low-rank adapters; their output is multiplied by alpha / rank.",
+        gt=0,
+    )
+    lora_dropout: float = _field(
+        0.0, "Model", "Dropout probability of the inputs of the low-rank adapters.", ge=0, lt=1
+    )
     attention_dropout: float | None = _field(
         None,
         "Model",
@@ -272,6 +295,22 @@ class RunConfig(Settings):
         if twice:
             raise ValueError(f"the name '{twice[0]}' is taken: give the set another one by 'name'")
         return sets
+
+    @field_validator("freeze", mode="before")
+    @classmethod
+    def _number_as_text(cls, value: Any) -> Any:
+        return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+    @model_validator(mode="after")
+    def _adapters_or_frozen(self) -> RunConfig:
+        if self.lora_rank and self.freeze != "none":
+            raise ValueError("lora_rank: the body is kept as pretrained then: leave freeze out")
+        if self.freeze == "body" and self.aux and self.weights.name not in ("fixed", "equal"):
+            raise ValueError(
+                f"freeze: body leaves no parameter that the objectives share, so that "
+                f"{self.weights.name} has nothing to weigh: use weights fixed"
+            )
+        return self
 
     @model_validator(mode="after")
     def _no_empty_micro_batch(self) -> RunConfig:

@@ -208,6 +208,10 @@ def test_what_is_given_wins_over_the_file(tmp_path):
 
 OTHER = {
     "random_head": True,
+    "freeze": "embeddings",
+    "lora_rank": 4,
+    "lora_alpha": 8.0,
+    "lora_dropout": 0.5,
     "keep_null_labels": True,
     "dataset": "other",
     "text_column": "sentence",

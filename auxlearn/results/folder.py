@@ -8,6 +8,7 @@
 ``results.json``       the results; written last, so its presence means that the run is finished
 ``model/``             the classifier and tokenizer as transformers reads them
 ``heads/``             heads of auxiliary tasks and losses, where they have any
+``adapter/``           low-rank adapters as peft reads them, if the run trained some
 ``checkpoint/``        checkpoints that an unfinished run resumes from
 ``plots/``             plots of losses, weights and dev metrics
 ``predictions/``       class probabilities of every evaluated example
@@ -64,6 +65,7 @@ class RunFolder:
         self.metrics_path = path / "metrics.jsonl"
         self.model_path = path / "model"
         self.heads_path = path / "heads"
+        self.adapter_path = path / "adapter"
         self.checkpoint_path = path / "checkpoint"
         self.plots_path = path / "plots"
         self.predictions_path = path / "predictions"

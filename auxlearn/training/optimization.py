@@ -27,7 +27,7 @@ def build_optimizer(
     many parameters together and keeps the step counts where reading them needs no synchronisation.
 
     Args:
-        parameters: All trained parameters.
+        parameters: All parameters; those that are frozen are left out.
         learning_rate: Peak learning rate of all parameters except those of the head.
         weight_decay: Decoupled weight decay of all parameters except those of the head.
         head: Parameters of the classification head and of the heads of objectives.
@@ -43,6 +43,8 @@ def build_optimizer(
     groups: dict[tuple[bool, bool], list[nn.Parameter]] = {}
     on_cpu = True
     for parameter in parameters:
+        if not parameter.requires_grad:
+            continue
         on_cpu &= parameter.device.type == "cpu"
         groups.setdefault((id(parameter) in head_ids, parameter.ndim < 2), []).append(parameter)
     return torch.optim.AdamW(

@@ -19,6 +19,7 @@ from auxlearn.encoders.attention import attend_in_single_precision
 from auxlearn.encoders.load import check_length, load_encoder
 from auxlearn.encoders.precision import Compute, choose_compute
 from auxlearn.encoders.shared import SharedEncoder
+from auxlearn.encoders.trainable import LowRankAdapters, freeze
 from auxlearn.errors import ConfigError
 from auxlearn.evaluation.evaluator import Evaluator
 from auxlearn.evaluation.surrogate import surrogate_report
@@ -112,6 +113,11 @@ def build_weighting(config: RunConfig) -> Weighting:
         raise ConfigError(
             "compile: optimizer steps cannot be unrolled through a compiled encoder, as "
             f"{weighting.name} is asked to do: leave --compile out"
+        )
+    if config.lora_rank and weighting.differentiates_twice:
+        raise ConfigError(
+            "lora_rank: optimizer steps cannot be unrolled through the adapters of peft, as "
+            f"{weighting.name} is asked to do: leave its option unroll out, or freeze layers instead"
         )
     return weighting
 
@@ -222,6 +228,16 @@ class _Run:
             self.folder.predictions_path,
         )
 
+    @cached_property
+    def adapters(self) -> LowRankAdapters | None:
+        """The adapters that are trained in place of the body, added once its scores are known."""
+        config = self.config
+        if not config.lora_rank:
+            return None
+        return LowRankAdapters(
+            self.encoder, config.lora_rank, config.lora_alpha, config.lora_dropout, config.seed
+        )
+
     def prepare(self) -> TrainingLoop:
         """Prepare the tasks with the pretrained encoder, then build the training loop."""
         config = self.config
@@ -229,6 +245,9 @@ class _Run:
         train_texts = self._training_texts()
         primary_loss = self._prepare_loss(train_texts)
         auxiliaries = self._prepare_tasks(train_texts)
+        freeze(self.encoder, config.freeze)
+        if self.adapters:
+            self.reporter.message(f"low-rank adapters of rank {config.lora_rank}")
         self._compile_encoder()
         primary = BatchStream(train_texts, config.batch_size, config.seed, "primary")
         training_step = RunStep(
@@ -298,6 +317,11 @@ class _Run:
         from auxlearn.reporting.model_card import model_card
         from auxlearn.reporting.plots import plot_run
 
+        if self.adapters:
+            with replaced_folder(self.folder.adapter_path) as temporary:
+                self.adapters.save(temporary, self.config.encoder)
+                write_manifest(temporary)
+            self.adapters.merge()
         with replaced_folder(self.folder.model_path) as temporary:
             self.encoder.save(temporary, self.config.max_length)
             (temporary / "README.md").write_text(model_card(results), encoding="utf-8")

@@ -1,0 +1,136 @@
+"""Which parameters of the encoder are trained: frozen layers, and low-rank adapters."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from auxlearn import rng
+from auxlearn.encoders.shared import SharedEncoder
+from auxlearn.errors import ConfigError
+
+#: What can be frozen besides a number of layers.
+PARTS = ("none", "embeddings", "body")
+
+#: Modules of the embeddings in the supported architectures.
+_EMBEDDINGS = re.compile(
+    r"(^|\.)(embeddings|shared|embed_tokens|embed_positions|layernorm_embedding)\."
+)
+
+
+def freeze(encoder: SharedEncoder, part: str) -> None:
+    """Exclude parameters of the body from training, as they were pretrained.
+
+    A tied output layer is frozen with the embeddings. Dropout stays active in frozen layers.
+
+    Args:
+        encoder: The encoder.
+        part: "none"; "embeddings"; a number n: the embeddings and the n lowest layers; or "body":
+            everything but the heads (a pooler belongs to the classification head).
+
+    Raises:
+        ConfigError: The encoder has fewer layers.
+    """
+    if part == "none":
+        return
+    if part == "body":
+        frozen = encoder.body_parameters()
+    else:
+        frozen = [p for name, p in encoder.body.named_parameters() if _EMBEDDINGS.search(name)]
+        if part != "embeddings":
+            layers = layers_of(encoder)
+            if int(part) > len(layers):
+                raise ConfigError(
+                    f"freeze: {part} layers are more than the {len(layers)} of this encoder: give "
+                    "a smaller number, or body"
+                )
+            frozen += [p for layer in layers[: int(part)] for p in layer.parameters()]
+    for parameter in frozen:
+        parameter.requires_grad_(False)
+
+
+def layers_of(encoder: SharedEncoder) -> list[nn.Module]:
+    """Return the layers of the body from the lowest to the highest, a decoder's after an encoder's.
+
+    They are the members of the module lists that are not within another one.
+    """
+    layers: list[nn.Module] = []
+    inner: set[int] = set()
+    for module in encoder.body.modules():
+        if isinstance(module, nn.ModuleList) and id(module) not in inner:
+            layers += list(module)
+            inner |= {id(one) for member in module for one in member.modules()}
+    return layers
+
+
+class LowRankAdapters:
+    """Adapters in every linear layer of the body; the body's own parameters are frozen.
+
+    `LoRA <https://arxiv.org/abs/2106.09685>`_ by the library peft: a layer's output gains
+    ``alpha / rank * B A x`` with trained A of ``(rank, in)`` and B of ``(out, rank)``, B zero at
+    first. The paper adapts the queries and values; here all linear layers of the body are, as in
+    `QLoRA <https://arxiv.org/abs/2305.14314>`_, except a pooler, which is part of the
+    classification head and trained whole, as all heads are.
+
+    Args:
+        encoder: The encoder; its body is changed in place.
+        rank: Rank of the adapters.
+        alpha: Scale of the adapters, divided by the rank.
+        dropout: Dropout probability of the adapters' inputs.
+        seed: Seed of their initial values.
+
+    Raises:
+        ConfigError: peft is not installed.
+    """
+
+    def __init__(
+        self, encoder: SharedEncoder, rank: int, alpha: float, dropout: float, seed: int
+    ) -> None:
+        try:
+            from peft import LoraConfig, LoraModel
+        except ImportError:
+            raise ConfigError(
+                "lora_rank needs peft, which is not installed: pip install 'auxlearn[lora]'"
+            ) from None
+        poolers = encoder.family.pooler_prefixes
+        targets = [
+            name
+            for name, module in encoder.body.named_modules()
+            if isinstance(module, nn.Linear) and not name.startswith(poolers)
+        ]
+        self._config: Any = LoraConfig(
+            r=rank, lora_alpha=alpha, lora_dropout=dropout, target_modules=targets
+        )
+        own = encoder.body_parameters()
+        poolers_and_heads = encoder.classification_parameters()
+        with rng.seeded(seed, "lora"):
+            self._tuner: Any = LoraModel(encoder.body, self._config, "default")
+        for parameter in own:
+            parameter.requires_grad_(False)
+        for parameter in poolers_and_heads:  # the library freezes all that it has not added
+            parameter.requires_grad_(True)
+
+    def save(self, folder: Path, base: str) -> None:
+        """Save the adapters as ``PeftModel.from_pretrained(AutoModel..., folder)`` reads them.
+
+        Args:
+            folder: An existing folder.
+            base: The pretrained encoder: hub id or path.
+        """
+        from peft import get_peft_model_state_dict
+        from safetensors.torch import save_file
+
+        self._config.base_model_name_or_path = base
+        self._config.save_pretrained(str(folder))
+        tensors = get_peft_model_state_dict(self._tuner, adapter_name="default")
+        save_file(
+            {f"base_model.{name}": tensor.contiguous() for name, tensor in tensors.items()},
+            str(folder / "adapter_model.safetensors"),
+        )
+
+    def merge(self) -> None:
+        """Add the adapters to the weights of their layers, and remove them."""
+        self._tuner.merge_and_unload()

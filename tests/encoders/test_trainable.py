@@ -1,0 +1,130 @@
+"""Frozen layers and low-rank adapters, for every architecture."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+import torch
+from peft import PeftModel
+from transformers import AutoModel
+
+from auxlearn.data.batches import collate
+from auxlearn.encoders.load import load_encoder
+from auxlearn.encoders.trainable import LowRankAdapters, freeze, layers_of
+from auxlearn.errors import ConfigError
+from tests.helpers import FAMILIES, LABELS, LINES, tokenized
+
+
+@pytest.fixture(params=sorted(FAMILIES))
+def encoder(request, encoder_folder):
+    return load_encoder(str(encoder_folder(request.param)), LABELS)
+
+
+def trained(encoder):
+    return {name for name, p in encoder.named_parameters() if p.requires_grad}
+
+
+def batch_of(encoder):
+    return collate(tokenized(encoder, LINES[:3]), torch.arange(3))
+
+
+def test_layers_are_those_of_the_configuration(encoder):
+    config = encoder.config
+    number = (
+        config.encoder_layers + config.decoder_layers
+        if config.is_encoder_decoder
+        else config.num_hidden_layers
+    )
+    assert len(layers_of(encoder)) == number
+
+
+def test_embeddings_are_frozen_and_nothing_else(encoder):
+    everything = trained(encoder)
+    freeze(encoder, "embeddings")
+    frozen = everything - trained(encoder)
+    table = encoder.body.get_input_embeddings().weight
+    assert not table.requires_grad
+    layers = {id(p) for layer in layers_of(encoder) for p in layer.parameters()}
+    assert all(p.requires_grad for p in encoder.parameters() if id(p) in layers)
+    assert all("embed" in name or "shared" in name or "decoder" in name for name in frozen)
+
+
+def test_lowest_layers_are_frozen(encoder):
+    freeze(encoder, "1")
+    first, *rest = layers_of(encoder)
+    assert not any(p.requires_grad for p in first.parameters())
+    assert all(p.requires_grad for layer in rest for p in layer.parameters())
+    assert not encoder.body.get_input_embeddings().weight.requires_grad
+
+
+def test_a_frozen_body_leaves_the_heads(encoder):
+    freeze(encoder, "body")
+    assert not any(p.requires_grad for p in encoder.body_parameters())
+    assert all(p.requires_grad for p in encoder.classification_parameters())
+
+
+def test_more_layers_than_there_are(encoder):
+    with pytest.raises(ConfigError, match=r"freeze: 99 layers are more than the \d+ of this"):
+        freeze(encoder, "99")
+
+
+def test_adapters_change_nothing_at_first_and_are_merged_exactly(encoder):
+    batch = batch_of(encoder)
+    with torch.no_grad():
+        plain = encoder.classify(batch)
+        heads = {id(p) for p in encoder.head_parameters()}
+        adapters = LowRankAdapters(encoder, 2, 4.0, 0.5, seed=1)
+        encoder.eval()
+        torch.testing.assert_close(encoder.classify(batch), plain, rtol=0, atol=0)
+        names = [name for name in trained(encoder) if "lora_" in name]
+        body = {id(p) for p in encoder.body_parameters()}
+        assert names
+        for name, parameter in encoder.named_parameters():
+            if id(parameter) in body:
+                assert parameter.requires_grad == ("lora_" in name), name
+            elif id(parameter) in heads:
+                assert parameter.requires_grad, name
+            if "lora_B" in name:
+                parameter.normal_(std=0.3, generator=torch.Generator().manual_seed(2))
+        adapted = encoder.classify(batch)
+        assert (adapted - plain).abs().max() > 1e-3
+        adapters.merge()
+        torch.testing.assert_close(encoder.classify(batch), adapted, rtol=1e-4, atol=1e-5)
+    assert not [name for name in encoder.tensors() if "lora_" in name]
+
+
+def test_the_initial_values_follow_from_the_seed(tiny_bert, encoder_folder):
+    first, same, other = (load_encoder(str(encoder_folder("bert")), LABELS) for _ in range(3))
+    for one, seed in ((first, 1), (same, 1), (other, 2)):
+        LowRankAdapters(one, 2, 4.0, 0.0, seed)
+    name = next(name for name in first.tensors() if "lora_A" in name)
+    assert torch.equal(first.tensors()[name], same.tensors()[name])
+    assert not torch.equal(first.tensors()[name], other.tensors()[name])
+
+
+# The library asks transformers for a name that will go.
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
+def test_saved_adapters_are_read_by_peft(encoder_folder, tmp_path):
+    folder = encoder_folder("roberta")
+    encoder = load_encoder(str(folder), LABELS)
+    adapters = LowRankAdapters(encoder, 2, 4.0, 0.0, seed=1)
+    with torch.no_grad():
+        for name, parameter in encoder.named_parameters():
+            if "lora_B" in name:
+                parameter.normal_(std=0.3, generator=torch.Generator().manual_seed(2))
+    adapters.save(tmp_path, str(folder))
+    base = AutoModel.from_pretrained(folder, add_pooling_layer=False, dtype=torch.float32)
+    loaded = PeftModel.from_pretrained(base, str(tmp_path)).eval()
+    batch = batch_of(encoder.eval())
+    with torch.no_grad():
+        expected = encoder.encode(batch).last_hidden_state
+        found = loaded(batch.input_ids, attention_mask=batch.attention_mask).last_hidden_state
+    kept = batch.attention_mask.bool()
+    torch.testing.assert_close(found[kept], expected[kept], rtol=1e-5, atol=1e-5)
+
+
+def test_the_error_without_peft_says_what_to_install(tiny_bert, monkeypatch):
+    monkeypatch.setitem(sys.modules, "peft", None)
+    with pytest.raises(ConfigError, match=r"pip install 'auxlearn\[lora\]'"):
+        LowRankAdapters(tiny_bert, 2, 4.0, 0.0, seed=1)
