@@ -19,12 +19,20 @@ from auxlearn.metric_keys import VALIDATION
 from auxlearn.objectives.base import Objective
 from auxlearn.results.perturbation_log import PerturbationLog
 from auxlearn.tasks.base import AuxiliaryTask, TaskResult
+from auxlearn.training.gradients import (
+    GradientLog,
+    add_gradient,
+    compare_gradients,
+    copy_gradient,
+    keeping_state,
+)
 from auxlearn.training.guard import calling, check_loss, check_result
 from auxlearn.training.micro_batches import split_batch
 from auxlearn.training.optimization import LinearSchedule
 from auxlearn.training.reach import check_trained
 from auxlearn.training.validation import ValidationObjective
 from auxlearn.weighting.base import Gradient, Placement
+from auxlearn.weighting.gram import shared_gradient
 
 logger = logging.getLogger(__name__)
 
@@ -109,6 +117,11 @@ class RunStep:
         settings: Seed, gradient accumulation, clipping, precision.
         validation: The validation objective, for weightings that learn from one.
         perturbation_log: Records the tokens that tasks substitute in the text of the primary task.
+        gradient_log: When gradients are measured; ``None`` for never.
+
+    Attributes:
+        gradient_metrics: What was measured of the gradients of this step, by key of
+            ``metrics.jsonl``; empty if nothing was.
     """
 
     def __init__(
@@ -121,6 +134,7 @@ class RunStep:
         settings: StepSettings,
         validation: ValidationObjective | None = None,
         perturbation_log: PerturbationLog | None = None,
+        gradient_log: GradientLog | None = None,
     ) -> None:
         self.encoder = encoder
         self.model: nn.Module = encoder
@@ -134,6 +148,8 @@ class RunStep:
         self.max_grad_norm = settings.max_grad_norm
         self.validation = validation
         self.perturbation_log = perturbation_log
+        self.gradient_log = gradient_log
+        self.gradient_metrics: dict[str, Tensor] = {}
         self.names = ("primary", *(auxiliary.name for auxiliary in self.auxiliaries))
         self.parameters = [p for p in encoder.parameters() if p.requires_grad]
         self.placements = placements_of(encoder, self.parameters)
@@ -153,9 +169,11 @@ class RunStep:
         self.number = step
         self.schedule.apply(step)
         self.losses = {}
+        self.gradient_metrics = {}
 
     def backward(self, weights: Sequence[float] | Tensor) -> None:
         """Add the weighted gradients to ``.grad``; with weight zero, only compute the loss."""
+        self._measure_apart()
         weight_of = dict(zip(self.names, [float(weight) for weight in weights], strict=True))
         for term, loss in self._losses():
             if weight_of[term.name] != 0:
@@ -164,35 +182,86 @@ class RunStep:
 
     def gradients(self) -> list[Gradient]:
         """Return the unweighted gradient of each objective."""
-        totals: list[Gradient] = [[None] * len(self.parameters) for _ in self.names]
-        for gradients in self.micro_gradients():
-            for total, gradient in zip(totals, gradients, strict=True):
-                _add(total, gradient)
+        totals = self._summed_gradients()
+        self._measure(totals)
         return totals
 
     def micro_gradients(self) -> Iterator[list[Gradient]]:
         """Yield the gradients of all objectives, one micro-batch after another."""
+        totals = self._no_gradients()
+        for gradients in self._micro_gradients():
+            if self._measures:  # on copies: the caller may change what is yielded
+                for total, gradient in zip(totals, gradients, strict=True):
+                    add_gradient(total, copy_gradient(gradient))
+            yield gradients
+        self._measure(totals)
+
+    def _micro_gradients(self) -> Iterator[list[Gradient]]:
         for _, losses in groupby(self._losses(), key=lambda found: found[0].micro_batch):
-            gradients: dict[str, Gradient] = {
-                name: [None] * len(self.parameters) for name in self.names
-            }
+            gradients = dict(zip(self.names, self._no_gradients(), strict=True))
             for term, loss in losses:
                 found = torch.autograd.grad(loss, self.parameters, allow_unused=True)
                 gradients[term.name] = list(found)
                 del loss, found  # frees the graph before the next one is built
             yield [gradients[name] for name in self.names]
 
-    def current_losses(self) -> Tensor:
-        """Return the loss of each objective on this step's batches at the current parameters."""
-        recorded, log = self.losses, self.perturbation_log
+    def _no_gradients(self) -> list[Gradient]:
+        return [[None] * len(self.parameters) for _ in self.names]
+
+    def _summed_gradients(self) -> list[Gradient]:
+        totals = self._no_gradients()
+        for gradients in self._micro_gradients():
+            for total, gradient in zip(totals, gradients, strict=True):
+                add_gradient(total, gradient)
+        return totals
+
+    @property
+    def _measures(self) -> bool:
+        """Whether the gradients of this step are still to be measured."""
+        log = self.gradient_log
+        return (
+            log is not None
+            and log.is_due(self.number)
+            and not self.gradient_metrics
+            and (len(self.names) > 1 or log.asked)
+        )
+
+    def _measure(self, gradients: Sequence[Gradient]) -> None:
+        """Measure the gradients of this step if that is due."""
+        if not self._measures:
+            return
+        assert self.gradient_log is not None
+        names, found = list(self.names), list(gradients)
+        if self.gradient_log.validation is not None:
+            names.append(VALIDATION)
+            found.append(self._gradient_of(self.gradient_log.validation))
+        shared = [shared_gradient(gradient, self.placements) for gradient in found]
+        measured = compare_gradients(names, shared)
+        self.gradient_metrics = {k: value.to(self.encoder.device) for k, value in measured.items()}
+
+    def _measure_apart(self) -> None:
+        """Compute the gradients for the measurement alone, if that is due and was asked for."""
+        if self._measures and self.gradient_log is not None and self.gradient_log.asked:
+            objectives = [self.primary_loss, *(one.task for one in self.auxiliaries)]
+            with self._unrecorded(), keeping_state(objectives):
+                self._measure(self._summed_gradients())
+
+    @contextmanager
+    def _unrecorded(self) -> Iterator[None]:
+        """Leave no trace of what the block computes in the losses and logs of the step."""
+        losses, log = self.losses, self.perturbation_log
         self.losses, self.perturbation_log = {}, None
         try:
-            with torch.no_grad():
-                for _ in self._losses():
-                    pass
-            return torch.stack([self.losses[name] for name in self.names])
+            yield
         finally:
-            self.losses, self.perturbation_log = recorded, log
+            self.losses, self.perturbation_log = losses, log
+
+    def current_losses(self) -> Tensor:
+        """Return the loss of each objective on this step's batches at the current parameters."""
+        with self._unrecorded(), torch.no_grad():
+            for _ in self._losses():
+                pass
+            return torch.stack([self.losses[name] for name in self.names])
 
     def validation_gradient(self, index: int = 0, batches: int = 1) -> Gradient:
         """Return the mean gradient of the validation objective over batches, without dropout."""
@@ -202,13 +271,21 @@ class RunStep:
         for number in range(index, index + batches):
             with self.encoder.evaluating(), self.settings.autocast():
                 loss = validation.loss(self.encoder, self.number, number) / batches
-            _add(total, torch.autograd.grad(loss, self.parameters, allow_unused=True))
+            add_gradient(total, torch.autograd.grad(loss, self.parameters, allow_unused=True))
             losses.append(loss.detach())
         self.losses[VALIDATION] = torch.stack(losses).sum()
         return total
 
+    def _gradient_of(self, validation: ValidationObjective) -> Gradient:
+        """Return the gradient of a validation objective that only serves the measurement."""
+        with self.encoder.evaluating(), self.settings.autocast():
+            loss = validation.loss(self.encoder, self.number)
+        return list(torch.autograd.grad(loss, self.parameters, allow_unused=True))
+
     def functional_losses(self, model: nn.Module, lookahead: int) -> Tensor:
         """Return each objective's loss on the batches of a later step, by a copy of the model."""
+        if not lookahead:
+            self._measure_apart()
         totals: dict[str, Tensor | float] = dict.fromkeys(self.names, 0.0)
         for term, loss in self._losses(model, lookahead):
             totals[term.name] = totals[term.name] + loss
@@ -405,13 +482,6 @@ class RunStep:
     def _record_loss(self, name: str, loss: Tensor) -> None:
         recorded = self.losses.get(name)
         self.losses[name] = loss.detach() if recorded is None else recorded + loss.detach()
-
-
-def _add(total: Gradient, gradient: Sequence[Tensor | None]) -> None:
-    """Add a gradient to a total in place."""
-    for number, addend in enumerate(gradient):
-        old = total[number]
-        total[number] = addend if old is None else (old if addend is None else old.add_(addend))
 
 
 def placements_of(
