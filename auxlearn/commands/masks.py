@@ -53,11 +53,11 @@ class MasksCommand(ExampleCommand):
         super().__init__(*args, **kwargs)
         self.params += [option for option in run_options() if option.name in SETTINGS]
         self.ignore_unknown_options = True
-        self.allow_extra_args = True
 
 
 @click.command(cls=MasksCommand, examples=EXAMPLES, options_metavar="[OPTIONS]")
-@click.argument("run", required=False, type=click.Path(path_type=Path))
+# An option of a task may come first, and would be taken for the folder if that were an argument.
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[RUN]")
 @click.option(
     "--examples",
     type=click.IntRange(1),
@@ -76,11 +76,8 @@ class MasksCommand(ExampleCommand):
     help="Folder for plots (PNG and SVG) and tables (JSON and CSV).",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print all results as JSON.")
-@click.pass_context
 def command(
-    ctx: click.Context,
-    /,
-    run: Path | None,
+    arguments: tuple[str, ...],
     examples: int | None,
     texts: int,
     output: str | None,
@@ -103,12 +100,13 @@ def command(
     folder = None if output is None else expand(output)
     if folder is not None:
         check_output(folder)
-    file = None
-    if run is not None:
+    file, extra = None, arguments
+    if arguments and not arguments[0].startswith("-"):
+        run, extra = Path(arguments[0]), arguments[1:]
         RunFolder(run).check_readable()
         file = str(run / "config.yaml")
     with reporter.waiting("loading torch and transformers"):
-        config = run_config(file, given, ctx.args, announce=reporter.message).resolved()
+        config = run_config(file, given, extra, announce=reporter.message).resolved()
 
         from auxlearn.inspection.heat import console_heat_map, plot_heat_map
         from auxlearn.inspection.plots import plot_groups

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import warnings
 from collections.abc import Callable
 
 #: Returns the part of speech of each word of a text.
@@ -127,6 +128,9 @@ def _pattern_tagger() -> tuple[Tagger, str] | None:
         pattern = importlib.import_module("textblob.en")
     except ImportError:
         return None
+    with warnings.catch_warnings():  # it reads its lexicon at the first word, and leaves it open
+        warnings.simplefilter("ignore", ResourceWarning)
+        pattern.parser.find_tags(["word"])
 
     def tag(words: list[str]) -> list[str]:
         return [found for _, found in pattern.parser.find_tags(words)]
