@@ -35,6 +35,7 @@ SETTINGS = (
     "keep_null_labels",
     "max_length",
     "encoder",
+    "random_head",
     "aux",
     "plugins",
     "seed",

@@ -42,7 +42,8 @@ from auxlearn.training.inputs import InputRecord, collect_inputs, verify_finishe
 from auxlearn.training.loop import TrainingLoop
 from auxlearn.training.optimization import LinearSchedule, run_optimizer
 from auxlearn.training.preparation import prepare_task, with_perturbed_text
-from auxlearn.training.step import Auxiliary, RunStep, StepSettings
+from auxlearn.training.step import RunStep
+from auxlearn.training.terms import Auxiliary, StepSettings
 from auxlearn.training.validation import ValidationObjective
 from auxlearn.weighting.base import ValidationOptions, Weighting
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from itertools import groupby
 
 import torch
@@ -18,7 +18,7 @@ from auxlearn.losses.base import PrimaryLoss
 from auxlearn.metric_keys import VALIDATION
 from auxlearn.objectives.base import Objective
 from auxlearn.results.perturbation_log import PerturbationLog
-from auxlearn.tasks.base import AuxiliaryTask, TaskResult
+from auxlearn.tasks.base import TaskResult
 from auxlearn.training.gradients import (
     GradientLog,
     add_gradient,
@@ -30,75 +30,11 @@ from auxlearn.training.guard import calling, check_loss, check_result
 from auxlearn.training.micro_batches import split_batch
 from auxlearn.training.optimization import LinearSchedule
 from auxlearn.training.reach import check_trained
+from auxlearn.training.terms import Auxiliary, StepSettings, Term, placements_of
 from auxlearn.training.validation import ValidationObjective
-from auxlearn.weighting.base import Gradient, Placement
-from auxlearn.weighting.gram import shared_gradient
+from auxlearn.weighting.base import Gradient, shared_gradient
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Auxiliary:
-    """An auxiliary task of a run.
-
-    Attributes:
-        name: Name of the objective in the run.
-        task: The task.
-        stream: Its batches; ``None`` for a task that shares the batches of the primary task.
-    """
-
-    name: str
-    task: AuxiliaryTask
-    stream: BatchStream | None
-
-
-@dataclass(frozen=True)
-class StepSettings:
-    """Settings of the optimizer steps of a run.
-
-    Attributes:
-        seed: The run's seed.
-        gradient_accumulation_steps: Gradient accumulation: micro-batches per batch.
-        max_grad_norm: Maximum gradient norm; 0 disables clipping.
-        clip_head_separately: Clip the gradient of the classification head and that of all other
-            parameters separately, each to ``max_grad_norm``.
-        attends_to_padding: Let attention include padding tokens, as some released code does.
-        autocast: Returns the context of forward passes.
-    """
-
-    seed: int
-    gradient_accumulation_steps: int = 1
-    max_grad_norm: float = 1.0
-    clip_head_separately: bool = False
-    attends_to_padding: bool = False
-    autocast: Callable[[], AbstractContextManager[None]] = nullcontext
-
-
-@dataclass(frozen=True)
-class _Term:
-    """One objective on one micro-batch of a step.
-
-    Attributes:
-        micro_batch: Number of the micro-batch within the step.
-        auxiliary: The auxiliary task; ``None`` for the primary task.
-        batch: The examples.
-        share: Weight of the mean loss over ``batch`` in the objective's loss of the step.
-    """
-
-    micro_batch: int
-    auxiliary: Auxiliary | None
-    batch: Batch
-    share: float
-
-    @property
-    def name(self) -> str:
-        """Name of the objective."""
-        return "primary" if self.auxiliary is None else self.auxiliary.name
-
-    @property
-    def shares_primary_batch(self) -> bool:
-        """Whether the objective is computed on the examples of the primary task."""
-        return self.auxiliary is None or self.auxiliary.stream is None
 
 
 class RunStep:
@@ -345,7 +281,7 @@ class RunStep:
 
     def _losses(
         self, model: nn.Module | None = None, lookahead: int = 0
-    ) -> Iterator[tuple[_Term, Tensor]]:
+    ) -> Iterator[tuple[Term, Tensor]]:
         """Yield the loss of each objective on each micro-batch, with its graph.
 
         The losses of an objective sum to its mean loss over the whole batch.
@@ -380,7 +316,7 @@ class RunStep:
             yield term, loss
             del loss  # frees the graph before the next one is built
 
-    def _terms(self, step: int) -> list[_Term]:
+    def _terms(self, step: int) -> list[Term]:
         """Return what a step computes, in order: by micro-batch, the primary task last.
 
         The last batch of an epoch is smaller and may have fewer micro-batches than the batch of
@@ -400,7 +336,7 @@ class RunStep:
             batches.append((auxiliary, own, self._shares(auxiliary, own, step)))
         batches.append((None, primary, [len(batch) / len(whole) for batch in primary]))
         return [
-            _Term(number, auxiliary, micro_batches[number], shares[number])
+            Term(number, auxiliary, micro_batches[number], shares[number])
             for number in range(max(len(micro_batches) for _, micro_batches, _ in batches))
             for auxiliary, micro_batches, shares in batches
             if number < len(micro_batches)
@@ -419,7 +355,7 @@ class RunStep:
             ]
         return [count / max(1, sum(items)) for count in items]
 
-    def _primary_loss(self, model: nn.Module, batch: Batch, step: int, term: _Term) -> Tensor:
+    def _primary_loss(self, model: nn.Module, batch: Batch, step: int, term: Term) -> Tensor:
         """Return the mean loss of the primary task."""
         generator = self._generator(term.name, step, term.micro_batch)
         forward = self._seeded_forward(term.name, step, term.micro_batch)
@@ -427,7 +363,7 @@ class RunStep:
             loss = model(self.primary_loss.loss, batch, generator)
         return self._check_loss(term.name, self.primary_loss, loss, model)
 
-    def _auxiliary_loss(self, model: nn.Module, batch: Batch, step: int, term: _Term) -> TaskResult:
+    def _auxiliary_loss(self, model: nn.Module, batch: Batch, step: int, term: Term) -> TaskResult:
         """Return the mean loss of an auxiliary task, with what it changes in the primary batch."""
         assert term.auxiliary is not None
         generator = self._generator(term.name, step, term.micro_batch)
@@ -482,15 +418,3 @@ class RunStep:
     def _record_loss(self, name: str, loss: Tensor) -> None:
         recorded = self.losses.get(name)
         self.losses[name] = loss.detach() if recorded is None else recorded + loss.detach()
-
-
-def placements_of(
-    encoder: SharedEncoder, parameters: Sequence[nn.Parameter]
-) -> tuple[Placement, ...]:
-    """Say whether each parameter is the body's, the classification head's or another head's."""
-    body = {id(parameter) for parameter in encoder.body_parameters()}
-    primary = {id(parameter) for parameter in encoder.classification_parameters()}
-    return tuple(
-        "encoder" if id(p) in body else ("primary_head" if id(p) in primary else "other_head")
-        for p in parameters
-    )
