@@ -42,12 +42,14 @@ def plot_heat_map(report: MaskReport, folder: Path) -> list[Path]:
     Raises:
         UserError: They cannot be written.
     """
-    lines = [
-        (task if number == 0 else "", f"{text.example}" if first and number == 0 else "", line)
-        for text in report.texts
-        for first, task in zip((True, *[False] * len(text.rates)), text.rates, strict=False)
-        for number, line in enumerate(_lines(text, task))
-    ]
+    lines = []
+    for text in report.texts:
+        example = str(text.example)
+        for task in text.rates:
+            label = task
+            for line in _lines(text, task):
+                lines.append((label, example, line))
+                label = example = ""  # they stand before the first line of a task, of a text
     if not lines:
         return []
     from matplotlib.cm import ScalarMappable
@@ -62,16 +64,16 @@ def plot_heat_map(report: MaskReport, folder: Path) -> list[Path]:
         parse_math=False,
     )
     axes = figure.subplots()
-    label = max(len(task) for task, _, _ in lines) + 6
-    axes.set_xlim(-label, COLUMNS + 1)
+    margin = max(len(task) for task, _, _ in lines) + 6
+    axes.set_xlim(-margin, COLUMNS + 1)
     axes.set_ylim(len(lines), 0)
     axes.axis("off")
     plain = {"va": "center", "fontfamily": "monospace", "fontsize": 6.2, "parse_math": False}
     for y, (task, example, line) in enumerate(lines):
         if example:
             axes.axhline(y, color="0.8", linewidth=0.5)
-            axes.text(-label, y + 0.5, example, color="0.45", **plain)
-        axes.text(5 - label, y + 0.5, task, color="0.3", **plain)
+            axes.text(-margin, y + 0.5, example, color="0.45", **plain)
+        axes.text(5 - margin, y + 0.5, task, color="0.3", **plain)
         for x, token, times in line:
             axes.add_patch(
                 Rectangle(
