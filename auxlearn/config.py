@@ -270,6 +270,14 @@ class RunConfig(Settings):
         "Experiment tracker to report to as well: tensorboard, wandb, mlflow or a plug-in; "
         "repeatable.",
     )
+    gradient_log_steps: int | None = _field(
+        None,
+        "Machine",
+        "Record norms and cosines of the gradients of all objectives and of the loss on dev every "
+        "so many optimizer steps; by default only every 10 steps under weightings that compute the "
+        "gradients anyway. Results do not change.",
+        ge=1,
+    )
 
     @field_validator("aux", mode="before")
     @classmethod
@@ -359,7 +367,7 @@ class RunConfig(Settings):
     def digest(self) -> str:
         """Hash of every setting that can change the results: 12 hexadecimal digits.
 
-        The run folder, the cache folder and TensorBoard logging do not enter the hash. A plug-in
+        The run folder, the cache folder and what is logged do not enter the hash. A plug-in
         file enters by its content, not by its path.
 
         Raises:
@@ -402,7 +410,7 @@ class RunConfig(Settings):
         return head + yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
 
 
-_NOT_IDENTITY = {"output", "cache_dir", "report_to", "plugins"}
+_NOT_IDENTITY = {"output", "cache_dir", "report_to", "gradient_log_steps", "plugins"}
 
 
 def load_config(path: str | Path | None = None, **overrides: Any) -> RunConfig:

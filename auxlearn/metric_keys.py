@@ -1,15 +1,22 @@
 """Keys of ``metrics.jsonl``: a quantity, a slash, and the objective or metric that it belongs to.
 
-===================  ============================================================================
-``loss/NAME``        mean loss of an objective since the previous row, in the unit of the loss
-``weight/NAME``      weight of an objective
-``dev/METRIC``       metric on the dev split: ``accuracy``, ``macro_f1``, ``loss``, ``surrogate``
-``aux/NAME/METRIC``  metric of an auxiliary task on dev examples of its own
-``norm/NAME``        L2 norm of an objective's gradient
-``cosine/NAME``      cosine of an objective's gradient with the validation gradient
-``scale/NAME``       factor on an objective's gradient apart from its weight
-``slope/NAME``       inner product of the gradients of an objective's and the primary log loss
-===================  ============================================================================
+========================  =======================================================================
+``loss/NAME``             mean loss of an objective since the previous row, in the unit of the loss
+``weight/NAME``           weight of an objective
+``dev/METRIC``            metric on dev: ``accuracy``, ``macro_f1``, ``loss``, ``surrogate``
+``aux/NAME/METRIC``       metric of an auxiliary task on dev examples of its own
+``norm/NAME``             L2 norm of an objective's gradient, as the weighting computes it
+``cosine/NAME``           cosine of an objective with the validation gradient, as the weighting
+                          computes it
+``scale/NAME``            factor on an objective's gradient apart from its weight
+``slope/NAME``            inner product of the gradients of an objective's and the primary log loss
+``gradient_norm/NAME``    L2 norm of an objective's gradient over the shared parameters
+``gradient_cosine/A/B``   cosine of the gradients of two objectives over the shared parameters
+``conflict/A/B``          share of the measured steps in which that cosine is negative
+========================  =======================================================================
+
+The last three have the same definition under every weighting, and are means over the steps measured
+since the previous row (:mod:`auxlearn.training.gradients`); one of the two may be ``validation``.
 
 Every row has ``kind`` ("train" or "eval") and ``step`` besides, most have ``epoch`` and
 ``learning_rate``.
@@ -38,6 +45,9 @@ class Quantity(StrEnum):
     COSINE = "cosine"
     SCALE = "scale"
     SLOPE = "slope"
+    GRADIENT_NORM = "gradient_norm"
+    GRADIENT_COSINE = "gradient_cosine"
+    CONFLICT = "conflict"
 
     def key(self, name: str) -> str:
         """Return the key of this quantity for an objective or a metric.

@@ -114,7 +114,7 @@ _PUBLIC = {
     "register_task": "auxlearn.registry",
     "register_weighting": "auxlearn.registry",
     "rescale_to_mean": "auxlearn.masking.probabilities",
-    "shared_gradient": "auxlearn.weighting.gram",
+    "shared_gradient": "auxlearn.weighting.base",
     "uniform": "auxlearn.masking.probabilities",
     "upload": "auxlearn.devices",
     "weighted_sum": "auxlearn.weighting.base",
@@ -166,12 +166,10 @@ if TYPE_CHECKING:
         apply_gradient as apply_gradient,
         dot as dot,
         gather_scalars as gather_scalars,
+        shared_gradient as shared_gradient,
         weighted_sum as weighted_sum,
     )
-    from auxlearn.weighting.gram import (
-        GramWeighting as GramWeighting,
-        shared_gradient as shared_gradient,
-    )
+    from auxlearn.weighting.gram import GramWeighting as GramWeighting
     from auxlearn.weighting.learned import (
         LearnedOptions as LearnedOptions,
         LearnedWeighting as LearnedWeighting,

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from auxlearn.files import write_text
+from auxlearn.reporting.style import WIDTH, colour, save_figure
 from benchmarks import report_gpu
 from benchmarks.common import RESULTS
 from benchmarks.report_gpu import AXES, series_axis
@@ -248,15 +249,18 @@ def growth(found: dict[str, Any]) -> Iterable[str]:
 def draw(results: dict[str, list[dict[str, Any]]], path: Path) -> None:
     """Draw time and memory of every series, and beside the time the work."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator
 
-    figure = Figure(figsize=(3.0 * len(results), 6.0), layout="constrained")
-    rows = figure.subplots(2, len(results))
-    for column, (title, points) in enumerate(results.items()):
+    # As wide as a page, with a row for each series, so that nothing is scaled down in print.
+    figure = Figure(figsize=(WIDTH, 1.55 * len(results)), layout="constrained")
+    rows = figure.subplots(len(results), 2, squeeze=False)
+    for (seconds, megabytes), (title, points) in zip(rows, results.items(), strict=True):
         key = series_axis(title)
-        names = [str(p[key]) for p in points]
+        names = [f"{p[key]:,}" if isinstance(p[key], int) else str(p[key]) for p in points]
         places = range(len(points))
-        seconds, megabytes = (plots[column] for plots in rows)
-        seconds.plot(places, [p["seconds"] for p in points], marker="o", label="measured")
+        seconds.plot(
+            places, [p["seconds"] for p in points], marker="o", color=colour(0), label="measured"
+        )
         # The work of each point at the speed of the fastest one.
         speed = max(p["operations"] / p["seconds"] for p in points)
         seconds.plot(
@@ -267,16 +271,24 @@ def draw(results: dict[str, list[dict[str, Any]]], path: Path) -> None:
             label="work at best speed",
         )
         seconds.set_yscale("log")
-        seconds.set_ylabel("seconds")
-        seconds.legend(fontsize=7)
-        seconds.set_title(title.replace(", ", ",\n"), fontsize=9)
-        megabytes.plot(places, [p["megabytes"] for p in points], marker="o", color="C1")
-        megabytes.set_ylim(bottom=0)
-        megabytes.set_ylabel("megabytes at the peak")
+        spans = max(p["seconds"] for p in points) / min(p["seconds"] for p in points)
+        seconds.yaxis.set_major_locator(LogLocator(subs=(1,) if spans > 50 else (1, 2, 5)))
+        seconds.yaxis.set_major_formatter("{x:g}")
+        seconds.yaxis.set_minor_formatter("")
+        seconds.set_ylabel("seconds", fontsize=8)
+        seconds.set_title(title, fontsize=9, loc="left")
+        megabytes.plot(places, [p["megabytes"] for p in points], marker="o", color=colour(1))
+        megabytes.set_ylim(0, 1.1 * max(p["megabytes"] for p in points))
+        megabytes.set_ylabel("MB at the peak", fontsize=8)
         for plot in (seconds, megabytes):
-            plot.set_xticks(places, names, fontsize=8)
-            plot.set_xlabel(AXES[key])
-    figure.savefig(path, dpi=90)
+            plot.set_xticks(places, names)
+            plot.tick_params(labelsize=8)
+            plot.set_xlabel(AXES[key], fontsize=8)
+            plot.grid(color="0.9")
+            plot.spines[["top", "right"]].set_visible(False)
+    rows[0][0].legend(fontsize=8, frameon=False)
+    figure.align_ylabels()
+    save_figure(figure, path)
 
 
 #: Each benchmark: what writes its section, and which of its settings count.

@@ -24,7 +24,8 @@ from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.masking.corruption import choose, corrupt
 from auxlearn.registry import TASKS, WEIGHTINGS
 from auxlearn.training.optimization import LinearSchedule, build_optimizer
-from auxlearn.training.step import Auxiliary, RunStep, StepSettings
+from auxlearn.training.step import RunStep
+from auxlearn.training.terms import Auxiliary, StepSettings
 from benchmarks.common import (
     Stopwatch,
     arguments,

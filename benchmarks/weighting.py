@@ -31,7 +31,8 @@ from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.errors import UserError
 from auxlearn.registry import TASKS, WEIGHTINGS
 from auxlearn.training.optimization import LinearSchedule, build_optimizer
-from auxlearn.training.step import Auxiliary, RunStep, StepSettings
+from auxlearn.training.step import RunStep
+from auxlearn.training.terms import Auxiliary, StepSettings
 from auxlearn.training.validation import ValidationObjective
 from benchmarks.common import (
     SIZES,

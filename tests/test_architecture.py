@@ -47,6 +47,7 @@ LAYERS = (
     "auxlearn.reporting",
     "auxlearn.reporters",
     "auxlearn.training",
+    "auxlearn.inspection",
     "auxlearn.sweeps",
     "auxlearn.comparison",
     "auxlearn.plugins",

@@ -252,7 +252,12 @@ OTHER = {
     "final_learning_rate": 0.5,
     "final_patience": 1,
 }
-NO_IDENTITY = {"output": "elsewhere", "cache_dir": "elsewhere", "report_to": ("tensorboard",)}
+NO_IDENTITY = {
+    "output": "elsewhere",
+    "cache_dir": "elsewhere",
+    "report_to": ("tensorboard",),
+    "gradient_log_steps": 5,
+}
 
 
 def test_the_hash_knows_what_can_change_the_figures(tmp_path):

@@ -15,6 +15,9 @@ def test_the_spelling_of_the_keys_is_fixed():
         "cosine/x",
         "scale/x",
         "slope/x",
+        "gradient_norm/x",
+        "gradient_cosine/x",
+        "conflict/x",
     ]
     assert (Quantity.NORM.key(VALIDATION), Quantity.DEV.key(SURROGATE)) == (
         "norm/validation",

@@ -1,14 +1,14 @@
 """Statistics of the perturbed texts that Mask-tuning trained on, by epoch.
 
-The tables follow Mask-tuning (Ghanbarzadeh et al. 2023): texts with the changed words marked, as in
-Table II, and those metrics of section V that need no human raters. There, two people rated whether
-the substitutes are plausible; part-of-speech agreement is the nearest automatic measure.
+The tables follow Mask-tuning (Ghanbarzadeh et al. 2023): masked and substituted tokens of a text
+by epoch, as in Table II, and what became of tokens and of whole examples, as in section V. There,
+two people rated whether the substitutes are plausible; part-of-speech agreement is the nearest
+automatic measure.
 """
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,14 +17,12 @@ from torch import Tensor
 
 from auxlearn.data.batches import Batch
 from auxlearn.encoders.shared import SharedEncoder
+from auxlearn.evaluation.taggers import Tagger
 from auxlearn.masking.perturbation import allowed_replacement_ids, choose_replacements
 from auxlearn.results.perturbation_log import PerturbationRecord
 
 #: Texts per forward pass.
 BATCH_SIZE = 64
-
-#: Returns the part of speech of each word of a text.
-Tagger = Callable[[list[str]], list[str]]
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,8 @@ class Diversity:
         unknown: Share that was replaced by the unknown token.
         changed_texts: Share of the texts in which at least one token changed.
         pos_agreement: Share of the changed tokens whose word has the same part of speech as
-            before; ``None`` without a tagger, or if no token changed.
+            before (the first two letters of its tag: all nouns are one class, all verbs another);
+            ``None`` without a tagger, or if no token changed.
     """
 
     texts: int
@@ -74,7 +73,7 @@ def diversity(
             old_tags, new_tags = tagger(before), tagger(after)
             for place in different:
                 word = record.words[place]
-                agree += old_tags[word] == new_tags[word]
+                agree += old_tags[word][:2] == new_tags[word][:2]
                 compared += 1
     masked = max(1, sum(len(record.positions) for record in records))
     return Diversity(
@@ -86,6 +85,85 @@ def diversity(
         changed_texts=changed / max(1, len(records)),
         pos_agreement=agree / compared if compared else None,
     )
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """What became of whole examples over all epochs, as section V of the paper counts them.
+
+    The four shares sum to 1.
+
+    Attributes:
+        examples: Number of examples.
+        same: Share in which every masked token was predicted correctly in all epochs.
+        plausible: Share with other tokens in at least one epoch in which all changed words kept
+            their part of speech; it stands in for the paper's two annotators. ``None`` without a
+            tagger.
+        other: Share of the remaining examples with other tokens in some epoch; of all with other
+            tokens without a tagger.
+        unknown: Share in which the unknown token alone was substituted.
+    """
+
+    examples: int
+    same: float
+    plausible: float | None
+    other: float
+    unknown: float
+
+
+def outcomes(
+    records: Sequence[PerturbationRecord], tokenizer: Any, tagger: Tagger | None = None
+) -> Outcomes:
+    """Return what became of each example over all epochs.
+
+    Args:
+        records: The perturbed texts.
+        tokenizer: The tokenizer of the run.
+        tagger: Part-of-speech tagger.
+    """
+    by_example: dict[int, list[PerturbationRecord]] = {}
+    for record in records:
+        by_example.setdefault(record.example, []).append(record)
+    counts = dict.fromkeys(("same", "plausible", "other", "unknown"), 0)
+    for own in by_example.values():
+        changed = [record for record in own if _changed(record)]
+        known = [
+            record
+            for record in changed
+            if any(new != tokenizer.unk_token_id for new in _changed(record).values())
+        ]
+        if not changed:
+            counts["same"] += 1
+        elif not known:
+            counts["unknown"] += 1
+        elif tagger is not None and any(_keeps_tags(one, tokenizer, tagger) for one in known):
+            counts["plausible"] += 1
+        else:
+            counts["other"] += 1
+    total = max(1, len(by_example))
+    return Outcomes(
+        examples=len(by_example),
+        same=counts["same"] / total,
+        plausible=None if tagger is None else counts["plausible"] / total,
+        other=counts["other"] / total,
+        unknown=counts["unknown"] / total,
+    )
+
+
+def substitutions(record: PerturbationRecord, tokenizer: Any) -> list[tuple[str, str]]:
+    """Return each masked token of a text with what was substituted, as in Table II."""
+    return [
+        (tokenizer.decode([record.input_ids[place]]).strip(), tokenizer.decode([new]).strip())
+        for place, new in zip(record.positions, record.predicted, strict=True)
+    ]
+
+
+def _keeps_tags(record: PerturbationRecord, tokenizer: Any, tagger: Tagger) -> bool:
+    """Return whether all changed words of a text have kept their part of speech."""
+    before, after = _words(record, tokenizer)
+    old, new = tagger(before), tagger(after)
+    words = {record.words[place] for place in _changed(record)}
+    return all(old[word][:2] == new[word][:2] for word in words)
 
 
 def by_epoch(records: Sequence[PerturbationRecord]) -> dict[int, list[PerturbationRecord]]:
@@ -134,42 +212,6 @@ def marked(record: PerturbationRecord, tokenizer: Any) -> tuple[str, str]:
         _decode(record, {place: record.input_ids[place] for place in old}, tokenizer),
         _decode(record, new, tokenizer),
     )
-
-
-def find_tagger() -> tuple[Tagger, str] | None:
-    """Return a part-of-speech tagger and its name, if spaCy or NLTK is installed with its model."""
-    for find in (_spacy_tagger, _nltk_tagger):
-        found = find()
-        if found is not None:
-            return found
-    return None
-
-
-def _spacy_tagger() -> tuple[Tagger, str] | None:
-    try:
-        spacy = importlib.import_module("spacy")
-        pipeline = spacy.load("en_core_web_sm")
-    except (ImportError, OSError):
-        return None
-
-    def tag(words: list[str]) -> list[str]:
-        return [token.pos_ for token in pipeline(spacy.tokens.Doc(pipeline.vocab, words=words))]
-
-    return tag, "spaCy en_core_web_sm"
-
-
-def _nltk_tagger() -> tuple[Tagger, str] | None:
-    try:
-        nltk = importlib.import_module("nltk")
-        nltk.pos_tag(["word"])
-    except (ImportError, LookupError):
-        return None
-
-    def tag(words: list[str]) -> list[str]:
-        # The first two letters are the class: NN and NNS are nouns, VBD and VBZ verbs.
-        return [found[:2] for _, found in nltk.pos_tag(words)]
-
-    return tag, "NLTK"
 
 
 def _changed(record: PerturbationRecord) -> dict[int, int]:

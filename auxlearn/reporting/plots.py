@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from auxlearn.metric_keys import VALIDATION, Quantity
 from auxlearn.reporting.style import (
+    LOW_PANEL,
     METRIC_TITLES,
+    PANEL_HEIGHT,
     colour,
     line_marker,
     marker,
@@ -30,10 +33,11 @@ Panel = Callable[["Axes", Entries, RunResults], None]
 def plot_run(entries: Entries, results: RunResults, folder: Path) -> list[Path]:
     """Write all plots that the entries have values for.
 
-    ``losses.png`` and ``dev.png`` always; ``weights.png`` with more than one objective;
-    ``auxiliary.png`` if a task has metrics of its own; ``gradients.png`` if the weighting records
-    gradients; ``overview.png``, which has the weights
-    (or the losses, for a single objective) above the dev metric.
+    ``losses.png``, with a panel for each objective, and ``dev.png`` always; ``weights.png`` with
+    more than one objective; ``auxiliary.png`` if a task has metrics of its own; ``gradients.png``
+    if gradients were recorded: their cosines with each other and with the validation gradient, the
+    share of steps in conflict, and their norms; ``overview.png``, which has the weights (or the
+    loss, for a single objective) above the dev metric.
 
     Args:
         entries: Entries of ``metrics.jsonl``.
@@ -47,14 +51,14 @@ def plot_run(entries: Entries, results: RunResults, folder: Path) -> list[Path]:
         UserError: They cannot be written.
     """
     several = len(results.weights) > 1
-    plots: dict[str, Sequence[Panel]] = {"losses": [_losses], "dev": [_dev]}
+    losses = _loss_panels(entries, results)
+    plots: dict[str, Sequence[Panel]] = {"losses": losses, "dev": [_dev]}
     if several:
         plots["weights"] = [_weights]
-    plots["overview"] = [_weights if several else _losses, _dev]
+    plots["overview"] = [_weights if several else losses[0], _dev]
     if any(map(Quantity.AUX.read, entries)):
         plots["auxiliary"] = [_auxiliary]
-    gradients = {Quantity.COSINE: _cosines, Quantity.NORM: _norms}
-    if panels := [draw for kind, draw in gradients.items() if any(map(kind.read, entries))]:
+    if panels := _gradient_panels(entries):
         plots["gradients"] = panels
     return [
         save_figure(_draw(panels, entries, results), folder / f"{name}.png")
@@ -62,17 +66,43 @@ def plot_run(entries: Entries, results: RunResults, folder: Path) -> list[Path]:
     ]
 
 
-def _losses(axes: Axes, entries: Entries, results: RunResults) -> None:
+def _loss_panels(entries: Entries, results: RunResults) -> list[Panel]:
+    """Return one panel for each objective: their losses are of different sizes."""
+    names = list(results.weights)
     # With macro-F1, the weights are learned from 1 - F1, which is not measured in nats.
     smooth = results.config["metric"] == "macro_f1"
-    validation = f"{VALIDATION} (1 - F1)" if smooth else VALIDATION
-    _lines(axes, entries, results, Quantity.LOSS, validation)
-    axes.set_ylabel("loss (nats)")
-    axes.set_ylim(bottom=0)
+    validated = any(Quantity.LOSS.key(VALIDATION) in entry for entry in entries)
+    together = [names[0], VALIDATION] if validated and not smooth else [names[0]]
+    panels = [partial(_loss, together), *(partial(_loss, [name]) for name in names[1:])]
+    if validated and smooth:
+        panels.append(partial(_loss, [VALIDATION], unit="1 - F1"))
+    return panels
+
+
+def _loss(
+    names: Sequence[str], axes: Axes, entries: Entries, results: RunResults, unit: str = "nats"
+) -> None:
+    _lines(axes, entries, results, Quantity.LOSS, names)
+    axes.set_ylabel(f"loss ({unit})")
+
+
+def _gradient_panels(entries: Entries) -> list[Panel]:
+    """Return the panels of what was recorded of gradients."""
+    pairs = _names(entries, Quantity.GRADIENT_COSINE)
+    panels: list[Panel] = []
+    if any(VALIDATION not in pair.split("/") for pair in pairs):
+        panels.append(_pair_cosines)
+    if any(VALIDATION in pair.split("/") for pair in pairs) or _names(entries, Quantity.COSINE):
+        panels.append(_validation_cosines)
+    if _names(entries, Quantity.CONFLICT):
+        panels.append(_conflicts)
+    if _names(entries, Quantity.GRADIENT_NORM) or _names(entries, Quantity.NORM):
+        panels.append(_norms)
+    return panels
 
 
 def _weights(axes: Axes, entries: Entries, results: RunResults) -> None:
-    _lines(axes, entries, results, Quantity.WEIGHT)
+    _lines(axes, entries, results, Quantity.WEIGHT, list(results.weights))
     axes.set_ylabel("weight")
     # The weights of some rules do not sum to 1.
     axes.set_ylim(0, max(1.0, *axes.get_ylim()))
@@ -110,8 +140,7 @@ def _dev(axes: Axes, entries: Entries, results: RunResults) -> None:
 
 
 def _auxiliary(axes: Axes, entries: Entries, results: RunResults) -> None:
-    names = sorted({name for entry in entries for name in Quantity.AUX.read(entry)})
-    for number, name in enumerate(names):
+    for number, name in enumerate(sorted(_names(entries, Quantity.AUX))):
         steps, values = _series(entries, Quantity.AUX.key(name))
         label = name.replace("/", ", ")
         axes.plot(steps, values, color=colour(number), marker=line_marker(steps), label=label)
@@ -119,15 +148,42 @@ def _auxiliary(axes: Axes, entries: Entries, results: RunResults) -> None:
     axes.set_ylim(bottom=0)
 
 
-def _cosines(axes: Axes, entries: Entries, results: RunResults) -> None:
+def _pair_cosines(axes: Axes, entries: Entries, results: RunResults) -> None:
     axes.axhline(0, color="0.5", linewidth=1)
-    _lines(axes, entries, results, Quantity.COSINE)
+    pairs = _names(entries, Quantity.GRADIENT_COSINE)
+    for number, pair in enumerate(pair for pair in pairs if VALIDATION not in pair.split("/")):
+        series = _series(entries, Quantity.GRADIENT_COSINE.key(pair))
+        _smoothed(axes, series, colour(number), pair.replace("/", ", "))
+    axes.set_ylabel("cosine of two\ngradients")
+
+
+def _validation_cosines(axes: Axes, entries: Entries, results: RunResults) -> None:
+    axes.axhline(0, color="0.5", linewidth=1)
+    for number, name in enumerate(results.weights):
+        series = _series(entries, Quantity.GRADIENT_COSINE.key(f"{name}/{VALIDATION}"))
+        if not series[0]:  # what the weighting has recorded itself
+            series = _series(entries, Quantity.COSINE.key(name))
+        _smoothed(axes, series, colour(number), name)
     axes.set_ylabel("cosine with the\nvalidation gradient")
 
 
+def _conflicts(axes: Axes, entries: Entries, results: RunResults) -> None:
+    for number, pair in enumerate(_names(entries, Quantity.CONFLICT)):
+        series = _series(entries, Quantity.CONFLICT.key(pair))
+        share = sum(series[1]) / len(series[1])
+        label = f"{pair.replace('/', ', ')}\n({share:.0%} of all)"
+        _smoothed(axes, series, colour(number), label, points=False)
+    axes.set_ylabel("share of steps\nin conflict")
+    axes.set_ylim(-0.03, 1.03)  # lines at 0 and 1 are not cut in half
+
+
 def _norms(axes: Axes, entries: Entries, results: RunResults) -> None:
-    _lines(axes, entries, results, Quantity.NORM)
-    axes.set_ylabel("norm of the gradient")
+    measured = _names(entries, Quantity.GRADIENT_NORM)
+    quantity = Quantity.GRADIENT_NORM if measured else Quantity.NORM
+    for number, name in enumerate(results.weights):
+        _smoothed(axes, _series(entries, quantity.key(name)), colour(number), name)
+    _smoothed(axes, _series(entries, quantity.key(VALIDATION)), "black", VALIDATION)
+    axes.set_ylabel("norm of the\ngradient")
     axes.set_yscale("log")
 
 
@@ -136,23 +192,55 @@ def _lines(
     entries: Entries,
     results: RunResults,
     quantity: Quantity,
-    validation: str = VALIDATION,
+    names: Sequence[str],
 ) -> None:
     """Draw one line for each objective, in the same colour in every plot.
 
     Args:
         axes: The panel.
         entries: Entries of ``metrics.jsonl``.
-        results: Names the objectives, in order.
+        results: Has the objectives, in order.
         quantity: What to draw.
-        validation: Label of the validation objective, where it has this quantity.
+        names: The objectives to draw; the validation objective may be one of them.
     """
-    for number, name in enumerate(results.weights):
+    for name in names:
         steps, values = _series(entries, quantity.key(name))
-        axes.plot(steps, values, color=colour(number), marker=line_marker(steps), label=name)
-    steps, values = _series(entries, quantity.key(VALIDATION))
-    if steps:
-        axes.plot(steps, values, "--k", linewidth=1, marker=line_marker(steps), label=validation)
+        style: dict[str, Any] = (
+            {"color": "black", "linestyle": "--", "linewidth": 1}
+            if name == VALIDATION
+            else {"color": colour(list(results.weights).index(name))}
+        )
+        axes.plot(steps, values, marker=line_marker(steps), label=name, **style)
+
+
+def _smoothed(
+    axes: Axes,
+    series: tuple[list[int], list[float]],
+    line_colour: str,
+    label: str,
+    points: bool = True,
+) -> None:
+    """Draw a noisy series: its values as faint points, and a moving average as a line.
+
+    The average is over a sixth of the values, centred, and over fewer at both ends.
+    """
+    steps, values = series
+    if not steps:
+        return
+    half = len(values) // 12
+    means = [
+        sum(part) / len(part)
+        for place in range(len(values))
+        if (part := values[max(0, place - half) : place + half + 1])
+    ]
+    if points and half:
+        axes.plot(steps, values, ".", color=line_colour, markersize=3, alpha=0.35)
+    axes.plot(steps, means, color=line_colour, marker=line_marker(steps), label=label)
+
+
+def _names(entries: Iterable[Mapping[str, Any]], quantity: Quantity) -> list[str]:
+    """Return the objectives, pairs or metrics that entries have a quantity of, in order."""
+    return list(dict.fromkeys(name for entry in entries for name in quantity.read(entry)))
 
 
 def _series(entries: Entries, key: str) -> tuple[list[int], list[float]]:
@@ -162,7 +250,8 @@ def _series(entries: Entries, key: str) -> tuple[list[int], list[float]]:
 
 def _draw(panels: Sequence[Panel], entries: Entries, results: RunResults) -> Figure:
     """Draw the panels of one figure over the same steps."""
-    figure, every = new_figure(_title(results), len(panels), share_x=True)
+    height = LOW_PANEL if len(panels) > 2 else PANEL_HEIGHT
+    figure, every = new_figure(_title(results), len(panels), share_x=True, height=height)
     for axes, draw in zip(every, panels, strict=True):
         draw(axes, entries, results)
         style_axes(axes)

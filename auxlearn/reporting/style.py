@@ -26,6 +26,8 @@ MARKERS = ("o", "s", "^", "D", "v", "P")
 DPI = 150
 #: Width of a figure, height of one panel, and height of the title, in inches.
 WIDTH, PANEL_HEIGHT, TITLE_HEIGHT = 7.2, 2.7, 0.6
+#: Height of a panel of a figure with many panels, in inches.
+LOW_PANEL = 1.8
 
 
 def colour(number: int) -> str:
@@ -43,17 +45,20 @@ def line_marker(points: Sequence[object]) -> str | None:
     return "." if len(points) == 1 else None
 
 
-def new_figure(title: str, panels: int, share_x: bool = False) -> tuple[Figure, list[Axes]]:
+def new_figure(
+    title: str, panels: int, share_x: bool = False, height: float = PANEL_HEIGHT
+) -> tuple[Figure, list[Axes]]:
     """Return a figure with panels one below the other, independent of matplotlib's global state.
 
     Args:
         title: Title of the figure.
         panels: Number of panels.
         share_x: Whether the panels have one x axis.
+        height: Height of a panel in inches.
     """
     from matplotlib.figure import Figure
 
-    size = (WIDTH, TITLE_HEIGHT + PANEL_HEIGHT * panels)
+    size = (WIDTH, TITLE_HEIGHT + height * panels)
     figure = Figure(figsize=size, layout="constrained")
     figure.suptitle(title, fontsize=10)
     axes = figure.subplots(panels, 1, sharex=share_x, squeeze=False)[:, 0]
@@ -69,12 +74,20 @@ def style_axes(axes: Axes) -> None:
 
 
 def save_figure(figure: Figure, path: Path) -> Path:
-    """Write a figure as PNG and return its path; the folder is created where it is missing.
+    """Write a figure as PNG, or as SVG if the path ends in .svg, and return its path.
+
+    The folder is created where it is missing. The same figure gives the same file.
 
     Raises:
         UserError: The file cannot be written.
     """
+    import matplotlib
+
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=DPI)
+    if path.suffix == ".svg":
+        with matplotlib.rc_context({"svg.hashsalt": "auxlearn"}):
+            figure.savefig(buffer, format="svg", metadata={"Date": None})
+    else:
+        figure.savefig(buffer, format="png", dpi=DPI)
     write_bytes(path, buffer.getvalue())
     return path

@@ -90,11 +90,18 @@ class RunFolder:
         Raises:
             RunError: The path is not a run folder, or holds what leads out of it.
         """
-        path = self.path / "config.yaml"
-        if not path.is_file():
+        self.check_readable()
+        return load_config(self.path / "config.yaml")
+
+    def check_readable(self) -> None:
+        """Check that this is a run folder that can be read.
+
+        Raises:
+            RunError: The path is not a run folder, or holds what leads out of it.
+        """
+        if not (self.path / "config.yaml").is_file():
             raise RunError(f"{self.path} is not a run folder: it has no config.yaml")
         check_contained(self.path)
-        return load_config(path)
 
     @property
     def in_use(self) -> bool:

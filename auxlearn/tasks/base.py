@@ -202,10 +202,18 @@ class MaskedLanguageModelling(AuxiliaryTask):
         """Return the number of chosen tokens."""
         return int(self._chosen(batch, generator).sum())
 
-    def _chosen(self, batch: Batch, generator: torch.Generator) -> Tensor:
+    def checked_probabilities(self, batch: Batch) -> Tensor:
+        """Return :meth:`mask_probabilities`.
+
+        Raises:
+            ValueError: They have a wrong shape or invalid values.
+        """
         probabilities = self.mask_probabilities(batch)
         self._check(probabilities, batch)
-        return choose(probabilities, generator)
+        return probabilities
+
+    def _chosen(self, batch: Batch, generator: torch.Generator) -> Tensor:
+        return choose(self.checked_probabilities(batch), generator)
 
     def _check(self, probabilities: Tensor, batch: Batch) -> None:
         where = f"mask_probabilities of task '{self.name}'"

@@ -29,7 +29,8 @@ from auxlearn.settings import Settings, validate
 from auxlearn.tasks.base import AuxiliaryTask
 from auxlearn.training.checkpoint import load_optimizer_tensors, optimizer_tensors
 from auxlearn.training.optimization import LinearSchedule, build_optimizer
-from auxlearn.training.step import Auxiliary, RunStep, StepSettings
+from auxlearn.training.step import RunStep
+from auxlearn.training.terms import Auxiliary, StepSettings
 from auxlearn.training.validation import ValidationObjective
 from auxlearn.weighting.base import Weighting
 

@@ -43,7 +43,8 @@ class TrainingState:
         evaluations_since_best: Evaluations without improvement that count towards patience.
         seconds: Wall time of training so far.
         primary_only_from: Step at which the primary-only phase began; -1 before it.
-        pending_losses: Steps and losses since the last training entry of ``metrics.jsonl``.
+        pending_metrics: Steps and what was measured in them since the last training entry of
+            ``metrics.jsonl``.
     """
 
     step: int = 0
@@ -52,7 +53,7 @@ class TrainingState:
     evaluations_since_best: int = 0
     seconds: float = 0.0
     primary_only_from: int = -1
-    pending_losses: list[tuple[int, dict[str, float]]] = field(default_factory=list)
+    pending_metrics: list[tuple[int, dict[str, float]]] = field(default_factory=list)
 
 
 class CheckpointFolder:

@@ -76,8 +76,9 @@ class TrainingLoop:
         self.steps_per_epoch = training_step.primary.steps_per_epoch
         self.total_steps = config.epochs * self.steps_per_epoch
         self.eval_steps = config.eval_steps or self.steps_per_epoch
-        self._losses: list[tuple[int, dict[str, Tensor]]] = []  # latest steps, on the device
-        self._read: list[tuple[int, dict[str, float]]] = []  # earlier steps, as numbers
+        # What was measured in the latest steps, on the device, and in earlier ones, as numbers.
+        self._latest: list[tuple[int, dict[str, Tensor]]] = []
+        self._read: list[tuple[int, dict[str, float]]] = []
         self._started = 0.0
 
     @property
@@ -121,7 +122,9 @@ class TrainingLoop:
             with calling(self.weighting, "step"):
                 self.weighting.step(self.training_step)
         self.state.step += 1
-        self._losses.append((self.state.step, self.training_step.losses))
+        losses = self.training_step.losses
+        measured = {Quantity.LOSS.key(name): loss for name, loss in losses.items()}
+        self._latest.append((self.state.step, measured | self.training_step.gradient_metrics))
 
     def resume(self) -> None:
         """Restore the latest checkpoint, if there is one."""
@@ -130,7 +133,7 @@ class TrainingLoop:
             self._drop_records_after(0)
             return
         self.state, tensors = checkpoint
-        self._losses, self._read = [], list(self.state.pending_losses)
+        self._latest, self._read = [], list(self.state.pending_metrics)
         encoder = self.training_step.encoder
         check_tensors("the encoder", encoder.tensors(), tensors["encoder"])
         encoder.load_tensors(tensors["encoder"])
@@ -150,11 +153,11 @@ class TrainingLoop:
 
     def save(self) -> None:
         """Write a checkpoint."""
-        self._read_losses()
+        self._read_latest()
         if self.training_step.perturbation_log is not None:
             self.training_step.perturbation_log.flush()
         self.state.seconds = time.perf_counter() - self._started
-        self.state.pending_losses = list(self._read)
+        self.state.pending_metrics = list(self._read)
         groups = {
             "encoder": self.training_step.encoder.tensors(),
             "optimizer": optimizer_tensors(self.training_step.optimizer),
@@ -224,18 +227,18 @@ class TrainingLoop:
             self.training_step.perturbation_log.truncate(step)
 
     def _log(self) -> None:
-        """Log the mean losses since the last entry, the weights and the learning rate."""
-        self._read_losses()
+        """Log the means since the last entry, the weights and the learning rate."""
+        self._read_latest()
         if not self._read:
             return
-        losses_of: dict[str, list[float]] = {}
-        for _, losses in self._read:
-            for name, loss in losses.items():
-                losses_of.setdefault(name, []).append(loss)
+        values_of: dict[str, list[float]] = {}
+        for _, measured in self._read:
+            for key, value in measured.items():
+                if math.isfinite(value):  # gradients may overflow where losses do not
+                    values_of.setdefault(key, []).append(value)
         self._read = []
         entry = self._entry("train")
-        means = [sum(values) / len(values) for values in losses_of.values()]
-        entry |= Quantity.LOSS.row(losses_of, means)
+        entry |= {key: sum(values) / len(values) for key, values in values_of.items()}
         if not self.in_primary_only_phase:
             weights = self.weighting.weights.tolist()
             entry |= Quantity.WEIGHT.row(self.training_step.names, weights)
@@ -298,20 +301,21 @@ class TrainingLoop:
         self.folder.append_metrics(entry)
         self.reporter.log(entry)
 
-    def _read_losses(self) -> None:
-        """Convert the losses of the latest steps to numbers, with one synchronisation.
+    def _read_latest(self) -> None:
+        """Convert what was measured in the latest steps to numbers, with one synchronisation.
 
         Raises:
-            TrainingDiverged: One of them is NaN or infinite; the message names the first such step.
+            TrainingDiverged: A loss is NaN or infinite; the message names the first such step.
         """
-        if not self._losses:
+        if not self._latest:
             return
-        stacked = torch.stack([loss for _, losses in self._losses for loss in losses.values()])
-        values = iter(stacked.tolist())
-        read = [(step, {name: next(values) for name in losses}) for step, losses in self._losses]
+        tensors = [value for _, measured in self._latest for value in measured.values()]
+        values = iter(torch.stack([tensor.double() for tensor in tensors]).tolist())
+        read = [(step, {key: next(values) for key in found}) for step, found in self._latest]
         self._read += read
-        self._losses = []
-        for step, losses in read:
+        self._latest = []
+        for step, measured in read:
+            losses = Quantity.LOSS.read(measured)
             for name, loss in losses.items():
                 if not math.isfinite(loss):
                     if step == 1:

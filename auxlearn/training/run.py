@@ -14,7 +14,7 @@ from auxlearn.data.batches import BatchStream
 from auxlearn.data.dataset import Split
 from auxlearn.data.lengths import describe_lengths
 from auxlearn.data.run_data import RunData, load_run_data
-from auxlearn.data.tokens import TokenizedTexts, concatenate, tokenize_split
+from auxlearn.data.tokens import TokenizedTexts, tokenize_split
 from auxlearn.encoders.attention import attend_in_single_precision
 from auxlearn.encoders.load import check_length, load_encoder
 from auxlearn.encoders.precision import Compute, choose_compute
@@ -27,9 +27,8 @@ from auxlearn.files import replaced_folder
 from auxlearn.local_files import expand
 from auxlearn.losses.base import PrimaryLoss
 from auxlearn.manifest import write_manifest
-from auxlearn.masking.perturbation import perturb_texts_cached
 from auxlearn.objectives.context import ObjectiveContext
-from auxlearn.registry import LOSSES, REPORTERS, TASKS, WEIGHTINGS
+from auxlearn.registry import LOSSES, REPORTERS, WEIGHTINGS
 from auxlearn.reporters.base import ReportedRun, RunReporter
 from auxlearn.reporters.forward import ForwardingReporter
 from auxlearn.reporting.reporter import Reporter
@@ -38,11 +37,14 @@ from auxlearn.results.folder import RunFolder
 from auxlearn.results.perturbation_log import PerturbationLog
 from auxlearn.results.record import BestCheckpoint, DatasetRecord, Evaluation, RunResults
 from auxlearn.training.checkpoint import CheckpointFolder
-from auxlearn.training.guard import calling, check_prepared
+from auxlearn.training.gradients import GradientLog
+from auxlearn.training.guard import calling
 from auxlearn.training.inputs import InputRecord, collect_inputs, verify_finished
 from auxlearn.training.loop import TrainingLoop
 from auxlearn.training.optimization import LinearSchedule, run_optimizer
-from auxlearn.training.step import Auxiliary, RunStep, StepSettings
+from auxlearn.training.preparation import prepare_task, with_perturbed_text
+from auxlearn.training.step import RunStep
+from auxlearn.training.terms import Auxiliary, StepSettings
 from auxlearn.training.validation import ValidationObjective
 from auxlearn.weighting.base import ValidationOptions, Weighting
 
@@ -117,7 +119,7 @@ def build_weighting(config: RunConfig) -> Weighting:
     if config.lora_rank and weighting.differentiates_twice:
         raise ConfigError(
             "lora_rank: optimizer steps cannot be unrolled through the adapters of peft, as "
-            f"{weighting.name} is asked to do: leave its option unroll out, or freeze layers instead"
+            f"{weighting.name} is asked to do: leave its option unroll out, or freeze layers"
         )
     return weighting
 
@@ -263,6 +265,7 @@ class _Run:
             settings=self._step_settings(),
             validation=self._validation_objective(),
             perturbation_log=PerturbationLog(self.folder.path, len(train_texts)),
+            gradient_log=self._gradient_log(),
         )
         surrogate = None if self.data.validation is None else self._surrogate
         return TrainingLoop(
@@ -355,13 +358,7 @@ class _Run:
         """Return the training texts, perturbed once by the pretrained encoder if configured."""
         config, texts = self.config, self._tokenize(self.data.train)
         self.reporter.message(describe_lengths(texts, config.max_length))
-        if config.perturbed_text == "none":
-            return texts
-        self.encoder.require_language_model("perturbed_text")
-        perturbed = perturb_texts_cached(
-            self.encoder, texts, config.perturbed_share, config.seed, self.cache
-        )
-        return concatenate(texts, perturbed) if config.perturbed_text == "add" else perturbed
+        return with_perturbed_text(config, self.encoder, texts, self.cache)
 
     def _context(self, name: str, train_texts: TokenizedTexts) -> ObjectiveContext:
         """Return what an objective is prepared with."""
@@ -396,11 +393,7 @@ class _Run:
         config = self.config
         auxiliaries = []
         for name, choice in zip(config.objective_names()[1:], config.aux, strict=True):
-            cls = TASKS.get(choice.name)
-            with calling(cls, "prepare", name):
-                task = cls(cls.Options.model_validate(choice.options))
-                task.prepare(self._context(name, train_texts))
-            check_prepared(task, name)
+            task = prepare_task(choice, self._context(name, train_texts))
             stream = None
             if task.batches == "own":
                 size = task.batch_size or config.batch_size
@@ -446,6 +439,21 @@ class _Run:
             ),
             attends_to_padding=self.weighting.attends_to_padding,
         )
+
+    def _gradient_log(self) -> GradientLog:
+        """Return when gradients are measured; those of dev only if the user has asked for it."""
+        every = self.config.gradient_log_steps
+        if every is None:
+            return GradientLog()
+        dev = self._tokenize(self.data.validation or self.data.dataset.splits["dev"])
+        validation = ValidationObjective(
+            dev,
+            self.config.batch_size,
+            self._surrogate,
+            self.config.seed,
+            attends_to_padding=self.weighting.attends_to_padding,
+        )
+        return GradientLog(every, asked=True, validation=validation)
 
     def _dataset_record(self) -> DatasetRecord:
         dataset, ood_sets = self.data.dataset, self.data.ood_sets

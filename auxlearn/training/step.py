@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from itertools import groupby
 
 import torch
@@ -18,79 +18,23 @@ from auxlearn.losses.base import PrimaryLoss
 from auxlearn.metric_keys import VALIDATION
 from auxlearn.objectives.base import Objective
 from auxlearn.results.perturbation_log import PerturbationLog
-from auxlearn.tasks.base import AuxiliaryTask, TaskResult
+from auxlearn.tasks.base import TaskResult
+from auxlearn.training.gradients import (
+    GradientLog,
+    add_gradient,
+    compare_gradients,
+    copy_gradient,
+    keeping_state,
+)
 from auxlearn.training.guard import calling, check_loss, check_result
 from auxlearn.training.micro_batches import split_batch
 from auxlearn.training.optimization import LinearSchedule
 from auxlearn.training.reach import check_trained
+from auxlearn.training.terms import Auxiliary, StepSettings, Term, placements_of
 from auxlearn.training.validation import ValidationObjective
-from auxlearn.weighting.base import Gradient, Placement
+from auxlearn.weighting.base import Gradient, shared_gradient
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Auxiliary:
-    """An auxiliary task of a run.
-
-    Attributes:
-        name: Name of the objective in the run.
-        task: The task.
-        stream: Its batches; ``None`` for a task that shares the batches of the primary task.
-    """
-
-    name: str
-    task: AuxiliaryTask
-    stream: BatchStream | None
-
-
-@dataclass(frozen=True)
-class StepSettings:
-    """Settings of the optimizer steps of a run.
-
-    Attributes:
-        seed: The run's seed.
-        gradient_accumulation_steps: Gradient accumulation: micro-batches per batch.
-        max_grad_norm: Maximum gradient norm; 0 disables clipping.
-        clip_head_separately: Clip the gradient of the classification head and that of all other
-            parameters separately, each to ``max_grad_norm``.
-        attends_to_padding: Let attention include padding tokens, as some released code does.
-        autocast: Returns the context of forward passes.
-    """
-
-    seed: int
-    gradient_accumulation_steps: int = 1
-    max_grad_norm: float = 1.0
-    clip_head_separately: bool = False
-    attends_to_padding: bool = False
-    autocast: Callable[[], AbstractContextManager[None]] = nullcontext
-
-
-@dataclass(frozen=True)
-class _Term:
-    """One objective on one micro-batch of a step.
-
-    Attributes:
-        micro_batch: Number of the micro-batch within the step.
-        auxiliary: The auxiliary task; ``None`` for the primary task.
-        batch: The examples.
-        share: Weight of the mean loss over ``batch`` in the objective's loss of the step.
-    """
-
-    micro_batch: int
-    auxiliary: Auxiliary | None
-    batch: Batch
-    share: float
-
-    @property
-    def name(self) -> str:
-        """Name of the objective."""
-        return "primary" if self.auxiliary is None else self.auxiliary.name
-
-    @property
-    def shares_primary_batch(self) -> bool:
-        """Whether the objective is computed on the examples of the primary task."""
-        return self.auxiliary is None or self.auxiliary.stream is None
 
 
 class RunStep:
@@ -109,6 +53,11 @@ class RunStep:
         settings: Seed, gradient accumulation, clipping, precision.
         validation: The validation objective, for weightings that learn from one.
         perturbation_log: Records the tokens that tasks substitute in the text of the primary task.
+        gradient_log: When gradients are measured; ``None`` for never.
+
+    Attributes:
+        gradient_metrics: What was measured of the gradients of this step, by key of
+            ``metrics.jsonl``; empty if nothing was.
     """
 
     def __init__(
@@ -121,6 +70,7 @@ class RunStep:
         settings: StepSettings,
         validation: ValidationObjective | None = None,
         perturbation_log: PerturbationLog | None = None,
+        gradient_log: GradientLog | None = None,
     ) -> None:
         self.encoder = encoder
         self.model: nn.Module = encoder
@@ -134,6 +84,8 @@ class RunStep:
         self.max_grad_norm = settings.max_grad_norm
         self.validation = validation
         self.perturbation_log = perturbation_log
+        self.gradient_log = gradient_log
+        self.gradient_metrics: dict[str, Tensor] = {}
         self.names = ("primary", *(auxiliary.name for auxiliary in self.auxiliaries))
         self.parameters = [p for p in encoder.parameters() if p.requires_grad]
         self.placements = placements_of(encoder, self.parameters)
@@ -153,9 +105,11 @@ class RunStep:
         self.number = step
         self.schedule.apply(step)
         self.losses = {}
+        self.gradient_metrics = {}
 
     def backward(self, weights: Sequence[float] | Tensor) -> None:
         """Add the weighted gradients to ``.grad``; with weight zero, only compute the loss."""
+        self._measure_apart()
         weight_of = dict(zip(self.names, [float(weight) for weight in weights], strict=True))
         for term, loss in self._losses():
             if weight_of[term.name] != 0:
@@ -164,35 +118,86 @@ class RunStep:
 
     def gradients(self) -> list[Gradient]:
         """Return the unweighted gradient of each objective."""
-        totals: list[Gradient] = [[None] * len(self.parameters) for _ in self.names]
-        for gradients in self.micro_gradients():
-            for total, gradient in zip(totals, gradients, strict=True):
-                _add(total, gradient)
+        totals = self._summed_gradients()
+        self._measure(totals)
         return totals
 
     def micro_gradients(self) -> Iterator[list[Gradient]]:
         """Yield the gradients of all objectives, one micro-batch after another."""
+        totals = self._no_gradients()
+        for gradients in self._micro_gradients():
+            if self._measures:  # on copies: the caller may change what is yielded
+                for total, gradient in zip(totals, gradients, strict=True):
+                    add_gradient(total, copy_gradient(gradient))
+            yield gradients
+        self._measure(totals)
+
+    def _micro_gradients(self) -> Iterator[list[Gradient]]:
         for _, losses in groupby(self._losses(), key=lambda found: found[0].micro_batch):
-            gradients: dict[str, Gradient] = {
-                name: [None] * len(self.parameters) for name in self.names
-            }
+            gradients = dict(zip(self.names, self._no_gradients(), strict=True))
             for term, loss in losses:
                 found = torch.autograd.grad(loss, self.parameters, allow_unused=True)
                 gradients[term.name] = list(found)
                 del loss, found  # frees the graph before the next one is built
             yield [gradients[name] for name in self.names]
 
-    def current_losses(self) -> Tensor:
-        """Return the loss of each objective on this step's batches at the current parameters."""
-        recorded, log = self.losses, self.perturbation_log
+    def _no_gradients(self) -> list[Gradient]:
+        return [[None] * len(self.parameters) for _ in self.names]
+
+    def _summed_gradients(self) -> list[Gradient]:
+        totals = self._no_gradients()
+        for gradients in self._micro_gradients():
+            for total, gradient in zip(totals, gradients, strict=True):
+                add_gradient(total, gradient)
+        return totals
+
+    @property
+    def _measures(self) -> bool:
+        """Whether the gradients of this step are still to be measured."""
+        log = self.gradient_log
+        return (
+            log is not None
+            and log.is_due(self.number)
+            and not self.gradient_metrics
+            and (len(self.names) > 1 or log.asked)
+        )
+
+    def _measure(self, gradients: Sequence[Gradient]) -> None:
+        """Measure the gradients of this step if that is due."""
+        if not self._measures:
+            return
+        assert self.gradient_log is not None
+        names, found = list(self.names), list(gradients)
+        if self.gradient_log.validation is not None:
+            names.append(VALIDATION)
+            found.append(self._gradient_of(self.gradient_log.validation))
+        shared = [shared_gradient(gradient, self.placements) for gradient in found]
+        measured = compare_gradients(names, shared)
+        self.gradient_metrics = {k: value.to(self.encoder.device) for k, value in measured.items()}
+
+    def _measure_apart(self) -> None:
+        """Compute the gradients for the measurement alone, if that is due and was asked for."""
+        if self._measures and self.gradient_log is not None and self.gradient_log.asked:
+            objectives = [self.primary_loss, *(one.task for one in self.auxiliaries)]
+            with self._unrecorded(), keeping_state(objectives):
+                self._measure(self._summed_gradients())
+
+    @contextmanager
+    def _unrecorded(self) -> Iterator[None]:
+        """Leave no trace of what the block computes in the losses and logs of the step."""
+        losses, log = self.losses, self.perturbation_log
         self.losses, self.perturbation_log = {}, None
         try:
-            with torch.no_grad():
-                for _ in self._losses():
-                    pass
-            return torch.stack([self.losses[name] for name in self.names])
+            yield
         finally:
-            self.losses, self.perturbation_log = recorded, log
+            self.losses, self.perturbation_log = losses, log
+
+    def current_losses(self) -> Tensor:
+        """Return the loss of each objective on this step's batches at the current parameters."""
+        with self._unrecorded(), torch.no_grad():
+            for _ in self._losses():
+                pass
+            return torch.stack([self.losses[name] for name in self.names])
 
     def validation_gradient(self, index: int = 0, batches: int = 1) -> Gradient:
         """Return the mean gradient of the validation objective over batches, without dropout."""
@@ -202,13 +207,21 @@ class RunStep:
         for number in range(index, index + batches):
             with self.encoder.evaluating(), self.settings.autocast():
                 loss = validation.loss(self.encoder, self.number, number) / batches
-            _add(total, torch.autograd.grad(loss, self.parameters, allow_unused=True))
+            add_gradient(total, torch.autograd.grad(loss, self.parameters, allow_unused=True))
             losses.append(loss.detach())
         self.losses[VALIDATION] = torch.stack(losses).sum()
         return total
 
+    def _gradient_of(self, validation: ValidationObjective) -> Gradient:
+        """Return the gradient of a validation objective that only serves the measurement."""
+        with self.encoder.evaluating(), self.settings.autocast():
+            loss = validation.loss(self.encoder, self.number)
+        return list(torch.autograd.grad(loss, self.parameters, allow_unused=True))
+
     def functional_losses(self, model: nn.Module, lookahead: int) -> Tensor:
         """Return each objective's loss on the batches of a later step, by a copy of the model."""
+        if not lookahead:
+            self._measure_apart()
         totals: dict[str, Tensor | float] = dict.fromkeys(self.names, 0.0)
         for term, loss in self._losses(model, lookahead):
             totals[term.name] = totals[term.name] + loss
@@ -268,7 +281,7 @@ class RunStep:
 
     def _losses(
         self, model: nn.Module | None = None, lookahead: int = 0
-    ) -> Iterator[tuple[_Term, Tensor]]:
+    ) -> Iterator[tuple[Term, Tensor]]:
         """Yield the loss of each objective on each micro-batch, with its graph.
 
         The losses of an objective sum to its mean loss over the whole batch.
@@ -303,7 +316,7 @@ class RunStep:
             yield term, loss
             del loss  # frees the graph before the next one is built
 
-    def _terms(self, step: int) -> list[_Term]:
+    def _terms(self, step: int) -> list[Term]:
         """Return what a step computes, in order: by micro-batch, the primary task last.
 
         The last batch of an epoch is smaller and may have fewer micro-batches than the batch of
@@ -323,7 +336,7 @@ class RunStep:
             batches.append((auxiliary, own, self._shares(auxiliary, own, step)))
         batches.append((None, primary, [len(batch) / len(whole) for batch in primary]))
         return [
-            _Term(number, auxiliary, micro_batches[number], shares[number])
+            Term(number, auxiliary, micro_batches[number], shares[number])
             for number in range(max(len(micro_batches) for _, micro_batches, _ in batches))
             for auxiliary, micro_batches, shares in batches
             if number < len(micro_batches)
@@ -342,7 +355,7 @@ class RunStep:
             ]
         return [count / max(1, sum(items)) for count in items]
 
-    def _primary_loss(self, model: nn.Module, batch: Batch, step: int, term: _Term) -> Tensor:
+    def _primary_loss(self, model: nn.Module, batch: Batch, step: int, term: Term) -> Tensor:
         """Return the mean loss of the primary task."""
         generator = self._generator(term.name, step, term.micro_batch)
         forward = self._seeded_forward(term.name, step, term.micro_batch)
@@ -350,7 +363,7 @@ class RunStep:
             loss = model(self.primary_loss.loss, batch, generator)
         return self._check_loss(term.name, self.primary_loss, loss, model)
 
-    def _auxiliary_loss(self, model: nn.Module, batch: Batch, step: int, term: _Term) -> TaskResult:
+    def _auxiliary_loss(self, model: nn.Module, batch: Batch, step: int, term: Term) -> TaskResult:
         """Return the mean loss of an auxiliary task, with what it changes in the primary batch."""
         assert term.auxiliary is not None
         generator = self._generator(term.name, step, term.micro_batch)
@@ -405,22 +418,3 @@ class RunStep:
     def _record_loss(self, name: str, loss: Tensor) -> None:
         recorded = self.losses.get(name)
         self.losses[name] = loss.detach() if recorded is None else recorded + loss.detach()
-
-
-def _add(total: Gradient, gradient: Sequence[Tensor | None]) -> None:
-    """Add a gradient to a total in place."""
-    for number, addend in enumerate(gradient):
-        old = total[number]
-        total[number] = addend if old is None else (old if addend is None else old.add_(addend))
-
-
-def placements_of(
-    encoder: SharedEncoder, parameters: Sequence[nn.Parameter]
-) -> tuple[Placement, ...]:
-    """Say whether each parameter is the body's, the classification head's or another head's."""
-    body = {id(parameter) for parameter in encoder.body_parameters()}
-    primary = {id(parameter) for parameter in encoder.classification_parameters()}
-    return tuple(
-        "encoder" if id(p) in body else ("primary_head" if id(p) in primary else "other_head")
-        for p in parameters
-    )

@@ -298,6 +298,14 @@ def weighted_sum(gradients: Sequence[Gradient], weights: Sequence[float] | Tenso
     return found
 
 
+def shared_gradient(gradient: Gradient, placements: Sequence[Placement]) -> Gradient:
+    """Return a gradient with ``None`` for the parameters of the heads."""
+    return [
+        grad if placement == "encoder" else None
+        for grad, placement in zip(gradient, placements, strict=True)
+    ]
+
+
 def dot(left: Gradient, right: Gradient) -> Tensor:
     """Return the inner product of two gradients, a float64 scalar; ``None`` counts as zero."""
     products = [

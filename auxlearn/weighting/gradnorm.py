@@ -32,8 +32,14 @@ from torch import Tensor
 
 from auxlearn.metric_keys import Quantity
 from auxlearn.registry import register_weighting
-from auxlearn.weighting.base import TrainingStep, apply_gradient, dot, gather_scalars, weighted_sum
-from auxlearn.weighting.gram import shared_gradient
+from auxlearn.weighting.base import (
+    TrainingStep,
+    apply_gradient,
+    dot,
+    gather_scalars,
+    shared_gradient,
+    weighted_sum,
+)
 from auxlearn.weighting.learned import LearnedOptions, LearnedWeighting
 
 #: Lower bound of a weight: from zero it could not increase again.

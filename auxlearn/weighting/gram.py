@@ -20,6 +20,7 @@ from auxlearn.weighting.base import (
     TrainingStep,
     Weighting,
     apply_gradient,
+    shared_gradient,
     weighted_sum,
 )
 from auxlearn.weighting.step_derivative import gram_matrices
@@ -78,14 +79,6 @@ class GramWeighting(Weighting):
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Restore what :meth:`state_dict` returned."""
         self._weights = state["weights"].clone()
-
-
-def shared_gradient(gradient: Gradient, placements: Sequence[Placement]) -> Gradient:
-    """Return a gradient with ``None`` for the parameters of the heads."""
-    return [
-        grad if placement == "encoder" else None
-        for grad, placement in zip(gradient, placements, strict=True)
-    ]
 
 
 def head_gradient(gradient: Gradient, placements: Sequence[Placement]) -> Gradient:

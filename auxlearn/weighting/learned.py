@@ -18,9 +18,9 @@ from auxlearn.weighting.base import (
     TrainingStep,
     Weighting,
     apply_gradient,
+    shared_gradient,
     weighted_sum,
 )
-from auxlearn.weighting.gram import shared_gradient
 from auxlearn.weighting.metabalance import metabalance_factors
 from auxlearn.weighting.step_derivative import gram_matrices
 

@@ -49,9 +49,10 @@ from auxlearn.weighting.base import (
     apply_gradient,
     dot,
     gather_scalars,
+    shared_gradient,
     weighted_sum,
 )
-from auxlearn.weighting.gram import head_gradient, shared_gradient
+from auxlearn.weighting.gram import head_gradient
 from auxlearn.weighting.learned import (
     EPSILON,
     LogitOptions,

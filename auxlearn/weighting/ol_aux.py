@@ -41,8 +41,7 @@ from pydantic import Field
 from torch import Tensor
 
 from auxlearn.registry import register_weighting
-from auxlearn.weighting.base import TrainingStep, apply_gradient, dot, weighted_sum
-from auxlearn.weighting.gram import shared_gradient
+from auxlearn.weighting.base import TrainingStep, apply_gradient, dot, shared_gradient, weighted_sum
 from auxlearn.weighting.learned import LearnedOptions, LearnedWeighting
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 
 import pytest
@@ -40,6 +41,7 @@ def run(tmp_path_factory, encoder_folder):
         )
         return str(folder / name)
 
+    made.folder = folder
     return made
 
 
@@ -63,11 +65,27 @@ def test_statistics_by_epoch_and_texts(run):
     assert [text["epoch"] for text in found["texts"]] == [1, 2] * 3
     assert all("[" in text["original"] and "[" in text["perturbed"] for text in found["texts"])
 
-    shown = CliRunner().invoke(cli, ["perturbations", folder, "--texts", "1"])
+    for one in found["examples"]:
+        assert one["examples"] == 12
+        shares = [one["same"], one["plausible"] or 0.0, one["other"], one["unknown"]]
+        assert sum(shares) == pytest.approx(1)
+
+    tables = run.folder / "tables"
+    shown = CliRunner().invoke(
+        cli, ["perturbations", folder, "--texts", "1", "--output", str(tables)]
+    )
     assert shown.exit_code == 0, shown.output
     for text in found["texts"][:2]:
-        assert text["original"] in shown.output
-        assert text["perturbed"] in shown.output
+        assert f"example {text['example']}: {text['text']}" in shown.output
+        for old, new in text["substitutions"]:
+            assert f"[{old}] => [{new}]" in shown.output
+    assert json.loads((tables / "perturbations.json").read_text())["statistics"] == statistics
+    lines = list(csv.DictReader((tables / "substitutions.csv").read_text().splitlines()))
+    assert len(lines) == sum(one["masked"] for one in statistics) // 2
+    first = [line for line in lines if line["example"] == str(found["texts"][0]["example"])]
+    assert [(line["masked"], line["substituted"]) for line in first if line["epoch"] == "1"] == [
+        tuple(pair) for pair in found["texts"][0]["substitutions"]
+    ]
 
 
 def test_a_run_without_mask_tuning_is_an_error_of_one_line(run):

@@ -11,9 +11,10 @@ from auxlearn.errors import RunError
 from auxlearn.evaluation.perturbations import (
     by_epoch,
     diversity,
-    find_tagger,
     marked,
+    outcomes,
     predict_replacements,
+    substitutions,
 )
 from auxlearn.results.perturbation_log import (
     FILE,
@@ -92,23 +93,22 @@ def test_masked_tokens_are_shown_in_brackets(records, tokenizer):
     assert marked(records[1], tokenizer)[1] == "the [[UNK]] is faster than the tagger"
 
 
-def test_without_a_tagger_installed_there_is_none(monkeypatch):
-    import sys
+def test_examples_are_counted_over_all_epochs(records, tokenizer):
+    # Example 0 changed in both epochs; example 1 became unknown once and stayed the same once.
+    plain = outcomes(records, tokenizer)
+    assert (plain.examples, plain.same, plain.plausible) == (2, 0.0, None)
+    assert (plain.other, plain.unknown) == (0.5, 0.5)
+    kinds = {"faster": "JJR", "better": "JJR", "tagger": "NN", "corpus": "NNS"}
+    tagged = outcomes(records, tokenizer, lambda words: [kinds.get(w, "X") for w in words])
+    assert (tagged.plausible, tagged.other, tagged.unknown) == (0.5, 0.0, 0.5)
+    never = outcomes(records, tokenizer, lambda words: [str(w) + "#" for w in words])
+    assert (never.plausible, never.other) == (0.0, 0.5)
+    assert outcomes(records[3:], tokenizer).same == 1.0
 
-    monkeypatch.setitem(sys.modules, "spacy", None)
-    monkeypatch.setitem(sys.modules, "nltk", None)
-    assert find_tagger() is None
 
-
-def test_nltk_is_used_where_it_is_installed(monkeypatch):
-    import sys
-    from types import SimpleNamespace
-
-    fake = SimpleNamespace(pos_tag=lambda words: [(word, "NNS") for word in words])
-    monkeypatch.setitem(sys.modules, "spacy", None)
-    monkeypatch.setitem(sys.modules, "nltk", fake)
-    tagger, name = find_tagger()
-    assert (tagger(["dogs"]), name) == (["NN"], "NLTK")
+def test_substitutions_are_those_of_table_two(records, tokenizer):
+    assert substitutions(records[0], tokenizer) == [("parser", "parser"), ("faster", "better")]
+    assert substitutions(records[1], tokenizer) == [("parser", "[UNK]")]
 
 
 def test_plain_predictions_are_those_of_the_native_model(tiny_bert):

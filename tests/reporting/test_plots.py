@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 
 from auxlearn.errors import UserError
-from auxlearn.reporting.plots import plot_run
+from auxlearn.reporting.plots import _smoothed, plot_run
 from auxlearn.reporting.style import COLOURS
 from tests.reporting import examples
 
@@ -56,17 +57,47 @@ def test_an_objective_has_a_line_of_its_colour(plots, name):
     assert pixels_of(plots[name], COLOURS[3]) == 0
 
 
-def test_lines_are_in_the_order_of_their_losses(plots):
-    # Entries list the losses last objective first; the colours follow the objectives nevertheless.
-    image = imread(plots["losses"])[:, :800, :3]
-    heights = []
-    for colour in COLOURS[:3]:
-        found = np.abs(image - np.array(to_rgb(colour))).max(-1) < 1 / 255
-        heights.append(np.argwhere(found)[:, 0].mean())
-    last = [one for one in examples.entries(*AUX) if one["kind"] == "train"][-1]
-    losses = [last[f"loss/{name}"] for name in ("primary", *AUX)]
-    assert losses == sorted(losses, reverse=True)
-    assert heights == sorted(heights)  # rows of pixels count from the top
+def rows_of(path: Path, colour: str) -> tuple[int, int]:
+    """The first and last row of pixels, from the top, with this colour left of the legend."""
+    image = imread(path)[:, :860, :3]
+    rows = np.argwhere(np.abs(image - np.array(to_rgb(colour))).max(-1) < 1 / 255)[:, 0]
+    return int(rows.min()), int(rows.max())
+
+
+def test_every_loss_has_a_panel_of_its_own(plots):
+    # Entries list the losses last objective first; the panels follow the objectives nevertheless.
+    places = [rows_of(plots["losses"], colour) for colour in COLOURS[:3]]
+    for (_, end), (begin, _) in pairwise(places):
+        assert begin > end
+    for begin, end in places:
+        assert end - begin > 50  # no other loss flattens it
+
+
+def test_measured_gradients_have_four_panels(tmp_path):
+    entries = examples.entries(*AUX)
+    for number, entry in enumerate(entry for entry in entries if entry["kind"] == "train"):
+        for pair in ("primary/l3mask", "primary/random_mlm", "l3mask/random_mlm"):
+            entry |= {f"gradient_cosine/{pair}": 0.1 - number / 10, f"conflict/{pair}": number / 4}
+        for name in ("primary", *AUX):
+            entry |= {f"gradient_cosine/{name}/validation": 0.1, f"gradient_norm/{name}": 1.0}
+    plot_run(entries, examples.results(*AUX), tmp_path / "measured")
+    plot_run(examples.entries(*AUX, gradients=True), examples.results(*AUX), tmp_path / "rule")
+    measured, rule = (
+        imread(tmp_path / name / "gradients.png").shape[0] for name in ("measured", "rule")
+    )
+    assert (measured, rule) == (round(150 * (0.6 + 4 * 1.8)), round(150 * (0.6 + 2 * 2.7)))
+
+
+def test_a_noisy_series_is_averaged():
+    from matplotlib.figure import Figure
+
+    values = [(-1.0) ** step for step in range(60)]
+    axes = Figure().subplots()
+    _smoothed(axes, (list(range(60)), values), COLOURS[0], "noise")
+    points, line = axes.get_lines()
+    assert list(points.get_ydata()) == values
+    assert line.get_ydata()[30] == pytest.approx(sum(values[25:36]) / 11)
+    assert line.get_ydata()[0] == pytest.approx(sum(values[:6]) / 6)
 
 
 def test_a_single_entry_is_drawn(tmp_path):

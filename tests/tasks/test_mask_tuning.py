@@ -13,7 +13,8 @@ from auxlearn.data.batches import BatchStream
 from auxlearn.errors import ConfigError
 from auxlearn.registry import TASKS
 from auxlearn.training.optimization import LinearSchedule
-from auxlearn.training.step import Auxiliary, RunStep, StepSettings
+from auxlearn.training.step import RunStep
+from auxlearn.training.terms import Auxiliary, StepSettings
 from auxlearn.weighting.fixed import Fixed, FixedOptions
 from tests import helpers
 from tests.helpers import HARD_TEXTS, LINES, collated, tokenized

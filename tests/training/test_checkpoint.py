@@ -32,7 +32,7 @@ def state_at(step, best=-1):
         best_value=0.5 if best >= 0 else float("-inf"),
         evaluations_since_best=2,
         seconds=1.5,
-        pending_losses=[(step, {"primary": 0.25})],
+        pending_metrics=[(step, {"primary": 0.25})],
     )
 
 
@@ -52,7 +52,7 @@ def test_a_checkpoint_is_loaded_as_it_was_saved(tmp_path):
     assert found.step == 4
     assert (found.best_step, found.best_value, found.evaluations_since_best) == (1, 0.5, 2)
     assert found.seconds == 1.5
-    assert [(step, losses) for step, losses in found.pending_losses] == [(4, {"primary": 0.25})]
+    assert [(step, losses) for step, losses in found.pending_metrics] == [(4, {"primary": 0.25})]
     same(tensors, TENSORS)
     same({"best": folder.load_best(1)}, {"best": TENSORS["encoder"]})
 

@@ -18,7 +18,8 @@ from auxlearn.tasks.base import AuxiliaryTask, TaskResult
 from auxlearn.tasks.random_mlm import RandomMLM
 from auxlearn.training.micro_batches import split_batch
 from auxlearn.training.optimization import LinearSchedule
-from auxlearn.training.step import Auxiliary, RunStep, StepSettings
+from auxlearn.training.step import RunStep
+from auxlearn.training.terms import Auxiliary, StepSettings
 from auxlearn.training.validation import ValidationObjective
 from auxlearn.weighting.meta import Meta, MetaOptions
 from tests.helpers import (

@@ -1,0 +1,194 @@
+"""``auxlearn masks``: which tokens masking tasks mask, before any training."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from auxlearn.commands.help import Example, ExampleCommand
+from auxlearn.commands.options import run_config, run_options
+
+if TYPE_CHECKING:
+    from auxlearn.inspection.breakdown import Group
+    from auxlearn.inspection.report import MaskReport
+
+EXAMPLES = (
+    Example(
+        "What l3mask masks in a data set with an encoder, beside random masking",
+        "auxlearn masks --dataset data/reviews --encoder tiny --aux l3mask --aux random_mlm",
+    ),
+    Example(
+        "The tasks of a run, from 200 of its training texts, with plots and tables in a folder",
+        "auxlearn masks runs/reviews --examples 200 --output masks",
+    ),
+)
+
+#: Settings of a run that decide what is masked.
+SETTINGS = (
+    "dataset",
+    "text_column",
+    "text_pair_column",
+    "label_column",
+    "keep_null_labels",
+    "max_length",
+    "encoder",
+    "random_head",
+    "aux",
+    "plugins",
+    "seed",
+    "device",
+    "cache_dir",
+)
+
+#: Groups at each end of a long table.
+RANKED = 5
+
+
+class MasksCommand(ExampleCommand):
+    """A command that takes the settings in :data:`SETTINGS` and the options of tasks."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params += [option for option in run_options() if option.name in SETTINGS]
+        self.ignore_unknown_options = True
+
+
+@click.command(cls=MasksCommand, examples=EXAMPLES, options_metavar="[OPTIONS]")
+# An option of a task may come first, and would be taken for the folder if that were an argument.
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[RUN]")
+@click.option(
+    "--examples",
+    type=click.IntRange(1),
+    help="Number of training texts to inspect, drawn at random; by default all.",
+)
+@click.option(
+    "--texts",
+    type=click.IntRange(0),
+    default=8,
+    show_default=True,
+    help="Number of texts to show with the probability of each token.",
+)
+@click.option(
+    "--output",
+    metavar="FOLDER",
+    help="Folder for plots (PNG and SVG) and tables (JSON and CSV).",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print all results as JSON.")
+def command(
+    arguments: tuple[str, ...],
+    examples: int | None,
+    texts: int,
+    output: str | None,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Show which tokens the masking tasks of a configuration mask, and how often.
+
+    The settings are those of `auxlearn train`, options of tasks included, or those of the run
+    folder RUN, finished or not; options of the command line take precedence. Nothing is trained.
+    l3mask scores the texts with the pretrained encoder; a later run reads the scores from the
+    cache.
+    """
+    from auxlearn.commands import console
+    from auxlearn.files import check_output, write_json, write_text
+    from auxlearn.local_files import expand
+    from auxlearn.results.folder import RunFolder
+
+    reporter = console.ConsoleReporter()
+    folder = None if output is None else expand(output)
+    if folder is not None:
+        check_output(folder)
+    file, extra = None, arguments
+    if arguments and not arguments[0].startswith("-"):
+        run, extra = Path(arguments[0]), arguments[1:]
+        RunFolder(run).check_readable()
+        file = str(run / "config.yaml")
+    with reporter.waiting("loading torch and transformers"):
+        config = run_config(file, given, extra, announce=reporter.message).resolved()
+
+        from auxlearn.inspection.heat import console_heat_map, plot_heat_map
+        from auxlearn.inspection.plots import plot_groups
+        from auxlearn.inspection.report import inspect_masks
+
+    report = inspect_masks(config, examples=examples, texts=texts, reporter=reporter)
+    written: list[Path] = []
+    if folder is not None:
+        write_json(folder / "masks.json", report.to_dict())
+        write_text(folder / "groups.csv", report.groups_csv())
+        plots = [*plot_heat_map(report, folder), *plot_groups(report, folder)]
+        written = [folder / "masks.json", folder / "groups.csv", *plots]
+    if as_json:
+        click.echo(json.dumps(report.to_dict(), indent=2, ensure_ascii=False))
+        return
+    out = console.output()
+    console.print_results(*_tables(report))
+    if report.texts:
+        console.print_results("", "texts, with the probability of each token in percent:")
+        for line in console_heat_map(report, out.is_terminal):
+            out.print(line, soft_wrap=True)
+    console.print_results("", *report.sentences(), *(f"note: {line}" for line in report.notes))
+    if folder is not None:
+        console.print_results(f"{len(written)} files: {folder}")
+
+
+def _tables(report: MaskReport) -> list[Any]:
+    """Return the tables of a report, with their titles."""
+    from auxlearn.reporting.tables import console_table
+
+    items: list[Any] = [
+        f"{report.dataset}, {report.encoder}: {report.examples:,} texts, "
+        f"{report.tokens:,} tokens that may be masked"
+    ]
+    if report.parts_of_speech:
+        items += ["", f"by part of speech ({report.tagger}), most and least often masked:"]
+        items.append(console_table(*_grid("tag", _ranked(report.parts_of_speech), RANKED)))
+    items += ["", "by frequency of the token in the texts:"]
+    items.append(console_table(*_grid("occurs", report.frequencies, len(report.frequencies))))
+    items += ["", "tokens, most and least often masked:"]
+    items.append(console_table(*_grid("token", _ranked(report.token_groups), RANKED)))
+    if report.agreements:
+        items += ["", "share of masks on the same tokens, and rank correlation within texts:"]
+        rows = [
+            [
+                f"{one.first}, {one.second}",
+                f"{one.overlap:.1%}",
+                "-" if one.rank_correlation is None else f"{one.rank_correlation:.3f}",
+            ]
+            for one in report.agreements
+        ]
+        items.append(console_table(["tasks", "overlap", "Spearman"], rows))
+    return items
+
+
+def _ranked(groups: list[Group]) -> list[Group]:
+    """Return the groups with enough tokens; all of them if none has."""
+    from auxlearn.inspection.breakdown import FEWEST
+
+    return [group for group in groups if group.tokens >= FEWEST] or groups
+
+
+def _grid(title: str, groups: list[Group], ends: int) -> tuple[list[str], list[list[str]]]:
+    """Return the heads and cells of a table of groups; of many, those at both ends."""
+    tasks = list(groups[0].rates) if groups else []
+    heads = [title, "tokens"]
+    for task in tasks:
+        heads += [task, "random"]
+    rows = [
+        [
+            f"{group.name} {group.description}".strip(),
+            f"{group.tokens:,}",
+            *(
+                cell
+                for task in tasks
+                for cell in (f"{group.rates[task]:.4f}", f"{group.random[task]:.4f}")
+            ),
+        ]
+        for group in groups
+    ]
+    if len(rows) > 2 * ends:
+        gap = [f"({len(rows) - 2 * ends} others)", *[""] * (len(heads) - 1)]
+        rows = [*rows[:ends], gap, *rows[-ends:]]
+    return heads, rows

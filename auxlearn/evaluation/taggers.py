@@ -1,0 +1,138 @@
+"""Part-of-speech taggers of other packages, whichever is installed, and the words they tag.
+
+All give the tags of the Penn Treebank (Marcus et al. 1993, https://aclanthology.org/J93-2004), as
+the tables of L3Masking have them. None of them is downloaded here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import warnings
+from collections.abc import Callable
+
+#: Returns the part of speech of each word of a text.
+Tagger = Callable[[list[str]], list[str]]
+
+#: How to get a tagger.
+ADVICE = "install one with `pip install textblob`, or spaCy with en_core_web_sm"
+
+#: A word with hyphens and apostrophes inside it, or a single mark.
+_WORD = re.compile(r"\w+(?:[-'’]\w+)*|[^\w\s]")
+
+#: What the tags stand for.
+DESCRIPTIONS = {
+    "CC": "coordinating conjunction",
+    "CD": "cardinal number",
+    "DT": "determiner",
+    "EX": "existential there",
+    "FW": "foreign word",
+    "IN": "preposition or subordinating conjunction",
+    "JJ": "adjective",
+    "JJR": "adjective, comparative",
+    "JJS": "adjective, superlative",
+    "LS": "list item marker",
+    "MD": "modal",
+    "NN": "noun, singular or mass",
+    "NNS": "noun, plural",
+    "NNP": "proper noun, singular",
+    "NNPS": "proper noun, plural",
+    "PDT": "predeterminer",
+    "POS": "possessive ending",
+    "PRP": "personal pronoun",
+    "PRP$": "possessive pronoun",
+    "RB": "adverb",
+    "RBR": "adverb, comparative",
+    "RBS": "adverb, superlative",
+    "RP": "particle",
+    "SYM": "symbol",
+    "TO": "to",
+    "UH": "interjection",
+    "VB": "verb, base form",
+    "VBD": "verb, past tense",
+    "VBG": "verb, gerund or present participle",
+    "VBN": "verb, past participle",
+    "VBP": "verb, present, other than third person singular",
+    "VBZ": "verb, present, third person singular",
+    "WDT": "wh-determiner",
+    "WP": "wh-pronoun",
+    "WP$": "possessive wh-pronoun",
+    "WRB": "wh-adverb",
+    "(": "opening parenthesis",
+    ")": "closing parenthesis",
+    "-LRB-": "opening parenthesis",
+    "-RRB-": "closing parenthesis",
+    ",": "comma",
+    ".": "end of a sentence",
+    ":": "colon, semicolon or dash",
+    "``": "opening quotation mark",
+    "''": "closing quotation mark",
+    '"': "quotation mark",
+    "$": "currency",
+    "#": "number sign",
+}
+
+
+def words_of(text: str) -> list[tuple[int, int]]:
+    """Return where the words and marks of a text begin and end, in characters.
+
+    Examples:
+        >>> text = "State-of-the-art (isn't it?)"
+        >>> [text[start:end] for start, end in words_of(text)]
+        ['State-of-the-art', '(', "isn't", 'it', '?', ')']
+    """
+    return [found.span() for found in _WORD.finditer(text)]
+
+
+def find_tagger() -> tuple[Tagger, str] | None:
+    """Return a tagger and its name: spaCy's, NLTK's or TextBlob's; ``None`` if none is installed.
+
+    spaCy needs en_core_web_sm and NLTK its tagger; TextBlob's pattern tagger has its lexicon with
+    it.
+    """
+    for find in (_spacy_tagger, _nltk_tagger, _pattern_tagger):
+        found = find()
+        if found is not None:
+            return found
+    return None
+
+
+def _spacy_tagger() -> tuple[Tagger, str] | None:
+    try:
+        spacy = importlib.import_module("spacy")
+        pipeline = spacy.load("en_core_web_sm")
+    except (ImportError, OSError):
+        return None
+
+    def tag(words: list[str]) -> list[str]:
+        return [token.tag_ for token in pipeline(spacy.tokens.Doc(pipeline.vocab, words=words))]
+
+    return tag, "spaCy en_core_web_sm"
+
+
+def _nltk_tagger() -> tuple[Tagger, str] | None:
+    try:
+        nltk = importlib.import_module("nltk")
+        nltk.pos_tag(["word"])
+    except (ImportError, LookupError):
+        return None
+
+    def tag(words: list[str]) -> list[str]:
+        return [found for _, found in nltk.pos_tag(words)]
+
+    return tag, "NLTK"
+
+
+def _pattern_tagger() -> tuple[Tagger, str] | None:
+    try:
+        pattern = importlib.import_module("textblob.en")
+    except ImportError:
+        return None
+    with warnings.catch_warnings():  # it reads its lexicon at the first word, and leaves it open
+        warnings.simplefilter("ignore", ResourceWarning)
+        pattern.parser.find_tags(["word"])
+
+    def tag(words: list[str]) -> list[str]:
+        return [found for _, found in pattern.parser.find_tags(words)]
+
+    return tag, "TextBlob's pattern tagger"

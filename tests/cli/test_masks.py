@@ -1,0 +1,150 @@
+"""``auxlearn masks``: from settings, from a run folder, and with what it cannot use."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import pytest
+from matplotlib.image import imread
+
+from auxlearn.config import RunConfig
+from auxlearn.files import write_text
+from tests import helpers
+from tests.cli.helpers import call, error
+from tests.sweeps.conftest import write_dataset
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory, encoder_folder):
+    folder = tmp_path_factory.mktemp("masks")
+    write_dataset(folder / "data")
+    common = ["--dataset", folder / "data", "--encoder", encoder_folder("bert")]
+    common += ["--cache-dir", folder / "cache", "--device", "cpu"]
+    return folder, common
+
+
+@pytest.fixture(scope="module")
+def report(place):
+    """What is printed as JSON for three tasks; and the folder with the files."""
+    folder, common = place
+    tasks = ["--aux", "l3mask", "--aux", "random_mlm", "--aux", "mask_tuning", "--aux", "simcse"]
+    options = ["--score", "surprisal", "--texts", 2, "--output", folder / "found", "--json"]
+    result = call("masks", *common, *tasks, *options)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout), folder / "found"
+
+
+def test_three_tasks_side_by_side(report):
+    found, _ = report
+    assert found["draws"] == {"l3mask": None, "random_mlm": None, "mask_tuning": 400}
+    assert found["spreads"]["random_mlm"]["moved"] == pytest.approx(0, abs=1e-12)
+    assert found["spreads"]["l3mask"]["moved"] > 0.01
+    assert found["spreads"]["l3mask"]["mean"] == pytest.approx(0.15)
+    pairs = {(one["first"], one["second"]): one for one in found["agreements"]}
+    assert len(pairs) == 3
+    one = pairs["l3mask", "random_mlm"]
+    assert one["rank_correlation"] is None
+    # Against random masking, what does not overlap is what has moved.
+    assert one["overlap"] == pytest.approx(1 - found["spreads"]["l3mask"]["moved"])
+    assert found["notes"][0] == "simcse masks no tokens, so it is left out"
+    assert found["sentences"][1].startswith("random_mlm is random masking")
+    for group in found["frequencies"]:
+        assert group["rates"]["random_mlm"] == pytest.approx(0.15)
+        assert group["random"]["l3mask"] == pytest.approx(0.15)
+    assert sum(group["tokens"] for group in found["frequencies"]) == found["tokens"]
+    for text in found["texts"]:
+        assert all(len(rates) == len(text["tokens"]) for rates in text["rates"].values())
+
+
+def test_files_beside_each_other(report):
+    found, folder = report
+    names = {"masks.json", "groups.csv", "heat_map.png", "heat_map.svg", "groups.png", "groups.svg"}
+    assert {path.name for path in folder.iterdir()} == names
+    assert json.loads((folder / "masks.json").read_text()) == found
+    lines = list(csv.DictReader((folder / "groups.csv").read_text().splitlines()))
+    tokens = [line for line in lines if line["grouped_by"] == "token"]
+    assert sum(int(line["tokens"]) for line in tokens) == 3 * found["tokens"]
+    weighted = sum(
+        int(line["tokens"]) * float(line["probability"])
+        for line in tokens
+        if line["task"] == "l3mask"
+    )
+    assert weighted / found["tokens"] == pytest.approx(0.15)
+    assert imread(folder / "heat_map.png").shape[1] == 1080
+    assert "<svg" in (folder / "heat_map.svg").read_text()
+
+
+def test_the_tasks_of_a_run_and_some_of_its_texts(place, encoder_folder):
+    folder, _ = place
+    config = RunConfig(
+        dataset=str(folder / "data"),
+        encoder=str(encoder_folder("bert")),
+        aux=[{"l3mask": {"probability": 0.3}}],
+        cache_dir=str(folder / "cache"),
+        device="cpu",
+    ).resolved()
+    write_text(folder / "run" / "config.yaml", config.to_yaml())
+    result = call("masks", folder / "run", "--examples", 5, "--texts", 1)
+    assert result.exit_code == 0, result.output
+    assert ": 5 texts, " in result.stdout
+    assert "mean probability 0.300" in result.stdout
+    assert result.stdout.count(" l3mask: ") == 1
+    assert "by frequency of the token in the texts" in result.stdout
+
+
+def test_texts_of_users_are_shown_harmlessly(place, tmp_path):
+    _, common = place
+    data = tmp_path / "data"
+    texts = ["$x^2$ [bold]red[/bold] \\x1b[31m <b> 日本", "a _{b} $", "the parser is fast"]
+    rows = [json.dumps({"text": text, "label": str(n % 2)}) for n, text in enumerate(texts * 4)]
+    for name in ("train", "dev", "test"):
+        write_text(data / f"{name}.jsonl", "\n".join(rows) + "\n")
+    settings = ["--dataset", data, *common[2:], "--aux", "random_mlm"]
+    result = call("masks", *settings, "--output", tmp_path / "found")
+    assert result.exit_code == 0, result.output
+    assert "\x1b" not in result.stdout
+    assert (tmp_path / "found" / "heat_map.png").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ([], r"no auxiliary task is given: choose one with --aux, such as --aux l3mask"),
+        (["--aux", "simcse"], "simcse masks no tokens: choose a task that does, such as l3mask"),
+        (["--aux", "l3msk"], "did you mean 'l3mask'"),
+        (["--aux", "l3mask", "--scores", "x"], "unknown option '--scores': did you mean '--score'"),
+        (["--aux", "l3mask", "--dataset", "no/such"], "no/such"),
+        (["no-such-run"], "no-such-run is not a run folder: it has no config.yaml"),
+    ],
+)
+def test_what_it_cannot_use_is_said_in_one_line(place, arguments, line, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    _, common = place
+    found = error("masks", *common, *arguments, "--output", tmp_path / "found")
+    assert line in found
+    assert not (tmp_path / "found").exists()
+
+
+def test_a_plug_in_of_a_run_is_announced(place, tmp_path, monkeypatch):
+    helpers.only_builtin_plugins(monkeypatch)
+    _, common = place
+    plugin = tmp_path / "even.py"
+    write_text(plugin, PLUGIN)
+    config = RunConfig(aux=["even_only"], plugins=[str(plugin)], device="cpu")
+    write_text(tmp_path / "run" / "config.yaml", config.to_yaml())
+    result = call("masks", tmp_path / "run", *common[:-2], "--texts", 0)
+    assert result.exit_code == 0, result.output
+    assert f"running the Python file {plugin}, which" in result.stderr
+    assert "even_only puts " in result.stdout
+
+
+PLUGIN = """
+from auxlearn.plugins import MaskedLanguageModelling, register_task
+
+
+@register_task("even_only")
+class EvenOnly(MaskedLanguageModelling):
+    def mask_probabilities(self, batch):
+        return ((batch.input_ids % 2 == 0) & batch.maskable).double() / 4
+"""

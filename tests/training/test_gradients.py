@@ -1,0 +1,196 @@
+"""Norms, cosines and conflicts of gradients: against autograd alone, and without any effect."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+import torch
+
+from auxlearn import train
+from auxlearn.encoders.load import load_encoder
+from auxlearn.metric_keys import Quantity
+from auxlearn.objectives.base import Objective
+from auxlearn.settings import Settings
+from auxlearn.tasks.random_mlm import RandomMLM
+from auxlearn.training.gradients import GradientLog, compare_gradients, keeping_state
+from auxlearn.training.validation import ValidationObjective
+from tests.helpers import LABELS, LINES, context, snapshot, stop_before_step, tokenized
+from tests.training.test_step import Harness
+
+PAIR = "primary/random_mlm"
+
+
+@pytest.fixture
+def harness(encoder_folder, tmp_path):
+    def make(log=None, parts=1):
+        encoder = load_encoder(str(encoder_folder("bert")), LABELS)
+        task = RandomMLM(RandomMLM.Options())
+        task.prepare(context(encoder, tokenized(encoder, LINES), tmp_path))
+        made = Harness(encoder, [("random_mlm", task)], gradient_accumulation_steps=parts)
+        made.training_step.gradient_log = log
+        return made
+
+    return make
+
+
+def asked(harness, every=1):
+    texts = harness.texts
+    return GradientLog(every, True, ValidationObjective(texts, 6, "accuracy", 0))
+
+
+def flat(loss, parameters):
+    """The gradient of a loss as one vector; the graph is kept."""
+    found = torch.autograd.grad(loss, parameters, allow_unused=True, retain_graph=True)
+    return torch.cat(
+        [
+            (torch.zeros_like(p) if g is None else g).flatten().double()
+            for p, g in zip(parameters, found, strict=True)
+        ]
+    )
+
+
+def test_two_gradients_by_hand():
+    found = compare_gradients(
+        ["a", "b", "validation"],
+        [
+            [torch.tensor([3.0, 0.0]), torch.tensor([[4.0]])],
+            [torch.tensor([-1.0, 2.0]), None],
+            [None, torch.zeros(1, 1)],
+        ],
+    )
+    assert {key: float(value) for key, value in found.items()} == pytest.approx(
+        {
+            "gradient_norm/a": 5.0,
+            "gradient_norm/b": math.sqrt(5),
+            "gradient_norm/validation": 0.0,
+            "gradient_cosine/a/b": -3 / (5 * math.sqrt(5)),
+            "conflict/a/b": 1.0,
+            "gradient_cosine/a/validation": 0.0,
+            "gradient_cosine/b/validation": 0.0,
+        },
+        rel=1e-12,
+    )
+
+
+def test_what_is_recorded_is_what_autograd_gives(harness):
+    made = harness()
+    step, encoder = made.training_step, made.encoder
+    step.begin(2)
+    shared = list(encoder.body_parameters())
+    losses = step.functional_losses(encoder, 0)
+    with encoder.evaluating():
+        validation = ValidationObjective(made.texts, 6, "accuracy", 0).loss(encoder, 2)
+    vectors = [flat(loss, shared) for loss in (*losses, validation)]
+    step.gradient_log = asked(made)
+    step.begin(2)
+    step.backward((0.5, 0.5))
+    found = {key: float(value) for key, value in step.gradient_metrics.items()}
+    names = ("primary", "random_mlm", "validation")
+    for name, vector in zip(names, vectors, strict=True):
+        assert found[f"gradient_norm/{name}"] == pytest.approx(float(vector.norm()), rel=1e-5)
+    for i, j in ((0, 1), (0, 2), (1, 2)):
+        expected = torch.nn.functional.cosine_similarity(vectors[i], vectors[j], dim=0)
+        cosine = found[f"gradient_cosine/{names[i]}/{names[j]}"]
+        assert cosine == pytest.approx(float(expected), abs=1e-6)
+    assert found[f"conflict/{PAIR}"] == float(found[f"gradient_cosine/{PAIR}"] < 0)
+    assert "conflict/primary/validation" not in found
+
+
+def test_micro_batches_add_up(harness):
+    whole = harness(GradientLog(1), parts=2).training_step
+    parts = harness(GradientLog(1), parts=2).training_step
+    whole.begin(0)
+    totals = whole.gradients()
+    parts.begin(0)
+    for gradients in parts.micro_gradients():
+        for gradient in gradients:
+            for grad in gradient:
+                if grad is not None:
+                    grad.zero_()  # a rule may do what it likes with them
+    assert parts.gradient_metrics.keys() == whole.gradient_metrics.keys() != set()
+    for key, value in whole.gradient_metrics.items():
+        assert torch.equal(parts.gradient_metrics[key], value), key
+    assert any(grad is not None for grad in totals[0])
+
+
+def test_measuring_changes_no_step(harness):
+    plain, measured = harness(parts=2), harness(parts=2)
+    measured.training_step.gradient_log = asked(measured)
+    random = torch.random.get_rng_state()
+    one, other = plain.run(4, (0.6, 0.4)), measured.run(4, (0.6, 0.4))
+    assert measured.training_step.gradient_metrics
+    for before, after in zip(one, other, strict=True):
+        assert before.keys() == after.keys()
+        assert all(torch.equal(before[name], after[name]) for name in before)
+    left, right = snapshot(plain.encoder), snapshot(measured.encoder)
+    assert all(torch.equal(left[name], right[name]) for name in left)
+    assert torch.equal(torch.random.get_rng_state(), random)
+
+
+def test_without_being_asked_only_gradients_at_hand_are_measured(harness):
+    step = harness(GradientLog()).training_step
+    for number, due in ((0, False), (8, False), (9, True), (19, True)):
+        step.begin(number)
+        step.gradients()
+        assert bool(step.gradient_metrics) == due
+        step.begin(number)
+        step.backward((0.5, 0.5))
+        assert not step.gradient_metrics
+
+
+class Counting(Objective):
+    """An objective that learns by being computed."""
+
+    def __init__(self):
+        super().__init__(Settings())
+        self.calls = torch.zeros(1)
+
+    def prepare(self, context):
+        """Do nothing."""
+
+    def loss(self, encoder, batch, generator):
+        """Not called."""
+
+    def state_dict(self):
+        return {"calls": self.calls}
+
+    def load_state_dict(self, state):
+        self.calls = state["calls"].clone()
+
+
+def test_what_an_objective_learns_while_measuring_is_forgotten():
+    one = Counting()
+    with keeping_state([one]):
+        one.calls += 1
+    assert one.calls.item() == 0
+
+
+def test_a_run_records_them_and_a_resumed_run_the_same(config, tmp_path):
+    settings = {"aux": ["random_mlm"], "weights": "fixed", "max_length": 16}
+    plain = train(config(**settings, output=str(tmp_path / "plain")))
+    made = config(**settings, gradient_log_steps=2, output=str(tmp_path / "asked"))
+    found = train(made)
+    assert found.reproducible()["evaluations"] == plain.reproducible()["evaluations"]
+    assert found.digest == plain.digest
+
+    def rows(name):
+        lines = (tmp_path / name / "metrics.jsonl").read_text().splitlines()
+        return [row for row in map(json.loads, lines) if row["kind"] == "train"]
+
+    before, after = rows("plain"), rows("asked")
+    for one, other in zip(before, after, strict=True):
+        assert one.items() <= other.items()
+        assert not Quantity.GRADIENT_COSINE.read(one)
+        assert set(Quantity.GRADIENT_COSINE.read(other)) == {
+            PAIR, "primary/validation", "random_mlm/validation",
+        }  # fmt: skip
+        assert 0 <= other[f"conflict/{PAIR}"] <= 1
+    again = made.model_copy(update={"output": str(tmp_path / "again")})
+    with pytest.MonkeyPatch.context() as patch:
+        stop_before_step(patch, 7)
+        with pytest.raises(SystemExit):
+            train(again)
+    train(again)
+    assert rows("again") == after
