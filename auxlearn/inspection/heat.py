@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from auxlearn.inspection.report import MaskReport, ShownText
 from auxlearn.reporting.style import WIDTH, save_figure
@@ -68,7 +68,7 @@ def plot_heat_map(report: MaskReport, folder: Path) -> list[Path]:
     axes.set_xlim(-margin, COLUMNS + 1)
     axes.set_ylim(len(lines), 0)
     axes.axis("off")
-    plain = {"va": "center", "fontfamily": "monospace", "fontsize": 6.2, "parse_math": False}
+    plain: dict[str, Any] = {"va": "center", "fontfamily": "monospace", "fontsize": 6.2, "parse_math": False}
     for y, (task, example, line) in enumerate(lines):
         if example:
             axes.axhline(y, color="0.8", linewidth=0.5)
