@@ -40,7 +40,7 @@ COMMANDS = {
         "Show the tokens that Mask-tuning substituted.",
     ),
     "sweep": ("auxlearn.commands.sweep", "Run many trials and compare the methods."),
-    "compare": ("auxlearn.commands.compare", "Compare the methods of finished sweeps."),
+    "compare": ("auxlearn.commands.compare", "Compare the methods of sweeps and runs."),
     "data": ("auxlearn.commands.data", "Audit a data set before training on it."),
     "list": ("auxlearn.commands.list", "List tasks, losses, weightings, encoders or data sets."),
     "check": ("auxlearn.commands.check", "Check a task, loss or weighting of your own."),
