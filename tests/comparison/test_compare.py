@@ -161,7 +161,7 @@ def test_methods_metrics_sets_and_names_are_chosen(make_sweep):
     ]  # fmt: skip
     assert compare(folder.path, without=["RTM"]).blocks[0].methods == ["STL"]
     path = folder.path
-    assert "did you mean 'RTM'" in refused(path, "--method", "RTN")
+    assert "there is no method 'RTN': known: RTM, STL" in refused(path, "--method", "RTN")
     assert "there is no method 'STL'" in refused(path, "--name", "STL=b", "--against", "STL")
     assert "did you mean 'away'" in refused(path, "--set", "awy")
     assert "did you mean 'macro_f1'" in refused(path, "--metric", "macrof1")
