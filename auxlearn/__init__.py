@@ -20,6 +20,7 @@ _PUBLIC = {
     "SharedEncoder": "auxlearn.encoders.shared",
     "UserError": "auxlearn.errors",
     "Weighting": "auxlearn.weighting.base",
+    "compare": "auxlearn.comparison.compare",
     "load_config": "auxlearn.config",
     "load_dataset": "auxlearn.data.load",
     "register_loss": "auxlearn.registry",
@@ -31,6 +32,7 @@ _PUBLIC = {
 __all__ = [*sorted(_PUBLIC), "__version__"]  # noqa: PLE0604
 
 if TYPE_CHECKING:
+    from auxlearn.comparison.compare import compare as compare
     from auxlearn.config import (
         RunConfig as RunConfig,
         Settings as Settings,

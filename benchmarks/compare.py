@@ -21,11 +21,11 @@ def column(methods: int, seeds: int, examples: int, classes: int) -> dict[str, f
 
     Imports are not included.
     """
-    from scipy import sparse, special  # noqa: F401
+    from scipy import special  # noqa: F401
 
-    from auxlearn.comparison.bootstrap import Resampled, bootstrap_metrics
     from auxlearn.comparison.power import minimum_detectable_difference
-    from auxlearn.comparison.statistics import compare_methods
+    from auxlearn.comparison.scores import Predictions, scores_and_covariance
+    from auxlearn.comparison.statistics import Column, compare_methods
 
     draws = np.random.default_rng(0)
     truth = draws.integers(0, classes, examples).astype(np.int32)
@@ -34,15 +34,16 @@ def column(methods: int, seeds: int, examples: int, classes: int) -> dict[str, f
         share = 0.8 + 0.002 * (number // seeds) + draws.normal(0, 0.003)
         hit = draws.random(examples) < share
         run[:] = np.where(hit, truth, draws.integers(0, classes, examples))
-    right = (predicted == truth).mean(1).reshape(methods, seeds)
-    scores = {f"method {number}": dict(enumerate(row)) for number, row in enumerate(right)}
+    labels = tuple(f"class {number}" for number in range(classes))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     begun = time.process_time()
-    values = bootstrap_metrics(truth, predicted, classes)["macro_f1"]
-    by_method = values.reshape(methods, seeds, -1)
-    resampled = {name: dict(enumerate(by_method[i])) for i, name in enumerate(scores)}
-    pairs = compare_methods(scores, Resampled(examples, resampled))
-    minimum_detectable_difference([pair.noise for pair in pairs], seeds, methods, examples)
+    values, covariance = scores_and_covariance(Predictions(labels, truth, predicted), "macro_f1")
+    places = {(f"method {run // seeds}", run % seeds): run for run in range(len(predicted))}
+    scores: dict[str, dict[int, float]] = {}
+    for (name, seed), place in places.items():
+        scores.setdefault(name, {})[seed] = float(values[place])
+    pairs = compare_methods(Column(scores, places, covariance, examples))
+    minimum_detectable_difference(pairs, methods, examples)
     spent = time.process_time() - begun
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {"cpu_seconds": round(spent, 2), "memory_mb": round((after - before) / 1024, 1)}

@@ -1,8 +1,10 @@
-"""``auxlearn compare``: tables and plots of finished sweeps."""
+"""``auxlearn compare``: tables and plots of the methods of sweeps and runs."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -14,58 +16,162 @@ EXAMPLES = (
         "auxlearn compare sweeps/reviews --output tables",
     ),
     Example(
+        "In LaTeX, every method compared with the single task only",
+        'auxlearn compare sweeps/reviews --against "single task" --format latex',
+    ),
+    Example(
+        "Two metrics on test and dev, and every two methods with intervals and p-values",
+        "auxlearn compare sweeps/reviews --metric macro_f1 --metric mcc --set test --set dev "
+        "--show pairs",
+    ),
+    Example(
         "A sweep beside the results that the paper reports",
         "auxlearn compare sweeps/reviews --published l3masking_table3",
     ),
 )
 
 
-@click.command(cls=ExampleCommand, examples=EXAMPLES, options_metavar="[OPTIONS]")
+#: What adds an option to a command.
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+class _Option(click.Option):
+    """An option, listed in the help under a section."""
+
+    def __init__(self, *args: Any, section: str, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.section = section
+
+
+class _Command(ExampleCommand):
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the options under their sections."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                section = getattr(parameter, "section", "Options")
+                sections.setdefault(section, []).append(record)
+        for title, records in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+
+def _what(*names: str, **attributes: Any) -> Decorator:
+    return click.option(*names, cls=_Option, section="What is compared", **attributes)
+
+
+def _look(*names: str, **attributes: Any) -> Decorator:
+    return click.option(*names, cls=_Option, section="How it is shown", **attributes)
+
+
+@click.command(cls=_Command, examples=EXAMPLES, options_metavar="[OPTIONS]")
 @click.argument(
-    "sweeps", nargs=-1, required=True, metavar="SWEEP...", type=click.Path(path_type=Path)
+    "folders", nargs=-1, required=True, metavar="FOLDER...", type=click.Path(path_type=Path)
 )
-@click.option(
+@_what(
+    "--metric",
+    "metrics",
+    multiple=True,
+    metavar="METRIC",
+    help="accuracy, macro_f1, weighted_f1, mcc, or f1:LABEL, precision:LABEL, recall:LABEL of a "
+    "class; repeatable. By default the metric that checkpoints were selected by.",
+)
+@_what(
+    "--set",
+    "sets",
+    multiple=True,
+    metavar="SET",
+    help="Evaluation set; repeatable. By default test and every out-of-distribution set.",
+)
+@_what(
+    "--method",
+    "methods",
+    multiple=True,
+    metavar="NAME",
+    help="Method to show; repeatable, in this order. By default all.",
+)
+@_what("--without", multiple=True, metavar="NAME", help="Method to leave out; repeatable.")
+@_what(
+    "--against",
+    metavar="NAME",
+    help="Compare every method with this one only; the correction is for these comparisons.",
+)
+@_what("--published", metavar="NAME", help="Published results to show beside these.")
+@_look(
+    "--name",
+    "names",
+    multiple=True,
+    metavar="OLD=NEW",
+    help="New name of a method, data set or encoder, used by all other options; repeatable.",
+)
+@_look(
+    "--show",
+    multiple=True,
+    metavar="WHAT",
+    help="Add seeds, epochs, minutes, detectable (the minimum detectable difference) or pairs "
+    "(every two methods); repeatable.",
+)
+@_look("--decimals", type=int, default=1, show_default=True, help="Decimals of percentages.")
+@_look(
+    "--format",
+    "format_",
+    type=click.Choice(["terminal", "markdown", "latex", "csv"]),
+    default="terminal",
+    show_default=True,
+    help="Format of what is printed.",
+)
+@_look(
     "--output",
     metavar="FOLDER",
-    help="Folder for the tables in Markdown, LaTeX and CSV and for the plots.",
+    help="Folder for the tables in Markdown, LaTeX and CSV and for the plots (PDF, PNG).",
 )
-@click.option(
-    "--published", metavar="NAME", help="Published results to show beside those of the sweeps."
-)
-def command(sweeps: tuple[Path, ...], output: str | None, published: str | None) -> None:
-    """Compare the methods of finished sweeps.
+def command(
+    folders: tuple[Path, ...],
+    names: tuple[str, ...],
+    show: tuple[str, ...],
+    decimals: int,
+    format_: str,
+    output: str | None,
+    **what: Any,
+) -> None:
+    """Compare the methods of sweeps and runs.
 
-    SWEEP is a sweep folder. With several, the methods on the same data with the same encoder are
-    compared with each other.
+    FOLDER is the folder of a sweep, finished or not, or of a run. Runs that differ in the seed only
+    are one method. Methods on the same data with the same encoder are compared with each other;
+    data sets are the columns of a table.
     """
     from auxlearn.commands import console
-    from auxlearn.comparison.compare import compare_sweeps
-    from auxlearn.comparison.tables import console_tables, latex, markdown, metrics_csv, pairs_csv
-    from auxlearn.files import check_output, write_text
+    from auxlearn.comparison.compare import compare
+    from auxlearn.comparison.formats import render, terminal
+    from auxlearn.comparison.grid import Layout
+    from auxlearn.comparison.save import save
+    from auxlearn.files import check_output
     from auxlearn.local_files import expand
-    from auxlearn.sweeps.folder import SweepFolder
 
+    layout = Layout(decimals, show)
     folder = None if output is None else expand(output)
     if folder is not None:
         check_output(folder)
-    comparison = compare_sweeps([SweepFolder(expand(path)) for path in sweeps], published)
-    out = console.output()
-    for item in console_tables(comparison):
-        if isinstance(item, str):
-            out.print(item, soft_wrap=True, markup=False)
-        else:
-            out.print(item)
-    if folder is None:
-        return
+    comparison = compare(*folders, names=_names(names), **what)
+    if format_ == "terminal":
+        console.print_results(*terminal(comparison, layout))
+    else:
+        click.echo(render(comparison, format_, layout), nl=False)
+    if folder is not None:
+        written = save(comparison, folder, layout)
+        tables = sum(path.suffix in (".md", ".tex", ".csv") for path in written)
+        plots = sum(path.suffix == ".pdf" for path in written)
+        click.echo(f"{tables} tables and {plots} plots: {folder}", err=True)
 
-    from auxlearn.comparison.plots import plot_comparison
 
-    for name, content in {
-        "table.md": markdown(comparison),
-        "table.tex": latex(comparison),
-        "metrics.csv": metrics_csv(comparison),
-        "pairs.csv": pairs_csv(comparison),
-    }.items():
-        write_text(folder / name, content)
-    plots = plot_comparison(comparison, folder)
-    out.print(f"4 tables and {len(plots)} plots: {folder}", soft_wrap=True, markup=False)
+def _names(given: tuple[str, ...]) -> dict[str, str]:
+    from auxlearn.errors import ConfigError
+
+    names = {}
+    for text in given:
+        old, equals, new = text.partition("=")
+        if not (old and equals and new):
+            raise ConfigError(f"--name {text}: write OLD=NEW")
+        names[old] = new
+    return names

@@ -215,15 +215,14 @@ def _dry_run(sweep: SweepFile, folder: SweepFolder, jobs: int, cache_dir: str | 
 
 def _report(sweep: SweepFile, folder: SweepFolder, records: Sequence[TrialRecord]) -> None:
     from auxlearn.commands import console
-    from auxlearn.comparison.compare import compare_sweeps
-    from auxlearn.comparison.tables import console_tables
+    from auxlearn.comparison.compare import compare
+    from auxlearn.comparison.formats import terminal
+    from auxlearn.comparison.grid import Layout
 
     out = console.output()
     failed = [record for record in records if not record.finished]
     if any(record.finished for record in records):
-        comparison = compare_sweeps([folder])
-        for item in console_tables(comparison):
-            out.print(item, soft_wrap=isinstance(item, str), markup=False)
+        console.print_results(*terminal(compare(folder.path), Layout()))
     for record in failed:
         place = f"{folder.path / 'failures' / record.digest}.json"
         title = ", ".join([*record.cell.values(), f"seed {record.seed}"])

@@ -141,6 +141,7 @@ class _SweepRun:
                 if not self.trials:
                     self.folder.save_sweep(self.sweep)  # no configuration was refused
                 self._add(trials)
+                self.folder.save_plan(list(self.trials.values()))
                 self._run_round(stop)
         chosen = chosen_trials(self.sweep, list(self.trials.values()), self._dev_metrics)
         records = [

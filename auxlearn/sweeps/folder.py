@@ -2,6 +2,7 @@
 
 =====================  ==========================================================
 ``sweep.yaml``         the sweep file
+``plan.json``          the trials so far, so that an unfinished sweep can be compared
 ``trials/DIGEST/``     one run folder for each trial
 ``superseded/``        run folders of trials whose data, encoder or code have changed
 ``failures/``          the error of each failed trial
@@ -22,6 +23,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from auxlearn.config import RunConfig
 from auxlearn.errors import SweepError, first_fault
 from auxlearn.files import delete_parts, read_json, write_json, write_text
 from auxlearn.locks import Lock
@@ -32,6 +34,7 @@ from auxlearn.sweeps.sweep_file import SweepFile, dump_sweep, read_sweep
 from auxlearn.sweeps.worker import Job, Outcome
 
 RESULTS = "results.json"
+PLAN = "plan.json"
 
 
 @dataclass(frozen=True)
@@ -172,7 +175,17 @@ class SweepFolder:
 
     def dev_metrics(self, digest: str) -> dict[str, float]:
         """Return the metrics of a finished trial on dev; those of other sets are not read."""
-        return _metrics(RunResults.load(self.run(digest).path), "dev")
+        return set_metrics(RunResults.load(self.run(digest).path), "dev")
+
+    @staticmethod
+    def setting(trial: Trial) -> dict[str, str]:
+        """Return data set, encoder and metric of a trial, whether or not they are axes."""
+        config = trial.config
+        return {
+            "dataset": Path(config.dataset).name,
+            "encoder": Path(config.encoder).name,
+            "metric": config.metric,
+        }
 
     def record(self, trial: Trial, chosen: bool) -> TrialRecord:
         """Return the record of a trial.
@@ -181,16 +194,11 @@ class SweepFolder:
             trial: The trial.
             chosen: Whether its hyper-parameters are those chosen on dev.
         """
-        config = trial.config
         common: dict[str, Any] = {
             "digest": trial.digest,
             "cell": dict(trial.cell),
             "seed": trial.seed,
-            "setting": {
-                "dataset": Path(config.dataset).name,
-                "encoder": Path(config.encoder).name,
-                "metric": config.metric,
-            },
+            "setting": self.setting(trial),
         }
         no_results: dict[str, Any] = {"dev": {}, "evaluations": {}, "best_epoch": None}
         if not self.run(trial.digest).finished:
@@ -204,8 +212,8 @@ class SweepFolder:
             state="finished",
             error="",
             chosen=chosen,
-            dev=_metrics(results, "dev"),
-            evaluations={name: _metrics(results, name) for name in others},
+            dev=set_metrics(results, "dev"),
+            evaluations={name: set_metrics(results, name) for name in others},
             best_epoch=results.best.epoch,
         )
 
@@ -220,6 +228,38 @@ class SweepFolder:
         }
         with self._writing():
             write_json(self.path / RESULTS, content)
+
+    def save_plan(self, trials: Sequence[Trial]) -> None:
+        """Write ``plan.json``: the trials, whether or not they have finished."""
+        content = [
+            {"digest": one.digest, "cell": dict(one.cell), "seed": one.seed, **self.setting(one)}
+            for one in trials
+        ]
+        write_json(self.path / PLAN, {"trials": content})
+
+    def load_plan(self) -> list[Trial] | None:
+        """Read the trials of ``plan.json``; ``None`` if there is none.
+
+        Of their configurations, only the data set, encoder, metric and seed are known.
+
+        Raises:
+            SweepError: It is damaged.
+        """
+        path = self.path / PLAN
+        try:
+            trials = []
+            for one in read_json(path)["trials"]:
+                known = {key: one[key] for key in ("dataset", "encoder", "metric", "seed")}
+                config = RunConfig.model_validate(known)
+                trials.append(Trial(one["cell"], one["seed"], config, one["digest"]))
+            return TypeAdapter(list[Trial]).validate_python(trials)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else first_fault(error)
+            raise SweepError(
+                f"{path} is damaged ({reason}): run the same `auxlearn sweep` again"
+            ) from None
 
     def load_results(self) -> list[TrialRecord]:
         """Read the trials of ``results.json``.
@@ -243,6 +283,7 @@ class SweepFolder:
             ) from None
 
 
-def _metrics(results: RunResults, name: str) -> dict[str, float]:
+def set_metrics(results: RunResults, name: str) -> dict[str, float]:
+    """Return the metrics of a run on one set."""
     found = results.evaluations[name]
     return {"accuracy": found.all.accuracy, "macro_f1": found.all.macro_f1}

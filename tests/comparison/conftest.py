@@ -67,6 +67,11 @@ def write_run(folder: Path, trial, right: dict[str, int], seconds: float, exampl
     (folder / "results.json").write_text(json.dumps(content))
     weights = {"weight/primary": 0.5, "weight/a": 0.5}
     entries = [{"kind": "train", "step": step} | weights for step in (10, 20)]
+    entries += [
+        {"kind": "eval", "step": 25 * n, "epoch": float(n), "dev/accuracy": right["dev"] / examples}
+        for n in (1, 2)
+    ]
+    (folder / "config.yaml").write_text(trial.config.to_yaml())
     (folder / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in entries))
     (folder / "predictions").mkdir()
     for name, count in right.items():
@@ -96,6 +101,7 @@ def make_sweep(tmp_path) -> Callable[..., SweepFolder]:
         dev = {t.digest: folder.dev_metrics(t.digest) for t in trials if right(t)}
         chosen = chosen_trials(sweep, trials, dev.get)
         folder.save_results(sweep, [folder.record(t, t.digest in chosen) for t in trials])
+        folder.save_plan(trials)
         return folder
 
     return write

@@ -1,18 +1,27 @@
-"""Comparison of sweeps: what competes, what is chosen, what is refused."""
+"""Comparison of sweeps and runs: what competes, what is chosen, what is missing or refused."""
 
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 from click.testing import CliRunner
 
+import auxlearn
 from auxlearn.cli import cli
-from auxlearn.comparison.compare import compare_sweeps
-from auxlearn.comparison.tables import markdown
-from auxlearn.errors import SweepError
-from auxlearn.sweeps.folder import SweepFolder
+from auxlearn.comparison.compare import compare
+from auxlearn.comparison.names import run_names
+from auxlearn.errors import UserError
 from tests.comparison.conftest import METHODS, right_by_method
+
+
+def refused(*words) -> str:
+    done = CliRunner().invoke(cli, ["compare", *map(str, words)])
+    assert done.exit_code == 2, done.output
+    assert done.output.startswith("error: ")
+    assert done.output.count("\n") == 1
+    return done.output
 
 
 def test_a_method_with_its_own_encoder_competes_where_the_encoder_is_an_axis(make_sweep):
@@ -25,117 +34,178 @@ def test_a_method_with_its_own_encoder_competes_where_the_encoder_is_an_axis(mak
             "RTM": {"aux": "random_mlm", "encoder": "runs/mlm-{encoder}-{dataset}"},
         },
     }
-    comparison = compare_sweeps([make_sweep(right_by_method, grid=grid, seeds=2)])
-    (setting,) = comparison.settings
-    assert [method.name for method in setting.methods] == ["STL", "RTM"]
+    comparison = compare(make_sweep(right_by_method, grid=grid, seeds=2).path)
+    (block,) = comparison.blocks
+    assert block.methods == ["STL", "RTM"]
 
 
 def test_hyper_parameters_are_chosen_on_dev_and_the_choice_is_reported(make_sweep):
-    """The other learning rate would be far better on test."""
+    """The other learning rate would be far better on test; a value with a failure is not chosen."""
 
     def right(trial):
+        if trial.cell["learning_rate"] == "0.01":
+            return None if trial.seed else {"dev": 40, "test": 40}
         good = trial.cell["learning_rate"] == "0.001"
         return {"dev": 30 if good else 25, "test": 20 if good else 40}
 
     folder = make_sweep(
         right,
-        grid=METHODS | {"learning_rate": [1e-3, 1e-4]},
+        grid=METHODS | {"learning_rate": [1e-2, 1e-3, 1e-4]},
         select={"over": ["learning_rate"]},
         seeds=2,
     )
-    comparison = compare_sweeps([folder])
-    (setting,) = comparison.settings
-    assert [method.chosen for method in setting.methods] == [{"learning_rate": "0.001"}] * 2
-    assert all(method.mean(("test", "accuracy")) == 0.5 for method in setting.methods)
-    text = markdown(comparison)
+    comparison = compare(folder.path)
+    (block,) = comparison.blocks
+    assert [one.chosen for one in block.datasets[0].methods] == [{"learning_rate": "0.001"}] * 2
+    assert dict(block.columns[0].means) == {"STL": 0.5, "RTM": 0.5}
+    text = comparison.to_markdown()
     assert "STL: learning_rate 0.001 (chosen on dev)" in text
     assert "read for the chosen value only" in text
-    content = json.loads((folder.path / "results.json").read_text())
-    assert {t["cell"]["learning_rate"] for t in content["trials"] if t["evaluations"]} == {"0.001"}
+    assert "is unfinished: the choice of learning_rate on dev may still change" in text
 
 
-def test_a_value_with_a_failed_seed_is_not_chosen(make_sweep):
-    def right(trial):
-        if trial.cell["learning_rate"] == "0.001" and trial.seed == 1:
-            return None
-        return {"dev": 40 if trial.cell["learning_rate"] == "0.001" else 20, "test": 20}
-
-    comparison = compare_sweeps(
-        [
-            make_sweep(
-                right, grid={"learning_rate": [1e-3, 1e-4]}, select={"over": ["learning_rate"]}
-            )
-        ]
-    )
-    (method,) = comparison.settings[0].methods
-    assert method.chosen == {"learning_rate": "0.0001"}
-
-
-def test_settings_are_compared_separately_and_sweeps_jointly(make_sweep):
+def test_data_sets_are_columns_and_sweeps_are_joined(make_sweep):
     first = make_sweep(right_by_method, "one", grid={"dataset": ["sst2", "qqp"]} | METHODS, seeds=2)
-    comparison = compare_sweeps([first])
-    assert [one.setting["dataset"] for one in comparison.settings] == ["sst2", "qqp"]
-    second = make_sweep(
-        lambda trial: {"dev": 20, "test": 20},
-        "two",
-        base={"dataset": "sst2", "epochs": 3},
-        grid=METHODS,
-        seeds=2,
+    (block,) = compare(first.path, sets=["test"]).blocks
+    assert [column.dataset for column in block.columns] == ["sst2", "qqp", "average"]
+    base = {"dataset": "sst2", "epochs": 3}
+    same = {"dev": 20, "test": 12}
+    second = make_sweep(lambda trial: same, "two", name="one", base=base, grid=METHODS, seeds=2)
+    (joined,) = compare(first.path, second.path).blocks
+    label = f"(one: {second.path})"
+    assert joined.methods == ["STL", "RTM", f"STL {label}", f"RTM {label}"]
+    assert joined.columns[0].means[f"STL {label}"] == 0.3
+    assert set(joined.columns[-1].means) == {"STL", "RTM"}  # the others lack a data set
+
+
+def test_the_average_is_that_of_the_data_sets(make_sweep):
+    def right(trial):
+        return {"dev": 20, "test": {"sst2": 20, "qqp": 30}[trial.cell["dataset"]] + trial.seed}
+
+    folder = make_sweep(right, grid={"dataset": ["sst2", "qqp"]} | METHODS, seeds=3)
+    comparison = compare(folder.path, against="STL")
+    (block,) = comparison.blocks
+    assert block.columns[-1].means["RTM"] == pytest.approx((21 / 40 + 31 / 40) / 2)
+    assert block.columns[-1].scores["RTM"] == pytest.approx({0: 0.625, 1: 0.65, 2: 0.675})
+    assert block.across[0].records == {"STL": (0, 2, 0), "RTM": (0, 2, 0)}
+    assert block.across[0].ranks.ranks == {"STL": 1.5, "RTM": 1.5}
+    assert "average 65.0" in repr(comparison) or "STL 65.0" in repr(comparison)
+
+
+def test_single_runs_are_methods_by_their_settings(make_sweep, tmp_path):
+    folder = make_sweep(right_by_method, grid=METHODS, seeds=3)
+    paths = []
+    for number, record in enumerate(folder.load_results()):
+        paths.append(tmp_path / "runs" / str(number))
+        shutil.copytree(folder.run(record.digest).path, paths[-1])
+    comparison = auxlearn.compare(*paths, names={"single task": "STL"})
+    (block,) = comparison.blocks
+    assert block.methods == ["STL", "random_mlm, fixed"]
+    assert block.columns[0].scores["STL"] == pytest.approx({0: 0.5, 1: 0.525, 2: 0.5})
+    (paths[-1] / "results.json").unlink()
+    comparison = auxlearn.compare(*paths)
+    assert comparison.notes == [f"left out, as they have not finished: {paths[-1]}"]
+    # A sweep and a run of another place are compared with each other.
+    (block,) = auxlearn.compare(folder.path, paths[0]).blocks
+    assert block.methods == ["STL", "RTM", "single task"]
+    shutil.copytree(paths[0], tmp_path / "again")
+    assert "are both 'single task' with seed 0: leave one out" in refused(
+        paths[0], tmp_path / "again"
     )
-    joined = compare_sweeps([first, second])
-    assert [method.name for method in joined.settings[0].methods] == [
-        "STL",
-        "RTM",
-        "STL (two)",
-        "RTM (two)",
+    assert f"write {tmp_path / 'runs'}/*" in refused(tmp_path / "runs")
+    assert "nothing to compare" in refused(paths[-1])
+
+
+def test_names_of_runs_say_in_what_they_differ():
+    base = {"dataset": "a", "encoder": "b", "metric": "c", "seed": 1, "epochs": 3}
+    aux = [{"l3mask": {"score": "plt"}}, {"l3mask": {"score": "surprisal"}}]
+    configs = [{**base, "aux": [one], "weights": {"meta": {"every": 1}}} for one in aux]
+    configs.append({**base, "dataset": "d", "aux": [], "weights": {"fixed": {}}, "epochs": 9})
+    assert run_names(configs) == [
+        "l3mask, meta, l3mask.score plt",
+        "l3mask, meta, l3mask.score surprisal",
+        "single task",
     ]
-    assert len(joined.settings[1].methods) == 2
 
 
-def test_sweeps_of_the_same_name_are_distinguished_by_their_folders(make_sweep):
-    def worse(trial):
-        return {"dev": 20, "test": 12, "away": 20}
-
-    first = make_sweep(right_by_method, "one", grid=METHODS, seeds=3)
-    second = make_sweep(worse, "two", name="one", base={"epochs": 3}, grid=METHODS, seeds=2)
-    comparison = compare_sweeps([first, second])
-    (setting,) = comparison.settings
-    assert [method.name for method in setting.methods] == [
-        "STL",
-        "RTM",
-        f"STL (one: {second.path})",
-        f"RTM (one: {second.path})",
-    ]
-    assert [len(method.runs) for method in setting.methods] == [3, 3, 2, 2]
-    assert [method.mean(("test", "accuracy")) for method in setting.methods[2:]] == [0.3, 0.3]
-    assert setting.methods[0].mean(("test", "accuracy")) == pytest.approx(61 / 120)
-    assert comparison.names == [f"one: {first.path}", f"one: {second.path}"]
-    done = CliRunner().invoke(cli, ["compare", str(first.path), f"{first.path}/../one"])
-    assert done.exit_code == 2
-    assert "is given twice" in done.output
+def test_an_unfinished_sweep_is_compared_and_what_is_missing_is_named(make_sweep):
+    folder = make_sweep(right_by_method, grid=METHODS, seeds=4)
+    (folder.path / "results.json").unlink()
+    trials = {f"{r.cell['method']} {r.seed}": r.digest for r in folder.load_plan()}
+    (folder.run(trials["RTM 1"]).path / "results.json").unlink()
+    (folder.run(trials["RTM 2"]).path / "results.json").write_text('{"config":')
+    text = compare(folder.path).to_markdown()
+    assert "RTM: no scores for seed 1 (unfinished)" in text
+    assert "RTM: no scores for seed 2 (" in text
+    assert "results.json is damaged" in text
+    assert "at least 3 are needed" in text
+    (folder.path / "plan.json").write_text('{"trials": [{"digest": "../../x"}]}')
+    assert "plan.json is damaged" in refused(folder.path)
+    (folder.path / "plan.json").unlink()
+    assert "run `auxlearn sweep` to its end first" in refused(folder.path)
 
 
-def test_missing_predictions_are_an_error(make_sweep):
+def test_methods_metrics_sets_and_names_are_chosen(make_sweep):
     folder = make_sweep(right_by_method, grid=METHODS, seeds=2)
-    for path in folder.path.glob("trials/*/predictions/test.jsonl"):
-        path.unlink()
-    with pytest.raises(SweepError, match="holds no predictions for 'test'"):
-        compare_sweeps([folder])
+    comparison = compare(
+        folder.path,
+        metrics=["mcc", "f1:yes"],
+        sets=["away", "dev"],
+        methods=["base", "RTM"],
+        names={"STL": "base"},
+    )
+    (block,) = comparison.blocks
+    assert block.methods == ["base", "RTM"]
+    assert [(one.set, one.metric) for one in block.columns] == [
+        ("away", "mcc"), ("away", "f1:yes"), ("dev", "mcc"), ("dev", "f1:yes"),
+    ]  # fmt: skip
+    assert compare(folder.path, without=["RTM"]).blocks[0].methods == ["STL"]
+    path = folder.path
+    assert "there is no method 'RTN': known: RTM, STL" in refused(path, "--method", "RTN")
+    assert "there is no method 'STL'" in refused(path, "--name", "STL=b", "--against", "STL")
+    assert "did you mean 'away'" in refused(path, "--set", "awy")
+    assert "did you mean 'macro_f1'" in refused(path, "--metric", "macrof1")
+    assert "no scores for f1:maybe" in refused(path, "--metric", "f1:maybe")
+    assert "write OLD=NEW" in refused(path, "--name", "STL")
+    assert "two methods would be named 'RTM'" in refused(path, "--name", "STL=RTM")
+    assert "known: seeds" in refused(path, "--show", "everything")
+    assert "is given twice" in refused(path, f"{path}/../{path.name}")
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda path: path.unlink(), "holds no predictions for 'test'"),
+        (lambda path: path.write_text("{}\n"), "line 1 holds no labels"),
+        (lambda path: path.write_text('{"label": 1, "predicted": 2}\n'), "line 1 holds no labels"),
+        (lambda path: path.write_text(path.read_text()[:-5]), "ends within a line"),
+        (lambda path: path.write_bytes(b"\xff\n"), "is not UTF-8"),
+        (
+            lambda path: path.write_text("".join(path.read_text().splitlines(True)[:-2])),
+            "not those that results.json describes",
+        ),
+    ],
+)
+def test_damaged_predictions_are_an_error_of_one_line(make_sweep, damage, message):
+    folder = make_sweep(right_by_method, grid=METHODS, seeds=1)
+    damage(next(folder.path.glob("trials/*/predictions/test.jsonl")))
+    assert message in refused(folder.path)
 
 
 def test_runs_evaluated_on_different_examples_are_an_error(make_sweep):
-    folder = make_sweep(right_by_method, grid=METHODS, seeds=2)
-    path = next(folder.path.glob("trials/*/predictions/test.jsonl"))
+    folder = make_sweep(right_by_method, grid=METHODS, seeds=1)
+    run = folder.run(folder.load_results()[0].digest).path
+    path = run / "predictions" / "test.jsonl"
     lines = path.read_text().splitlines(keepends=True)
-    path.write_text("".join(lines[:-1]))
-    with pytest.raises(SweepError, match="different examples of 'test'"):
-        compare_sweeps([folder])
+    path.write_text("".join([lines[1], lines[0], *lines[2:]]))
+    assert "different examples of 'test'" in refused(folder.path)
 
 
-def test_a_folder_without_results_is_an_error_that_says_what_to_run(tmp_path, make_sweep):
-    with pytest.raises(SweepError, match=r"is not the folder of a sweep"):
-        compare_sweeps([SweepFolder(tmp_path)])
-    folder = make_sweep(right_by_method, grid=METHODS, seeds=2)
-    (folder.path / "results.json").unlink()
-    with pytest.raises(SweepError, match="run `auxlearn sweep` to its end first"):
-        compare_sweeps([folder])
+def test_names_of_sets_that_lead_out_of_the_folder_are_refused(make_sweep):
+    folder = make_sweep(right_by_method, grid=METHODS, seeds=1)
+    run = folder.run(folder.load_results()[0].digest).path
+    content = json.loads((run / "results.json").read_text())
+    content["evaluations"]["../../secret"] = content["evaluations"]["test"]
+    (run / "results.json").write_text(json.dumps(content))
+    with pytest.raises(UserError, match="not a plain name"):
+        compare(run)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 import yaml
-
-from auxlearn.comparison.compare import compare_sweeps
-from auxlearn.comparison.published import published_names, read_published
 from auxlearn.comparison.tables import (
     markdown,
     published_grid,
 )
+
+from auxlearn.comparison.compare import compare_sweeps
+from auxlearn.comparison.published import published_names, read_published
 from auxlearn.errors import ConfigError
 from tests.comparison.conftest import METHODS, right_by_method
 

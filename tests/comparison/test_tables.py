@@ -12,149 +12,130 @@ from click.testing import CliRunner
 from scipy import stats
 
 from auxlearn.cli import cli
-from auxlearn.comparison.compare import compare_sweeps
-from auxlearn.comparison.tables import (
-    console_tables,
-    escape_latex,
-    latex,
-    markdown,
-    metrics_csv,
-    pairs_csv,
-)
+from auxlearn.comparison.compare import compare
+from auxlearn.comparison.escape import escape_csv, escape_latex, escape_markdown
+from auxlearn.comparison.formats import html, render, terminal
+from auxlearn.comparison.grid import Layout
+from auxlearn.comparison.rows import pair_rows, score_rows, to_csv
 from tests.comparison.conftest import METHODS, right_by_method
 
+RIGHT = {"STL": (52, 47, 44, 56, 51), "RTM": (92, 96, 89, 91, 95)}  # of 160
 
-def test_the_csv_files_hold_the_scores_of_the_runs(make_sweep):
-    comparison = compare_sweeps([make_sweep(right_by_method, grid=METHODS, seeds=8)])
-    (setting,) = comparison.settings
-    assert setting.setting == {"dataset": "pydocs", "encoder": "tiny", "metric": "accuracy"}
-    lines = list(csv.DictReader(io.StringIO(metrics_csv(comparison))))
-    assert len(lines) == 2 * 3 * 2
-    (rtm,) = [
-        line
-        for line in lines
-        if (line["method"], line["set"], line["metric"]) == ("RTM", "test", "accuracy")
-    ]
-    values = [(24 + seed % 2) / 40 for seed in range(8)]
+
+def by_seed(trial):
+    """31 against 58 percent, with seeds that differ as in real runs."""
+    return {"dev": 80, "test": RIGHT[trial.cell["method"]][trial.seed]}
+
+
+@pytest.fixture
+def comparison(make_sweep):
+    return compare(make_sweep(by_seed, grid=METHODS, seeds=5, examples=160).path)
+
+
+def test_five_seeds_are_enough_for_a_large_difference(comparison):
+    text = comparison.to_markdown(decimals=2, show=["detectable", "pairs"])
+    assert f"| STL | 31.25 ± {statistics.stdev(RIGHT['STL']) / 1.6:.2f} |" in text
+    assert f"| RTM | **57.88** ± {statistics.stdev(RIGHT['RTM']) / 1.6:.2f} |" in text
+    assert "paired t-test" in text
+    assert "| RTM - STL | +26.6" in text
+    (pair,) = pair_rows(comparison)
+    differences = [(b - a) / 160 for a, b in zip(RIGHT["STL"], RIGHT["RTM"], strict=True)]
+    assert pair["difference"] == pytest.approx(statistics.mean(differences))
+    assert pair["p_seeds"] == pytest.approx(stats.ttest_1samp(differences, 0).pvalue, rel=1e-9)
+    assert pair["p_first_beats_second"] == 1.0
+    assert 0.1 < pair["low"] < pair["difference"] < pair["high"] < 0.45
+    against = compare(comparison.blocks[0].datasets[0].methods[0].runs[0].parent.parent,
+                      against="STL").to_markdown()  # fmt: skip
+    assert "57.9 ± 1.8 ▲" in against
+
+
+def test_rows_and_frames_hold_the_scores_of_the_runs(comparison):
+    lines = list(csv.DictReader(io.StringIO(to_csv(score_rows(comparison)))))
+    (rtm,) = [line for line in lines if line["method"] == "RTM"]
+    assert (rtm["dataset"], rtm["set"], rtm["metric"]) == ("pydocs", "test", "accuracy")
+    values = [right / 160 for right in RIGHT["RTM"]]
     assert float(rtm["mean"]) == pytest.approx(statistics.mean(values))
     assert float(rtm["sd"]) == pytest.approx(statistics.stdev(values))
-    assert rtm["best"] == "True"
-    assert float(rtm["epochs_to_best"]) == 7.5
-    assert float(rtm["minutes"]) == 4.5
-    (pair,) = [
-        line
-        for line in csv.DictReader(io.StringIO(pairs_csv(comparison)))
-        if (line["set"], line["metric"]) == ("test", "accuracy")
-    ]
-    assert (pair["first"], pair["second"]) == ("RTM", "STL")
-    assert float(pair["difference"]) == pytest.approx(0.1)
-    assert float(pair["p_seeds"]) == pytest.approx(2 / 2**8)
-    # Five rows of 40 make the difference; a resample has none of them with probability 0.875^40.
-    assert float(pair["p_examples"]) == pytest.approx(2 * 0.875**40, abs=0.006)
+    assert (rtm["best"], rtm["may_equal_best"]) == ("True", "False")
+    assert float(rtm["epochs_to_best"]) == 6.0
+    assert float(rtm["minutes"]) == 3.0
+    frame = comparison.to_frame()
+    assert list(frame["method"]) == ["STL", "RTM"]
+    assert frame["mean"][1] == pytest.approx(statistics.mean(values))
+    assert len(comparison.pairs_frame()) == 1
+    assert len(repr(comparison)) < 200
 
 
-def test_the_best_score_and_ties_are_marked_in_every_format(make_sweep):
-    comparison = compare_sweeps([make_sweep(right_by_method, grid=METHODS, seeds=8)])
-    text = markdown(comparison)
-    assert "| RTM | 8 | **61.25** ± 1.34 |" in text
-    assert "| STL | 8 | 51.25 ± 1.34 |" in text  # told apart from the best: no mark
-    assert "50.00 ± 0.00 ≈" in text  # equal on the set from another distribution
-    assert "Nothing was chosen between trials" in text
-    tex = latex(comparison)
-    assert r"\textbf{61.25} $\pm$ 1.34" in tex
+def test_every_format_marks_the_best_and_ties(make_sweep):
+    folder = make_sweep(right_by_method, grid=METHODS, seeds=8)
+    found = compare(folder.path)
+    text = found.to_markdown(show=["seeds", "epochs", "minutes"])
+    assert "| RTM | 8 | **61.3** ± 1.3 | 50.0 ± 0.0 ≈ |" in text
+    assert "7.5 | 4.5 |" in text
+    tex = found.to_latex()
+    assert r"\textbf{61.3}{\scriptsize\,$\pm$\,1.3}" in tex
+    assert r"50.0{\scriptsize\,$\pm$\,0.0}$^{\approx}$" in tex
     assert tex.count(r"\toprule") == tex.count(r"\bottomrule") == 1
-    assert tex.count(r"\resizebox{") == tex.count(r"\end{tabular}}") == 1
-    assert r"50.00 $\pm$ 0.00$^{\approx}$" in tex
-    shown = [item for item in console_tables(comparison) if isinstance(item, str)]
-    assert any("pydocs, tiny" in line for line in shown)
+    assert "resizebox" not in tex
+    assert "<b>61.3</b>" in html(found)
+    assert any(
+        "pydocs, tiny" in item for item in terminal(found, Layout()) if isinstance(item, str)
+    )
+
+
+def test_wide_tables_are_divided(make_sweep):
+    sets = [f"corpus{number}" for number in range(9)]
+    folder = make_sweep(lambda t: {"dev": 20, "test": 20 + t.seed}, grid={"dataset": sets}, seeds=2)
+    tex = compare(folder.path).to_latex(decimals=2)
+    assert tex.count(r"\begin{tabular}") > 2
+    assert "(continued)" in tex
+    assert all(tex.count(name) == 1 for name in sets)
 
 
 def test_a_single_method_is_not_marked_as_best(make_sweep):
-    comparison = compare_sweeps([make_sweep(lambda trial: {"dev": 30, "test": 20}, seeds=2)])
-    assert "| 50.00 ± 0.00 | 49.00 ± 0.00 |" in markdown(comparison)
-    assert "**" not in markdown(comparison)
-    assert "True" not in metrics_csv(comparison)
-
-
-def test_a_note_says_when_there_are_too_few_seeds(make_sweep):
-    comparison = compare_sweeps([make_sweep(right_by_method, grid=METHODS, seeds=2)])
-    text = markdown(comparison)
-    assert "with 2 seeds no difference is significant, however large" in text
-    assert "at least 3 are needed" in text
-    assert "51.25 ± 1.77 ≈" in text
-    assert "| detectable |  | none |" in text
-
-
-def test_a_large_difference_is_significant_with_five_seeds(make_sweep):
-    """31 against 58 percent, with seeds that differ as in real runs."""
-    right = {"STL": (52, 47, 44, 56, 51), "RTM": (92, 96, 89, 91, 95)}  # of 160
-
-    def by_seed(trial):
-        return {"dev": 80, "test": right[trial.cell["method"]][trial.seed]}
-
-    comparison = compare_sweeps([make_sweep(by_seed, grid=METHODS, seeds=5, examples=160)])
-    (metric,) = [one for one in comparison.settings[0].metrics if one.key == ("test", "accuracy")]
-    assert metric.ties == frozenset()
-    assert metric.seed_tests == ("t",)
-    text = markdown(comparison)
-    assert f"| STL | 5 | 31.25 ± {statistics.stdev(right['STL']) / 1.6:.2f} |" in text
-    note = "paired t-test, which assumes that differences between seeds are normal"
-    assert note in text
-    assert note in latex(comparison)
-    assert any(note in item for item in console_tables(comparison) if isinstance(item, str))
-    assert "with fewer than 6 seeds" in text
-    (pair,) = [
-        line
-        for line in csv.DictReader(io.StringIO(pairs_csv(comparison)))
-        if (line["set"], line["metric"]) == ("test", "accuracy")
-    ]
-    assert pair["seed_test"] == "t"
-    differences = [(b - a) / 160 for a, b in zip(right["STL"], right["RTM"], strict=True)]
-    expected = stats.ttest_1samp(differences, 0).pvalue
-    assert float(pair["p_seeds"]) == pytest.approx(expected, rel=1e-9)
-    assert {line["seed_test"] for line in csv.DictReader(io.StringIO(metrics_csv(comparison)))} == {
-        "t"
-    }
-    enough = markdown(
-        compare_sweeps([make_sweep(right_by_method, "enough", grid=METHODS, seeds=6)])
-    )
-    assert "t-test, which assumes" not in enough
-    assert "paired permutation test over seeds" in enough
-
-
-def test_missing_seeds_are_named(make_sweep):
-    def right(trial):
-        return None if trial.title == "RTM, seed 1" else right_by_method(trial)
-
-    text = markdown(compare_sweeps([make_sweep(right, grid=METHODS, seeds=3)]))
-    assert "RTM: no scores for seed 1 (unfinished)" in text
+    found = compare(make_sweep(lambda trial: {"dev": 30, "test": 20}, seeds=2).path)
+    text = found.to_markdown()
+    assert "| 50.0 ± 0.0 |" in text
+    assert "**" not in text
+    assert "Significant" not in text
 
 
 def test_degenerate_runs_are_named(make_sweep):
-    folder = make_sweep(right_by_method, grid=METHODS, seeds=8)
+    folder = make_sweep(right_by_method, grid=METHODS, seeds=2)
     digest = next(r.digest for r in folder.load_results() if r.cell["method"] == "RTM")
     path = folder.run(digest).path / "results.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"degenerate": "no"}))
-    (line,) = [line for line in markdown(compare_sweeps([folder])).splitlines() if "degen" in line]
-    assert "RTM: degenerate for 1 of 8 seeds" in line
+    assert "RTM: degenerate for 1 of 2 seeds" in compare(folder.path).to_markdown()
 
 
-def test_special_characters_of_latex_are_escaped():
-    assert escape_latex("a_b & 5% {x} ± ≈ \\") == (
-        r"a\_b \& 5\% \{x\} $\pm$ $\approx$ \textbackslash{}"
-    )
+def test_names_of_users_are_no_markup_and_no_formulas(make_sweep):
+    name = "=a_b & <i>5%</i> | $x$ *c* \\d\n\x1b[31m"
+    folder = make_sweep(lambda t: {"dev": 30, "test": 20}, grid=METHODS, seeds=1)
+    found = compare(folder.path, names={"STL": name})
+    tex = found.to_latex()
+    assert r"=a\_b \& \textless{}i\textgreater{}5\%\textless{}/i\textgreater{} \textbar{}" in tex
+    text = found.to_markdown()
+    assert "=a_b &amp; &lt;i&gt;5%&lt;/i&gt; &#124; \\$x\\$ \\*c\\*" in text
+    assert "<i>" not in html(found)
+    assert "'=a_b" in to_csv(score_rows(found))
+    for content in (tex, text, html(found), to_csv(score_rows(found))):
+        assert "\x1b" not in content
+    assert escape_latex("~^") == r"\textasciitilde{}\textasciicircum{}"
+    assert escape_markdown("a_b [c]") == r"a_b \[c\]"
+    assert escape_csv("-x") == "'-x"
 
 
-def test_the_command_writes_tables_and_plots(make_sweep, tmp_path):
+def test_the_command_prints_and_writes(make_sweep, tmp_path, monkeypatch):
+    monkeypatch.setattr("auxlearn.comparison.plots.plot_comparison", lambda *_: [])
     folder = make_sweep(right_by_method, grid=METHODS, seeds=3)
     out = tmp_path / "tables"
-    done = CliRunner().invoke(cli, ["compare", str(folder.path), "--output", str(out)])
+    words = ["compare", str(folder.path), "--show", "detectable", "--output", str(out)]
+    done = CliRunner().invoke(cli, words)
     assert done.exit_code == 0, done.output
-    names = {path.name for path in out.iterdir()}
-    assert {"table.md", "table.tex", "metrics.csv", "pairs.csv"} < names
-    assert {name.split("-")[0] for name in names if name.endswith(".png")} == {
-        "scores",
-        "epochs",
-        "weights",
-    }
     assert "detectable" in done.output
+    assert {path.name for path in out.iterdir()} == {
+        "table.md", "table.tex", "scores.csv", "pairs.csv",
+    }  # fmt: skip
+    for kind in ("markdown", "latex", "csv"):
+        done = CliRunner().invoke(cli, ["compare", str(folder.path), "--format", kind])
+        assert done.output == render(compare(folder.path), kind, Layout())

@@ -1,0 +1,213 @@
+"""A comparison for the terminal, in Markdown and in HTML."""
+
+from __future__ import annotations
+
+import html as markup
+import math
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from auxlearn.comparison.escape import escape_markdown
+from auxlearn.comparison.grid import (
+    Cell,
+    Grid,
+    Layout,
+    block_notes,
+    caption,
+    column_title,
+    legend,
+    marks,
+    matrix_grid,
+    pair_grid,
+    rank_grid,
+    rank_notes,
+    rank_title,
+    score_grid,
+)
+from auxlearn.comparison.published import PublishedResult
+from auxlearn.comparison.result import Comparison
+from auxlearn.comparison.scores import metric_title
+from auxlearn.reporting.tables import console_table, markdown_table
+from auxlearn.wording import printable
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+#: Marks the best score where bold print may not show.
+BEST = "*"
+
+
+def terminal(comparison: Comparison, layout: Layout) -> list[Table | str]:
+    """Return titles, tables and notes for the terminal, in order."""
+    items: list[Table | str] = []
+    for block in comparison.blocks:
+        title = f"{block.title}. " if block.title else ""
+        items += ["", f"{title}{caption(block)}"]
+        items += [_console(score_grid(block, layout, comparison.against))]
+        items += block_notes(block)
+        for found in block.across:
+            items += ["", rank_title(found), _console(rank_grid(found, layout))]
+            items += rank_notes(found)
+        for column in block.columns if "pairs" in layout.show else ():
+            if column.pairs:
+                items += ["", column_title(column), _console(pair_grid(column, layout))]
+    if comparison.published:
+        items += ["", f"Compared with the published results of {comparison.source}"]
+        grid = published_grid(comparison)
+        items += [_console(grid), *published_notes(comparison)]
+    meaning = [marks(comparison, block) for block in comparison.blocks]
+    shown = [
+        f"{line} {BEST}: the best, where bold print is not shown." for line in meaning[:1] if line
+    ]
+    if comparison.against:
+        shown = meaning[:1]
+    return [*items, "", *shown, *legend(comparison, layout), *comparison.notes]
+
+
+def _console(grid: Grid) -> Table:
+    from rich.text import Text
+
+    heads, _ = grid.flat(_plain)
+    table = console_table(heads, [])
+    for number, line in enumerate(grid.lines):
+        if number in grid.rules:
+            table.add_section()
+        cells = (Text(_plain(cell), style="bold" if cell.best else "") for cell in line)
+        table.add_row(*cells)
+    return table
+
+
+def _plain(cell: Cell) -> str:
+    spread = f" ± {cell.spread}" if cell.spread else ""
+    mark = f" {BEST}" if cell.best else f" {cell.mark}" if cell.mark else "  " if spread else ""
+    return cell.text + spread + mark
+
+
+def markdown(comparison: Comparison, layout: Layout) -> str:
+    """Return the whole comparison in Markdown."""
+    parts = []
+    for block in comparison.blocks:
+        if block.title:
+            parts.append(f"## {escape_markdown(block.title)}")
+        parts += [
+            escape_markdown(caption(block)),
+            _markdown(score_grid(block, layout, comparison.against)),
+        ]
+        parts += _bullets(filter(None, [marks(comparison, block), *block_notes(block)]))
+        for found in block.across:
+            parts += [f"### {rank_title(found)}", _markdown(rank_grid(found, layout))]
+            parts += _bullets(rank_notes(found))
+        for column in block.columns if "pairs" in layout.show else ():
+            if column.pairs:
+                parts.append(f"### {escape_markdown(column_title(column))}")
+                parts.append(_markdown(pair_grid(column, layout)))
+                parts += ["Line minus column; significant differences are bold."]
+                parts.append(_markdown(matrix_grid(column, layout)))
+    if comparison.published:
+        parts += ["## Compared with published results", escape_markdown(comparison.source)]
+        parts.append(_markdown(published_grid(comparison)))
+        parts += published_notes(comparison)
+    return "\n\n".join([*parts, *_bullets([*legend(comparison, layout), *comparison.notes])]) + "\n"
+
+
+def _markdown(grid: Grid) -> str:
+    def render(cell: Cell) -> str:
+        text = escape_markdown(cell.text)
+        spread = f" ± {cell.spread}" if cell.spread else ""
+        return (
+            (f"**{text}**" if cell.best else text) + spread + (f" {cell.mark}" if cell.mark else "")
+        )
+
+    heads, lines = grid.flat(render)
+    return markdown_table([escape_markdown(head) for head in heads], lines)
+
+
+def _bullets(lines: Iterable[str]) -> list[str]:
+    found = "\n".join(f"- {escape_markdown(line)}" for line in lines)
+    return [found] if found else []
+
+
+def html(comparison: Comparison) -> str:
+    """Return the tables of scores and of ranks in HTML, for notebooks."""
+    layout = Layout()
+    parts = []
+    for block in comparison.blocks:
+        parts.append(f"<p>{_safe(f'{block.title}. {caption(block)}')}</p>")
+        parts.append(_html(score_grid(block, layout, comparison.against)))
+        for found in block.across:
+            parts += [f"<p>{_safe(rank_title(found))}</p>", _html(rank_grid(found, layout))]
+        notes = filter(None, [marks(comparison, block), *block_notes(block)])
+        parts += [f"<div><small>{_safe(note)}</small></div>" for note in notes]
+    said = [*legend(comparison, layout), *comparison.notes]
+    return "\n".join([*parts, *(f"<div><small>{_safe(note)}</small></div>" for note in said)])
+
+
+def _html(grid: Grid) -> str:
+    def render(cell: Cell) -> str:
+        text = f"<b>{_safe(cell.text)}</b>" if cell.best else _safe(cell.text)
+        spread = f" <small>± {_safe(cell.spread)}</small>" if cell.spread else ""
+        return text + spread + (f" {cell.mark}" if cell.mark else "")
+
+    heads, lines = grid.flat(render)
+    first = "".join(f"<th>{_safe(head)}</th>" for head in heads)
+    rows = "\n".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in line)}</tr>" for line in lines)
+    return f"<table><thead><tr>{first}</tr></thead><tbody>\n{rows}\n</tbody></table>"
+
+
+def _safe(text: str) -> str:
+    return markup.escape(printable(text))
+
+
+def published_grid(comparison: Comparison) -> Grid:
+    """Lay out every published result with the result here and the difference, if there is one."""
+    axes = list(dict.fromkeys(axis for result in comparison.published for axis in result.labels))
+    heads = [*axes, "set", "metric", "published", "here", "difference"]
+    lines = []
+    for result in comparison.published:
+        values = _scores_here(comparison, result)
+        mean = 100 * float(np.mean(values)) if values else math.nan
+        spread = f"{100 * float(np.std(values, ddof=1)):.2f}" if len(values) > 1 else ""
+        lines.append(
+            [
+                *(Cell(result.labels.get(axis, "")) for axis in axes),
+                Cell(result.set),
+                Cell(metric_title(result.metric)),
+                Cell(f"{result.mean:.2f}", "" if result.sd is None else f"{result.sd:.2f}"),
+                Cell(f"{mean:.2f}", spread) if values else Cell("-"),
+                Cell(f"{mean - result.mean:+.2f}" if values else "-"),
+            ]
+        )
+    return Grid([("", head) for head in heads], lines)
+
+
+def published_notes(comparison: Comparison) -> list[str]:
+    """Return a note if none of the published results has a counterpart here."""
+    if any(_scores_here(comparison, result) for result in comparison.published):
+        return []
+    return ["None of the published results is for a data set, encoder and method that were run."]
+
+
+def _scores_here(comparison: Comparison, result: PublishedResult) -> list[float]:
+    """Return the scores, one for each seed, of the method that a published result is for."""
+    for block in comparison.blocks:
+        for data in block.datasets:
+            for method in data.methods:
+                if all(method.labels.get(axis) == label for axis, label in result.labels.items()):
+                    found = [one.evaluations.get(result.set) for one in method.results.values()]
+                    return [getattr(one.all, result.metric) for one in found if one is not None]
+    return []
+
+
+def render(comparison: Comparison, name: str, layout: Layout) -> str:
+    """Return a comparison in a format by name: ``markdown``, ``latex`` or ``csv``."""
+    from auxlearn.comparison.latex import latex
+    from auxlearn.comparison.rows import score_rows, to_csv
+
+    formats: dict[str, Callable[[], str]] = {
+        "markdown": lambda: markdown(comparison, layout),
+        "latex": lambda: latex(comparison, layout),
+        "csv": lambda: to_csv(score_rows(comparison)),
+    }
+    return formats[name]()

@@ -1,0 +1,228 @@
+"""What a comparison has found: scores over seeds, the best, significance, averages, ranks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from auxlearn.comparison.across import Ranks, Record
+from auxlearn.comparison.published import PublishedResult
+from auxlearn.comparison.runs import Method
+from auxlearn.comparison.scores import metric_title
+from auxlearn.comparison.statistics import Noise, Pair, ties_with
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: Name of the column of means over data sets.
+AVERAGE = "average"
+
+
+@dataclass(frozen=True)
+class MetricComparison:
+    """Methods compared by one metric on one evaluation set, or on the average of data sets.
+
+    Attributes:
+        dataset: Name of the data set, or :data:`AVERAGE`.
+        set: Name of the evaluation set.
+        metric: The metric.
+        scores: Score of each method by seed; of an average, of the seeds that all data sets have.
+        means: Mean over seeds of each method; of an average, the mean of those of the data sets.
+        noises: Variance of the mean of each method.
+        pairs: Test results of every two methods, or of every method and the one it is compared
+            with.
+        examples: Number of examples.
+        detectable: Minimum detectable difference with these seeds and examples; NaN for averages.
+    """
+
+    dataset: str
+    set: str
+    metric: str
+    scores: Mapping[str, Mapping[int, float]]
+    means: Mapping[str, float]
+    noises: Mapping[str, Noise]
+    pairs: tuple[Pair, ...]
+    examples: int
+    detectable: float
+
+    @property
+    def best(self) -> str:
+        """Name of the method with the highest mean."""
+        return max(self.means, key=lambda name: self.means[name])
+
+    @property
+    def ties(self) -> frozenset[str]:
+        """Methods whose difference from the best is not significant."""
+        return ties_with(self.best, self.pairs)
+
+    def sd(self, method: str) -> float:
+        """Return the standard deviation over seeds, ``n - 1`` in its denominator; NaN for one."""
+        values = list(self.scores[method].values())
+        return float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
+
+
+@dataclass(frozen=True)
+class RankComparison:
+    """Methods compared across data sets by one metric on the set of one name.
+
+    Attributes:
+        set: Name of the evaluation set.
+        metric: The metric.
+        ranks: Ranks and tests.
+        records: Wins, ties and losses of each method.
+        average: The average over data sets.
+    """
+
+    set: str
+    metric: str
+    ranks: Ranks
+    records: Mapping[str, Record]
+    average: MetricComparison
+
+
+@dataclass(frozen=True)
+class DatasetRuns:
+    """The methods of one setting.
+
+    Attributes:
+        setting: Label of each axis that all methods share.
+        methods: The methods, in the order of the table.
+    """
+
+    setting: Mapping[str, str]
+    methods: Sequence[Method]
+
+    @property
+    def name(self) -> str:
+        """Name of the data set."""
+        return self.setting.get("dataset", "all data sets")
+
+
+@dataclass(frozen=True)
+class Block:
+    """What is in one table: methods on data sets, with the same encoder and metric of selection.
+
+    Attributes:
+        setting: Label of each axis that all share, the data set left out.
+        datasets: Methods and runs on each data set.
+        methods: Names of the methods, in the order of the table.
+        columns: Comparison by each data set, evaluation set and metric, then averages.
+        across: Comparison across data sets by each metric.
+    """
+
+    setting: Mapping[str, str]
+    datasets: Sequence[DatasetRuns]
+    methods: Sequence[str]
+    columns: Sequence[MetricComparison]
+    across: Sequence[RankComparison]
+
+    @property
+    def title(self) -> str:
+        """The shared labels in one line."""
+        parts = [
+            f"checkpoints by {metric_title(value)}" if axis == "metric" else value
+            for axis, value in self.setting.items()
+        ]
+        if len(self.datasets) == 1:
+            parts.insert(0, self.datasets[0].name)
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison:
+    """Comparison of the methods of sweeps and runs.
+
+    Attributes:
+        blocks: Comparison of the methods for each encoder.
+        against: The method that all others are compared with; ``None`` for every two methods.
+        names: Names of the sweeps.
+        competing: Axes that methods of sweeps are named by.
+        chosen: Axes whose value was chosen on dev.
+        published: Published results to show beside them.
+        source: Reference of the published results.
+        notes: What is missing, one sentence each.
+    """
+
+    blocks: Sequence[Block]
+    against: str | None
+    names: Sequence[str]
+    competing: Sequence[str]
+    chosen: Sequence[str]
+    published: Sequence[PublishedResult]
+    source: str
+    notes: Sequence[str]
+
+    def __repr__(self) -> str:
+        methods = {name for block in self.blocks for name in block.methods}
+        sets = {one.name for block in self.blocks for one in block.datasets}
+        parts = [f"{len(methods)} methods", f"{len(sets)} data set{'s' * (len(sets) != 1)}"]
+        for block in self.blocks[:3]:
+            column = block.columns[-1]
+            value = f"{100 * column.means[column.best]:.1f}"
+            title = metric_title(column.metric)
+            parts.append(f"best {title} on {column.dataset} {column.set}: {column.best} {value}")
+        return f"<Comparison of {', '.join(parts)}>"
+
+    def _repr_html_(self) -> str:
+        from auxlearn.comparison.formats import html
+
+        return html(self)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row for each method, data set, evaluation set and metric (0 to 1)."""
+        import pandas as pd
+
+        from auxlearn.comparison.rows import score_rows
+
+        return pd.DataFrame(score_rows(self))
+
+    def pairs_frame(self) -> pd.DataFrame:
+        """Return one row for every two methods, with their difference, interval and p-values."""
+        import pandas as pd
+
+        from auxlearn.comparison.rows import pair_rows
+
+        return pd.DataFrame(pair_rows(self))
+
+    def to_markdown(self, decimals: int = 1, show: Sequence[str] = ()) -> str:
+        """Return the whole comparison in Markdown.
+
+        Args:
+            decimals: Of scores in percent.
+            show: What to add: ``seeds``, ``epochs``, ``minutes``, ``detectable``, ``pairs``.
+        """
+        from auxlearn.comparison.formats import markdown
+        from auxlearn.comparison.grid import Layout
+
+        return markdown(self, Layout(decimals, tuple(show)))
+
+    def to_latex(self, decimals: int = 1, show: Sequence[str] = ()) -> str:
+        """Return the tables in LaTeX, for booktabs; for Args see :meth:`to_markdown`."""
+        from auxlearn.comparison.grid import Layout
+        from auxlearn.comparison.latex import latex
+
+        return latex(self, Layout(decimals, tuple(show)))
+
+    def save(self, folder: str | Path, decimals: int = 1, show: Sequence[str] = ()) -> list[Path]:
+        """Write tables and plots into a folder.
+
+        Args:
+            folder: Created where it is missing.
+            decimals: Of scores in percent.
+            show: What to add to the tables; see :meth:`to_markdown`.
+
+        Returns:
+            The files written.
+
+        Raises:
+            UserError: They cannot be written.
+        """
+        from auxlearn.comparison.grid import Layout
+        from auxlearn.comparison.save import save
+
+        return save(self, Path(folder), Layout(decimals, tuple(show)))

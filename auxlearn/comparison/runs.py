@@ -1,0 +1,323 @@
+"""The runs of a comparison: trials of sweeps and single run folders, by setting and method.
+
+Nothing that a folder holds is executed, and nothing outside it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from auxlearn.comparison.names import run_names
+from auxlearn.errors import RunError, SweepError, UserError
+from auxlearn.local_files import name_problem, user_path
+from auxlearn.results.folder import RunFolder, check_contained
+from auxlearn.results.record import RunResults
+from auxlearn.sweeps.folder import SweepFolder, set_metrics
+from auxlearn.sweeps.select import chosen_trials
+from auxlearn.sweeps.sweep_file import SETTING_AXES, SweepFile
+
+#: Labels that the runs of a setting share, as pairs of axis and label.
+Setting = tuple[tuple[str, str], ...]
+
+
+@dataclass
+class Method:
+    """Runs of one method in a setting.
+
+    Attributes:
+        name: Name of the method.
+        source: The sweep it is from; "" for single runs.
+        labels: Label of each axis whose value was not chosen on dev.
+        chosen: Label of each axis whose value was chosen on dev.
+        runs: Folder of each finished run by seed.
+        results: Results of each finished run by seed.
+        missing: Seeds without results, with the reason.
+    """
+
+    name: str
+    source: str = ""
+    labels: dict[str, str] = field(default_factory=dict)
+    chosen: dict[str, str] = field(default_factory=dict)
+    runs: dict[int, Path] = field(default_factory=dict)
+    results: dict[int, RunResults] = field(default_factory=dict)
+    missing: dict[int, str] = field(default_factory=dict)
+
+    def add(self, seed: int, path: Path, results: RunResults) -> None:
+        """Add a finished run.
+
+        Raises:
+            SweepError: There is one with that seed already.
+        """
+        if seed in self.runs:
+            raise SweepError(
+                f"{self.runs[seed]} and {path} are both '{self.name}' with seed {seed}: "
+                "leave one out"
+            )
+        self.missing.pop(seed, None)
+        self.runs[seed], self.results[seed] = path, results
+
+    def by_seed(self, results_of: str) -> dict[int, float]:
+        """Return the epoch of the best checkpoint ("epochs") or the wall time ("minutes")."""
+        if results_of == "epochs":
+            return {seed: found.best.epoch for seed, found in self.results.items()}
+        return {seed: sum(found.seconds.values()) / 60 for seed, found in self.results.items()}
+
+
+@dataclass
+class Runs:
+    """What was found in the folders of a comparison.
+
+    Attributes:
+        settings: Methods by setting.
+        names: Names of the sweeps.
+        competing: Axes that methods of sweeps are named by.
+        chosen: Axes whose value was chosen on dev.
+        published: Published results that the sweeps name.
+        notes: What is missing, one sentence each.
+    """
+
+    settings: dict[Setting, list[Method]] = field(default_factory=dict)
+    names: list[str] = field(default_factory=list)
+    competing: list[str] = field(default_factory=list)
+    chosen: list[str] = field(default_factory=list)
+    published: str | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+def read_runs(paths: Iterable[str | Path]) -> Runs:
+    """Read sweeps and runs.
+
+    Args:
+        paths: Folders of sweeps, finished or not, and of runs.
+
+    Raises:
+        UserError: A path is neither, is given twice or is damaged, or nothing has finished.
+    """
+    folders = [user_path(path, SweepError) for path in paths]
+    resolved = [path.resolve() for path in folders]
+    for path in folders:
+        if resolved.count(path.resolve()) > 1:
+            raise SweepError(f"{path} is given twice: name each folder once")
+    found = Runs()
+    sweeps = [(path, SweepFolder(path).read_sweep()) for path in folders if _is_sweep(path)]
+    names = [sweep.name for _, sweep in sweeps]
+    for path, sweep in sweeps:
+        label = sweep.name if names.count(sweep.name) == 1 else f"{sweep.name}: {path}"
+        _add_sweep(found, path, sweep, label)
+    _add_single_runs(found, [path for path in folders if not _is_sweep(path)])
+    _make_names_unique(found)
+    found.settings = {
+        setting: methods
+        for setting, methods in found.settings.items()
+        if any(method.runs for method in methods)
+    }
+    if not found.settings:
+        reason = f" ({found.notes[0]})" if found.notes else ""
+        raise SweepError(f"no run here has finished: there is nothing to compare{reason}")
+    return found
+
+
+def _is_sweep(path: Path) -> bool:
+    return (path / "sweep.yaml").is_file()
+
+
+# ------------------------------------------------------------------------------------------- sweeps
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """A trial of a sweep, and how it ended."""
+
+    digest: str
+    cell: Mapping[str, str]
+    seed: int
+    setting: Mapping[str, str]
+    chosen: bool
+    results: RunResults | None
+    reason: str = ""
+
+
+def _add_sweep(found: Runs, path: Path, sweep: SweepFile, label: str) -> None:
+    trials = _trials(SweepFolder(path), sweep)
+    if sweep.chosen_axes and any(trial.results is None for trial in trials):
+        axes = ", ".join(sweep.chosen_axes)
+        found.notes.append(f"{label} is unfinished: the choice of {axes} on dev may still change")
+    methods: dict[tuple[Setting, str], Method] = {}
+    for trial in trials:
+        if set(sweep.axes) - set(trial.cell):
+            raise SweepError(f"{path} is damaged: the axes of a trial are not those of sweep.yaml")
+        if trial.results is not None and not trial.chosen:
+            continue
+        setting, name = _setting_and_name(sweep, trial)
+        method = methods.get((setting, name))
+        if method is None:
+            competing = {axis: trial.cell[axis] for axis in sweep.competing_axes}
+            labels = {**dict(setting), **competing, "sweep": label}
+            method = methods[setting, name] = Method(name, label, labels)
+        if trial.results is None:
+            method.missing.setdefault(trial.seed, trial.reason)
+            continue
+        method.chosen = {axis: trial.cell[axis] for axis in sweep.chosen_axes}
+        method.add(trial.seed, SweepFolder(path).run(trial.digest).path, trial.results)
+    for (setting, _), method in methods.items():
+        # Of a method of which no value was chosen, there are only failures.
+        if method.runs or not sweep.chosen_axes:
+            found.settings.setdefault(setting, []).append(method)
+    found.names.append(label)
+    found.competing += [axis for axis in sweep.competing_axes if axis not in found.competing]
+    found.chosen += [axis for axis in sweep.chosen_axes if axis not in found.chosen]
+    found.published = found.published or sweep.published
+
+
+def _setting_and_name(sweep: SweepFile, trial: _Trial) -> tuple[Setting, str]:
+    """Return the labels that a trial shares with its competitors, and the name of its method."""
+    apart = (*sweep.competing_axes, *sweep.chosen_axes)
+    setting = {
+        axis: trial.cell.get(axis, trial.setting[axis])
+        for axis in SETTING_AXES
+        if axis not in apart
+    }
+    setting |= {axis: value for axis, value in trial.cell.items() if axis not in apart}
+    name = ", ".join(trial.cell[axis] for axis in sweep.competing_axes)
+    return tuple(setting.items()), name or sweep.name
+
+
+def _trials(folder: SweepFolder, sweep: SweepFile) -> list[_Trial]:
+    """Return the trials of a sweep as its folder is now, finished or not."""
+    planned = folder.load_plan()
+    if planned is None:  # of a version that wrote no plan
+        return [
+            _Trial(
+                one.digest, one.cell, one.seed, one.setting, one.chosen, *_load(folder, one.digest)
+            )
+            for one in folder.load_results()
+        ]
+    loaded = {trial.digest: _load(folder, trial.digest) for trial in planned}
+
+    def dev(digest: str) -> Mapping[str, float] | None:
+        results, _ = loaded[digest]
+        return None if results is None else set_metrics(results, "dev")
+
+    chosen = chosen_trials(sweep, planned, dev)
+    return [
+        _Trial(
+            trial.digest,
+            trial.cell,
+            trial.seed,
+            folder.setting(trial),
+            trial.digest in chosen,
+            *loaded[trial.digest],
+        )
+        for trial in planned
+    ]
+
+
+def _load(folder: SweepFolder, digest: str) -> tuple[RunResults | None, str]:
+    """Return the results of a trial, or why there are none."""
+    try:
+        if problem := name_problem(digest):
+            raise SweepError(f"the trials of {folder.path} are damaged ({problem})")
+        run = folder.run(digest)
+        if run.finished:
+            return _read_results(run.path), ""
+        failure = folder.failure(digest)
+    except UserError as error:
+        return None, str(error)
+    return None, failure.state if failure else "unfinished"
+
+
+# --------------------------------------------------------------------------------------------- runs
+
+
+def _add_single_runs(found: Runs, paths: Sequence[Path]) -> None:
+    loaded: dict[Path, RunResults] = {}
+    unfinished: list[str] = []
+    for path in paths:
+        run = RunFolder(path)
+        if not run.finished:
+            if not (path / "config.yaml").is_file():
+                raise SweepError(_not_comparable(path))
+            unfinished.append(str(path))
+            continue
+        loaded[path] = _read_results(path)
+    if unfinished:
+        found.notes.append(f"left out, as they have not finished: {', '.join(unfinished)}")
+    names = run_names([results.config for results in loaded.values()])
+    methods: dict[tuple[Setting, str], Method] = {}
+    for name, (path, results) in zip(names, loaded.items(), strict=True):
+        config = results.config
+        labels = {axis: Path(config[axis]).name for axis in ("dataset", "encoder")}
+        setting = tuple({**labels, "metric": config["metric"]}.items())
+        method = methods.get((setting, name))
+        if method is None:
+            method = methods[setting, name] = Method(name, "", dict(setting))
+            found.settings.setdefault(setting, []).append(method)
+        method.add(config["seed"], path, results)
+
+
+def _not_comparable(path: Path) -> str:
+    if not path.exists():
+        return f"{path} is not the folder of a sweep or a run: it does not exist"
+    inner = path.is_dir() and any((one / "config.yaml").is_file() for one in path.iterdir())
+    hint = f": to compare the runs in it, write {path}/*" if inner else ""
+    return f"{path} is not the folder of a sweep or a run (no sweep.yaml, no config.yaml){hint}"
+
+
+def _make_names_unique(found: Runs) -> None:
+    """Append the source to a name that several sources have in one setting, in all settings."""
+    for name in {method.name for methods in found.settings.values() for method in methods}:
+        sources = [
+            [method.source for method in methods if method.name == name]
+            for methods in found.settings.values()
+        ]
+        clashing = {source for group in sources for source in group[1:]}
+        for methods in found.settings.values():
+            for method in methods:
+                if method.name == name and method.source in clashing:
+                    method.name = f"{name} ({method.source or 'run'})"
+
+
+def _read_results(path: Path) -> RunResults:
+    """Read the results of a run.
+
+    Raises:
+        RunError: They are damaged, or the folder holds what leads out of it.
+    """
+    check_contained(path)
+    results = RunResults.load(path)
+    problem = next(filter(None, map(name_problem, results.evaluations)), None)
+    if problem or "dev" not in results.evaluations:
+        raise RunError(f"{path / 'results.json'} is damaged ({problem or 'it has no dev'})")
+    missing = {"dataset", "encoder", "metric", "seed", "aux", "weights"} - set(results.config)
+    if missing:
+        raise RunError(f"{path / 'results.json'} is damaged (its config has no {min(missing)})")
+    return results
+
+
+def renamed(found: Runs, names: Mapping[str, str]) -> Runs:
+    """Return the runs with methods and data sets renamed.
+
+    Args:
+        found: The runs.
+        names: New names by the names of methods, data sets, encoders and so on.
+
+    Raises:
+        SweepError: A name is not there, or two methods would have one name.
+    """
+    used = {method.name for methods in found.settings.values() for method in methods}
+    used |= {label for setting in found.settings for _, label in setting}
+    settings: dict[Setting, list[Method]] = {}
+    for setting, methods in found.settings.items():
+        new = [replace(one, name=names.get(one.name, one.name)) for one in methods]
+        given = [one.name for one in new]
+        twice = next((name for name in given if given.count(name) > 1), None)
+        if twice:
+            raise SweepError(f"two methods would be named '{twice}': choose another --name")
+        key: Any = tuple((axis, names.get(label, label)) for axis, label in setting)
+        if key in settings:
+            raise SweepError(f"two data sets would be named '{dict(key)['dataset']}'")
+        settings[key] = new
+    return replace(found, settings=settings)
