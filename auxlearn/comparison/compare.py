@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 
 from auxlearn.comparison.across import rank_methods, wins
+from auxlearn.comparison.comparison import Comparison
 from auxlearn.comparison.power import minimum_detectable_difference
 from auxlearn.comparison.predictions import read_predictions
 from auxlearn.comparison.published import read_published
 from auxlearn.comparison.result import (
     AVERAGE,
     Block,
-    Comparison,
     DatasetRuns,
     MetricComparison,
     RankComparison,

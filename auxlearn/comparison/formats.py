@@ -27,7 +27,7 @@ from auxlearn.comparison.grid import (
     score_grid,
 )
 from auxlearn.comparison.published import PublishedResult
-from auxlearn.comparison.result import Comparison
+from auxlearn.comparison.result import ComparisonData
 from auxlearn.comparison.scores import metric_title
 from auxlearn.reporting.tables import console_table, markdown_table
 from auxlearn.wording import printable
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 BEST = "*"
 
 
-def terminal(comparison: Comparison, layout: Layout) -> list[Table | str]:
+def terminal(comparison: ComparisonData, layout: Layout) -> list[Table | str]:
     """Return titles, tables and notes for the terminal, in order."""
     items: list[Table | str] = []
     for block in comparison.blocks:
@@ -85,7 +85,7 @@ def _plain(cell: Cell) -> str:
     return cell.text + spread + mark
 
 
-def markdown(comparison: Comparison, layout: Layout) -> str:
+def markdown(comparison: ComparisonData, layout: Layout) -> str:
     """Return the whole comparison in Markdown."""
     parts = []
     for block in comparison.blocks:
@@ -129,7 +129,7 @@ def _bullets(lines: Iterable[str]) -> list[str]:
     return [found] if found else []
 
 
-def html(comparison: Comparison) -> str:
+def html(comparison: ComparisonData) -> str:
     """Return the tables of scores and of ranks in HTML, for notebooks."""
     layout = Layout()
     parts = []
@@ -160,7 +160,7 @@ def _safe(text: str) -> str:
     return markup.escape(printable(text))
 
 
-def published_grid(comparison: Comparison) -> Grid:
+def published_grid(comparison: ComparisonData) -> Grid:
     """Lay out every published result with the result here and the difference, if there is one."""
     axes = list(dict.fromkeys(axis for result in comparison.published for axis in result.labels))
     heads = [*axes, "set", "metric", "published", "here", "difference"]
@@ -182,14 +182,14 @@ def published_grid(comparison: Comparison) -> Grid:
     return Grid([("", head) for head in heads], lines)
 
 
-def published_notes(comparison: Comparison) -> list[str]:
+def published_notes(comparison: ComparisonData) -> list[str]:
     """Return a note if none of the published results has a counterpart here."""
     if any(_scores_here(comparison, result) for result in comparison.published):
         return []
     return ["None of the published results is for a data set, encoder and method that were run."]
 
 
-def _scores_here(comparison: Comparison, result: PublishedResult) -> list[float]:
+def _scores_here(comparison: ComparisonData, result: PublishedResult) -> list[float]:
     """Return the scores, one for each seed, of the method that a published result is for."""
     for block in comparison.blocks:
         for data in block.datasets:
@@ -200,7 +200,7 @@ def _scores_here(comparison: Comparison, result: PublishedResult) -> list[float]
     return []
 
 
-def render(comparison: Comparison, name: str, layout: Layout) -> str:
+def render(comparison: ComparisonData, name: str, layout: Layout) -> str:
     """Return a comparison in a format by name: ``markdown``, ``latex`` or ``csv``."""
     from auxlearn.comparison.latex import latex
     from auxlearn.comparison.rows import score_rows, to_csv

@@ -12,7 +12,7 @@ from auxlearn.comparison.power import POWER
 from auxlearn.comparison.result import (
     AVERAGE,
     Block,
-    Comparison,
+    ComparisonData,
     MetricComparison,
     RankComparison,
 )
@@ -217,7 +217,7 @@ def caption(block: Block) -> str:
     return f"{what[:1].upper()}{what[1:]} in percent{where}{spread}."
 
 
-def marks(comparison: Comparison, block: Block) -> str:
+def marks(comparison: ComparisonData, block: Block) -> str:
     """Return what the marks in a table mean, in one sentence."""
     if len(block.methods) < 2:
         return ""
@@ -229,7 +229,7 @@ def marks(comparison: Comparison, block: Block) -> str:
     return f"Best in bold; {SAME}: not significantly worse than the best."
 
 
-def legend(comparison: Comparison, layout: Layout) -> list[str]:
+def legend(comparison: ComparisonData, layout: Layout) -> list[str]:
     """Return how differences were tested and what was chosen, one sentence each."""
     lines = []
     if any(len(block.methods) > 1 for block in comparison.blocks):

@@ -20,7 +20,7 @@ from auxlearn.comparison.grid import (
     rank_title,
     score_grid,
 )
-from auxlearn.comparison.result import Comparison
+from auxlearn.comparison.result import ComparisonData
 
 #: Width of the text of the class article at 10 pt, in points.
 TEXT_WIDTH = 345.0
@@ -28,7 +28,7 @@ TEXT_WIDTH = 345.0
 _CHARACTER, _SMALL_CHARACTER, _SPACE = 4.7, 3.7, 8.0
 
 
-def latex(comparison: Comparison, layout: Layout) -> str:
+def latex(comparison: ComparisonData, layout: Layout) -> str:
     """Return the tables, none wider than the text of the class article.
 
     A table that would be wider is divided by columns. Captions say what is in a table; how

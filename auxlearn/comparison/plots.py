@@ -21,7 +21,7 @@ from auxlearn.comparison.figures import (
     short,
     tidy,
 )
-from auxlearn.comparison.result import AVERAGE, Block, Comparison, DatasetRuns, RankComparison
+from auxlearn.comparison.result import AVERAGE, Block, ComparisonData, DatasetRuns, RankComparison
 from auxlearn.comparison.scores import metric_title
 from auxlearn.reporting.style import colour, marker
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def plot_comparison(comparison: Comparison, folder: Path) -> list[Path]:
+def plot_comparison(comparison: ComparisonData, folder: Path) -> list[Path]:
     """Write the plots of a comparison, each as PDF and PNG.
 
     ``scores``: mean and 95% interval over seeds and examples. ``ranks``: average ranks over data

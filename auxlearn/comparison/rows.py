@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from auxlearn.comparison.escape import escape_csv
-from auxlearn.comparison.result import AVERAGE, Block, Comparison, MetricComparison
+from auxlearn.comparison.result import AVERAGE, Block, ComparisonData, MetricComparison
 
 #: One row: values by the name of the column.
 Row = dict[str, Any]
 
 
-def score_rows(comparison: Comparison) -> list[Row]:
+def score_rows(comparison: ComparisonData) -> list[Row]:
     """Return one row for each method, data set, evaluation set and metric, 0 to 1.
 
     ``low`` and ``high`` are the 95% interval over seeds and examples; ``minutes`` and
@@ -45,7 +45,7 @@ def score_rows(comparison: Comparison) -> list[Row]:
     return rows
 
 
-def pair_rows(comparison: Comparison) -> list[Row]:
+def pair_rows(comparison: ComparisonData) -> list[Row]:
     """Return one row for every two methods by data set, evaluation set and metric, 0 to 1."""
     return [
         {
@@ -87,7 +87,7 @@ def _place(block: Block, column: MetricComparison) -> Row:
     }
 
 
-def _of_runs(comparison: Comparison, block: Block, column: MetricComparison, name: str) -> Row:
+def _of_runs(comparison: ComparisonData, block: Block, column: MetricComparison, name: str) -> Row:
     """Return the chosen values of a method and the means over its runs."""
     runs = [
         method

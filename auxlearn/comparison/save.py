@@ -8,12 +8,12 @@ from auxlearn.comparison import plots
 from auxlearn.comparison.formats import markdown
 from auxlearn.comparison.grid import Layout
 from auxlearn.comparison.latex import latex
-from auxlearn.comparison.result import Comparison
+from auxlearn.comparison.result import ComparisonData
 from auxlearn.comparison.rows import pair_rows, score_rows, to_csv
 from auxlearn.files import check_output, write_text
 
 
-def save(comparison: Comparison, folder: Path, layout: Layout) -> list[Path]:
+def save(comparison: ComparisonData, folder: Path, layout: Layout) -> list[Path]:
     """Write ``table.md``, ``table.tex``, ``scores.csv``, ``pairs.csv`` and the plots.
 
     Args:
