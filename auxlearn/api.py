@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from auxlearn.config import RunConfig, validate
-from auxlearn.data.examples import column_names, columns_of
+from auxlearn.data.examples import columns_of
 from auxlearn.data.memory import in_memory, read_memory
 from auxlearn.errors import ConfigError, DataError, RunError
 from auxlearn.local_files import expand
 from auxlearn.reporting.notebook import default_reporter
 from auxlearn.results.folder import RunFolder, check_finished, default_output
-from auxlearn.results.record import Evaluations, RunResults
+from auxlearn.results.record import RunResults
 
 if TYPE_CHECKING:
     import os
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import pandas
 
     from auxlearn.reporting.reporter import Reporter
+    from auxlearn.results.record import Evaluations
     from auxlearn.training.pretrain_folder import PretrainResults
 
 __all__ = ["evaluate", "load_run", "predict", "pretrain", "train"]
@@ -143,7 +144,7 @@ def evaluate(
         run: The run folder, or the results that :func:`train` or :func:`load_run` returned.
         dataset: Folder, name of a data-set card, hub id, or data in memory as for :func:`train`; a
             table without splits is evaluated as a whole. Several sets are a list of paths, or a
-            mapping of names to sets that has no key ``split``.
+            mapping of names to sets, none of them called train, dev, test or ``split``.
         split: Split to evaluate on.
         labels: Label of the set by class of the model; classes without an entry, and without one in
             the data-set card, map to the label of the same name.
@@ -219,23 +220,12 @@ def predict(
         UserError: The run is not finished, a column is missing, a text is empty, or the run was
             trained on pairs of texts and there are none.
     """
-    from auxlearn.evaluation.predict import predict_table, table_of, write_predictions_table
+    from auxlearn.evaluation.predict import classify, table_of
 
     folder = _finished(run)
     source = table_of(texts, text_pairs)
-    config = RunFolder(folder).read_config()
-    table = predict_table(
-        folder,
-        source.table,
-        column_names(
-            {
-                "text": text_column or source.text_column or config.text_column,
-                "text_pair": text_pair_column or source.text_pair_column or config.text_pair_column,
-            }
-        ),
-    )
-    if output is not None:
-        write_predictions_table(expand(output), table, source.path)
+    place = None if output is None else expand(output)
+    table, _ = classify(folder, source, text_column, text_pair_column, place)
     return source.to_frame(table)
 
 

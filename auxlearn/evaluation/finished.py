@@ -13,7 +13,7 @@ from auxlearn.config import OODSource, RunConfig
 from auxlearn.data.audit import seen_in_train
 from auxlearn.data.dataset import Split
 from auxlearn.data.examples import columns_of
-from auxlearn.data.folders import data_files, read_evaluation_split, split_name
+from auxlearn.data.folders import CORE_SPLITS, data_files, read_evaluation_split, split_name
 from auxlearn.data.load import load_dataset
 from auxlearn.data.memory import in_memory, read_memory_split
 from auxlearn.data.ood import OODSet, card_subsets, map_labels, with_cards
@@ -31,7 +31,7 @@ def name_sets(dataset: Any, split: str) -> dict[str, Any]:
 
     Args:
         dataset: One set; a list of paths or names; or a mapping of names to sets. A mapping that
-            holds columns, or has the key ``split``, is one set.
+            holds columns, or has the key train, dev, test or ``split``, is one set.
         split: Split to evaluate on.
 
     Raises:
@@ -153,7 +153,7 @@ def _is_one_set(dataset: Mapping[Any, Any], split: str) -> bool:
     from auxlearn.data.memory import is_table
 
     names = {split_name(str(name)) for name in dataset}
-    return is_table(dataset) or split_name(split) in names
+    return is_table(dataset) or not names.isdisjoint({split_name(split), *CORE_SPLITS})
 
 
 def _free_name(dataset: Any, taken: Mapping[str, Any]) -> str:

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from auxlearn.data.examples import ColumnNames, text_values
+from auxlearn.data.examples import ColumnNames, column_names, text_values
 from auxlearn.data.memory import read_memory_table
 from auxlearn.data.table_files import FORMATS, LARGEST_FILE, Table, read_table, write_table
 from auxlearn.errors import DataError, did_you_mean
-from auxlearn.evaluation.classifier import Classifier
+from auxlearn.evaluation.classifier import Classifier, check_finished
 from auxlearn.local_files import read_file, user_path
+from auxlearn.results.folder import RunFolder
 from auxlearn.results.record import RunResults
 from auxlearn.wording import describe, shorten, some_of
 
@@ -137,6 +138,50 @@ def read_texts(content: bytes, where: str) -> Table:
             raise DataError(f"{where}:{number}: not a JSON object, but the first line is one")
     names = dict.fromkeys(name for record in records for name in record)
     return Table(where, {name: [record.get(name) for record in records] for name in names}, numbers)
+
+
+def classify(
+    run: Path,
+    source: TextSource,
+    text_column: str | None = None,
+    text_pair_column: str | None = None,
+    output: Path | None = None,
+) -> tuple[Table, ColumnNames]:
+    """Classify texts with a finished run, and write the table if asked to.
+
+    Args:
+        run: The run folder.
+        source: The texts.
+        text_column: Column of the text; by default that of the source, of the run, or ``text``.
+        text_pair_column: Column of the second text, likewise.
+        output: File to write the table to.
+
+    Returns:
+        The table with the predictions, and the names of the columns of texts.
+
+    Raises:
+        UserError: As for :func:`predict_table` and :func:`write_predictions_table`.
+    """
+    if output is not None:
+        check_format(output)
+    check_finished(run)
+    config = RunFolder(run).read_config()
+    given = {
+        "text": text_column or source.text_column or _known(config.text_column, source),
+        "text_pair": text_pair_column
+        or source.text_pair_column
+        or _known(config.text_pair_column, source),
+    }
+    columns = column_names(given) or ColumnNames()
+    table = predict_table(run, source.table, columns)
+    if output is not None:
+        write_predictions_table(output, table, source.path)
+    return table, columns
+
+
+def _known(column: str | None, source: TextSource) -> str | None:
+    """Return the column of the run if the source has it; new texts may have other columns."""
+    return column if column in source.table.columns else None
 
 
 def predict_table(run: Path, table: Table, columns: ColumnNames | None = None) -> Table:
