@@ -186,7 +186,7 @@ def evaluate(
         split_column=split_column,
     )
     if output is not None:
-        found.save(expand(output))
+        found.save(expand(Path(output)))
     return found
 
 
@@ -224,7 +224,7 @@ def predict(
 
     folder = _finished(run)
     source = table_of(texts, text_pairs)
-    place = None if output is None else expand(output)
+    place = None if output is None else expand(Path(output))
     table, _ = classify(folder, source, text_column, text_pair_column, place)
     return source.to_frame(table)
 
@@ -295,6 +295,6 @@ def _finished(run: str | os.PathLike[str] | RunResults) -> Path:
         if run.folder is None:
             raise RunError("these results do not know their run folder: give its path")
         run = run.folder
-    folder = expand(run)
+    folder = expand(Path(run))
     check_finished(folder)
     return folder

@@ -180,7 +180,7 @@ class Evaluations(dict[str, Evaluation]):
         self.no_train = no_train
 
     def _repr_html_(self) -> str:
-        return str(self.to_frame()._repr_html_())
+        return str(self.to_frame().to_html())
 
     def to_frame(self) -> pandas.DataFrame:
         """Return the scores with one row for each set; see :func:`evaluations_frame`."""
@@ -291,7 +291,7 @@ class RunResults:
         )
 
     def _repr_html_(self) -> str:
-        return f"<p>{html.escape(repr(self))}</p>{self.to_frame()._repr_html_()}"
+        return f"<p>{html.escape(repr(self))}</p>{self.to_frame().to_html()}"
 
     def to_frame(self) -> pandas.DataFrame:
         """Return the scores with one row for each set; see :func:`evaluations_frame`."""

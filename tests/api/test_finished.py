@@ -210,7 +210,7 @@ def test_sets_are_evaluated_by_name(run, expected, tmp_path):
     frame = found.to_frame()
     assert frame.loc["b", "accuracy"] == accuracy_score(truth, predicted)
     assert frame.loc["b", "macro_f1"] == pytest.approx(f1_score(truth, predicted, average="macro"))
-    assert frame._repr_html_() == found._repr_html_()
+    assert frame.to_html() == found._repr_html_()
     twice = auxlearn.evaluate(run, [tmp_path / "a", str(tmp_path / "a")])
     assert list(twice) == ["a", "a_2"]
 
