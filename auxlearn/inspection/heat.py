@@ -68,12 +68,7 @@ def plot_heat_map(report: MaskReport, folder: Path) -> list[Path]:
     axes.set_xlim(-margin, COLUMNS + 1)
     axes.set_ylim(len(lines), 0)
     axes.axis("off")
-    plain: dict[str, Any] = {
-        "va": "center",
-        "fontfamily": "monospace",
-        "fontsize": 6.2,
-        "parse_math": False,
-    }
+    plain: dict[str, Any] = {"va": "center", "fontfamily": "monospace", "fontsize": 6.2, "parse_math": False}
     for y, (task, example, line) in enumerate(lines):
         if example:
             axes.axhline(y, color="0.8", linewidth=0.5)

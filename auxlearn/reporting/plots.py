@@ -73,10 +73,7 @@ def _loss_panels(entries: Entries, results: RunResults) -> list[Panel]:
     smooth = results.config["metric"] == "macro_f1"
     validated = any(Quantity.LOSS.key(VALIDATION) in entry for entry in entries)
     together = [names[0], VALIDATION] if validated and not smooth else [names[0]]
-    panels: list[Panel] = [
-        partial(_loss, together),
-        *(partial(_loss, [name]) for name in names[1:]),
-    ]
+    panels: list[Panel] = [partial(_loss, together), *(partial(_loss, [name]) for name in names[1:])]
     if validated and smooth:
         panels.append(partial(_loss, [VALIDATION], unit="1 - F1"))
     return panels
