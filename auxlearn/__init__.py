@@ -21,17 +21,28 @@ _PUBLIC = {
     "UserError": "auxlearn.errors",
     "Weighting": "auxlearn.weighting.base",
     "compare": "auxlearn.comparison.compare",
+    "evaluate": "auxlearn.api",
     "load_config": "auxlearn.config",
     "load_dataset": "auxlearn.data.load",
+    "load_run": "auxlearn.api",
+    "predict": "auxlearn.api",
+    "pretrain": "auxlearn.api",
     "register_loss": "auxlearn.registry",
     "register_task": "auxlearn.registry",
     "register_weighting": "auxlearn.registry",
-    "train": "auxlearn.training.run",
+    "train": "auxlearn.api",
 }
 
 __all__ = [*sorted(_PUBLIC), "__version__"]  # noqa: PLE0604
 
 if TYPE_CHECKING:
+    from auxlearn.api import (
+        evaluate as evaluate,
+        load_run as load_run,
+        predict as predict,
+        pretrain as pretrain,
+        train as train,
+    )
     from auxlearn.comparison.compare import compare as compare
     from auxlearn.config import (
         RunConfig as RunConfig,
@@ -54,7 +65,6 @@ if TYPE_CHECKING:
         AuxiliaryTask as AuxiliaryTask,
         MaskedLanguageModelling as MaskedLanguageModelling,
     )
-    from auxlearn.training.run import train as train
     from auxlearn.weighting.base import Weighting as Weighting
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from auxlearn.errors import ConfigError
 from auxlearn.metric_keys import VALIDATION
@@ -26,7 +27,14 @@ from auxlearn.registry import (
     load_plugin,
     plugin_digest,
 )
-from auxlearn.settings import Metric, OODSource, PluginChoice, Settings, validate
+from auxlearn.settings import (
+    Metric,
+    OODSource,
+    PluginChoice,
+    Settings,
+    config_error,
+    validate,
+)
 from auxlearn.yaml_files import read_yaml
 
 __all__ = [
@@ -44,10 +52,27 @@ def _field(default: Any, section: str, description: str, **rules: Any) -> Any:
     return Field(default, description=description, json_schema_extra={"section": section}, **rules)
 
 
-class RunConfig(Settings):
+if TYPE_CHECKING:
+    from pydantic._internal._model_construction import ModelMetaclass as _Checked
+else:
+
+    class _Checked(type(Settings)):
+        """Reports faults of ``RunConfig(...)`` as those of a file are reported."""
+
+        def __call__(cls, *args: Any, **values: Any) -> Any:
+            try:
+                return super().__call__(*args, **values)
+            except ValidationError as error:
+                raise config_error(error, cls, "settings") from None
+
+
+class RunConfig(Settings, metaclass=_Checked):
     """Configuration of one run: data, encoder, objectives, optimisation and machine.
 
     Each field is described where it is defined; ``auxlearn train --help`` prints the descriptions.
+
+    Raises:
+        ConfigError: A setting is unknown or invalid; the message has one line for each.
     """
 
     dataset: str = _field(
@@ -290,10 +315,10 @@ class RunConfig(Settings):
             return tuple({name: options} for name, options in value.items())
         return value
 
-    @field_validator("ood", "report_to", mode="before")
+    @field_validator("ood", "plugins", "report_to", mode="before")
     @classmethod
     def _one_or_many_sets(cls, value: Any) -> Any:
-        return () if value is None else (value,) if isinstance(value, str | dict) else value
+        return () if value is None else (value,) if isinstance(value, _SINGLE) else value
 
     @field_validator("ood")
     @classmethod
@@ -410,6 +435,7 @@ class RunConfig(Settings):
         return head + yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
 
 
+_SINGLE = (str, dict, os.PathLike)
 _NOT_IDENTITY = {"output", "cache_dir", "report_to", "gradient_log_steps", "plugins"}
 
 

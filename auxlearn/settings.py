@@ -6,6 +6,7 @@ plain mappings and turns every fault into a line that a user can act on.
 
 from __future__ import annotations
 
+import os
 import re
 import typing
 from dataclasses import dataclass
@@ -42,6 +43,16 @@ class Settings(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
+    def _path_as_text(cls, value: Any, info: ValidationInfo) -> Any:
+        """Take a :class:`pathlib.Path` where a text is needed: settings are written to YAML."""
+        if str not in _types_in(cls.model_fields[str(info.field_name)].annotation):
+            return value
+        if isinstance(value, list | tuple):
+            return type(value)(_text_of_path(one) for one in value)
+        return _text_of_path(value)
+
+    @field_validator("*", mode="before")
+    @classmethod
     def _no_boolean_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
         """Refuse true and false where a number is needed, which pydantic would take for 1 and 0."""
         field = cls.model_fields[str(info.field_name)]
@@ -50,6 +61,10 @@ class Settings(BaseModel):
             if any(isinstance(one, bool) for one in values):
                 raise ValueError("a number is needed, not true or false")
         return value
+
+
+def _text_of_path(value: Any) -> Any:
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
 def _types_in(annotation: Any) -> set[Any]:
@@ -119,8 +134,8 @@ class FurtherSet(Settings):
     @model_validator(mode="before")
     @classmethod
     def _short_form(cls, value: Any) -> Any:
-        if isinstance(value, str):
-            value = {"dataset": value}
+        if isinstance(value, str | os.PathLike):
+            value = {"dataset": os.fspath(value)}
         if isinstance(value, dict) and not value.get("name") and value.get("dataset"):
             value = {**value, "name": Path(str(value["dataset"])).name.split(":")[-1]}
         return value
@@ -219,19 +234,30 @@ def validate(model: type[Settings], values: dict[str, Any], where: str) -> Any:
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        lines: list[str] = []
-        faults = error.errors()
-        for fault in faults[:FAULTS]:
-            key = shorten(".".join(str(part) for part in fault["loc"])) or "settings"
-            if fault["type"] == "extra_forbidden":
-                hint = did_you_mean(key, model.model_fields)
-                if lines and not hint.startswith("did you mean"):
-                    hint = "no such setting"  # the known ones are listed once
-                lines.append(f"{where}: unknown key '{key}': {hint}")
-            else:
-                message = fault["msg"].removeprefix("Value error, ")
-                given = "" if fault["loc"] == () else f", got {describe(fault['input'])}"
-                lines.append(f"{where}: {key}: {message}{given}")
-        if len(faults) > FAULTS:
-            lines.append(f"{where}: and {len(faults) - FAULTS} more faults")
-        raise ConfigError("\n".join(lines)) from None
+        raise config_error(error, model, where) from None
+
+
+def config_error(error: ValidationError, model: type[Settings], where: str) -> ConfigError:
+    """Return the error that reports invalid values together, one line for each.
+
+    Args:
+        error: What the check of ``model`` raised.
+        model: Class of the settings.
+        where: Where the values come from; each line begins with it.
+    """
+    lines: list[str] = []
+    faults = error.errors()
+    for fault in faults[:FAULTS]:
+        key = shorten(".".join(str(part) for part in fault["loc"])) or "settings"
+        if fault["type"] == "extra_forbidden":
+            hint = did_you_mean(key, model.model_fields)
+            if lines and not hint.startswith("did you mean"):
+                hint = "no such setting"  # the known ones are listed once
+            lines.append(f"{where}: unknown key '{key}': {hint}")
+        else:
+            message = fault["msg"].removeprefix("Value error, ")
+            given = "" if fault["loc"] == () else f", got {describe(fault['input'])}"
+            lines.append(f"{where}: {key}: {message}{given}")
+    if len(faults) > FAULTS:
+        lines.append(f"{where}: and {len(faults) - FAULTS} more faults")
+    return ConfigError("\n".join(lines))

@@ -52,6 +52,7 @@ LAYERS = (
     "auxlearn.comparison",
     "auxlearn.plugins",
     "auxlearn.testing",
+    "auxlearn.api",
     "auxlearn.commands",
     "auxlearn.cli",
     "auxlearn.__main__",

@@ -30,7 +30,8 @@ from auxlearn.config import RunConfig, validate
 from auxlearn.errors import UserError
 from auxlearn.evaluation.classifier import Classifier
 from auxlearn.registry import LOSSES, TASKS, WEIGHTINGS
-from auxlearn.results.record import RunResults
+from auxlearn.results.folder import RunFolder
+from auxlearn.results.record import Evaluations, RunResults
 from auxlearn.sweeps.sweep_file import Search, SweepFile, read_sweep
 from auxlearn.training import run
 from tests import helpers
@@ -88,14 +89,20 @@ def commands(block: str) -> Iterator[str]:
 def no_training(monkeypatch, tmp_path):
     """Replace what takes long: training, and the use of a trained model."""
 
-    def train(config: RunConfig) -> RunResults:
+    def train(config: RunConfig, *_: object) -> RunResults:
         resolved = config.resolved()
         return examples.results(*resolved.objective_names()[1:])
 
     answer = {"label": "yes", "score": 0.75}
     classifier = SimpleNamespace(
-        label_names=("no", "yes"), probabilities=lambda texts: np.full((len(texts), 2), 0.5)
+        label_names=("no", "yes"), probabilities=lambda texts, *_: np.full((len(texts), 2), 0.5)
     )
+    made = examples.results("l3mask")
+    scores = Evaluations({"pydocs": made.evaluations["test"]})
+    monkeypatch.setattr("auxlearn.api._finished", lambda run: tmp_path)
+    monkeypatch.setattr("auxlearn.evaluation.finished.evaluate_run", lambda *_, **__: scores)
+    monkeypatch.setattr("auxlearn.evaluation.predict.check_finished", lambda run: None)
+    monkeypatch.setattr(RunFolder, "read_config", lambda folder: RunConfig())
     monkeypatch.setattr(run, "train", train)
     stub = SimpleNamespace(pipeline=lambda *args, **kwargs: lambda text: [answer])
     monkeypatch.setitem(sys.modules, "transformers", stub)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from auxlearn.commands.help import Example, ExampleCommand
+from auxlearn.commands.options import LABELLED_COLUMNS, column_options
 from auxlearn.wording import shorten
 
 if TYPE_CHECKING:
@@ -40,16 +41,7 @@ def command() -> None:
 
 @command.command(cls=ExampleCommand, examples=EXAMPLES)
 @click.argument("dataset")
-@click.option("--text-column", help="Column of the text; by default 'text'.")
-@click.option(
-    "--text-pair-column", help="Column of the second text of a pair; by default 'text_pair'."
-)
-@click.option("--label-column", help="Column of the label; by default 'label'.")
-@click.option(
-    "--keep-null-labels",
-    is_flag=True,
-    help="Accept labels such as nan, None, null and NA as names of classes.",
-)
+@column_options(*LABELLED_COLUMNS)
 @click.option(
     "--encoder",
     help="Count the lengths of texts in tokens of this encoder, not in words, and the texts that "

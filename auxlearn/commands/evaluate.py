@@ -1,26 +1,26 @@
-"""``auxlearn evaluate``: metrics of a finished run on a data set."""
+"""``auxlearn evaluate``: metrics of a finished run on data sets."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from auxlearn.commands.help import Example, ExampleCommand
-
-if TYPE_CHECKING:
-    from auxlearn.config import RunConfig
-    from auxlearn.data.dataset import Split
-    from auxlearn.results.record import RunResults
-
+from auxlearn.commands.options import LABELLED_COLUMNS, column_options
 
 EXAMPLES = (
     Example(
-        "Metrics on the test split of another data set",
-        "auxlearn evaluate runs/reviews --dataset data/other_reviews",
+        "Metrics on the test splits of other data sets; all results as a JSON file too",
+        "auxlearn evaluate runs/reviews --dataset data/reviews --dataset data/other_reviews "
+        "--output scores.json",
+    ),
+    Example(
+        "A set whose labels have other names",
+        "auxlearn evaluate runs/reviews --dataset data/renamed --labels method=approach "
+        "--labels result=finding",
     ),
     Example(
         "Another split and other column names, as JSON",
@@ -34,109 +34,89 @@ EXAMPLES = (
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option(
     "--dataset",
+    "datasets",
     required=True,
-    help="Data set: folder, name of a data-set card, or Hugging Face hub id.",
+    multiple=True,
+    help="Data set: folder, name of a data-set card, or Hugging Face hub id; repeatable.",
 )
 @click.option("--split", default="test", show_default=True, help="Split to evaluate on.")
-@click.option("--text-column", help="Column of the text; by default that of the run.")
 @click.option(
-    "--text-pair-column", help="Column of the second text of a pair; by default that of the run."
+    "--labels",
+    multiple=True,
+    metavar="CLASS=LABEL",
+    help="Label of the data sets that a class of the run stands for; repeatable.",
 )
-@click.option("--label-column", help="Column of the label; by default that of the run.")
+@click.option(
+    "--decision",
+    type=click.Choice(["sum", "argmax"]),
+    default="sum",
+    show_default=True,
+    help="How classes that stand for the same label are combined: their probabilities are added, "
+    "or the most likely class counts.",
+)
+@column_options(*LABELLED_COLUMNS, default="that of the run")
+@click.option("--output", type=click.Path(path_type=Path), help="JSON file for all results.")
 @click.option("--json", "as_json", is_flag=True, help="Print all results as JSON.")
 def command(
     run: Path,
-    dataset: str,
-    split: str,
-    text_column: str | None,
-    text_pair_column: str | None,
-    label_column: str | None,
+    datasets: tuple[str, ...],
+    labels: tuple[str, ...],
+    output: Path | None,
     as_json: bool,
+    **options: object,
 ) -> None:
-    """Evaluate the finished run in folder RUN on a split of a data set.
+    """Evaluate the finished run in folder RUN on a split of one or several data sets.
 
-    The data set needs no train split. If it has one, metrics are also given on the unseen examples,
-    those whose text does not occur in train. Labels are matched by name, or as the data-set card of
-    the run's training data maps them: the three classes of MultiNLI to the two of HANS, for
-    example.
+    A data set needs no train split. If it has one, metrics are also given on the unseen examples,
+    those whose text does not occur in train. Labels are matched by name, by --labels, or as the
+    data-set card of the run's training data maps them: the three classes of MultiNLI to the two of
+    HANS, for example. The results carry the names of the sets.
     """
-    import numpy as np
-
+    from auxlearn import api
     from auxlearn.commands.console import print_results
-    from auxlearn.config import OODSource
-    from auxlearn.data.audit import seen_in_train
-    from auxlearn.data.ood import OODSet, card_subsets, map_labels, with_cards
-    from auxlearn.evaluation.classifier import Classifier, check_finished
-    from auxlearn.evaluation.metrics import reduce_predictions
-    from auxlearn.evaluation.ood import evaluate_ood, map_predictions, true_labels
-    from auxlearn.local_files import name_problem
     from auxlearn.reporting.tables import metrics_table, seen_sentences
-    from auxlearn.results.folder import RunFolder
-    from auxlearn.results.record import RunResults
 
-    check_finished(run)
-    config = RunFolder(run).read_config()
-    given = {
-        "text_column": text_column,
-        "text_pair_column": text_pair_column,
-        "label_column": label_column,
-    }
-    config = config.model_copy(update={key: name for key, name in given.items() if name})
-    evaluated, train = _read(dataset, split, config)
-    classifier = Classifier.of_run(run)
-    trained = RunResults.load(run)
-    name = Path(dataset).name.split(":")[-1]
-    name = "evaluation" if name_problem(name) else name
-    source = OODSource.model_validate({"dataset": dataset, "name": name, "split": split})
-    source = with_cards(source, trained.dataset.name, classifier.label_names)
-    source = source.model_copy(update={"subsets": card_subsets(source, evaluated)})
-    labels = map_labels(classifier.label_names, evaluated.label_names, source.labels, split)
-    probabilities = classifier.probabilities(evaluated.texts, evaluated.text_pairs)
-    ood = OODSet(source, evaluated, labels)
-    found = reduce_predictions(
-        [(np.arange(len(evaluated)), probabilities)],
-        true_labels(evaluated, ood),
-        len(labels.label_names),
-        lambda block: map_predictions(block, labels, source.decision),
-    )
-    results = evaluate_ood(
-        ood,
-        found,
-        None,
-        seen_in_train(train, evaluated) if train else [False] * len(evaluated),
-        majority=_majority(trained),
+    if output is not None:
+        from auxlearn.files import check_output
+
+        check_output(output.parent)
+    names = api.load_run(run).dataset.label_names if labels else []
+    found = api.evaluate(
+        run,
+        list(datasets),
+        labels=_label_map(labels, names) if labels else None,
+        output=output,
+        **options,  # type: ignore[arg-type]
     )
     if as_json:
-        click.echo(json.dumps(asdict(results), indent=2, ensure_ascii=False))
+        click.echo(json.dumps(found.to_dict(), indent=2, ensure_ascii=False))
         return
-    lines = seen_sentences({split: results})
-    if train is None:
-        lines = [f"{dataset} has no train split to look for these texts in"]
-    table = metrics_table({split: results})
-    print_results(f"{run} on {split} of {dataset}", "", table, "", *lines)
+    lines = seen_sentences(found)
+    lines += [f"{name} has no train split to look for these texts in" for name in found.no_train]
+    if output is not None:
+        lines.append(f"results: {output}")
+    print_results(f"{run} on split {options['split']}", "", metrics_table(found), "", *lines)
 
 
-def _read(dataset: str, split: str, config: RunConfig) -> tuple[Split, Split | None]:
-    """Return the split to evaluate on, and the train split of the same set if there is one."""
-    from auxlearn.data.examples import columns_of
-    from auxlearn.data.folders import data_files, read_evaluation_split, split_name
-    from auxlearn.data.load import load_dataset
-    from auxlearn.errors import DataError
-    from auxlearn.local_files import user_path
+def _label_map(pairs: Sequence[str], classes: Sequence[str]) -> dict[str, str]:
+    """Return label by class; a class may have an equals sign in its name.
 
-    columns = columns_of(config)
-    folder = user_path(dataset, DataError)
-    if folder.is_dir() and "train" not in data_files(folder):
-        return read_evaluation_split(folder, split, columns=columns), None
-    found = load_dataset(dataset, columns=columns)
-    name = split if split in found.ood else split_name(split)
-    return found.split(name), found.splits["train"]
-
-
-def _majority(results: RunResults) -> int:
-    """Return the class that the majority baseline of the run always predicts.
-
-    It is the one class with predictions in the baseline's confusion matrix.
+    Raises:
+        ConfigError: One is not of the form CLASS=LABEL, or a class is given twice.
     """
-    _, predicted = next(iter(results.evaluations.values())).majority.class_counts()
-    return max(predicted, key=lambda number: predicted[number])
+    from auxlearn.errors import ConfigError, did_you_mean
+    from auxlearn.wording import shorten
+
+    labels: dict[str, str] = {}
+    for pair in pairs:
+        known = [name for name in classes if pair.startswith(f"{name}=")]
+        name = max(known, key=len, default=pair.partition("=")[0])
+        if "=" not in pair:
+            raise ConfigError(f"--labels {shorten(pair)}: write CLASS=LABEL")
+        if not known:
+            hint = did_you_mean(shorten(name), classes)
+            raise ConfigError(f"--labels: the run has no class '{shorten(name)}': {hint}")
+        if name in labels:
+            raise ConfigError(f"--labels: the class '{shorten(name)}' is given twice")
+        labels[name] = pair[len(name) + 1 :]
+    return labels

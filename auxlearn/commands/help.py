@@ -1,4 +1,4 @@
-"""Command help that ends with runnable examples."""
+"""Command help that begins with runnable examples."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Example(NamedTuple):
 
 
 class ExampleCommand(click.Command):
-    """A command whose help ends with a section of examples.
+    """A command whose help shows examples before its options.
 
     Attributes:
         examples: Shown in this order.
@@ -30,8 +30,9 @@ class ExampleCommand(click.Command):
         super().__init__(*args, **kwargs)
         self.examples = examples
 
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples below the options; their lines are never wrapped."""
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the description and the examples, whose lines are never wrapped."""
+        super().format_help_text(ctx, formatter)
         with formatter.section("Examples"):
             indent = " " * formatter.current_indent
             for example in self.examples:

@@ -11,6 +11,8 @@ import click
 from auxlearn.commands.console import output
 from auxlearn.commands.help import Example, ExampleCommand
 from auxlearn.commands.options import option_flag
+from auxlearn.errors import ConfigError, did_you_mean
+from auxlearn.wording import shorten
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = (
     Example("Weightings with their options and defaults", "auxlearn list weightings"),
+    Example("One task with its options", "auxlearn list tasks l3mask"),
     Example(
         "Auxiliary tasks, those of a plug-in file included",
         "auxlearn list tasks --plugin my_task.py",
@@ -33,6 +36,7 @@ EXAMPLES = (
     type=click.Choice(["tasks", "losses", "weightings", "encoders", "datasets"]),
     metavar="WHAT",
 )
+@click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option(
     "--plugin",
     "plugins",
@@ -40,34 +44,41 @@ EXAMPLES = (
     metavar="FILE",
     help="Python file whose tasks, losses and weightings are listed as well; repeatable.",
 )
-def command(what: str, plugins: tuple[str, ...]) -> None:
+def command(what: str, names: tuple[str, ...], plugins: tuple[str, ...]) -> None:
     """List the names of WHAT: tasks, losses, weightings, encoders or datasets.
 
-    Tasks, losses and weightings are listed with their options and defaults.
+    Tasks, losses and weightings are listed with their options and defaults. With NAME, only what
+    has that name.
     """
-    from auxlearn.registry import LOSSES, TASKS, WEIGHTINGS, load_plugin
+    from auxlearn.registry import LOSSES, TASKS, WEIGHTINGS, canonical, load_plugin
 
     for path in plugins:
         load_plugin(path)
     registries = {"tasks": TASKS, "losses": LOSSES, "weightings": WEIGHTINGS}
     if what in registries:
-        _list_plugins(registries[what])
+        registry = registries[what]
+        _list_plugins(registry, list(map(canonical, names)))
     elif what == "encoders":
         from auxlearn.encoder_names import ENCODERS
 
-        _list({name: card.title for name, card in ENCODERS.items()})
+        _list({name: card.title for name, card in ENCODERS.items()}, what, names)
     else:
         from auxlearn.data.load import dataset_names
 
-        _list(dataset_names())
+        _list(dataset_names(), what, names)
 
 
-def _list(titles: dict[str, str]) -> None:
-    _print_columns(list(titles.items()))
+def _list(titles: dict[str, str], what: str, names: Sequence[str]) -> None:
+    for name in names:
+        if name not in titles:
+            raise ConfigError(
+                f"'{shorten(name)}' is not among the {what}: {did_you_mean(shorten(name), titles)}"
+            )
+    _print_columns([(name, titles[name]) for name in names or titles])
 
 
-def _list_plugins(registry: Registry) -> None:
-    for number, name in enumerate(registry.names()):
+def _list_plugins(registry: Registry, names: Sequence[str]) -> None:
+    for number, name in enumerate(names or registry.names()):
         cls = registry.get(name)
         summary = (inspect.getdoc(cls) or "").partition("\n")[0]
         if number:

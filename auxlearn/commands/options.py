@@ -88,6 +88,36 @@ def run_options() -> list[click.Parameter]:
     return [_option(name, field) for name, field in RunConfig.model_fields.items()]
 
 
+def column_options(
+    *roles: str, default: str | None = None
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that adds the options of columns to a command.
+
+    Args:
+        roles: The fields of :class:`~auxlearn.config.RunConfig`, such as ``text_column``.
+        default: What stands for a column that is not given; by default as in ``auxlearn train``.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        for name in reversed(roles):
+            field = RunConfig.model_fields[name]
+            text = str(field.description)
+            flag = f"--{name.replace('_', '-')}"
+            if field.annotation is bool:
+                function = click.option(flag, is_flag=True, help=text)(function)
+                continue
+            if default is not None:
+                text = f"{text.partition(';')[0]}; by default {default}."
+            function = click.option(flag, help=text)(function)
+        return function
+
+    return decorate
+
+
+#: Options of a labelled data set.
+LABELLED_COLUMNS = ("text_column", "text_pair_column", "label_column", "keep_null_labels")
+
+
 def run_config(
     file: str | None,
     given: Mapping[str, Any],

@@ -5,18 +5,26 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from auxlearn.commands.help import Example, ExampleCommand
+from auxlearn.commands.options import column_options
 from auxlearn.errors import DataError
-from auxlearn.local_files import read_file, user_path
-from auxlearn.wording import printable, shorten, some_of
+from auxlearn.wording import printable, shorten
+
+if TYPE_CHECKING:
+    from auxlearn.evaluation.predict import TextSource
 
 EXAMPLES = (
     Example(
         "Texts on the command line",
         'auxlearn predict runs/reviews "A warm and funny film." "Not worth the time."',
+    ),
+    Example(
+        "A table in, a table out: all columns, the predicted label, and all probabilities",
+        "auxlearn predict runs/reviews --file new.csv --text-column body --output labelled.csv",
     ),
     Example(
         "A file with one text per line; all probabilities, as JSON lines",
@@ -31,143 +39,107 @@ EXAMPLES = (
 @click.option(
     "--file",
     type=click.Path(path_type=Path),
-    help="File of texts: a table (.jsonl, .csv, ...) with a column text and optionally text_pair, "
-    "or one text per line.",
+    help="File of texts: a table (.jsonl, .csv, .tsv, .parquet) with a column of texts, or one "
+    "text per line.",
+)
+@column_options("text_column", "text_pair_column", default="that of the run")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    help="File for the table with its predictions: .csv, .tsv, .jsonl or .parquet.",
 )
 @click.option(
     "--json", "as_json", is_flag=True, help="Print all class probabilities as JSON lines."
 )
-def command(run: Path, texts: tuple[str, ...], file: Path | None, as_json: bool) -> None:
+def command(
+    run: Path,
+    texts: tuple[str, ...],
+    file: Path | None,
+    text_column: str | None,
+    text_pair_column: str | None,
+    output: Path | None,
+    as_json: bool,
+) -> None:
     """Classify texts with the finished run in folder RUN.
 
     Texts are read from the command line, from a file, or from standard input, one per line. The
     output has one line per text: label, probability and text, separated by tabs; a tab, line break
-    or control character in a text is written as an escape such as \\t.
+    or control character in a text is written as an escape such as \\t. With --output, all columns
+    of the table are written with the columns predicted_label and probability_CLASS.
     """
-    rows = _read(texts, file)
+    source = _read(texts, file)
 
-    from auxlearn.evaluation.classifier import Classifier
+    from auxlearn.evaluation.predict import LABEL, PROBABILITY, classify
 
-    classifier = Classifier.of_run(run)
-    names = classifier.label_names
-    pairs = [pair for _, pair in rows if pair is not None]
-    found = classifier.probabilities([text for text, _ in rows], pairs or None)
-    for (text, pair), probabilities in zip(rows, found, strict=True):
-        best = int(probabilities.argmax())
+    if output is not None and as_json:
+        raise DataError("--json prints what --output writes to a file: leave one of them out")
+    table, columns = classify(run, source, text_column, text_pair_column, output)
+    if output is not None:
+        click.echo(f"{len(table):,} texts with their predictions: {output}")
+        return
+    names = [name for name in table.columns if name.startswith(PROBABILITY)]
+    classes = [name.removeprefix(PROBABILITY) for name in names]
+    for row in range(len(table)):
+        values = {name: table.columns[name][row] for name in table.columns}
+        shown = {
+            key: values[name]
+            for key, name in (("text", columns.text), ("text_pair", columns.text_pair))
+            if name in values
+        }
+        probabilities = dict(zip(classes, (values[name] for name in names), strict=True))
         if as_json:
-            record: dict[str, object] = {"text": text}
-            if pair is not None:
-                record["text_pair"] = pair
-            record["label"] = names[best]
-            record["probabilities"] = dict(zip(names, probabilities.tolist(), strict=True))
+            record: dict[str, Any] = {
+                **shown,
+                "label": values[LABEL],
+                "probabilities": probabilities,
+            }
             click.echo(json.dumps(record, ensure_ascii=False))
         else:
-            shown = "\t".join(printable(part) for part in (text, pair) if part is not None)
-            click.echo(f"{printable(names[best])}\t{probabilities[best]:.4f}\t{shown}")
+            line = "\t".join(map(printable, shown.values()))
+            best = probabilities[values[LABEL]]
+            click.echo(f"{printable(values[LABEL])}\t{best:.4f}\t{line}")
 
 
-def _read(texts: tuple[str, ...], file: Path | None) -> list[tuple[str, str | None]]:
-    """Return the texts, each with the second text of its pair or ``None``.
+def _read(texts: tuple[str, ...], file: Path | None) -> TextSource:
+    """Return the texts as a table.
 
     Raises:
         DataError: There are no texts, they come from two sources, or a line is invalid.
     """
     if texts and file is not None:
         raise DataError("texts are given both on the command line and by --file: use one of them")
-    if texts:
-        rows: list[tuple[str, str | None]] = [(text, None) for text in texts]
-        where = "the command line"
-        for text in texts:
-            _check_text(text, where)
-    elif file is not None:
-        rows, where = _read_file(file), str(file)
-    else:
-        if sys.stdin.isatty():
-            raise DataError(
-                "no texts: give them after RUN, by --file, or on standard input, one per line"
-            )
-        where = "standard input"
-        # As bytes: under LC_ALL=C the text stream accepts what is not UTF-8.
-        rows = _read_lines(sys.stdin.buffer.read(), where)
-    if not rows:
-        raise DataError(f"{where} contains no text")
-    return rows
-
-
-def _read_file(file: Path) -> list[tuple[str, str | None]]:
-    from auxlearn.data.table_files import FORMATS, LARGEST_FILE, read_table
-
-    file = user_path(file, DataError)
-    if file.suffix.lower() not in FORMATS:
-        return _read_lines(read_file(file, LARGEST_FILE, DataError), str(file))
-    table = read_table(file)
-    if "text" not in table.columns:
-        raise DataError(f"{file} has no column 'text': its columns are {some_of(table.columns)}")
-    texts = table.columns["text"]
-    pairs = table.columns.get("text_pair", [None] * len(texts))
-    return [
-        _checked(text, pair, "text_pair" in table.columns, table.place(row))
-        for row, (text, pair) in enumerate(zip(texts, pairs, strict=True))
-    ]
-
-
-def _read_lines(content: bytes, where: str) -> list[tuple[str, str | None]]:
-    """Return one text per line without blank lines; JSON if the first line is a JSON object."""
-    try:
-        lines = content.decode("utf-8-sig").replace("\r\n", "\n").split("\n")
-    except UnicodeDecodeError as error:
-        wrong = content[: error.start].count(b"\n") + 1
-        raise DataError(f"{where}:{wrong}: not UTF-8: save the texts as UTF-8") from None
-    numbered = [(number, line.strip()) for number, line in enumerate(lines, 1) if line.strip()]
-    if not numbered or not isinstance(_json(numbered[0][1]), dict):
-        for number, line in numbered:
-            _check_text(line, f"{where}:{number}")
-        return [(line, None) for _, line in numbered]
-    rows = []
-    for number, line in numbered:
-        record = _json(line)
-        if not isinstance(record, dict):
-            raise DataError(f"{where}:{number}: not a JSON object, but the first line is one")
-        pair = record.get("text_pair")
-        rows.append(_checked(record.get("text"), pair, "text_pair" in record, f"{where}:{number}"))
-    if len({pair is None for _, pair in rows}) > 1:
+    if not texts and file is None and sys.stdin.isatty():
         raise DataError(
-            f"{where}: only some lines have a 'text_pair': give it in all lines or in none"
+            "no texts: give them after RUN, by --file, or on standard input, one per line"
         )
-    return rows
+
+    from auxlearn.data.table_files import Table
+    from auxlearn.evaluation.predict import TextSource, read_texts, table_of
+
+    if file is not None:
+        return table_of(file)
+    if not texts:
+        # As bytes: under LC_ALL=C the text stream accepts what is not UTF-8.
+        table = read_texts(sys.stdin.buffer.read(), "standard input")
+        return TextSource(table, text_column="text", text_pair_column="text_pair")
+    where = "the command line"
+    for text in texts:
+        _check_text(text, where)
+    table = Table(where, {"text": list(texts)}, places=[where] * len(texts))
+    return TextSource(table, text_column="text", text_pair_column="text_pair")
 
 
-def _json(line: str) -> object:
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _checked(text: object, pair: object, paired: bool, place: str) -> tuple[str, str | None]:
-    for key, value in (("text", text), *([("text_pair", pair)] if paired else [])):
-        if not isinstance(value, str) or not value.strip():
-            raise DataError(f"{place}: '{key}' is empty or not a text")
-        _check_text(value, place)
-    return text, pair  # type: ignore[return-value]
-
-
-def _check_text(text: str, place: str) -> None:
-    """Check that a text can be classified.
+def _check_text(text: str, where: str) -> None:
+    """Check that an argument is a text.
 
     Raises:
-        DataError: It is empty, too long, or was not UTF-8.
+        DataError: It is empty, or was not UTF-8.
     """
-    from auxlearn.data.examples import LONGEST_TEXT, is_blank
+    from auxlearn.data.examples import is_blank
 
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise DataError(f"{place} contains a text that is not UTF-8: {shorten(text)}") from None
+        raise DataError(f"{where} contains a text that is not UTF-8: {shorten(text)}") from None
     if is_blank(text):
-        raise DataError(f"{place} contains an empty text: remove it")
-    if len(text) > LONGEST_TEXT:
-        raise DataError(
-            f"{place}: a text of {len(text):,} characters, of which at most {LONGEST_TEXT:,} are "
-            "read: divide it"
-        )
+        raise DataError(f"{where} contains an empty text: remove it")

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from auxlearn.commands.help import Example, ExampleCommand
+from auxlearn.commands.options import column_options
 
 EXAMPLES = (
     Example(
@@ -37,7 +38,7 @@ EXAMPLES = (
 @click.option(
     "--corpus", type=click.Path(path_type=Path), help="File of texts: .txt, .jsonl, .csv, ..."
 )
-@click.option("--text-column", help="Column of the text; by default 'text'.")
+@column_options("text_column", "text_pair_column", "label_column")
 @click.option(
     "--trainable",
     type=click.Choice(["head", "all"]),
@@ -88,10 +89,10 @@ def command(encoder: str, **options: object) -> None:
     without a masked-language-model head, train the newly initialised head first (`--trainable
     head`), then all parameters.
     """
+    from auxlearn import api
     from auxlearn.commands.console import ConsoleReporter
-    from auxlearn.training.pretrain import pretrain
 
-    results = pretrain(encoder, reporter=ConsoleReporter(), **options)  # type: ignore[arg-type]
+    results = api.pretrain(encoder, reporter=ConsoleReporter(), **options)  # type: ignore[arg-type]
     click.echo(
         f"masked tokens of held-out texts: cross-entropy {results.loss_before:.3f} -> "
         f"{results.loss_after:.3f} nats, accuracy {results.accuracy_before:.1%} -> "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -45,13 +46,12 @@ def command(ctx: click.Context, /, config_file: str | None, **given: Any) -> Non
     with reporter.waiting("loading torch and transformers"):
         config = run_config(config_file, given, ctx.args, announce=reporter.message).resolved()
 
+        from auxlearn import api
         from auxlearn.reporting.tables import metrics_table, seen_sentences
-        from auxlearn.results.folder import RunFolder
-        from auxlearn.training import run
 
-    results = run.train(config, reporter)
+    results = api.train(config, reporter)
 
-    folder = RunFolder.of(config).path
+    folder = results.folder or Path()
     metric = results.config["metric"]
     print_results(
         "",

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from auxlearn.errors import DataError, did_you_mean
+from auxlearn.wording import shorten, some_of
+
+if TYPE_CHECKING:
+    import pandas
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Split:
     """Examples of one split, column by column.
 
@@ -55,6 +60,29 @@ class Split:
         text = json.dumps(content, ensure_ascii=False)
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
+    def rows(
+        self, text: str = "text", text_pair: str = "text_pair", label: str = "label"
+    ) -> Iterator[dict[str, str]]:
+        """Yield each example as a mapping of columns to texts, the label by its name.
+
+        Args:
+            text: Name of the column of the text.
+            text_pair: Name of the column of the second text.
+            label: Name of the column of the label.
+        """
+        for row, first in enumerate(self.texts):
+            example = {text: first}
+            if self.text_pairs is not None:
+                example[text_pair] = self.text_pairs[row]
+            if self.labels is not None:
+                example[label] = self.label_names[self.labels[row]]
+            yield example | {name: values[row] for name, values in self.meta.items()}
+
+    def __repr__(self) -> str:
+        pairs = "" if self.text_pairs is None else ", pairs of texts"
+        labels = some_of(self.label_names) if self.labels is not None else "none"
+        return f"<Split {shorten(self.name)}: {len(self):,} examples{pairs}, labels {labels}>"
+
     def select(self, indices: list[int], name: str | None = None) -> Split:
         """Return a split of the examples with the given indices, in the given order.
 
@@ -76,7 +104,7 @@ class Split:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TextDataset:
     """A labelled data set for text classification.
 
@@ -93,6 +121,29 @@ class TextDataset:
     ood: dict[str, Split] = field(default_factory=dict)
     metric: str = "accuracy"
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(
+            f"{shorten(name)} {len(split):,}" for name, split in (self.splits | self.ood).items()
+        )
+        labels = f"labels {some_of(self.label_names)}" if "train" in self.splits else "no train"
+        return f"<TextDataset {shorten(self.name)}: {sizes}; {labels}>"
+
+    def named(self, name: str) -> TextDataset:
+        """Return the data set under another name."""
+        return replace(self, name=name)
+
+    def to_frame(self) -> pandas.DataFrame:
+        """Return all examples: columns ``split``, ``text``, ``text_pair``, ``label`` and others."""
+        import pandas
+
+        return pandas.DataFrame(
+            [
+                {"split": name} | row | {"split": name}
+                for name, split in (self.splits | self.ood).items()
+                for row in split.rows()
+            ]
+        )
 
     @property
     def label_names(self) -> tuple[str, ...]:

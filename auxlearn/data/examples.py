@@ -155,9 +155,9 @@ def parse_examples(table: Table, columns: ColumnNames, *, labelled: bool = True)
     used = {columns.text, columns.text_pair, columns.label}
     return RawExamples(
         table=table,
-        texts=_texts(table, columns.text),
+        texts=text_values(table, columns.text),
         labels=_labels(table, columns.label, columns.keep_null_labels) if has_labels else None,
-        text_pairs=_texts(table, columns.text_pair) if has_pairs else None,
+        text_pairs=text_values(table, columns.text_pair) if has_pairs else None,
         meta={
             name: [_as_text(value) for value in values]
             for name, values in table.columns.items()
@@ -274,7 +274,12 @@ def is_blank(text: str) -> bool:
     return not any(character.isprintable() and not character.isspace() for character in text)
 
 
-def _texts(table: Table, column: str) -> list[str]:
+def text_values(table: Table, column: str) -> list[str]:
+    """Return the texts of a column.
+
+    Raises:
+        DataError: One is empty, too long, or not a text; the message names its place.
+    """
     values = table.columns[column]
     for row, value in enumerate(values):
         if value is None or (isinstance(value, str) and is_blank(value)):

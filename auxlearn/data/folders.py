@@ -8,6 +8,7 @@ file's name. A file ``<split>_meta.tsv``, with a header and one row per example,
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from auxlearn.data.examples import (
     sort_labels,
     to_split,
 )
-from auxlearn.data.table_files import FORMATS, read_table
+from auxlearn.data.table_files import FORMATS, Table, read_table
 from auxlearn.errors import DataError, did_you_mean
 from auxlearn.local_files import check_inside, name_problem
 from auxlearn.wording import shorten, some_of
@@ -67,19 +68,39 @@ def read_folder(folder: Path, columns: ColumnNames | None = None) -> TextDataset
             f"{folder} has no train file (train.jsonl, .csv, .tsv or .parquet): "
             f"{_contents(folder, files)}"
         )
+    raw_splits, notes = parse_splits(
+        ((name, read_table(files[name])) for name in in_reading_order(files)), columns
+    )
+    splits, more_notes = assemble(
+        {name: _with_meta_file(examples, files[name]) for name, examples in raw_splits.items()}
+    )
+    return TextDataset(name=folder.resolve().name, splits=splits, notes=(*notes, *more_notes))
+
+
+def parse_splits(
+    tables: Iterable[tuple[str, Table]], columns: ColumnNames
+) -> tuple[dict[str, RawExamples], list[str]]:
+    """Check the examples of each split.
+
+    Args:
+        tables: Table of each split with its name.
+        columns: Names of the columns.
+
+    Returns:
+        The examples by split, and a note for each further table that holds no texts.
+
+    Raises:
+        DataError: As for :func:`~auxlearn.data.examples.parse_examples`.
+    """
     raw_splits: dict[str, RawExamples] = {}
     notes = []
-    for name in sorted(files, key=_reading_order):
-        table = read_table(files[name])
+    for name, table in tables:
         if name not in CORE_SPLITS and columns.text not in table.columns:
-            notes.append(
-                f"{shorten(files[name].name)} was left out: it has no column '{columns.text}'"
-            )
+            place = shorten(Path(table.where).name)
+            notes.append(f"{place} was left out: it has no column '{columns.text}'")
             continue
-        examples = parse_examples(table, columns, labelled=name in CORE_SPLITS)
-        raw_splits[name] = _with_meta_file(examples, files[name])
-    splits, more_notes = assemble(raw_splits)
-    return TextDataset(name=folder.resolve().name, splits=splits, notes=(*notes, *more_notes))
+        raw_splits[name] = parse_examples(table, columns, labelled=name in CORE_SPLITS)
+    return raw_splits, notes
 
 
 def read_evaluation_split(
@@ -173,6 +194,11 @@ def _entries(folder: Path) -> list[Path]:
         raise DataError(f"{shorten(str(folder), 300)} cannot be read ({error.strerror})") from None
 
 
+def in_reading_order(names: Iterable[str]) -> list[str]:
+    """Return the names of splits in the order in which they are read."""
+    return sorted(names, key=_reading_order)
+
+
 def _reading_order(name: str) -> tuple[int, str]:
     order = CORE_SPLITS.index(name) if name in CORE_SPLITS else len(CORE_SPLITS)
     return order, name
@@ -180,7 +206,7 @@ def _reading_order(name: str) -> tuple[int, str]:
 
 def _contents(folder: Path, files: dict[str, Path]) -> str:
     if files:
-        return f"its splits are {some_of(sorted(files, key=_reading_order))}"
+        return f"its splits are {some_of(in_reading_order(files))}"
     names = [path.name for path in _entries(folder)]
     return f"it holds {some_of(names)}" if names else "it is empty"
 

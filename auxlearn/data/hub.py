@@ -62,7 +62,7 @@ def load_hub(
     for name, hub_split in split_map.items():
         where = f"hub data set '{hub_id}', split '{hub_split}'"
         table = _table(raw, where, hub_split, columns, label_names)
-        table, table_notes = _without_incomplete_rows(table, columns)
+        table, table_notes = without_incomplete_rows(table, columns)
         notes += [f"{where}: {note}" for note in table_notes]
         if len(table):
             raw_splits[name] = parse_examples(table, columns, labelled=name in CORE_SPLITS)
@@ -161,21 +161,12 @@ def _table(
     label_names: Sequence[str] | None,
 ) -> Table:
     """Return a split, or several joined by "+", as a table with label names."""
-    from datasets import ClassLabel, Value
-
     tables = []
     for name in hub_split.split("+"):
         if name not in raw:
             raise DataError(f"{where}: there is no split '{name}', {did_you_mean(name, raw)}")
         split = raw[name]
-        features = split.features.items()
-        plain = [column for column, feature in features if isinstance(feature, (Value, ClassLabel))]
-        values = split.select_columns(plain).with_format(None)[:]
-        if columns.label in values:
-            names = label_names or getattr(split.features[columns.label], "names", None)
-            values[columns.label] = [
-                _class_name(value, names, where) for value in values[columns.label]
-            ]
+        values = dataset_columns(split, where, columns, label_names)
         if "+" in hub_split:
             # The hub split of each example, such as the round of Adversarial NLI.
             values["hub_split"] = [name] * len(split)
@@ -186,6 +177,37 @@ def _table(
         if all(column in values for values in tables)
     }
     return Table(where, gathered)
+
+
+def dataset_columns(
+    split: Any, where: str, columns: ColumnNames, label_names: Sequence[str] | None = None
+) -> dict[str, list[Any]]:
+    """Return the columns of a ``datasets.Dataset`` that hold plain values, with names of classes.
+
+    Args:
+        split: The data.
+        where: Its name for messages.
+        columns: Names of the columns of texts and labels, which are returned whatever they hold.
+        label_names: Names of the classes 0, 1, ...; by default those that the data have.
+
+    Raises:
+        DataError: A class has no name.
+    """
+    from datasets import ClassLabel, Value
+
+    used = (columns.text, columns.text_pair, columns.label)
+    plain = [
+        column
+        for column, feature in split.features.items()
+        if isinstance(feature, (Value, ClassLabel)) or column in used
+    ]
+    values: dict[str, list[Any]] = dict(split.select_columns(plain).with_format(None)[:])
+    if columns.label in values:
+        names = label_names or getattr(split.features[columns.label], "names", None)
+        values[columns.label] = [
+            _class_name(value, names, where) for value in values[columns.label]
+        ]
+    return values
 
 
 def _class_name(value: Any, names: Sequence[str] | None, where: str) -> Any:
@@ -209,7 +231,7 @@ def _hub_names(raw: Mapping[str, Any], train: str, columns: ColumnNames) -> tupl
     return tuple(names) if names else None
 
 
-def _without_incomplete_rows(table: Table, columns: ColumnNames) -> tuple[Table, list[str]]:
+def without_incomplete_rows(table: Table, columns: ColumnNames) -> tuple[Table, list[str]]:
     """Remove rows without text or label, which a user cannot fix on the hub; note how many."""
     labels = table.columns.get(columns.label, [])
     if labels and all(label is None for label in labels):

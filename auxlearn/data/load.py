@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.examples import ColumnNames
@@ -34,21 +35,23 @@ def dataset_names() -> dict[str, str]:
 
 
 def load_dataset(
-    spec: str,
+    spec: Any,
     *,
     columns: ColumnNames | None = None,
     seed: int = 0,
     cache_dir: Path | None = None,
 ) -> TextDataset:
-    """Load a data set by folder, card file, name or hub id.
+    """Load a data set by folder, card file, name or hub id, or from memory.
 
-    ``spec`` is resolved in this order: an existing folder; a card file (.yaml); a built-in data
-    set; a card of the package; a hub id, followed by a colon and a configuration where it needs one
-    ("nyu-mll/glue:sst2"). If there is no dev split, a stratified share of train is held out as dev,
-    and a note says so.
+    Data in memory are a DataFrame, a mapping of columns to lists, a list of mappings, a
+    ``datasets.Dataset``, or a mapping of splits to these; see
+    :func:`~auxlearn.data.memory.read_memory`. Any other ``spec`` is resolved in this order: an
+    existing folder; a card file (.yaml); a built-in data set; a card of the package; a hub id,
+    followed by a colon and a configuration where it needs one ("nyu-mll/glue:sst2"). If there is no
+    dev split, a stratified share of train is held out as dev, and a note says so.
 
     Args:
-        spec: Folder, card file, name or hub id.
+        spec: Folder, card file, name, hub id, or data in memory.
         columns: Names of the columns; they override those of a card.
         seed: Seed of the held-out dev split. Published splits and built-in data sets do not depend
             on it.
@@ -60,11 +63,16 @@ def load_dataset(
     Raises:
         DataError: ``spec`` matches nothing, or the data set cannot be read.
     """
+    from auxlearn.data.memory import in_memory, read_memory
+
+    if in_memory(spec):
+        return with_dev(read_memory(spec, columns), seed)
+    spec = os.fspath(spec)
     folder = user_path(spec, DataError)
     if spec and folder.exists() and folder.suffix.lower() not in (".yaml", ".yml"):
         from auxlearn.data.folders import read_folder
 
-        return _with_dev(read_folder(folder, columns), seed)
+        return with_dev(read_folder(folder, columns), seed)
     if spec in BUILT_IN:
         from auxlearn.data.pydocs.build import load_pydocs
 
@@ -86,7 +94,7 @@ def load_dataset(
         except DataError as error:
             raise DataError(f"{error} (there is no folder '{shorten(spec)}' either)") from error
         name = f"{dataset.name}-{hub['config']}" if hub["config"] else dataset.name
-        return _with_dev(replace(dataset, name=name), seed)
+        return with_dev(replace(dataset, name=name), seed)
     if "/" in spec:
         raise DataError(f"there is no folder '{shorten(spec, 200)}': check the path")
     known = [*BUILT_IN, *card_names()]
@@ -156,12 +164,18 @@ def _load_card(card: DatasetCard, columns: ColumnNames | None, seed: int) -> Tex
     )
     if card.hub.dev_from == "test":
         # The test split must not depend on the seed of a run.
-        return _with_dev(dataset, 0, source="test")
-    return _with_dev(dataset, seed)
+        return with_dev(dataset, 0, source="test")
+    return with_dev(dataset, seed)
 
 
-def _with_dev(dataset: TextDataset, seed: int, source: str = "train") -> TextDataset:
-    """Hold out a dev split if there is none, and note this; note a missing test split as well."""
+def with_dev(dataset: TextDataset, seed: int, source: str = "train") -> TextDataset:
+    """Hold out a dev split if there is none, and note this; note a missing test split as well.
+
+    Args:
+        dataset: The data set as it was read.
+        seed: Seed of the held-out examples.
+        source: Split that they are taken from.
+    """
     from auxlearn.data.splits import hold_out
 
     splits, notes = dict(dataset.splits), list(dataset.notes)

@@ -10,7 +10,7 @@ from auxlearn.data.audit import audit
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.examples import ColumnNames, columns_of
 from auxlearn.data.folders import read_labelled_file
-from auxlearn.data.load import load_dataset
+from auxlearn.data.load import load_dataset, with_dev
 from auxlearn.data.ood import OODSet, load_ood_sets
 from auxlearn.data.splits import hold_out
 from auxlearn.settings import ValidationSource
@@ -38,7 +38,10 @@ class RunData:
 
 
 def load_run_data(
-    config: RunConfig, source: ValidationSource | None, cache_dir: Path | None = None
+    config: RunConfig,
+    source: ValidationSource | None,
+    cache_dir: Path | None = None,
+    dataset: TextDataset | None = None,
 ) -> RunData:
     """Read the data set and the out-of-distribution sets, and hold out validation examples.
 
@@ -46,11 +49,15 @@ def load_run_data(
         config: The resolved configuration.
         source: Which examples drive the weights, if any.
         cache_dir: Where built-in data sets are cached.
+        dataset: The data set, as it was read from memory; by default that of the configuration.
 
     Raises:
         DataError: A data set, an out-of-distribution set or the validation file cannot be read.
     """
-    dataset = load_dataset(config.dataset, columns=columns_of(config), cache_dir=cache_dir)
+    if dataset is None:
+        dataset = load_dataset(config.dataset, columns=columns_of(config), cache_dir=cache_dir)
+    else:
+        dataset = with_dev(dataset, seed=0)
     ood_sets, ood_notes = load_ood_sets(config.ood, config.dataset, dataset)
     train, validation = split_validation(dataset, source, columns_of(config))
     return RunData(

@@ -9,12 +9,14 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from auxlearn.errors import DataError
+from auxlearn.files import write_bytes, write_text
 from auxlearn.local_files import read_file
 from auxlearn.wording import shorten
 
@@ -34,17 +36,21 @@ class Table:
         columns: Values by column name; ``None`` for a missing value.
         lines: Line of the file on which each row starts, from 1; ``None`` for sources without
             lines.
+        places: Location of each row for messages, where it is neither a line nor its number.
     """
 
     where: str
     columns: dict[str, list[Any]]
     lines: list[int] | None = None
+    places: list[str] | None = None
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), []))
 
     def place(self, row: int) -> str:
         """Return the location of a row: ``file:line``, or ``file, row n`` without lines."""
+        if self.places is not None:
+            return self.places[row]
         if self.lines is None:
             return f"{self.where}, row {row + 1}"
         return f"{self.where}:{self.lines[row]}"
@@ -62,6 +68,81 @@ def read_table(path: Path) -> Table:
             the line.
     """
     return FORMATS[path.suffix.lower()](path)
+
+
+def write_table(
+    path: Path, table: Table, source: Path | None = None, added: Sequence[str] = ()
+) -> None:
+    """Write a table in the format of the suffix, atomically.
+
+    In CSV and TSV a missing value is an empty cell, and what is neither text nor a number is JSON.
+
+    Args:
+        path: The file.
+        table: The table.
+        source: The file that it was read from; from Parquet to Parquet, types of columns are kept.
+        added: Columns that the source does not have.
+
+    Raises:
+        DataError: The suffix is none of :data:`FORMATS`, or a Parquet file cannot hold a column.
+        UserError: The file cannot be written.
+    """
+    suffix = path.suffix.lower()
+    if suffix not in FORMATS:
+        known = ", ".join(FORMATS)
+        raise DataError(f"{shorten(str(path), 200)} names no format: end it with {known}")
+    if suffix == ".jsonl":
+        names = list(table.columns)
+        rows = zip(*table.columns.values(), strict=True)
+        lines = (
+            json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False, default=str) + "\n"
+            for row in rows
+        )
+        write_text(path, "".join(lines))
+    elif suffix == ".parquet":
+        write_bytes(path, _as_parquet(path, table, source, added))
+    else:
+        file = io.StringIO(newline="")
+        delimiter = "\t" if suffix == ".tsv" else ","
+        writer = csv.writer(file, delimiter=delimiter, lineterminator="\n")
+        writer.writerow(table.columns)
+        for row, values in enumerate(zip(*table.columns.values(), strict=True)):
+            cells = list(map(_cell, values))
+            if suffix == ".tsv" and any(re.search("[\t\n\r]", cell) for cell in cells):
+                raise DataError(f"{table.place(row)} has a cell with a tab or line break{_OF_TSV}")
+            writer.writerow(cells)
+        write_text(path, file.getvalue())
+
+
+def _cell(value: Any) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    if isinstance(value, float):
+        return repr(value)
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _as_parquet(path: Path, table: Table, source: Path | None, added: Sequence[str]) -> bytes:
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        if source is not None and source.suffix.lower() == ".parquet":
+            with parquet.ParquetFile(source) as file:
+                made = file.read()
+            for name in added:
+                if name not in made.column_names:
+                    made = made.append_column(name, pyarrow.array(table.columns[name]))
+        else:
+            made = pyarrow.table(table.columns)
+        buffer = io.BytesIO()
+        parquet.write_table(made, buffer)
+    except (pyarrow.ArrowException, TypeError, ValueError) as error:
+        reason = shorten(" ".join(str(error).split()), 150)
+        raise DataError(
+            f"{path} cannot hold these columns ({reason}): write .jsonl instead"
+        ) from None
+    return buffer.getvalue()
 
 
 def _read_jsonl(path: Path) -> Table:

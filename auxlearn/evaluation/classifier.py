@@ -16,8 +16,7 @@ from auxlearn.data.tokens import TokenizedTexts, tokenize
 from auxlearn.encoders.load import load_classifier
 from auxlearn.errors import RunError
 from auxlearn.evaluation.metrics import class_probabilities
-from auxlearn.local_files import user_path
-from auxlearn.results.folder import RunFolder
+from auxlearn.results.folder import RunFolder, check_finished as check_finished
 
 if TYPE_CHECKING:
     from auxlearn.data.batches import Batch
@@ -85,20 +84,3 @@ class Classifier:
         if batch.token_type_ids is not None:
             inputs["token_type_ids"] = batch.token_type_ids
         return self.model(**{k: devices.upload(v, self.device) for k, v in inputs.items()}).logits
-
-
-def check_finished(run: Path) -> None:
-    """Check that a run has finished, so that its model exists.
-
-    Raises:
-        RunError: The path is not a run folder, or the run is not finished.
-    """
-    folder = RunFolder(run)
-    if not user_path(run, RunError).is_dir():
-        raise RunError(f"there is no run folder {run}: check the path")
-    folder.read_config()
-    if not folder.finished:
-        raise RunError(
-            f"the run in {run} is not finished: resume it with "
-            f"`auxlearn train --config {run / 'config.yaml'} --output {run}`"
-        )

@@ -12,6 +12,7 @@
 ``checkpoint/``        checkpoints that an unfinished run resumes from
 ``plots/``             plots of losses, weights and dev metrics
 ``predictions/``       class probabilities of every evaluated example
+``data/``              the data set, if it was in memory: a folder that ``config.yaml`` names
 =====================  ==========================================================
 """
 
@@ -19,9 +20,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +36,7 @@ from auxlearn.files import (
     delete_parts,
     write_text,
 )
-from auxlearn.local_files import expand
+from auxlearn.local_files import expand, user_path
 from auxlearn.locks import GRACE, Lock, LockHeld, holder, is_held
 from auxlearn.results.environment import Environment, describe_environment
 from auxlearn.results.record import FILE
@@ -69,6 +71,7 @@ class RunFolder:
         self.checkpoint_path = path / "checkpoint"
         self.plots_path = path / "plots"
         self.predictions_path = path / "predictions"
+        self.data_path = path / "data"
 
     @property
     def finished(self) -> bool:
@@ -137,7 +140,8 @@ class RunFolder:
         """Lock the folder within the block; create it for the configuration where it is missing.
 
         What writes that were killed have left in the folder is deleted. The traceback of an
-        unforeseen error in the block is written into the folder.
+        unforeseen error in the block is written into the folder. If the block fails before the
+        first step of the run is recorded, the folder is left free for other settings.
 
         Args:
             config: Configuration of the run.
@@ -157,7 +161,33 @@ class RunFolder:
             else:
                 describe_environment().save(self.path)
                 write_text(existing, config.to_yaml())
-            yield
+            try:
+                yield
+            except Exception:
+                if not self.begun:
+                    self._withdraw(config)
+                raise
+
+    @property
+    def begun(self) -> bool:
+        """Whether the run has made a step that is recorded."""
+        latest = (self.checkpoint_path / "latest.json").is_file()
+        logged = self.metrics_path.is_file() and self.metrics_path.stat().st_size > 0
+        return self.finished or latest or logged
+
+    def _withdraw(self, config: RunConfig) -> None:
+        """Delete what a run that failed before its first step has written.
+
+        The folder is then free for other settings: the next attempt often has some.
+        """
+        for name in ("config.yaml", "inputs.json", "environment.json", "metrics.jsonl"):
+            (self.path / name).unlink(missing_ok=True)
+        saved = expand(config.dataset)
+        if saved.is_relative_to(self.data_path):  # data that were in memory
+            shutil.rmtree(saved, ignore_errors=True)
+            for place in (saved.parent, self.data_path):
+                with suppress(OSError):
+                    place.rmdir()
 
     def _check_folder_belongs_to(self, config: RunConfig) -> None:
         """Raise ``RunError`` unless the folder is empty or has a run of the configuration."""
@@ -196,6 +226,23 @@ class RunFolder:
     def append_metrics(self, entry: dict[str, Any]) -> None:
         """Append an entry to ``metrics.jsonl``."""
         append_jsonl(self.metrics_path, [entry])
+
+
+def check_finished(run: Path) -> None:
+    """Check that a run has finished, so that its model exists.
+
+    Raises:
+        RunError: The path is not a run folder, or the run is not finished.
+    """
+    folder = RunFolder(run)
+    if not user_path(run, RunError).is_dir():
+        raise RunError(f"there is no run folder {run}: check the path")
+    folder.read_config()
+    if not folder.finished:
+        raise RunError(
+            f"the run in {run} is not finished: resume it with "
+            f"`auxlearn train --config {run / 'config.yaml'} --output {run}`"
+        )
 
 
 @contextmanager

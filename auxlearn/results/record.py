@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
 from auxlearn.errors import RunError, first_fault
-from auxlearn.files import read_checked_json, write_checked_json
+from auxlearn.files import read_checked_json, write_checked_json, write_json
 from auxlearn.results.environment import Environment
+from auxlearn.wording import shorten
+
+if TYPE_CHECKING:
+    import pandas
 
 FILE = "results.json"
 
 #: Labels beyond which what is recorded for each label, or each pair of labels, is abridged.
 MANY_LABELS = 100
 
+#: Sets whose scores a representation on one line shows.
+SHOWN_SETS = 4
+
 #: Lists of a sparse confusion matrix.
 SPARSE_KEYS = ("true", "predicted", "count")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Scores:
     """Metrics on some examples.
 
@@ -45,6 +53,12 @@ class Scores:
     per_class: dict[str, dict[str, float]]
     confusion: list[list[int]] | dict[str, list[int]]
 
+    def __repr__(self) -> str:
+        return (
+            f"<Scores on {self.examples:,} examples: accuracy {self.accuracy:.3f}, "
+            f"macro-F1 {self.macro_f1:.3f}>"
+        )
+
     def class_counts(self) -> tuple[dict[int, int], dict[int, int]]:
         """Return the number of examples by true class and by predicted class, without zeros."""
         if isinstance(self.confusion, dict):
@@ -60,7 +74,7 @@ class Scores:
         return true, predicted
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Evaluation:
     """Results on one evaluation set.
 
@@ -84,6 +98,13 @@ class Evaluation:
     subsets: dict[str, Scores] = field(default_factory=dict)
     partner: Scores | None = None
     pair_accuracy: float | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"<Evaluation on {self.all.examples:,} examples: accuracy {self.all.accuracy:.3f} "
+            f"(majority {self.majority.accuracy:.3f}), macro-F1 {self.all.macro_f1:.3f} "
+            f"(majority {self.majority.macro_f1:.3f})>"
+        )
 
     @property
     def constant_prediction(self) -> str | None:
@@ -114,6 +135,66 @@ class Evaluation:
         )
 
 
+def evaluations_frame(evaluations: Mapping[str, Evaluation]) -> pandas.DataFrame:
+    """Return the scores on sets as a table with one row for each set.
+
+    The columns are examples, accuracy, macro_f1, the same on unseen examples, those of the majority
+    baseline, and the loss. Subsets follow their set, as ``set: subset``.
+
+    Args:
+        evaluations: Evaluations by name of the set.
+    """
+    import pandas
+
+    rows: dict[str, dict[str, float | None]] = {}
+    for name, found in evaluations.items():
+        parts = {"": found.all, "unseen_": found.unseen, "majority_": found.majority}
+        rows[name] = {
+            f"{part}{key}": None if scores is None else getattr(scores, key)
+            for part, scores in parts.items()
+            for key in ("examples", "accuracy", "macro_f1")
+            if part != "majority_" or key != "examples"
+        }
+        rows[name] |= {"loss": found.loss, "pair_accuracy": found.pair_accuracy}
+        for subset, scores in found.subsets.items():
+            keys = ("examples", "accuracy", "macro_f1")
+            rows[f"{name}: {subset}"] = {key: getattr(scores, key) for key in keys}
+    frame = pandas.DataFrame.from_dict(rows, orient="index").rename_axis("set")
+    empty = [name for name in ("pair_accuracy",) if name in frame and frame[name].isna().all()]
+    return frame.drop(columns=empty)
+
+
+class Evaluations(dict[str, Evaluation]):
+    """Scores by name of the set, which show as a table.
+
+    Args:
+        found: The scores.
+        no_train: Names of the sets without a train split to look for their texts in.
+
+    Attributes:
+        no_train: The same.
+    """
+
+    def __init__(self, found: Mapping[str, Evaluation], no_train: tuple[str, ...] = ()) -> None:
+        super().__init__(found)
+        self.no_train = no_train
+
+    def _repr_html_(self) -> str:
+        return str(self.to_frame().to_html())
+
+    def to_frame(self) -> pandas.DataFrame:
+        """Return the scores with one row for each set; see :func:`evaluations_frame`."""
+        return evaluations_frame(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what the JSON file of :meth:`save` holds."""
+        return {name: asdict(found) for name, found in self.items()}
+
+    def save(self, path: Path) -> None:
+        """Write all scores as JSON, atomically."""
+        write_json(path, self.to_dict())
+
+
 @dataclass(frozen=True)
 class DatasetRecord:
     """The data of a run.
@@ -124,6 +205,7 @@ class DatasetRecord:
         examples: Number of examples by split and by out-of-distribution set.
         label_names: Names of the classes, in order.
         notes: What was done to the data on reading, and which sets were left out.
+        pairs: Whether the examples are pairs of texts; ``None`` if that was not recorded.
         ood: Split that is evaluated, by out-of-distribution set.
     """
 
@@ -132,6 +214,7 @@ class DatasetRecord:
     examples: dict[str, int]
     label_names: list[str]
     notes: list[str]
+    pairs: bool | None = None
     ood: dict[str, str] = field(default_factory=dict)
 
 
@@ -152,7 +235,7 @@ class BestCheckpoint:
     value: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RunResults:
     """What ``results.json`` holds.
 
@@ -175,6 +258,7 @@ class RunResults:
             has several; ``None`` if it predicts more than one.
         auxiliary: Metrics of auxiliary tasks on dev examples of their own, by task, at the exported
             checkpoint. Nothing was chosen by them.
+        folder: The run folder; not part of what the file holds.
     """
 
     config: dict[str, Any]
@@ -190,10 +274,37 @@ class RunResults:
     surrogate: dict[str, float | int | None] | None = None
     degenerate: str | None = None
     auxiliary: dict[str, dict[str, float]] = field(default_factory=dict)
+    folder: Path | None = field(default=None, compare=False)
+
+    def __repr__(self) -> str:
+        aux = "+".join(name for choice in self.config["aux"] for name in choice) or "single task"
+        scores = ", ".join(
+            f"{shorten(name)} accuracy {found.all.accuracy:.3f} macro-F1 {found.all.macro_f1:.3f}"
+            for name, found in list(self.evaluations.items())[:SHOWN_SETS]
+        )
+        more = len(self.evaluations) - SHOWN_SETS
+        place = "" if self.folder is None else f" in {shorten(str(self.folder), 200)}"
+        return (
+            f"<RunResults{place}: {shorten(self.dataset.name)}, "
+            f"{shorten(Path(str(self.config['encoder'])).name)}, {aux}, "
+            f"seed {self.config['seed']}: {scores}{f' and {more} more sets' * (more > 0)}>"
+        )
+
+    def _repr_html_(self) -> str:
+        return f"<p>{html.escape(repr(self))}</p>{self.to_frame().to_html()}"
+
+    def to_frame(self) -> pandas.DataFrame:
+        """Return the scores with one row for each set; see :func:`evaluations_frame`."""
+        return evaluations_frame(self.evaluations)
 
     def save(self, folder: Path) -> None:
         """Write ``results.json``; a run folder with this file is a finished run."""
-        write_checked_json(folder / FILE, asdict(self))
+        write_checked_json(folder / FILE, self._content())
+
+    def _content(self) -> dict[str, Any]:
+        values = asdict(self)
+        del values["folder"]
+        return values
 
     @classmethod
     def load(cls, folder: Path) -> RunResults:
@@ -215,7 +326,7 @@ class RunResults:
                     for name, content in values.pop("evaluations").items()
                 },
             }
-            return cls(**typed, **values)
+            return cls(**typed, **values, folder=folder)
         except FileNotFoundError:
             raise RunError(f"{folder} holds no {FILE}: the run is not finished") from None
         except OSError as error:
@@ -237,6 +348,6 @@ class RunResults:
 
     def reproducible(self) -> dict[str, Any]:
         """Return all that a repeated run must reproduce: everything but times and hardware."""
-        values = asdict(self)
+        values = self._content()
         del values["seconds"], values["environment"]
         return values

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -25,8 +25,9 @@ from auxlearn.config import RunConfig
 from auxlearn.data.batches import Batch, BatchStream, collate, eval_batches
 from auxlearn.data.corpus import read_corpus
 from auxlearn.data.dataset import Split
-from auxlearn.data.examples import ColumnNames
+from auxlearn.data.examples import column_names, text_values
 from auxlearn.data.load import load_dataset
+from auxlearn.data.memory import in_memory, read_memory_table
 from auxlearn.data.splits import hold_out
 from auxlearn.data.tokens import TokenizedTexts, tokenize_split
 from auxlearn.devices import upload
@@ -72,9 +73,11 @@ def pretrain(
     encoder_name: str,
     output: Path,
     *,
-    dataset: str | None = None,
-    corpus: Path | None = None,
+    dataset: Any = None,
+    corpus: Path | Sequence[str] | None = None,
     text_column: str | None = None,
+    text_pair_column: str | None = None,
+    label_column: str | None = None,
     trainable: Literal["head", "all"] = "all",
     steps: int = 1000,
     batch_size: int = 32,
@@ -90,9 +93,14 @@ def pretrain(
         encoder_name: Short name, folder, or hub id.
         output: Folder to write. An interrupted pretraining in it is resumed, and the results of a
             finished one are returned; it must not hold anything else.
-        dataset: Data set whose train texts are used.
-        corpus: File of texts. Exactly one of ``dataset`` and ``corpus`` is needed.
+        dataset: Data set whose train texts are used: a path, a name, or data in memory as for
+            :func:`~auxlearn.data.load.load_dataset`.
+        corpus: File of texts, or a list of texts. Exactly one of ``dataset`` and ``corpus`` is
+            needed.
         text_column: Column with the text of either; by default ``text``.
+        text_pair_column: Column with the second text of a pair; by default ``text_pair`` if there
+            is such a column.
+        label_column: Column with the label, which a data set has; by default ``label``.
         trainable: "head" trains the language-model head and freezes the backbone; "all" trains
             both.
         steps: Number of optimizer steps.
@@ -110,11 +118,28 @@ def pretrain(
         RunInUse: Another process is running in the output folder.
     """
     reporter = reporter or Reporter()
+    columns = {"text": text_column, "text_pair": text_pair_column, "label": label_column}
+    cache = TensorCache()
+    texts = None
+    if in_memory(dataset) and dataset is not None:
+        texts = _read_texts(dataset, None, columns, cache)
+        dataset = f"data in memory {content_key(texts.texts, texts.text_pairs)}"
+    elif corpus is not None and in_memory(corpus):
+        texts = _texts_in_memory(corpus)
+        corpus = Path(f"texts in memory {content_key(texts.texts)}")
     settings = {
         "encoder": encoder_name,
-        "dataset": dataset,
+        "dataset": None if dataset is None else str(dataset),
         "corpus": None if corpus is None else str(corpus),
         "text_column": text_column,
+        **{
+            name: value
+            for name, value in {
+                "text_pair_column": text_pair_column,
+                "label_column": label_column,
+            }.items()
+            if value is not None
+        },
         "trainable": trainable,
         "steps": steps,
         "batch_size": batch_size,
@@ -128,8 +153,8 @@ def pretrain(
         return folder.results(reporter)
     config = RunConfig(seed=seed, device=device, learning_rate=learning_rate)
     compute = choose_compute(config)
-    cache = TensorCache()
-    texts = _read_texts(dataset, corpus, text_column, cache)
+    if texts is None:
+        texts = _read_texts(dataset, corpus, columns, cache)
     train, held_out = hold_out_texts(texts)
     inputs = {
         "auxlearn": {"version": auxlearn.__version__},
@@ -177,17 +202,23 @@ def hold_out_texts(split: Split) -> tuple[Split, Split]:
     return hold_out(unlabelled, HELD_OUT, seed=0, name="held out")
 
 
+def _texts_in_memory(corpus: Any) -> Split:
+    """Return a list or Series of texts as a split."""
+    column = read_memory_table({"text": list(corpus)})
+    return Split("corpus", tuple(text_values(column, "text")), None, ())
+
+
 def _read_texts(
-    dataset: str | None, corpus: Path | None, text_column: str | None, cache: TensorCache
+    dataset: Any, corpus: Any, names: Mapping[str, str | None], cache: TensorCache
 ) -> Split:
     """Read the texts of a file or of the train split of a data set."""
     if (dataset is None) == (corpus is None):
         raise UserError("pretrain needs one source of text: --dataset or --corpus")
     if corpus is not None:
-        return read_corpus(corpus, text_column or "text")
+        return read_corpus(expand(corpus), names["text"] or "text")
     # The labels take no part: what they are is of no importance.
-    columns = ColumnNames(text=text_column or ColumnNames.text, keep_null_labels=True)
-    return load_dataset(str(dataset), columns=columns, cache_dir=cache.folder).splits["train"]
+    columns = column_names(names, keep_null_labels=True)
+    return load_dataset(dataset, columns=columns, cache_dir=cache.folder).splits["train"]
 
 
 def _prepare_task(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 from torch import Tensor
@@ -11,8 +11,10 @@ from torch import Tensor
 from auxlearn.cache import TensorCache
 from auxlearn.config import Metric, RunConfig
 from auxlearn.data.batches import BatchStream
-from auxlearn.data.dataset import Split
+from auxlearn.data.dataset import Split, TextDataset
+from auxlearn.data.examples import columns_of
 from auxlearn.data.lengths import describe_lengths
+from auxlearn.data.memory import save_folder
 from auxlearn.data.run_data import RunData, load_run_data
 from auxlearn.data.tokens import TokenizedTexts, tokenize_split
 from auxlearn.encoders.attention import attend_in_single_precision
@@ -49,12 +51,16 @@ from auxlearn.training.validation import ValidationObjective
 from auxlearn.weighting.base import ValidationOptions, Weighting
 
 
-def train(config: RunConfig, reporter: Reporter | None = None) -> RunResults:
+def train(
+    config: RunConfig, reporter: Reporter | None = None, dataset: TextDataset | None = None
+) -> RunResults:
     """Train and evaluate, or resume an unfinished run, or return the results of a finished one.
 
     Args:
         config: The settings; defaults are filled in.
         reporter: Shows progress; silent by default.
+        dataset: The data set, if it is in memory: as :func:`~auxlearn.data.memory.read_memory`
+            returned it. It is saved as the folder that ``config.dataset`` names.
 
     Returns:
         The results, which are also in the run folder (:mod:`auxlearn.results.folder`).
@@ -76,7 +82,7 @@ def train(config: RunConfig, reporter: Reporter | None = None) -> RunResults:
     clock = _Stopwatch()
     cache = TensorCache(expand(config.cache_dir) if config.cache_dir else None)
     reporter.message(f"reading data set {config.dataset}")
-    data = load_run_data(config, weighting.validation_source, cache.folder)
+    data = load_run_data(config, weighting.validation_source, cache.folder, dataset)
     inputs = collect_inputs(config, data, weighting.validation_source)
     for line in (*data.notes, *data.warnings):
         reporter.message(line)
@@ -84,6 +90,8 @@ def train(config: RunConfig, reporter: Reporter | None = None) -> RunResults:
     with folder.locked(config):
         if folder.finished:  # another process has finished it in the meantime
             return load_finished(folder, config, reporter)
+        if dataset is not None and not expand(config.dataset).is_dir():
+            save_folder(dataset, expand(config.dataset), columns_of(config))
         checkpoints = CheckpointFolder(folder.checkpoint_path)
         record = InputRecord(folder.path, inputs, resumes=checkpoints.any)
         run = _Run(config, data, encoder, weighting, compute, folder, cache, record, reporter)
@@ -97,7 +105,7 @@ def train(config: RunConfig, reporter: Reporter | None = None) -> RunResults:
         run.export(results)
         results.save(folder.path)
         checkpoints.delete()
-    return results
+    return replace(results, folder=folder.path)
 
 
 def build_weighting(config: RunConfig) -> Weighting:
@@ -464,5 +472,6 @@ class _Run:
             examples={name: len(split) for name, split in splits.items()},
             label_names=list(dataset.label_names),
             notes=list(self.data.notes),
+            pairs=dataset.splits["train"].text_pairs is not None,
             ood={ood.source.name: ood.source.split for ood in ood_sets},
         )

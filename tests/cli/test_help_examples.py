@@ -50,7 +50,12 @@ def workspace(tmp_path_factory, one_layer) -> Path:
         write_dataset(folder / "data" / name)
     for path in (folder / "data" / "columns").iterdir():
         path.write_text(path.read_text().replace('"text"', '"body"'))
+    write_dataset(folder / "data" / "renamed")
+    for path in (folder / "data" / "renamed").iterdir():
+        text = path.read_text().replace('"method"', '"approach"').replace('"result"', '"finding"')
+        path.write_text(text)
     (folder / "texts.txt").write_text("\n".join(helpers.LINES))
+    (folder / "new.csv").write_text("\n".join(["id,body", *(f"{n},x" for n in range(3))]))
     shutil.copytree(EXAMPLE_FILES, folder / "examples")
     shutil.copy(EXAMPLE_FILES / "rare_first.py", folder / "my_task.py")
     base = {"dataset": "data/reviews", "encoder": "encoder", "epochs": 1, "device": "cpu"}
@@ -97,9 +102,9 @@ def test_an_example_of_the_help_runs(workspace, monkeypatch, name, example):
         assert all(json.loads(document) for document in documents)
 
 
-def test_the_help_ends_with_the_examples():
+def test_the_help_shows_the_examples_before_the_options():
     example = Example("What it does", "auxlearn try" + " --option value" * 12)
     command = ExampleCommand("try", examples=(example,))
     with click.Context(command, info_name="try", max_content_width=100) as context:
         text = command.get_help(context)
-    assert text.endswith(f"Examples:\n  # {example.title}\n  {example.line}")
+    assert f"Examples:\n  # {example.title}\n  {example.line}\n\nOptions:" in text

@@ -112,12 +112,12 @@ def test_predict_accepts_text_pairs(finished, tmp_path):
     ("content", "line"),
     [
         ('{"text": "a"}\nb\n', ":2: not a JSON object, but the first line is one"),
-        ('{"text": "a"}\n{"txt": "b"}\n', ":2: 'text' is empty or not a text"),
-        ('{"text": "a"}\n\n{"text": " "}\n', ":3: 'text' is empty or not a text"),
-        ('{"text": "a", "text_pair": 3}\n', ":1: 'text_pair' is empty or not a text"),
+        ('{"text": "a"}\n{"txt": "b"}\n', ":2: empty text in column 'text'"),
+        ('{"text": "a"}\n\n{"text": " "}\n', ":3: empty text in column 'text'"),
+        ('{"text": "a", "text_pair": 3}\n', ":1: column 'text_pair' must hold text, but this is 3"),
         (
             '{"text": "a", "text_pair": "b"}\n{"text": "a"}\n',
-            ": only some lines have a 'text_pair'",
+            ":2: empty text in column 'text_pair'",
         ),
         ("\n\n", " contains no text"),
     ],
@@ -133,7 +133,11 @@ def test_predict_rejects_invalid_input_with_one_line(finished, tmp_path):
     assert error("predict", run, "--file", tmp_path / "no.txt").endswith("check the path")
     (tmp_path / "odd.csv").write_text("body\nhello\n")
     message = error("predict", run, "--file", tmp_path / "odd.csv")
-    assert message == f"{tmp_path / 'odd.csv'} has no column 'text': its columns are body"
+    assert message == (
+        f"{tmp_path / 'odd.csv'} has no column 'text': its columns are body (another column is "
+        "named with --text-column)"
+    )
+    assert call("predict", run, "--file", tmp_path / "odd.csv", "--text-column", "body").stdout
     (tmp_path / "latin.txt").write_bytes("caf\xe9\n".encode("latin-1"))
     assert ":1: not UTF-8: save" in error("predict", run, "--file", tmp_path / "latin.txt")
 
@@ -166,7 +170,7 @@ def data(tmp_path):
 
 
 def test_evaluate_reports_metrics_of_all_and_of_unseen_examples(finished, data):
-    report = json.loads(call("evaluate", finished(), "--dataset", data, "--json").stdout)
+    report = json.loads(call("evaluate", finished(), "--dataset", data, "--json").stdout)["data"]
     predicted = Classifier.of_run(finished()).probabilities(TEXTS).argmax(1)
     truth = np.array([("no", "yes").index(label) for label in LABELS])
     for part, rows in (("all", slice(None)), ("unseen", slice(2, None))):
@@ -183,9 +187,9 @@ def test_evaluate_reports_metrics_of_all_and_of_unseen_examples(finished, data):
 def test_evaluate_prints_a_table(finished, data):
     result = call("evaluate", finished(), "--dataset", data, "--split", "validation")
     lines = result.stdout.splitlines()
-    assert lines[0] == f"{finished()} on validation of {data}"
-    assert lines[-1].startswith("validation: the text of 2 of 4 examples is also in train")
-    (row,) = [line.split() for line in lines if line.split()[:2] == ["validation", "4"]]
+    assert lines[0] == f"{finished()} on split validation"
+    assert lines[-1].startswith("data: the text of 2 of 4 examples is also in train")
+    (row,) = [line.split() for line in lines if line.split()[:2] == ["data", "4"]]
     assert len(row) == 9
 
 
@@ -193,7 +197,7 @@ def test_evaluate_needs_no_train_split(finished, data):
     (data / "train.tsv").unlink()
     result = call("evaluate", finished(), "--dataset", data)
     assert result.exit_code == 0
-    assert result.stdout.splitlines()[-1].startswith(f"{data} has no train split")
+    assert result.stdout.splitlines()[-1].startswith("data has no train split")
     assert "unseen" not in result.stdout
 
 
@@ -217,7 +221,7 @@ def test_evaluate_rejects_labels_that_the_model_does_not_know(finished, data):
     write_split(data / "test.tsv", [("a", "maybe"), ("b", "yes")])
     (data / "train.tsv").unlink()
     message = error("evaluate", finished(), "--dataset", data)
-    assert "'test' has the labels maybe, yes, the model knows no, yes" in message
+    assert "'data' has the labels maybe, yes, the model knows no, yes" in message
     message = error("evaluate", finished(), "--dataset", data, "--split", "tst")
     assert message.startswith(f"{data} has no split 'tst'")
 
@@ -225,7 +229,9 @@ def test_evaluate_rejects_labels_that_the_model_does_not_know(finished, data):
 def test_evaluate_matches_labels_regardless_of_case(finished, tmp_path):
     rows = [(text, ("No", "YES")[n % 2]) for n, text in enumerate(TEXTS)]
     write_split(tmp_path / "test.tsv", rows)
-    report = json.loads(call("evaluate", finished(), "--dataset", tmp_path, "--json").stdout)
+    (report,) = json.loads(
+        call("evaluate", finished(), "--dataset", tmp_path, "--json").stdout
+    ).values()
     predicted = Classifier.of_run(finished()).probabilities(TEXTS).argmax(1)
     truth = [n % 2 for n in range(len(TEXTS))]
     assert report["all"]["accuracy"] == accuracy_score(truth, predicted)
@@ -249,7 +255,7 @@ def test_evaluate_maps_labels_by_the_card_of_the_training_data(
     folder.mkdir()
     lines = ["text\tlabel\theuristic", *("\t".join(row) for row in rows)]
     (folder / "test.tsv").write_text("\n".join(lines) + "\n")
-    report = json.loads(call("evaluate", run, "--dataset", folder, "--json").stdout)
+    report = json.loads(call("evaluate", run, "--dataset", folder, "--json").stdout)["other"]
     assert report["all"]["accuracy"] == 1.0
     assert list(report["all"]["per_class"]) == ["x"]
     assert list(report["subsets"]) == ["heuristic: 0", "heuristic: 1"]

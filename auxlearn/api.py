@@ -1,0 +1,300 @@
+"""The commands as functions: train, evaluate, predict, pretrain on data in files or in memory.
+
+Each command of the command line parses its options and calls the function of its name. Mistakes
+raise :class:`~auxlearn.errors.UserError` with the lines that the command line prints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from auxlearn.config import RunConfig, validate
+from auxlearn.data.examples import columns_of
+from auxlearn.data.memory import in_memory, read_memory
+from auxlearn.errors import ConfigError, DataError, RunError
+from auxlearn.local_files import expand
+from auxlearn.reporting.notebook import default_reporter
+from auxlearn.results.folder import RunFolder, check_finished, default_output
+from auxlearn.results.record import RunResults
+
+if TYPE_CHECKING:
+    import os
+
+    import pandas
+
+    from auxlearn.reporting.reporter import Reporter
+    from auxlearn.results.record import Evaluations
+    from auxlearn.training.pretrain_folder import PretrainResults
+
+__all__ = ["evaluate", "load_run", "predict", "pretrain", "train"]
+
+
+def train(
+    config: RunConfig | None = None,
+    reporter: Reporter | None = None,
+    *,
+    dataset: Any = None,
+    dataset_name: str | None = None,
+    split_column: str | None = None,
+    **settings: Any,
+) -> RunResults:
+    """Train and evaluate, or resume an unfinished run, or return the results of a finished one.
+
+    Data in memory are saved in the run folder, under ``data/``, and ``config.yaml`` names that
+    folder: the same call resumes the run, and so does
+    ``auxlearn train --config RUN/config.yaml --output RUN``. The results are those of the same data
+    in files, to the last digit.
+
+    Args:
+        config: The settings; or give them as keywords.
+        reporter: Shows progress; by default a progress bar in a notebook, and nothing elsewhere.
+        dataset: Folder, name of a data-set card, hub id, or data in memory: a pandas DataFrame, a
+            mapping of columns to lists, a list of mappings, a ``datasets.Dataset``, a mapping of
+            splits to these such as a ``datasets.DatasetDict``, or what
+            :func:`auxlearn.load_dataset` returned.
+        dataset_name: Name of data in memory in results and tables; by default ``data-`` and a
+            fingerprint.
+        split_column: Column of a single table in memory that names the split of each row; by
+            default ``split`` if there is one. Without it, all rows are train, of which a part is
+            held out as dev.
+        settings: Any field of :class:`~auxlearn.config.RunConfig`, such as ``encoder``, ``aux``,
+            ``weights``, ``seed`` and ``output``.
+
+    Returns:
+        The results, which are also in the run folder, ``results.folder``.
+
+    Raises:
+        UserError: Anything a user can fix; the subclasses say what kind.
+
+    Examples:
+        ::
+
+            results = auxlearn.train(dataset=frame, encoder="bert", aux="l3mask", weights="meta")
+            results.evaluations["test"].all.macro_f1
+            auxlearn.predict(results, ["A quiet, moving film."])
+    """
+    from auxlearn.training import run
+
+    if config is None:
+        names = {"dataset": dataset} if dataset is not None and not in_memory(dataset) else {}
+        config = _config({**settings, **names})
+    elif not isinstance(config, RunConfig):
+        raise ConfigError(
+            f"the settings are a {type(config).__name__}: give a RunConfig, or settings as "
+            "keywords, such as dataset=... and encoder=..."
+        )
+    elif settings or (dataset is not None and "dataset" in config.model_fields_set):
+        twice = ", ".join(settings or ["dataset"])
+        raise ConfigError(
+            f"settings are given both by a RunConfig and by keywords ({twice}): use one of them"
+        )
+    elif dataset is not None and not in_memory(dataset):
+        config = _config({**config.model_dump(exclude_unset=True), "dataset": dataset})
+    reporter = reporter or default_reporter()
+    if dataset is None or not in_memory(dataset):
+        for name, value in (("dataset_name", dataset_name), ("split_column", split_column)):
+            if value is not None:
+                raise ConfigError(f"{name} is for a data set in memory: leave it out")
+        return run.train(config, reporter)
+    data = read_memory(dataset, columns_of(config), name=dataset_name, split_column=split_column)
+    place = Path(data.fingerprint, data.name)
+    config = _with_dataset(config, place).resolved()
+    folder = expand(config.output) if config.output else default_output(config)
+    config = _with_dataset(config, RunFolder(folder).data_path / place)
+    return run.train(config.model_copy(update={"output": str(folder)}), reporter, data)
+
+
+def load_run(path: str | os.PathLike[str]) -> RunResults:
+    """Return the results of a finished run.
+
+    Args:
+        path: The run folder.
+
+    Raises:
+        RunError: It is not a run folder, or the run is not finished.
+
+    Examples:
+        ``auxlearn.load_run("runs/first").to_frame()``
+    """
+    return RunResults.load(_finished(path))
+
+
+def evaluate(
+    run: str | os.PathLike[str] | RunResults,
+    dataset: Any,
+    *,
+    split: str = "test",
+    labels: Mapping[str, str] | None = None,
+    decision: Literal["sum", "argmax"] = "sum",
+    text_column: str | None = None,
+    text_pair_column: str | None = None,
+    label_column: str | None = None,
+    keep_null_labels: bool = False,
+    split_column: str | None = None,
+    output: str | os.PathLike[str] | None = None,
+) -> Evaluations:
+    """Evaluate a finished run on one or several data sets.
+
+    A set needs no train split. If it has one, scores are also given on the unseen examples, those
+    whose text does not occur in train.
+
+    Args:
+        run: The run folder, or the results that :func:`train` or :func:`load_run` returned.
+        dataset: Folder, name of a data-set card, hub id, or data in memory as for :func:`train`; a
+            table without splits is evaluated as a whole. Several sets are a list of paths, or a
+            mapping of names to sets, none of them called train, dev, test or ``split``.
+        split: Split to evaluate on.
+        labels: Label of the set by class of the model; classes without an entry, and without one in
+            the data-set card, map to the label of the same name.
+        decision: How classes that map to the same label are combined: ``sum`` adds their
+            probabilities, ``argmax`` takes the most likely class.
+        text_column: Column of the text; by default that of the run.
+        text_pair_column: Column of the second text of a pair; by default that of the run.
+        label_column: Column of the label; by default that of the run.
+        keep_null_labels: Accept labels such as "nan" and "None" as names of classes.
+        split_column: Column of a table in memory that names the split of each row.
+        output: JSON file to write the results to.
+
+    Returns:
+        The scores by name of the set: the last part of a path, ``data`` for a set in memory.
+
+    Raises:
+        UserError: The run is not finished, a set cannot be read, or its labels match no classes.
+
+    Examples:
+        ``auxlearn.evaluate("runs/nli", {"hans": "data/hans", "hard": frame}).to_frame()``
+    """
+    from auxlearn.evaluation.finished import evaluate_run, name_sets
+
+    folder = _finished(run)
+    given = {
+        "text_column": text_column,
+        "text_pair_column": text_pair_column,
+        "label_column": label_column,
+        "keep_null_labels": keep_null_labels or None,
+    }
+    columns = {name: value for name, value in given.items() if value is not None}
+    found = evaluate_run(
+        folder,
+        name_sets(dataset, split),
+        RunFolder(folder).read_config().model_copy(update=columns),
+        split=split,
+        labels=labels,
+        decision=decision,
+        split_column=split_column,
+    )
+    if output is not None:
+        found.save(expand(Path(output)))
+    return found
+
+
+def predict(
+    run: str | os.PathLike[str] | RunResults,
+    texts: Any,
+    text_pairs: Sequence[str] | None = None,
+    *,
+    text_column: str | None = None,
+    text_pair_column: str | None = None,
+    output: str | os.PathLike[str] | None = None,
+) -> pandas.DataFrame:
+    """Classify texts with a finished run.
+
+    Args:
+        run: The run folder, or the results that :func:`train` or :func:`load_run` returned.
+        texts: A text, a list or Series of texts, or a table: a :class:`~pathlib.Path` of a file
+            (.csv, .tsv, .jsonl, .parquet, or one text per line), a DataFrame, a mapping of columns
+            to lists, a list of mappings, or a ``datasets.Dataset``.
+        text_pairs: Second texts, if the run was trained on pairs and ``texts`` is a list.
+        text_column: Column of the text in a table; by default that of the run, else ``text``.
+        text_pair_column: Column of the second text in a table, likewise.
+        output: File to write the table to: .csv, .tsv, .jsonl or .parquet.
+
+    Returns:
+        The table with all its columns, and further ones: ``predicted_label`` and
+        ``probability_CLASS`` for each class. A DataFrame keeps its index; other texts are numbered
+        from 0, by the index ``example``.
+
+    Raises:
+        UserError: The run is not finished, a column is missing, a text is empty, or the run was
+            trained on pairs of texts and there are none.
+    """
+    from auxlearn.evaluation.predict import classify, table_of
+
+    folder = _finished(run)
+    source = table_of(texts, text_pairs)
+    place = None if output is None else expand(Path(output))
+    table, _ = classify(folder, source, text_column, text_pair_column, place)
+    return source.to_frame(table)
+
+
+def pretrain(
+    encoder: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    reporter: Reporter | None = None,
+    **settings: Any,
+) -> PretrainResults:
+    """Continue the pretraining of an encoder by masked language modelling.
+
+    Args:
+        encoder: Short name, folder, or hub id.
+        output: Folder for the trained encoder and its tokenizer. The same call resumes.
+        reporter: Shows progress; by default a progress bar in a notebook, and nothing elsewhere.
+        settings: As for :func:`auxlearn.training.pretrain.pretrain`: ``dataset`` (a path, name,
+            hub id, or data in memory as for :func:`train`) or ``corpus`` (a file, or a list of
+            texts), ``steps``, ``batch_size``, ``learning_rate`` and others.
+
+    Raises:
+        UserError: The encoder, the texts, a setting or the output folder cannot be used.
+    """
+    import inspect
+
+    from auxlearn.errors import did_you_mean
+    from auxlearn.training import pretrain as module
+
+    known = inspect.signature(module.pretrain).parameters
+    for name in settings:
+        if name not in known:
+            raise ConfigError(f"settings: unknown key '{name}': {did_you_mean(name, known)}")
+    return module.pretrain(
+        str(encoder), Path(output), reporter=reporter or default_reporter(), **settings
+    )
+
+
+def _config(settings: Mapping[str, Any]) -> RunConfig:
+    """Return the configuration that keywords describe."""
+    if any(in_memory(one) for one in _sets(settings.get("ood"))):
+        raise DataError(
+            "ood: a data set in memory cannot be named there: evaluate it after training, with "
+            "auxlearn.evaluate(results, data)"
+        )
+    return validate(RunConfig, dict(settings), "settings")
+
+
+def _sets(value: Any) -> Sequence[Any]:
+    """Return the out-of-distribution sets of a setting that are not in its written form."""
+    from auxlearn.settings import OODSource
+
+    sets = value if isinstance(value, list | tuple) else () if value is None else (value,)
+    return [
+        one
+        for one in sets
+        if not isinstance(one, OODSource) and not (isinstance(one, Mapping) and "dataset" in one)
+    ]
+
+
+def _with_dataset(config: RunConfig, path: Path) -> RunConfig:
+    return config.model_copy(update={"dataset": str(path)})
+
+
+def _finished(run: str | os.PathLike[str] | RunResults) -> Path:
+    """Return the folder of a finished run."""
+    if isinstance(run, RunResults):
+        if run.folder is None:
+            raise RunError("these results do not know their run folder: give its path")
+        run = run.folder
+    folder = expand(Path(run))
+    check_finished(folder)
+    return folder

@@ -1,0 +1,354 @@
+"""Data in memory: DataFrames, lists, dictionaries and ``datasets`` objects, read as files are.
+
+Each split becomes a :class:`~auxlearn.data.table_files.Table`, which is checked like that of a
+file: the same data give the same data set, in memory or in a folder. :func:`save_folder` writes
+that folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from auxlearn.data.dataset import Split, TextDataset
+from auxlearn.data.examples import ColumnNames, RawExamples, assemble, parse_examples, sort_labels
+from auxlearn.data.folders import CORE_SPLITS, in_reading_order, parse_splits, split_name
+from auxlearn.data.table_files import MOST_COLUMNS, Table
+from auxlearn.errors import DataError, did_you_mean
+from auxlearn.files import replaced_folder, write_text
+from auxlearn.local_files import name_problem
+from auxlearn.wording import describe, shorten, some_of
+
+SPLIT_COLUMN = "split"
+"""Column that divides a single table into splits, if the table has it."""
+
+WHERE = "data in memory"
+
+_ACCEPTED = (
+    "a DataFrame, a mapping of columns to lists, a list of mappings, a datasets.Dataset, or a "
+    "mapping of splits to these"
+)
+
+
+def in_memory(data: Any) -> bool:
+    """Return whether this is data, and neither a path nor the name of a data set."""
+    return not isinstance(data, str | os.PathLike)
+
+
+def read_memory(
+    data: Any,
+    columns: ColumnNames | None = None,
+    *,
+    name: str | None = None,
+    split_column: str | None = None,
+) -> TextDataset:
+    """Read a labelled data set.
+
+    Args:
+        data: A DataFrame, a mapping of columns to lists, a list of mappings, or a
+            ``datasets.Dataset``; these are train as a whole unless a column names the split of each
+            row. Or a mapping of splits to them, such as a ``datasets.DatasetDict``; or a
+            :class:`~auxlearn.data.dataset.TextDataset`.
+        columns: Names of the columns.
+        name: Name of the data set; by default ``data-`` and its fingerprint.
+        split_column: Column with the split of each row; by default ``split`` if there is one.
+
+    Returns:
+        The data set with the splits that it has. The classes are numbered by their sorted names,
+        as those of files are.
+
+    Raises:
+        DataError: There is no train split, a column is missing, or an example is invalid.
+    """
+    columns = columns or ColumnNames()
+    if name is not None and (problem := name_problem(name)):
+        raise DataError(f"the name of the data set: {problem}")
+    tables, notes = _splits(data, columns, split_column)
+    if "train" not in tables:
+        hint = did_you_mean("train", tables)
+        hint = f"; {hint}" if hint.startswith("did you mean") else ""
+        shown = some_of(tables) or "splits that were left out"
+        raise DataError(f"{WHERE}: there is no train split, only {shown}{hint}")
+    raw, left_out = parse_splits(
+        ((split, tables[split]) for split in in_reading_order(tables)), columns
+    )
+    splits, more = assemble(raw)
+    notes = [*notes, *left_out, *_misspelt(splits), *more]
+    dataset = TextDataset(name=name or "", splits=splits, notes=tuple(notes))
+    return dataset if name else dataset.named(f"data-{dataset.fingerprint[:8]}")
+
+
+def read_memory_split(
+    data: Any,
+    split: str = "test",
+    columns: ColumnNames | None = None,
+    *,
+    split_column: str | None = None,
+) -> tuple[Split, Split | None]:
+    """Read a labelled split to evaluate on; a table without splits is that split as a whole.
+
+    Args:
+        data: As for :func:`read_memory`; it needs no train split.
+        split: Name of the split.
+        columns: Names of the columns.
+        split_column: Column with the split of each row; by default ``split`` if there is one.
+
+    Returns:
+        The split, and the train split if there is one.
+
+    Raises:
+        DataError: The split or a column is missing, or an example is invalid.
+    """
+    columns = columns or ColumnNames()
+    tables, _ = _splits(data, columns, split_column, only=split_name(split))
+    wanted = split_name(split)
+    if wanted not in tables:
+        raise DataError(
+            f"{WHERE}: there is no split '{shorten(split)}': {did_you_mean(wanted, tables)}"
+        )
+    found = {
+        name: parse_examples(tables[name], columns, labelled=name == wanted)
+        for name in dict.fromkeys((wanted, "train"))
+        if name in tables
+    }
+    made = {name: _with_own_labels(name, examples) for name, examples in found.items()}
+    return made[wanted], made.get("train")
+
+
+def _with_own_labels(name: str, examples: RawExamples) -> Split:
+    from auxlearn.data.examples import to_split
+
+    return to_split(examples, name, sort_labels(examples.labels or []))
+
+
+def read_memory_table(data: Any) -> Table:
+    """Read a single table, such as the texts to be classified.
+
+    Raises:
+        DataError: It is none, or its columns are invalid.
+    """
+    if not is_table(data):
+        raise DataError(f"{_of_type(data)} is not a table: give {_ACCEPTED}")
+    return _table(data, WHERE, ColumnNames())
+
+
+def save_folder(dataset: TextDataset, folder: Path, columns: ColumnNames | None = None) -> None:
+    """Write a data set as a folder that reads back as the same data set.
+
+    Args:
+        dataset: The data set, as :func:`read_memory` returned it.
+        folder: The folder, which is written atomically.
+        columns: Names of the columns, in memory and in the files.
+
+    Raises:
+        UserError: The folder cannot be written.
+    """
+    columns = columns or ColumnNames()
+    names = (columns.text, columns.text_pair, columns.label)
+    with replaced_folder(folder) as temporary:
+        for name, split in dataset.splits.items():
+            lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in split.rows(*names))
+            write_text(temporary / f"{name}.jsonl", "".join(lines))
+
+
+def _splits(
+    data: Any, columns: ColumnNames, split_column: str | None, only: str = "train"
+) -> tuple[dict[str, Table], list[str]]:
+    """Return the table of each split, and notes.
+
+    Args:
+        data: The data.
+        columns: Names of the columns.
+        split_column: Column with the split of each row.
+        only: The split that a table without such a column is.
+    """
+    if isinstance(data, TextDataset):
+        names = (columns.text, columns.text_pair, columns.label)
+        data = {name: list(one.rows(*names)) for name, one in (data.splits | data.ood).items()}
+    if is_table(data):
+        return _divided(_table(data, WHERE, columns), split_column, only), []
+    if not isinstance(data, Mapping) or not data:
+        raise DataError(f"{_of_type(data)} is not a data set: give {_ACCEPTED}, or a path")
+    if split_column is not None:
+        raise DataError(
+            f"{WHERE} are divided into splits already: leave split_column out, or give one table"
+        )
+    tables: dict[str, Table] = {}
+    notes: list[str] = []
+    for key, part in data.items():
+        where = f"split '{shorten(str(key))}' of {WHERE}"
+        if not is_table(part):
+            raise DataError(f"{where}: {_of_type(part)} is not a table: give {_ACCEPTED}")
+        table = _table(part, where, columns)
+        if _from_datasets(part):
+            from auxlearn.data.hub import without_incomplete_rows
+
+            table, found = without_incomplete_rows(table, columns)
+            notes += [f"{where}: {note}" for note in found]
+            if found and not len(table):
+                continue
+        _add(tables, str(key), table)
+    return tables, notes
+
+
+def _add(tables: dict[str, Table], key: str, table: Table) -> None:
+    if problem := name_problem(key):
+        raise DataError(f"{WHERE}: the name of a split: {problem}")
+    name = split_name(key)
+    if name in tables:
+        raise DataError(f"{WHERE}: two splits are '{name}': rename or remove one")
+    tables[name] = table
+
+
+def _divided(table: Table, split_column: str | None, only: str) -> dict[str, Table]:
+    """Divide a table by the column that names the split of each row."""
+    column = split_column or SPLIT_COLUMN
+    if column not in table.columns:
+        if split_column is not None:
+            raise DataError(
+                f"{WHERE}: there is no column '{shorten(column)}' that names splits: "
+                f"{did_you_mean(column, table.columns)}"
+            )
+        return {only: table}
+    if len(table) == 0:
+        raise DataError(f"{table.where} has no rows")
+    rows: dict[str, list[int]] = {}
+    for row, value in enumerate(table.columns[column]):
+        if not isinstance(value, str) or not value.strip():
+            raise DataError(
+                f"{table.place(row)}: column '{shorten(column)}' names no split: write train, dev "
+                "or test"
+            )
+        rows.setdefault(value.strip(), []).append(row)
+    tables: dict[str, Table] = {}
+    for key, chosen in rows.items():
+        _add(
+            tables,
+            key,
+            Table(
+                table.where,
+                {
+                    name: [values[row] for row in chosen]
+                    for name, values in table.columns.items()
+                    if name != column
+                },
+                places=[table.place(row) for row in chosen],
+            ),
+        )
+    return tables
+
+
+def _misspelt(splits: Mapping[str, Split]) -> Iterator[str]:
+    """Yield a note for each split whose name resembles that of a missing dev or test split."""
+    for wanted in CORE_SPLITS:
+        others = [name for name in splits if name not in CORE_SPLITS]
+        hint = did_you_mean(wanted, others)
+        if wanted not in splits and hint.startswith("did you mean"):
+            yield f"there is no split '{wanted}': {hint} It is a further evaluation set"
+
+
+def _table(data: Any, where: str, columns: ColumnNames) -> Table:
+    """Return a table with plain Python values."""
+    places = None
+    if _is_frame(data):
+        names = [str(name) for name in data.columns]
+        values = [_frame_values(data.iloc[:, number]) for number in range(len(names))]
+        places = [f"{where}, index {shorten(str(index))}" for index in data.index]
+    elif _from_datasets(data):
+        from auxlearn.data.hub import dataset_columns
+
+        found = dataset_columns(data, where, columns)
+        names, values = list(found), list(found.values())
+    elif isinstance(data, Mapping):
+        names = [str(name) for name in data]
+        values = [list(map(_plain, column)) for column in data.values()]
+    else:
+        names = [str(name) for name in dict.fromkeys(name for row in data for name in row)]
+        values = [[_plain(row.get(name)) for row in data] for name in names]
+    if len(names) > MOST_COLUMNS:
+        raise DataError(
+            f"{where}: {len(names):,} columns, of which at most {MOST_COLUMNS:,} are read"
+        )
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise DataError(f"{where}: two columns are called '{shorten(twice)}': rename one")
+    lengths = {name: len(column) for name, column in zip(names, values, strict=True)}
+    if len(set(lengths.values())) > 1:
+        shown = some_of(f"{name} {length:,}" for name, length in lengths.items())
+        raise DataError(f"{where}: its columns differ in length: {shown}")
+    table = Table(where, dict(zip(names, values, strict=True)), places=places)
+    for name, column in table.columns.items():
+        _check_encodable(table, name, column)
+    return table
+
+
+def _check_encodable(table: Table, name: str, column: Sequence[Any]) -> None:
+    texts = [value if isinstance(value, str) else "" for value in (name, *column)]
+    try:
+        "".join(texts).encode()
+    except UnicodeEncodeError:
+        wrong = next(row for row, text in enumerate(texts) if _unencodable(text))
+        place = table.place(wrong - 1) if wrong else table.where
+        raise DataError(
+            f"{place}: column '{shorten(name)}' holds half of a surrogate pair (\\ud800 to "
+            "\\udfff): write the whole character"
+        ) from None
+
+
+def _unencodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def is_table(data: Any) -> bool:
+    """Return whether data are columns or rows, and not splits of these."""
+    if _is_frame(data) or _from_datasets(data):
+        return True
+    if isinstance(data, Mapping):
+        return bool(data) and all(map(_is_column, data.values()))
+    return isinstance(data, list | tuple) and all(isinstance(row, Mapping) for row in data)
+
+
+def _is_column(values: Any) -> bool:
+    if isinstance(values, list | tuple):
+        return not any(isinstance(value, Mapping) for value in values[:1])
+    # Arrays and Series; a DataFrame has two dimensions.
+    return hasattr(values, "tolist") and getattr(values, "ndim", None) == 1
+
+
+def _is_frame(data: Any) -> bool:
+    # Without importing pandas, which takes long: whoever has a DataFrame has imported it.
+    return hasattr(data, "iloc") and hasattr(data, "columns")
+
+
+def _from_datasets(data: Any) -> bool:
+    return hasattr(data, "features") and hasattr(data, "select_columns") and hasattr(data, "shard")
+
+
+def _frame_values(series: Any) -> list[Any]:
+    present = series.notna()
+    return [
+        _plain(value) if there else None
+        for value, there in zip(series.tolist(), present.tolist(), strict=True)
+    ]
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of numpy or pandas as Python has it; ``None`` for pandas' missing value."""
+    if value is None or type(value) in (str, int, float, bool):
+        return value
+    if isinstance(value, str):  # numpy's text is a subclass
+        return str(value)
+    if type(value).__name__ in ("NAType", "NaTType"):
+        return None
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _of_type(data: Any) -> str:
+    return f"{describe(data)} ({type(data).__name__})"

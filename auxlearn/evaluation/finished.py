@@ -1,0 +1,180 @@
+"""Evaluation of a finished run on further data sets."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from auxlearn.config import OODSource, RunConfig
+from auxlearn.data.audit import seen_in_train
+from auxlearn.data.dataset import Split
+from auxlearn.data.examples import columns_of
+from auxlearn.data.folders import CORE_SPLITS, data_files, read_evaluation_split, split_name
+from auxlearn.data.load import load_dataset
+from auxlearn.data.memory import in_memory, read_memory_split
+from auxlearn.data.ood import OODSet, card_subsets, map_labels, with_cards
+from auxlearn.errors import DataError
+from auxlearn.evaluation.classifier import Classifier
+from auxlearn.evaluation.metrics import reduce_predictions
+from auxlearn.evaluation.ood import evaluate_ood, map_predictions, true_labels
+from auxlearn.local_files import name_problem, user_path
+from auxlearn.results.record import Evaluation, Evaluations, RunResults
+from auxlearn.wording import describe
+
+
+def name_sets(dataset: Any, split: str) -> dict[str, Any]:
+    """Return the sets to evaluate on by name.
+
+    Args:
+        dataset: One set; a list of paths or names; or a mapping of names to sets. A mapping that
+            holds columns, or has the key train, dev, test or ``split``, is one set.
+        split: Split to evaluate on.
+
+    Raises:
+        DataError: There are no sets, or a name cannot name a set.
+    """
+    if isinstance(dataset, Mapping) and not _is_one_set(dataset, split):
+        sets = {str(name): one for name, one in dataset.items()}
+        for name in sets:
+            if problem := name_problem(name):
+                raise DataError(f"the name of a data set: {problem}")
+    elif isinstance(dataset, list | tuple) and not all(isinstance(d, Mapping) for d in dataset):
+        sets = {}
+        for one in dataset:
+            if in_memory(one):
+                raise DataError(
+                    f"{describe(one)} in a list of data sets is not a path: name sets in memory, "
+                    "as in {'name': data}"
+                )
+            sets[_free_name(one, sets)] = one
+    else:
+        sets = {_free_name(dataset, {}): dataset}
+    if not sets:
+        raise DataError("there is no data set to evaluate on: name one")
+    return sets
+
+
+def evaluate_run(
+    run: Path,
+    sets: Mapping[str, Any],
+    config: RunConfig,
+    *,
+    split: str = "test",
+    labels: Mapping[str, str] | None = None,
+    decision: Literal["sum", "argmax"] = "sum",
+    split_column: str | None = None,
+) -> Evaluations:
+    """Evaluate a finished run on data sets; see :func:`auxlearn.api.evaluate`.
+
+    Args:
+        run: The run folder.
+        sets: Path, name or data in memory by name of the set.
+        config: The configuration of the run, with the columns of the sets.
+        split: Split to evaluate on.
+        labels: Label of the sets by class of the model.
+        decision: How classes that map to the same label are combined.
+        split_column: Column of data in memory that names the split of each row.
+
+    Raises:
+        UserError: A set cannot be read, or its labels match no classes of the model.
+    """
+    read = {name: _read(one, split, config, split_column) for name, one in sets.items()}
+    trained = RunResults.load(run)
+    mapped = {}
+    for name, (evaluated, _) in read.items():
+        place = str(sets[name]) if not in_memory(sets[name]) else name
+        source = OODSource(
+            dataset=place, name=name, split=split, labels=_as_dict(labels), decision=decision
+        )
+        source = with_cards(source, trained.dataset.name, trained.dataset.label_names)
+        source = source.model_copy(update={"subsets": card_subsets(source, evaluated)})
+        label_map = map_labels(
+            trained.dataset.label_names, evaluated.label_names, source.labels, name
+        )
+        _check_pairs(trained, evaluated, name)
+        mapped[name] = OODSet(source, evaluated, label_map)
+    classifier = Classifier.of_run(run)
+    found = {
+        name: _evaluate(classifier, ood, read[name][1], _majority(trained))
+        for name, ood in mapped.items()
+    }
+    without = [name for name, (_, train) in read.items() if train is None]
+    return Evaluations(found, no_train=tuple(without))
+
+
+def _evaluate(
+    classifier: Classifier, ood: OODSet, train: Split | None, majority: int
+) -> Evaluation:
+    evaluated, labels = ood.split, ood.labels
+    probabilities = classifier.probabilities(evaluated.texts, evaluated.text_pairs)
+    found = reduce_predictions(
+        [(np.arange(len(evaluated)), probabilities)],
+        true_labels(evaluated, ood),
+        len(labels.label_names),
+        lambda block: map_predictions(block, labels, ood.source.decision),
+    )
+    seen = seen_in_train(train, evaluated) if train else [False] * len(evaluated)
+    return evaluate_ood(ood, found, None, seen, majority=majority)
+
+
+def _read(
+    dataset: Any, split: str, config: RunConfig, split_column: str | None
+) -> tuple[Split, Split | None]:
+    """Return the split to evaluate on, and the train split of the same set if there is one."""
+    columns = columns_of(config)
+    if in_memory(dataset):
+        return read_memory_split(dataset, split, columns, split_column=split_column)
+    folder = user_path(dataset, DataError)
+    if folder.is_dir() and "train" not in data_files(folder):
+        return read_evaluation_split(folder, split, columns=columns), None
+    found = load_dataset(dataset, columns=columns)
+    name = split if split in found.ood else split_name(split)
+    chosen = found.split(name)
+    if chosen.labels is None:
+        raise DataError(f"split '{name}' of data set '{found.name}' has no labels")
+    return chosen, found.splits["train"]
+
+
+def _check_pairs(trained: RunResults, evaluated: Split, name: str) -> None:
+    pairs = evaluated.text_pairs is not None
+    if trained.dataset.pairs is not None and trained.dataset.pairs != pairs:
+        raise DataError(
+            f"'{name}' has {'pairs of texts' if pairs else 'single texts'}, but the run was "
+            f"trained on {'single texts' if pairs else 'pairs of texts'}"
+            + ("" if pairs else ": name the column of the second text with --text-pair-column")
+        )
+
+
+def _is_one_set(dataset: Mapping[Any, Any], split: str) -> bool:
+    from auxlearn.data.memory import is_table
+
+    names = {split_name(str(name)) for name in dataset}
+    return is_table(dataset) or not names.isdisjoint({split_name(split), *CORE_SPLITS})
+
+
+def _free_name(dataset: Any, taken: Mapping[str, Any]) -> str:
+    """Return the last part of a path or name, with a number if it is taken."""
+    name = "data" if in_memory(dataset) else Path(os.fspath(dataset)).resolve().name.split(":")[-1]
+    name = "evaluation" if name_problem(name) else name
+    free, number = name, 1
+    while free in taken:
+        number += 1
+        free = f"{name}_{number}"
+    return free
+
+
+def _as_dict(labels: Mapping[str, str] | None) -> dict[str, str] | None:
+    return None if labels is None else {str(key): str(value) for key, value in labels.items()}
+
+
+def _majority(results: RunResults) -> int:
+    """Return the class that the majority baseline of the run always predicts.
+
+    It is the one class with predictions in the baseline's confusion matrix.
+    """
+    _, predicted = next(iter(results.evaluations.values())).majority.class_counts()
+    return max(predicted, key=lambda number: predicted[number])

@@ -1,0 +1,295 @@
+"""Classification of a table of texts by a finished run: all its columns, and the predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from auxlearn.data.examples import ColumnNames, column_names, text_values
+from auxlearn.data.memory import read_memory_table
+from auxlearn.data.table_files import FORMATS, LARGEST_FILE, Table, read_table, write_table
+from auxlearn.errors import DataError, did_you_mean
+from auxlearn.evaluation.classifier import Classifier, check_finished
+from auxlearn.local_files import read_file, user_path
+from auxlearn.results.folder import RunFolder
+from auxlearn.results.record import RunResults
+from auxlearn.wording import describe, shorten, some_of
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas
+
+#: Columns that predictions are written to.
+LABEL = "predicted_label"
+PROBABILITY = "probability_"
+
+
+@dataclass(frozen=True)
+class TextSource:
+    """Texts to classify.
+
+    Attributes:
+        table: The texts as a table.
+        path: The file that they come from, if it is a table.
+        frame: The DataFrame that they come from.
+        text_column: Column of the texts, where the source itself names it.
+        text_pair_column: Column of the second texts, likewise.
+    """
+
+    table: Table
+    path: Path | None = None
+    frame: Any = None
+    text_column: str | None = None
+    text_pair_column: str | None = None
+
+    def to_frame(self, table: Table) -> pandas.DataFrame:
+        """Return a table with predictions as a DataFrame, with the index of the source."""
+        import pandas
+
+        added = {name: column for name, column in table.columns.items() if _is_added(name)}
+        if self.frame is not None:
+            return self.frame.assign(
+                **{
+                    name: pandas.Series(column, index=self.frame.index)
+                    if self.frame.index.is_unique
+                    else column
+                    for name, column in added.items()
+                    if name not in self.table.columns
+                }
+            )
+        return pandas.DataFrame(table.columns).rename_axis("example")
+
+
+def table_of(texts: Any, text_pairs: Sequence[str] | None = None) -> TextSource:
+    """Return texts as a table.
+
+    Args:
+        texts: As for :func:`auxlearn.api.predict`.
+        text_pairs: Second texts.
+
+    Raises:
+        DataError: These are no texts, or the numbers of texts differ.
+    """
+    if isinstance(texts, Path):
+        if text_pairs is not None:
+            raise DataError(f"second texts are a column of {texts}: leave text_pairs out")
+        table, is_table = read_texts_file(texts)
+        names = (None, None) if is_table else ("text", "text_pair")
+        return TextSource(table, texts if is_table else None, None, *names)
+    if isinstance(texts, str):
+        texts = [texts]
+        text_pairs = [text_pairs] if isinstance(text_pairs, str) else text_pairs
+    if hasattr(texts, "tolist") and getattr(texts, "ndim", 0) == 1:
+        texts = texts.tolist()
+    if isinstance(texts, list | tuple) and not any(isinstance(one, Mapping) for one in texts):
+        columns: dict[str, Any] = {"text": list(texts)}
+        if text_pairs is not None:
+            columns["text_pair"] = list(text_pairs)
+        table = replace(read_memory_table(columns), where="the texts")
+        return TextSource(table, None, None, "text", "text_pair")
+    if text_pairs is not None:
+        raise DataError("second texts are a column of the table: leave text_pairs out")
+    frame = texts if hasattr(texts, "iloc") else None
+    return TextSource(read_memory_table(texts), None, frame)
+
+
+def read_texts_file(path: Path) -> tuple[Table, bool]:
+    """Read a table file, or a file with one text per line, or with a JSON object per line.
+
+    Returns:
+        The table, and whether the file has the suffix of a table.
+
+    Raises:
+        DataError: It cannot be read, or contains no text.
+    """
+    path = user_path(path, DataError)
+    if path.suffix.lower() in FORMATS:
+        return read_table(path), True
+    return read_texts(read_file(path, LARGEST_FILE, DataError), str(path)), False
+
+
+def read_texts(content: bytes, where: str) -> Table:
+    """Return a table of one text per line without blank lines; of JSON objects if the first is one.
+
+    Args:
+        content: UTF-8.
+        where: Its source for messages.
+
+    Raises:
+        DataError: It is not UTF-8, contains no text, or a line is not a JSON object but the first
+            line is one.
+    """
+    try:
+        lines = content.decode("utf-8-sig").replace("\r\n", "\n").split("\n")
+    except UnicodeDecodeError as error:
+        wrong = content[: error.start].count(b"\n") + 1
+        raise DataError(f"{where}:{wrong}: not UTF-8: save the texts as UTF-8") from None
+    rows = [(number, line.strip()) for number, line in enumerate(lines, 1) if line.strip()]
+    if not rows:
+        raise DataError(f"{where} contains no text")
+    numbers = [number for number, _ in rows]
+    if not isinstance(_json(rows[0][1]), dict):
+        return Table(where, {"text": [line for _, line in rows]}, numbers)
+    records = [_json(line) for _, line in rows]
+    for number, record in zip(numbers, records, strict=True):
+        if not isinstance(record, dict):
+            raise DataError(f"{where}:{number}: not a JSON object, but the first line is one")
+    names = dict.fromkeys(name for record in records for name in record)
+    return Table(where, {name: [record.get(name) for record in records] for name in names}, numbers)
+
+
+def classify(
+    run: Path,
+    source: TextSource,
+    text_column: str | None = None,
+    text_pair_column: str | None = None,
+    output: Path | None = None,
+) -> tuple[Table, ColumnNames]:
+    """Classify texts with a finished run, and write the table if asked to.
+
+    Args:
+        run: The run folder.
+        source: The texts.
+        text_column: Column of the text; by default that of the source, of the run, or ``text``.
+        text_pair_column: Column of the second text, likewise.
+        output: File to write the table to.
+
+    Returns:
+        The table with the predictions, and the names of the columns of texts.
+
+    Raises:
+        UserError: As for :func:`predict_table` and :func:`write_predictions_table`.
+    """
+    if output is not None:
+        check_format(output)
+    check_finished(run)
+    config = RunFolder(run).read_config()
+    given = {
+        "text": text_column or source.text_column or _known(config.text_column, source),
+        "text_pair": text_pair_column
+        or source.text_pair_column
+        or _known(config.text_pair_column, source),
+    }
+    columns = column_names(given) or ColumnNames()
+    table = predict_table(run, source.table, columns)
+    if output is not None:
+        write_predictions_table(output, table, source.path)
+    return table, columns
+
+
+def _known(column: str | None, source: TextSource) -> str | None:
+    """Return the column of the run if the source has it; new texts may have other columns."""
+    return column if column in source.table.columns else None
+
+
+def predict_table(run: Path, table: Table, columns: ColumnNames | None = None) -> Table:
+    """Return a table with the predictions of a finished run as further columns.
+
+    Args:
+        run: The run folder.
+        table: The texts.
+        columns: Names of the columns of the texts.
+
+    Raises:
+        DataError: A column is missing or there already, or a text is empty or not a text.
+        RunError: The run is not finished.
+    """
+    columns = columns or ColumnNames()
+    texts, pairs = _texts(table, columns, RunResults.load(run).dataset.pairs)
+    classifier = Classifier.of_run(run)
+    names = [LABEL, *(f"{PROBABILITY}{label}" for label in classifier.label_names)]
+    taken = [name for name in names if name in table.columns]
+    if taken:
+        raise DataError(
+            f"{table.where} has a column '{shorten(taken[0])}' already, which predictions are "
+            "written to: rename it or leave it out"
+        )
+    found = classifier.probabilities(texts, pairs)
+    return replace(table, columns={**table.columns, **_columns(found, classifier.label_names)})
+
+
+def _columns(probabilities: np.ndarray, label_names: Sequence[str]) -> dict[str, list[Any]]:
+    best = probabilities.argmax(1)
+    return {
+        LABEL: [label_names[int(number)] for number in best],
+        **{
+            f"{PROBABILITY}{label}": probabilities[:, number].tolist()
+            for number, label in enumerate(label_names)
+        },
+    }
+
+
+def _texts(
+    table: Table, columns: ColumnNames, trained_on_pairs: bool | None
+) -> tuple[list[str], list[str] | None]:
+    if len(table) == 0:
+        raise DataError(f"{table.where} contains no text")
+    has_pairs = columns.text_pair in table.columns
+    given = columns.text_pair != ColumnNames.text_pair
+    for role, name, needed in (
+        ("text", columns.text, True),
+        ("text-pair", columns.text_pair, given),
+    ):
+        if needed and name not in table.columns:
+            hint = did_you_mean(shorten(name), map(shorten, table.columns))
+            hint = f"; {hint}" if hint.startswith("did you mean") else ""
+            raise DataError(
+                f"{table.where} has no column '{shorten(name)}': its columns are "
+                f"{some_of(table.columns)}{hint} (another column is named with --{role}-column)"
+            )
+    if trained_on_pairs and not has_pairs:
+        raise DataError(
+            f"the run was trained on pairs of texts, but {table.where} has single texts: give a "
+            "table with a column 'text_pair', or name the column with --text-pair-column"
+        )
+    if trained_on_pairs is False and has_pairs:
+        if given:
+            raise DataError(
+                "the run was trained on single texts, so it takes no second ones: leave "
+                "--text-pair-column out"
+            )
+        has_pairs = False
+    pairs = text_values(table, columns.text_pair) if has_pairs else None
+    return text_values(table, columns.text), pairs
+
+
+def write_predictions_table(path: Path, table: Table, source: Path | None) -> None:
+    """Write a table with predictions in the format of the suffix.
+
+    Args:
+        path: The file, which is written atomically.
+        table: The table.
+        source: The file that was read; the types of its columns are kept from Parquet to Parquet.
+
+    Raises:
+        DataError: The format is unknown, cannot hold the table, or ``path`` is the file itself.
+    """
+    if source is not None and path.exists() and path.samefile(user_path(source, DataError)):
+        raise DataError(f"{path} is the file that is read: choose another --output")
+    added = tuple(name for name in table.columns if _is_added(name))
+    write_table(path, table, source, added)
+
+
+def check_format(path: Path) -> None:
+    """Check, before any work is done, that predictions can be written to a file.
+
+    Raises:
+        DataError: Its suffix names no format.
+    """
+    if path.suffix.lower() not in FORMATS:
+        raise DataError(f"{describe(str(path))} names no format: end it with {', '.join(FORMATS)}")
+
+
+def _is_added(name: str) -> bool:
+    return name == LABEL or name.startswith(PROBABILITY)
+
+
+def _json(line: str) -> Any:
+    import json
+
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,259 @@
+"""``auxlearn.predict`` and ``auxlearn.evaluate``, and the files that their commands write."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from datasets import Dataset
+from pyarrow import parquet
+from sklearn.metrics import accuracy_score, f1_score
+
+import auxlearn
+from auxlearn.errors import DataError, UserError
+from auxlearn.evaluation.classifier import Classifier
+from auxlearn.files import read_json
+from tests import helpers
+from tests.cli.helpers import call, error, write_run
+
+TEXTS = [*helpers.LINES[:4], 'Quoted "words", a comma,\nand a line break.', "日本 and ümlaut"]
+ROWS = pd.DataFrame(
+    {
+        "id": [10, 11, 12, 13, 14, 15],
+        "text": TEXTS,
+        "label": ["yes", "no"] * 3,
+        "score": [0.1, 1.5, -2.25, 1e-9, 3.0, 4.0],
+    }
+)
+ADDED = ["predicted_label", "probability_no", "probability_yes"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, one_layer):
+    return write_run(tmp_path_factory.mktemp("runs") / "run", one_layer, dataset="reviews")
+
+
+@pytest.fixture(scope="module")
+def expected(run):
+    return Classifier.of_run(run).probabilities(TEXTS)
+
+
+def check(frame: pd.DataFrame, expected: np.ndarray) -> None:
+    np.testing.assert_array_equal(frame[ADDED[1:]].to_numpy(), expected)
+    assert frame["predicted_label"].tolist() == [("no", "yes")[row.argmax()] for row in expected]
+
+
+@pytest.mark.parametrize("form", ["DataFrame", "list", "Series", "columns", "rows", "Dataset"])
+def test_predictions_of_every_form(run, expected, form):
+    given = {
+        "DataFrame": ROWS,
+        "list": TEXTS,
+        "Series": ROWS["text"],
+        "columns": ROWS.to_dict("list"),
+        "rows": ROWS.to_dict("records"),
+        "Dataset": Dataset.from_pandas(ROWS),
+    }[form]
+    found = auxlearn.predict(run, given)
+    check(found, expected)
+    assert found["text"].tolist() == TEXTS
+    assert found.index.tolist() == list(range(len(TEXTS)))
+    if form not in ("list", "Series"):
+        pd.testing.assert_frame_equal(found[list(ROWS)], ROWS, check_names=False, check_dtype=False)
+
+
+def test_a_frame_keeps_its_index_types_and_content(run, expected):
+    frame = ROWS.set_index(pd.Index(list("aabcde"), name="key")).astype({"label": "category"})
+    before = frame.copy()
+    found = auxlearn.predict(run, frame)
+    check(found, expected)
+    pd.testing.assert_frame_equal(found[list(frame)], frame)
+    pd.testing.assert_frame_equal(frame, before)
+
+
+READ = {
+    ".csv": pd.read_csv,
+    ".tsv": lambda path: pd.read_csv(path, sep="\t"),
+    ".jsonl": lambda path: pd.read_json(path, lines=True, precise_float=True),
+    ".parquet": pd.read_parquet,
+}
+WRITE = {
+    ".csv": lambda frame, path: frame.to_csv(path, index=False),
+    ".tsv": lambda frame, path: frame.to_csv(path, sep="\t", index=False),
+    ".jsonl": lambda frame, path: frame.to_json(path, orient="records", lines=True),
+    ".parquet": lambda frame, path: frame.to_parquet(path),
+}
+
+
+@pytest.mark.parametrize("suffix", READ)
+def test_a_table_comes_back_with_its_columns_and_predictions(run, expected, tmp_path, suffix):
+    source, output = tmp_path / f"in{suffix}", tmp_path / f"out{suffix}"
+    kept = [row for row, text in enumerate(TEXTS) if suffix != ".tsv" or "\n" not in text]
+    rows = ROWS.iloc[kept].reset_index(drop=True).astype({"id": "int32"})
+    WRITE[suffix](rows, source)
+    before = READ[suffix](source)
+    result = call("predict", run, "--file", source, "--output", output)
+    assert result.stdout == f"{len(kept)} texts with their predictions: {output}\n"
+    found = READ[suffix](output)
+    pd.testing.assert_frame_equal(found[list(before)], before)
+    assert list(found) == [*before, *ADDED]
+    np.testing.assert_allclose(found[ADDED[1:]].to_numpy(), expected[kept], rtol=1e-12, atol=0)
+    again = auxlearn.predict(run, source, output=tmp_path / f"again{suffix}")
+    assert (tmp_path / f"again{suffix}").read_bytes() == output.read_bytes()
+    check(again, expected[kept])
+
+
+def test_types_of_parquet_columns_are_kept(run, tmp_path):
+    schema = pa.schema([("text", pa.large_string()), ("n", pa.int16()), ("t", pa.timestamp("ms"))])
+    table = pa.table({"text": TEXTS[:2], "n": [1, 2], "t": [0, 1]}, schema=schema)
+    parquet.write_table(table, tmp_path / "in.parquet")
+    auxlearn.predict(run, tmp_path / "in.parquet", output=tmp_path / "out.parquet")
+    found = parquet.read_table(tmp_path / "out.parquet")
+    assert found.select(["text", "n", "t"]).equals(table)
+
+
+def test_other_columns_and_formats(run, expected, tmp_path):
+    renamed = ROWS.rename(columns={"text": "body"})
+    check(auxlearn.predict(run, renamed, text_column="body"), expected)
+    renamed.to_csv(tmp_path / "in.csv", index=False)
+    arguments = ["--file", tmp_path / "in.csv", "--output", tmp_path / "out.jsonl"]
+    message = error("predict", run, *arguments)
+    assert "has no column 'text': its columns are id, body, label, score" in message
+    call("predict", run, *arguments, "--text-column", "body")
+    check(READ[".jsonl"](tmp_path / "out.jsonl"), expected)
+    (tmp_path / "plain.txt").write_text("\n".join(helpers.LINES[:4]))
+    call("predict", run, "--file", tmp_path / "plain.txt", "--output", tmp_path / "out.csv")
+    check(pd.read_csv(tmp_path / "out.csv"), expected[:4])
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"texts": ["a", " "]}, "row 2: empty text"),
+        ({"texts": ["a", 3]}, "must hold text, but this is 3 (int)"),
+        ({"texts": []}, "contains no text"),
+        ({"texts": ROWS, "text_column": "txt"}, "no column 'txt'.*did you mean 'text'"),
+        ({"texts": ROWS.assign(predicted_label="x")}, "has a column 'predicted_label' already"),
+        ({"texts": ["a"], "text_pairs": ["b", "c"]}, "differ in length: text 1, text_pair 2"),
+        ({"texts": ROWS, "text_pairs": ["b"]}, "leave text_pairs out"),
+        ({"texts": ["a"], "output": "out.xlsx"}, "names no format: end it with .jsonl, .csv"),
+        ({"texts": ["a\tb"], "output": "out.tsv"}, "a cell with a tab or line break"),
+        ({"texts": Path("no.csv")}, "there is no file no.csv"),
+        ({"texts": 3}, "3 (int) is not a table: give a DataFrame"),
+    ],
+)
+def test_mistakes_in_the_texts_are_one_line(run, given, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError) as caught:
+        auxlearn.predict(run, **given)
+    assert all(part in str(caught.value) for part in message.split(".*")), caught.value
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_predictions_are_not_written_over_what_is_read(run, tmp_path):
+    ROWS.to_csv(tmp_path / "in.csv")
+    before = (tmp_path / "in.csv").read_bytes()
+    for path in (tmp_path / "in.csv", tmp_path / "." / "in.csv"):
+        assert "is the file that is read" in error("predict", run, "--file", path, "--output", path)
+    assert (tmp_path / "in.csv").read_bytes() == before
+
+
+@pytest.fixture(scope="module")
+def trained_on(run, tmp_path_factory, one_layer):
+    """Runs that recorded whether they were trained on pairs of texts."""
+    made = {}
+    for pairs in (True, False):
+        folder = write_run(tmp_path_factory.mktemp("pairs") / "run", one_layer)
+        content = read_json(folder / "results.json")
+        content["dataset"]["pairs"] = pairs
+        del content["sha256"]
+        (folder / "results.json").write_text(json.dumps(content))
+        made[pairs] = folder
+    return made
+
+
+def test_a_model_of_pairs_refuses_single_texts(trained_on, tmp_path):
+    for arguments in (["a"], ["--file", tmp_path / "in.csv"]):
+        ROWS.to_csv(tmp_path / "in.csv")
+        message = error("predict", trained_on[True], *arguments)
+        assert message.startswith("the run was trained on pairs of texts, but")
+    assert len(auxlearn.predict(trained_on[True], ["a"], ["b"])) == 1
+    with pytest.raises(DataError, match="single texts, but the run was trained on pairs"):
+        auxlearn.evaluate(trained_on[True], ROWS)
+    # A column of the default name is not read by a model of single texts.
+    frame = ROWS.assign(text_pair="x")
+    found = auxlearn.predict(trained_on[False], frame)
+    assert found[ADDED].equals(auxlearn.predict(trained_on[False], ROWS)[ADDED])
+
+
+def test_sets_are_evaluated_by_name(run, expected, tmp_path):
+    truth = np.array([1, 0] * 3)
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        ROWS.to_csv(tmp_path / name / "test.csv", index=False)
+    arguments = ["--dataset", tmp_path / "a", "--dataset", tmp_path / "b"]
+    result = call("evaluate", run, *arguments, "--output", tmp_path / "scores.json")
+    written = json.loads((tmp_path / "scores.json").read_text())
+    assert list(written) == ["a", "b"]
+    assert "\na " in result.stdout
+    assert "\nb " in result.stdout
+    found = auxlearn.evaluate(run, {"a": tmp_path / "a", "b": ROWS, "c": {"test": ROWS}})
+    assert list(found) == ["a", "b", "c"]
+    assert found["a"] == found["b"] == found["c"]
+    assert found.to_dict()["a"] == written["a"]
+    assert auxlearn.evaluate(run, ROWS) == {"data": found["a"]}  # and a second time
+    predicted = expected.argmax(1)
+    frame = found.to_frame()
+    assert frame.loc["b", "accuracy"] == accuracy_score(truth, predicted)
+    assert frame.loc["b", "macro_f1"] == pytest.approx(f1_score(truth, predicted, average="macro"))
+    assert frame.to_html() == found._repr_html_()
+    twice = auxlearn.evaluate(run, [tmp_path / "a", str(tmp_path / "a")])
+    assert list(twice) == ["a", "a_2"]
+
+
+def test_labels_are_mapped_after_training(run, tmp_path):
+    renamed = ROWS.replace({"label": {"yes": "a=b", "no": "other"}})
+    plain = auxlearn.evaluate(run, ROWS)["data"]
+    with pytest.raises(DataError, match="no counterpart"):
+        auxlearn.evaluate(run, renamed)
+    mapped = auxlearn.evaluate(run, renamed, labels={"yes": "a=b", "no": "other"})["data"]
+    assert mapped.all.accuracy == plain.all.accuracy
+    (tmp_path / "set").mkdir()
+    renamed.to_csv(tmp_path / "set" / "test.csv", index=False)
+    command = ["evaluate", run, "--dataset", tmp_path / "set", "--json", "--labels"]
+    found = json.loads(call(*command, "yes=a=b", "--labels", "no=other").stdout)["set"]
+    assert found["all"]["accuracy"] == plain.all.accuracy
+    assert "no class 'yse': did you mean 'yes'?" in error(*command, "yse=a=b")
+    assert "write CLASS=LABEL" in error(*command, "yes")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"dataset": ROWS, "split_column": "fold"}, "no column 'fold' that names splits"),
+        ({"dataset": {"train": ROWS}, "split": "test"}, "there is no split 'test'"),
+        ({"dataset": ROWS.drop(columns="label")}, "has no label column 'label'"),
+        ({"dataset": ROWS.assign(label=0.5)}, "numbers to predict (regression)"),
+        ({"dataset": []}, "has no rows|there is no data set"),
+        ({"dataset": {"../x": "pydocs"}}, "'../x' is not a plain name"),
+        ({"dataset": "pydoc"}, "did you mean 'pydocs'?"),
+    ],
+)
+def test_mistakes_in_the_sets_are_one_line(run, given, message):
+    with pytest.raises(UserError) as caught:
+        auxlearn.evaluate(run, **given)
+    text = str(caught.value)
+    assert any(all(part in text for part in one.split(".*")) for one in message.split("|")), text
+
+
+def test_results_without_a_folder_are_refused(run):
+    from tests.reporting import examples
+
+    with pytest.raises(UserError, match="do not know their run folder"):
+        auxlearn.predict(examples.results(), ["a"])
+    with pytest.raises(UserError, match="there is no run folder"):
+        auxlearn.load_run("nowhere")

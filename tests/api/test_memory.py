@@ -1,0 +1,304 @@
+"""Training on data in memory: the results of the same data in files, saved with the run."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
+
+import auxlearn
+from auxlearn.errors import ConfigError, DataError, RunError, UserError
+from auxlearn.files import content_digest
+from tests import helpers
+from tests.cli.helpers import call
+
+ROWS = [
+    {"split": split, "text": f"{line} {extra}".strip(), "label": helpers.LABELS[n % 3], "n": n}
+    for extra, split in (("", "train"), ("again", "dev"), ("indeed", "test"))
+    for n, line in enumerate(helpers.LINES[:12])
+]
+FRAME = pd.DataFrame(ROWS)
+
+
+@pytest.fixture(autouse=True)
+def without_plots(monkeypatch):
+    monkeypatch.setattr("auxlearn.reporting.plots.plot_run", lambda *_: [])
+
+
+def write_folder(folder: Path) -> Path:
+    """The frame as files, written by pandas."""
+    folder.mkdir(parents=True)
+    for split, part in FRAME.groupby("split"):
+        part.drop(columns="split").to_csv(folder / f"{split}.csv", index=False)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def settings(one_layer):
+    return {
+        "encoder": one_layer,
+        "aux": "random_mlm",
+        "weights": "meta",
+        "epochs": 2,
+        "batch_size": 4,
+        "eval_steps": 2,
+        "learning_rate": 1e-3,
+        "device": "cpu",
+    }
+
+
+def weights(run: Path) -> str:
+    return content_digest(run / "model" / "model.safetensors")
+
+
+@pytest.fixture(scope="module")
+def from_files(settings, tmp_path_factory):
+    """A run on files, the reference of all others."""
+    place = tmp_path_factory.mktemp("files")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("auxlearn.reporting.plots.plot_run", lambda *_: [])
+        return auxlearn.train(
+            dataset=write_folder(place / "reviews"), output=place / "run", **settings
+        )
+
+
+def as_splits(make) -> dict:
+    return {
+        split: make(part.drop(columns="split").reset_index(drop=True))
+        for split, part in FRAME.groupby("split")
+    }
+
+
+FEATURES = Features(
+    {
+        "text": Value("string"),
+        "label": ClassLabel(names=sorted(helpers.LABELS)),
+        "n": Value("int32"),
+    }
+)
+
+
+FORMS = {
+    "DataFrame": lambda: FRAME,
+    "lists by column": lambda: FRAME.to_dict("list"),
+    "arrays by column": lambda: {name: FRAME[name].to_numpy() for name in FRAME},
+    "rows": lambda: ROWS,
+    "frames by split": lambda: as_splits(lambda part: part),
+    "rows by split": lambda: as_splits(lambda part: part.to_dict("records")),
+    "categories": lambda: FRAME.astype({"label": "category", "split": "category"}),
+    "Dataset": lambda: Dataset.from_pandas(FRAME),
+    "DatasetDict": lambda: DatasetDict(
+        as_splits(lambda part: Dataset.from_pandas(part, features=FEATURES))
+    ),
+    "validation": lambda: FRAME.replace({"split": {"dev": "validation"}}),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_is_read_as_the_files_are(form, from_files, tmp_path):
+    found = auxlearn.load_dataset(FORMS[form]())
+    assert found.fingerprint == from_files.dataset.fingerprint
+
+
+def test_a_loaded_data_set_and_its_frame_are_read_as_they_are(from_files):
+    loaded = auxlearn.load_dataset(from_files.config["dataset"])
+    assert auxlearn.load_dataset(loaded).fingerprint == loaded.fingerprint
+    assert auxlearn.load_dataset(loaded.to_frame()).fingerprint == loaded.fingerprint
+
+
+def test_a_run_from_memory_is_that_from_files_to_the_last_bit(from_files, settings, tmp_path):
+    run = tmp_path / "run"
+    found = auxlearn.train(dataset=FRAME, dataset_name="reviews", output=run, **settings)
+    assert found.folder == run
+    assert found.dataset == from_files.dataset
+    assert found.evaluations == from_files.evaluations
+    assert found.weights == from_files.weights
+    assert weights(run) == weights(from_files.folder)
+    name = "metrics.jsonl"
+    assert (run / name).read_bytes() == (from_files.folder / name).read_bytes()
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    assert config["dataset"] == str(run / "data" / found.dataset.fingerprint / "reviews")
+    saved = auxlearn.load_dataset(config["dataset"])
+    assert saved.fingerprint == found.dataset.fingerprint
+    # The saved configuration repeats the run without the data in memory.
+    repeated = tmp_path / "repeated"
+    call("train", "--config", run / "config.yaml", "--output", repeated)
+    assert weights(repeated) == weights(run)
+    # The same call returns the finished run; other data are refused.
+    again = auxlearn.train(dataset=FRAME, dataset_name="reviews", output=run, **settings)
+    assert again == found
+    with pytest.raises(RunError, match="its dataset differs"):
+        auxlearn.train(dataset=FRAME[:-1], dataset_name="reviews", output=run, **settings)
+
+
+def test_a_killed_run_on_data_in_memory_resumes(from_files, settings, tmp_path, monkeypatch):
+    for number, resume in enumerate((auxlearn.train, None)):
+        run = tmp_path / str(number)
+        given = {"dataset": FRAME, "output": run, **settings}
+        with monkeypatch.context() as patch:
+            helpers.stop_before_step(patch, 3)
+            with pytest.raises(SystemExit):
+                auxlearn.train(**given)
+        assert (run / "checkpoint" / "latest.json").exists()
+        if resume:
+            resume(**given)
+        else:
+            call("train", "--config", run / "config.yaml", "--output", run)
+        assert weights(run) == weights(from_files.folder)
+
+
+def test_without_an_output_the_folder_follows_from_the_data(settings, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    helpers.stop_before_step(monkeypatch, 0)
+    for data in (FRAME, FRAME, FRAME[1:]):
+        with pytest.raises(SystemExit):
+            auxlearn.train(dataset=data, **settings)
+    names = sorted(path.name for path in Path("runs").iterdir())
+    assert len(names) == 2
+    assert all(name.startswith("data-") for name in names)
+
+
+def test_training_in_a_thread_on_a_configuration(from_files, settings, tmp_path):
+    config = auxlearn.RunConfig(output=tmp_path / "run", **settings)
+    found = []
+    thread = threading.Thread(target=lambda: found.append(auxlearn.train(config, dataset=FRAME)))
+    thread.start()
+    thread.join()
+    assert found[0].evaluations == from_files.evaluations
+
+
+def changed(**columns) -> pd.DataFrame:
+    return FRAME.assign(**columns)
+
+
+TWICE = pd.concat([FRAME, FRAME["text"]], axis=1)
+NAN = changed(label=[*FRAME["label"][:-1], float("nan")])
+MISTAKES = {
+    "no label column": (
+        FRAME.rename(columns={"label": "lable"}),
+        "has no label column 'label': its columns are text, lable, n; did you mean 'lable'",
+    ),
+    "no train": (
+        FRAME.replace({"split": {"train": "trian"}}),
+        "there is no train split, only trian, dev, test; did you mean 'trian'",
+    ),
+    "split of no name": (changed(split=[None, *FRAME["split"][1:]]), "index 0: column 'split'"),
+    "label NaN": (NAN, "index 35: missing label in column 'label'"),
+    "label pd.NA": (
+        changed(label=pd.array([pd.NA, *FRAME["label"][1:]], dtype="string")),
+        "index 0: missing label",
+    ),
+    "label a number to predict": (
+        changed(label=np.linspace(0.1, 3, len(FRAME), dtype=np.float32)),
+        "holds 0.1.*numbers to predict (regression) are not supported",
+    ),
+    "several labels": (
+        changed(label=[["a", "b"]] * len(FRAME)),
+        "holds ['a', 'b']: an example has one label, and several at once are not supported",
+    ),
+    "labels of tokens": (
+        changed(label=[np.array([0, 1])] * len(FRAME)),
+        "holds [0, 1]: an example has one label",
+    ),
+    "label lists of datasets": (
+        DatasetDict(train=Dataset.from_dict({"text": ["a", "b"], "label": [["x"], ["y"]]})),
+        "an example has one label, and several at once are not supported",
+    ),
+    "two columns of one name": (TWICE, "two columns are called 'text': rename one"),
+    "no rows": (FRAME[:0], "has no rows"),
+    "no columns": (pd.DataFrame(), "has no rows"),
+    "an empty text": (changed(text=["", *FRAME["text"][1:]]), "index 0: empty text"),
+    "numbers for texts": (changed(text=range(len(FRAME))), "must hold text, but this is 0 (int)"),
+    "columns of other lengths": ({"text": ["a"], "label": [1, 2]}, "text 1, label 2"),
+    "half a character": (
+        {"text": ["a", "\ud800"], "label": ["x", "y"]},
+        "row 2: column 'text' holds half of a",
+    ),
+    "a path as a split": ({"train": FRAME, "../x": FRAME}, "'../x' is not a plain name"),
+    "two dev splits": ({"train": FRAME, "dev": FRAME, "val": FRAME}, "two splits are 'dev'"),
+    "a number": (3, "3 (int) is not a data set: give a DataFrame"),
+    "a split that is no table": ({"train": FRAME, "test": 3}, "split 'test' .* is not a table"),
+    "texts alone": (["a", "b"], "is not a data set: give a DataFrame"),
+    "one class": (changed(label="x"), "has a single class, 'x'"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_in_the_data_is_one_line_and_leaves_nothing(mistake, settings, tmp_path):
+    data, message = MISTAKES[mistake]
+    with pytest.raises(DataError) as caught:
+        auxlearn.train(dataset=data, output=tmp_path / "run", **settings)
+    text = str(caught.value)
+    assert "\n" not in text
+    assert all(part in text for part in message.split(".*")), text
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"bacth_size": 4}, "settings: unknown key 'bacth_size': did you mean 'batch_size'?"),
+        ({"epochs": 0}, "settings: epochs: Input should be greater than or equal to 1, got 0"),
+        ({"aux": "l3msk"}, "did you mean 'l3mask'?"),
+        ({"split_column": "fold"}, "there is no column 'fold' that names splits"),
+        ({"dataset": "pydocs", "dataset_name": "x"}, "dataset_name is for a data set in memory"),
+        ({"config": auxlearn.RunConfig(), "epochs": 3}, "by a RunConfig and by keywords (epochs)"),
+        ({"config": auxlearn.RunConfig(dataset="x")}, "and by keywords (dataset)"),
+        ({"config": "run.yaml"}, "the settings are a str: give a RunConfig"),
+        ({"ood": [FRAME]}, "ood: a data set in memory cannot be named there"),
+        ({"dataset_name": "../x"}, "'../x' is not a plain name"),
+        ({"dataset": "no/such"}, "cannot be loaded"),
+    ],
+)
+def test_a_mistake_in_the_settings_is_a_user_error(given, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError) as caught:
+        auxlearn.train(**{"dataset": FRAME, **given})
+    assert message in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_configuration_reports_faults_like_a_file():
+    with pytest.raises(ConfigError, match="did you mean 'batch_size'"):
+        auxlearn.RunConfig(batchsize=8)
+
+
+def test_a_split_that_resembles_test_is_noted():
+    notes = auxlearn.load_dataset(FRAME.replace({"split": {"test": "tset"}})).notes
+    assert any("no split 'test': did you mean 'tset'?" in note for note in notes)
+
+
+def test_a_run_that_fails_before_training_leaves_its_folder_free(settings, tmp_path):
+    run = tmp_path / "run"
+    with pytest.raises(UserError, match=r"nowhere\.txt"):
+        auxlearn.train(
+            dataset=FRAME,
+            output=run,
+            **settings | {"aux": {"random_mlm": {"corpus": tmp_path / "nowhere.txt"}}},
+        )
+    assert {path.name for path in run.iterdir()} <= {".lock"}
+    assert auxlearn.train(dataset=FRAME, output=run, **settings).folder == run
+
+
+def test_results_and_data_show_in_a_line(from_files, tmp_path):
+    assert len(repr(from_files)) < 500
+    assert "accuracy" in repr(from_files)
+    dataset = auxlearn.load_dataset(FRAME)
+    for shown in (dataset, dataset.splits["train"], *from_files.evaluations.values()):
+        assert len(repr(shown)) < 200
+        assert "\n" not in repr(shown)
+    frame = from_files.to_frame()
+    for name, found in from_files.evaluations.items():
+        assert frame.loc[name, "accuracy"] == found.all.accuracy
+        assert frame.loc[name, "majority_macro_f1"] == found.majority.macro_f1
+    assert "<table" in from_files._repr_html_()
+    assert json.loads((from_files.folder / "results.json").read_text()).get("folder") is None
+    loaded = auxlearn.load_run(str(from_files.folder))
+    assert loaded == from_files
+    assert loaded.folder == from_files.folder
