@@ -30,6 +30,7 @@ _PUBLIC = {
     "register_loss": "auxlearn.registry",
     "register_task": "auxlearn.registry",
     "register_weighting": "auxlearn.registry",
+    "score": "auxlearn.api",
     "train": "auxlearn.api",
 }
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
         load_run as load_run,
         predict as predict,
         pretrain as pretrain,
+        score as score,
         train as train,
     )
     from auxlearn.comparison.compare import compare as compare

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from auxlearn.results.record import Evaluations
     from auxlearn.training.pretrain_folder import PretrainResults
 
-__all__ = ["evaluate", "load_run", "predict", "pretrain", "train"]
+__all__ = ["evaluate", "load_run", "predict", "pretrain", "score", "train"]
 
 
 def train(
@@ -261,6 +261,67 @@ def pretrain(
     return module.pretrain(
         str(encoder), Path(output), reporter=reporter or default_reporter(), **settings
     )
+
+
+def score(
+    encoder: str | os.PathLike[str],
+    texts: Sequence[str] | str | os.PathLike[str],
+    *,
+    level: Literal["token", "word", "text"] = "token",
+    passes: int | None = None,
+    max_length: int = 128,
+    text_column: str = "text",
+    reporter: Reporter | None = None,
+    output: str | os.PathLike[str] | None = None,
+) -> pandas.DataFrame:
+    """Score texts by the pseudo-log-likelihood of a masked language model.
+
+    Args:
+        encoder: Short name, folder, or hub id of an encoder with a masked-language-model head.
+        texts: A text, a list of texts, or a :class:`~pathlib.Path` of a file: a table, or one text
+            per line.
+        level: What a row is.
+        passes: Masked copies of each text; ``None``: one per token, which is exact.
+        max_length: Tokens of a text, special ones included; what is beyond is not scored.
+        text_column: Column of the text in a table.
+        reporter: Shows progress; by default a progress bar in a notebook, and nothing elsewhere.
+        output: File to write the table to: .csv, .tsv, .jsonl or .parquet.
+
+    Returns:
+        Number of the text (and of the word), the token, word or text, its log-probability in nats,
+        and the entropy of the prediction; see :func:`~auxlearn.scoring.levels.score_levels`.
+
+    Raises:
+        UserError: The encoder cannot score, or the texts cannot be read.
+    """
+    import pandas as pd
+
+    from auxlearn.data.corpus import read_corpus
+    from auxlearn.data.dataset import Split
+    from auxlearn.data.table_files import FORMATS, write_table
+    from auxlearn.devices import default_device
+    from auxlearn.encoders.load import check_length, load_encoder
+    from auxlearn.scoring.levels import score_levels
+
+    place = None if output is None else expand(Path(output))
+    if place is not None and place.suffix.lower() not in FORMATS:
+        raise DataError(f"output {place.name} names no format: end it with {', '.join(FORMATS)}")
+    if isinstance(texts, Path):
+        split = read_corpus(expand(texts), text_column)
+    else:
+        given = (texts,) if isinstance(texts, str) else tuple(map(str, texts))
+        if not given or not all(text.strip() for text in given):
+            raise DataError("score: there is no text, or a text is empty")
+        split = Split("texts", given, None, ())
+    loaded = load_encoder(str(encoder), ["unused"])
+    check_length(loaded, max_length)
+    show = reporter or default_reporter()
+    table = score_levels(
+        loaded.to(default_device()), split, level, max_length, passes, show.progress
+    )
+    if place is not None:
+        write_table(place, table)
+    return pd.DataFrame(table.columns)
 
 
 def _config(settings: Mapping[str, Any]) -> RunConfig:

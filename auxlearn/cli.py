@@ -39,6 +39,7 @@ COMMANDS = {
         "auxlearn.commands.perturbations",
         "Show the tokens that Mask-tuning substituted.",
     ),
+    "score": ("auxlearn.commands.score", "Score tokens, words and texts by a language model."),
     "masks": ("auxlearn.commands.masks", "Show which tokens masking tasks mask, and how often."),
     "sweep": ("auxlearn.commands.sweep", "Run many trials and compare the methods."),
     "compare": ("auxlearn.commands.compare", "Compare the methods of sweeps and runs."),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import ClassVar
 
 import torch
@@ -31,9 +32,12 @@ class PrimaryLoss(Objective):
 
     Attributes:
         compilable: Whether the loss can be computed with a compiled encoder.
+        facts: Numbers about what the loss has prepared, by name, such as the accuracy of a bias
+            model; they are recorded with the results, under ``auxiliary`` and ``primary``.
     """
 
     compilable: ClassVar[bool] = True
+    facts: Mapping[str, float] = {}
 
     @abstractmethod
     def loss(self, encoder: SharedEncoder, batch: Batch, generator: torch.Generator) -> Tensor:

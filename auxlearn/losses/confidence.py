@@ -79,6 +79,7 @@ class Confidence(PrimaryLoss):
             teacher = teacher_scores(context, settings, options.bias_folds)
         else:
             teacher = file_scores(context, Path(options.teacher), "teacher")
+        self.facts = {"bias_accuracy": bias.accuracy, "teacher_accuracy": teacher.accuracy}
         labels = torch.tensor(context.split.labels)
         targets = smoothed_targets(teacher.probabilities, bias.probabilities, labels)
         self.targets = context.side("targets", targets)

@@ -27,7 +27,9 @@ class BiasLoss(PrimaryLoss):
 
     def prepare(self, context: ObjectiveContext) -> None:
         """Compute the probabilities of the bias model, or read them."""
-        self.bias = context.side("bias", bias_scores(context, self.options).probabilities)
+        scores = bias_scores(context, self.options)
+        self.bias = context.side("bias", scores.probabilities)
+        self.facts = {"bias_accuracy": scores.accuracy}
 
     def bias_of(self, batch: Batch, logits: Tensor) -> Tensor:
         """Return the bias probabilities of a batch like its logits, ``(batch, classes)``."""

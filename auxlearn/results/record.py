@@ -256,7 +256,8 @@ class RunResults:
             a weighting without a validation loss.
         degenerate: The label that the best checkpoint predicts for every dev example, although dev
             has several; ``None`` if it predicts more than one.
-        auxiliary: Metrics of auxiliary tasks on dev examples of their own, by task, at the exported
+        auxiliary: Metrics of auxiliary tasks on dev examples of their own, by task, and under
+            ``primary`` numbers about the loss (accuracy of a bias model on train), at the exported
             checkpoint. Nothing was chosen by them.
         folder: The run folder; not part of what the file holds.
     """

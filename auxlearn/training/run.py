@@ -298,6 +298,7 @@ class _Run:
         """
         config, state = self.config, loop.state
         weights = self.weighting.weights.tolist()
+        facts = dict(loop.training_step.primary_loss.facts)
         return RunResults(
             config=config.model_dump(mode="json"),
             digest=config.digest,
@@ -313,7 +314,7 @@ class _Run:
             steps=state.step,
             stopped="patience" if loop.stopped_early else "epochs",
             degenerate=evaluations["dev"].constant_prediction,
-            auxiliary=loop.task_metrics(),
+            auxiliary=loop.task_metrics() | ({"primary": facts} if facts else {}),
             surrogate=surrogate_report(self.folder.read_metrics(), config.metric),
             seconds=seconds | {"training": state.seconds},  # with those before the run was resumed
             environment=Environment.load(self.folder.path),

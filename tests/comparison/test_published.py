@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import pytest
 import yaml
-from auxlearn.comparison.tables import (
-    markdown,
-    published_grid,
-)
 
-from auxlearn.comparison.compare import compare_sweeps
+from auxlearn.comparison.compare import compare
+from auxlearn.comparison.formats import published_grid
 from auxlearn.comparison.published import published_names, read_published
 from auxlearn.errors import ConfigError
 from tests.comparison.conftest import METHODS, right_by_method
+
+
+def shown(comparison):
+    return published_grid(comparison).flat(
+        lambda cell: f"{cell.text} ± {cell.spread}" if cell.spread else cell.text
+    )
 
 
 def test_published_results_are_shown_with_the_difference(make_sweep, tmp_path):
@@ -29,8 +32,9 @@ def test_published_results_are_shown_with_the_difference(make_sweep, tmp_path):
         ],
     }
     path.write_text(yaml.safe_dump(content, sort_keys=False))
-    comparison = compare_sweeps([make_sweep(right_by_method, grid=METHODS, seeds=2)], str(path))
-    heads, rows = published_grid(comparison)
+    folder = make_sweep(right_by_method, grid=METHODS, seeds=2).path
+    comparison = compare(folder, published=str(path))
+    heads, rows = shown(comparison)
     found = [dict(zip(heads, row, strict=True)) for row in rows]
     assert [(row["method"], row["published"]) for row in found] == [
         ("STL", "50.00 ± 0.50"),
@@ -39,15 +43,14 @@ def test_published_results_are_shown_with_the_difference(make_sweep, tmp_path):
         ("Other", "80.00"),
     ]
     assert [row["difference"] for row in found] == ["+1.25", "+0.75", "-", "-"]
-    assert "A paper" in markdown(comparison)
-    assert "None of the published results" not in markdown(comparison)
+    assert "A paper" in comparison.to_markdown()
+    assert "None of the published results" not in comparison.to_markdown()
     content["tables"][0]["cell"] = {"encoder": "BERT-base"}
     path.write_text(yaml.safe_dump(content, sort_keys=False))
-    elsewhere = compare_sweeps(
-        [make_sweep(right_by_method, "elsewhere", grid=METHODS, seeds=2)], str(path)
-    )
-    assert "None of the published results" in markdown(elsewhere)
-    assert [row[-1] for row in published_grid(elsewhere)[1]] == ["-"] * 4
+    folder = make_sweep(right_by_method, "elsewhere", grid=METHODS, seeds=2).path
+    elsewhere = compare(folder, published=str(path))
+    assert "None of the published results" in elsewhere.to_markdown()
+    assert [row[-1] for row in shown(elsewhere)[1]] == ["-"] * 4
     content["tables"][0]["rows"]["STL"] = [1.0]
     path.write_text(yaml.safe_dump(content, sort_keys=False))
     with pytest.raises(ConfigError, match="row 'STL' has 1 results for 2 columns"):

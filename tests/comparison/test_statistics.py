@@ -298,7 +298,7 @@ def test_the_mean_of_data_sets_has_the_variance_of_independent_values():
 @pytest.mark.parametrize(("methods", "seeds", "against"), [(2, 3, False), (3, 5, True)])
 def test_differences_of_the_detectable_size_are_found_as_often_as_said(methods, seeds, against):
     tables = Tables(20, "both", methods, seeds, against=against)
-    assert tables.power(700, tables.detectable) == pytest.approx(0.8, abs=0.03)
+    assert tables.power(1500, tables.detectable) == pytest.approx(0.8, abs=0.03)
 
 
 def test_equal_methods_are_seldom_told_apart():

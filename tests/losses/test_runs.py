@@ -127,3 +127,12 @@ def test_a_changed_file_of_probabilities_is_another_run(dataset, config, tmp_pat
             train(settings)
     finally:
         path.write_text(before)
+
+
+def test_the_accuracies_of_bias_model_and_teacher_are_in_the_results(config, tmp_path):
+    # The file gives the gold class of every training example the highest probability.
+    assert train(config("debiased_focal")).auxiliary["primary"] == {"bias_accuracy": 1.0}
+    other = str(tmp_path / "other")
+    found = train(config("confidence", output=other)).auxiliary["primary"]
+    assert set(found) == {"bias_accuracy", "teacher_accuracy"}
+    assert all(0 <= value <= 1 for value in found.values())
