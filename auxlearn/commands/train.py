@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -48,10 +47,11 @@ def command(ctx: click.Context, /, config_file: str | None, **given: Any) -> Non
 
         from auxlearn import api
         from auxlearn.reporting.tables import metrics_table, seen_sentences
+        from auxlearn.results.folder import RunFolder
 
     results = api.train(config, reporter)
 
-    folder = results.folder or Path()
+    folder = RunFolder.of(config).path
     metric = results.config["metric"]
     print_results(
         "",
