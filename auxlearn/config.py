@@ -137,18 +137,18 @@ class RunConfig(Settings, metaclass=_Checked):
     lora_rank: int = _field(
         0,
         "Model",
-        "Train low-rank adapters (LoRA) of this rank in the linear layers of the body, and keep "
+        "Train LoRA adapters of this rank in the linear layers of the body, and keep "
         "the body as pretrained; 0: no adapters.",
         ge=0,
     )
     lora_alpha: float = _field(
         16.0,
         "Model",
-        "Scale of the low-rank adapters; their output is multiplied by alpha / rank.",
+        "Scale of the LoRA adapters; their output is multiplied by alpha / rank.",
         gt=0,
     )
     lora_dropout: float = _field(
-        0.0, "Model", "Dropout probability of the inputs of the low-rank adapters.", ge=0, lt=1
+        0.0, "Model", "Dropout probability of the inputs of the LoRA adapters.", ge=0, lt=1
     )
     attention_dropout: float | None = _field(
         None,

@@ -13,11 +13,11 @@ from auxlearn.commands.help import Example, ExampleCommand
 EXAMPLES = (
     Example(
         "Every token of a file of texts: log-probability and entropy",
-        "auxlearn score --encoder bert --file texts.txt --output scores.csv",
+        "auxlearn score --encoder tiny --file texts.txt --output scores.csv",
     ),
     Example(
         "Which of two sentences a model prefers",
-        'auxlearn score --encoder bert --level text "The keys are here." "The keys is here."',
+        'auxlearn score --encoder tiny --level text "The keys are here." "The keys is here."',
     ),
 )
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from auxlearn.data.dataset import Split
-from auxlearn.data.table_files import Table
+from auxlearn.data.table_files import HALF_A_PAIR, Table, is_encodable
 from auxlearn.errors import DataError, did_you_mean
 from auxlearn.wording import describe, printable, shorten, some_of
 
@@ -282,6 +282,8 @@ def text_values(table: Table, column: str) -> list[str]:
     """
     values = table.columns[column]
     for row, value in enumerate(values):
+        if isinstance(value, str) and not is_encodable(value):
+            raise DataError(f"{table.place(row)}: {HALF_A_PAIR}")
         if value is None or (isinstance(value, str) and is_blank(value)):
             raise DataError(
                 f"{table.place(row)}: empty text in column '{shorten(column)}': fill it in or "

@@ -23,6 +23,11 @@ from auxlearn.wording import shorten
 #: Bytes of a data file; of a Parquet file, also of its uncompressed columns.
 LARGEST_FILE = 4 * 1024**3
 
+#: What is wrong with a text that UTF-8 cannot write.
+HALF_A_PAIR = (
+    "half of a surrogate pair (\\ud800 to \\udfff) stands alone: write the whole character"
+)
+
 #: Columns of a table.
 MOST_COLUMNS = 2_000
 
@@ -163,11 +168,8 @@ def _read_jsonl(path: Path) -> Table:
                 f"{path}:{number}: a JSON object is needed, such as "
                 f'{{"text": "...", "label": "..."}}, but this is {_kind(row)}'
             )
-        if "\\ud" in line.lower() and not _is_encodable(row):
-            raise DataError(
-                f"{path}:{number}: half of a surrogate pair (\\ud800 to \\udfff) stands alone: "
-                "write the whole character"
-            )
+        if "\\ud" in line.lower() and not is_encodable(row):
+            raise DataError(f"{path}:{number}: {HALF_A_PAIR}")
         rows.append(row)
         lines.append(number)
     names = dict.fromkeys(name for row in rows for name in row)
@@ -340,9 +342,10 @@ def _text_of(path: Path) -> str:
         raise DataError(f"{path}:{line}: not UTF-8: save the file as UTF-8") from error
 
 
-def _is_encodable(row: dict[str, Any]) -> bool:
+def is_encodable(value: Any) -> bool:
+    """Return whether texts in a value of JSON have no half of a surrogate pair alone."""
     try:
-        json.dumps(row, ensure_ascii=False).encode()
+        json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         return False
     return True

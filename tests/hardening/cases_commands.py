@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from tests.hardening.case import Case
+from tests.hardening.case import Case, Place
 from tests.hardening.inputs import GOOD, folder, pipe, sparse_file, writes
+
+
+def with_run(place: Place) -> object:
+    """Beside a finished run."""
+    return place.copy_run()
+
 
 COMMANDS = [
     Case("unknown command", ["trian"], r"unknown command 'trian': did you mean 'train'\?"),
@@ -41,6 +47,7 @@ COMMANDS = [
         "predict: a long text",
         ["predict", "run", "x" * 1_000_001],
         r"a text of 1,000,001 characters",
+        with_run,
     ),
     Case("predict: no input", ["predict", "run"], r"standard input contains no text", typed=""),
     Case(
@@ -52,13 +59,15 @@ COMMANDS = [
     Case(
         "predict: JSON surrogate",
         ["predict", "run"],
-        r"standard input:1 contains a text that is not UTF-8",
+        r"standard input:1: half of a surrogate pair",
+        with_run,
         typed='{"text": "\\ud83d"}\n',
     ),
     Case(
         "predict: JSON without text",
         ["predict", "run"],
-        r"standard input:1: 'text' is empty",
+        r"standard input has no column 'text': its columns are label",
+        with_run,
         typed='{"label": 1}\n',
     ),
     Case(
@@ -96,7 +105,7 @@ COMMANDS = [
         "predict: no text column",
         ["predict", "run", "--file", "f.csv"],
         r"has no column 'text'",
-        writes("f.csv", "a\nb\n"),
+        lambda place: (place.copy_run(), place.write("f.csv", "a\nb\n")),
     ),
     Case(
         "predict: corpus not UTF-8",
