@@ -48,6 +48,7 @@ LAYERS = (
     "auxlearn.training",
     "auxlearn.sweeps",
     "auxlearn.comparison",
+    "auxlearn.report_page",
     "auxlearn.plugins",
     "auxlearn.testing",
     "auxlearn.commands",
