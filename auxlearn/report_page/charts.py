@@ -174,7 +174,8 @@ def line_chart(
         return None
     values = [value for points in found.values() for _, value in points]
     values += [*(rules or {}).values(), *([mark[1]] if mark else [])]
-    low, high = min(0.0, *values), max(values) if top is None else max(top, *values)
+    low, high = min(0.0, *values), max(values) if top is not None else 1.05 * max(values)
+    high = max(high, top or 0.0)
     last = max(step for points in found.values() for step, _ in points)
     x, y = _Scale(0, last or 1, LEFT, WIDTH - RIGHT), _Scale(low, high, HEIGHT - BOTTOM, TOP)
 
@@ -201,7 +202,7 @@ def line_chart(
         title,
         unit,
         lines,
-        [Tick(x(step), f"{step:,.0f}") for step in ticks(0, last or 1, 4) if step == int(step)],
+        [Tick(x(step), f"{step:,.0f}") for step in ticks(0, last or 1) if step == int(step)],
         [Tick(y(value), f"{value:g}") for value in ticks(low, high)],
         (x(mark[0]), y(mark[1])) if mark else None,
         list(notes),

@@ -306,7 +306,9 @@ class RunView:
 
 
 def _choice(choice: Any) -> str:
-    options = ", ".join(f"{key} {value}" for key, value in choice.options.items())
+    options = ", ".join(
+        f"{key} {value}" for key, value in choice.options.items() if value is not None
+    )
     return f"{choice.name} ({options})" if options else str(choice.name)
 
 
