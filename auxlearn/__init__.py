@@ -30,6 +30,7 @@ _PUBLIC = {
     "register_loss": "auxlearn.registry",
     "register_task": "auxlearn.registry",
     "register_weighting": "auxlearn.registry",
+    "report": "auxlearn.report_page.page",
     "score": "auxlearn.api",
     "train": "auxlearn.api",
 }
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
         register_task as register_task,
         register_weighting as register_weighting,
     )
+    from auxlearn.report_page.page import report as report
     from auxlearn.results.record import RunResults as RunResults
     from auxlearn.tasks.base import (
         AuxiliaryTask as AuxiliaryTask,

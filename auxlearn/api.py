@@ -265,7 +265,7 @@ def pretrain(
 
 def score(
     encoder: str | os.PathLike[str],
-    texts: Sequence[str] | str | os.PathLike[str],
+    texts: Sequence[str] | str | Path,
     *,
     level: Literal["token", "word", "text"] = "token",
     passes: int | None = None,

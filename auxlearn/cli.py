@@ -43,6 +43,7 @@ COMMANDS = {
     "masks": ("auxlearn.commands.masks", "Show which tokens masking tasks mask, and how often."),
     "sweep": ("auxlearn.commands.sweep", "Run many trials and compare the methods."),
     "compare": ("auxlearn.commands.compare", "Compare the methods of sweeps and runs."),
+    "report": ("auxlearn.commands.report", "Write runs or sweeps as one HTML file."),
     "data": ("auxlearn.commands.data", "Audit a data set before training on it."),
     "list": ("auxlearn.commands.list", "List tasks, losses, weightings, encoders or data sets."),
     "check": ("auxlearn.commands.check", "Check a task, loss or weighting of your own."),

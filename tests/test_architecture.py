@@ -50,6 +50,7 @@ LAYERS = (
     "auxlearn.inspection",
     "auxlearn.sweeps",
     "auxlearn.comparison",
+    "auxlearn.report_page",
     "auxlearn.plugins",
     "auxlearn.testing",
     "auxlearn.api",

@@ -75,6 +75,12 @@ EXAMPLES = (
     metavar="FOLDER",
     help="Cache of tokenised texts and pseudo-likelihood scores; by default ~/.cache/auxlearn.",
 )
+@click.option(
+    "--report",
+    "with_report",
+    is_flag=True,
+    help="Write report.html into the sweep folder at the end.",
+)
 def command(
     file: Path,
     dry_run: bool,
@@ -88,6 +94,7 @@ def command(
     slurm_minutes: int,
     output: str | None,
     cache_dir: str | None,
+    with_report: bool,
 ) -> None:
     """Run every trial of a sweep file, then compare the methods.
 
@@ -122,6 +129,10 @@ def command(
         records = run_sweep(
             sweep, folder, executor, retry_failed=retry_failed, cache_dir=cache_dir, view=view
         )
+    if with_report:
+        from auxlearn.report_page.page import report
+
+        console.print_results(f"report: {report(folder.path)}")
     _report(sweep, folder, records)
 
 

@@ -32,8 +32,16 @@ EXAMPLES = (
     metavar="FILE",
     help="YAML configuration file; options of the command line take precedence.",
 )
+@click.option(
+    "--report",
+    "with_report",
+    is_flag=True,
+    help="Write report.html into the run folder at the end.",
+)
 @click.pass_context
-def command(ctx: click.Context, /, config_file: str | None, **given: Any) -> None:
+def command(
+    ctx: click.Context, /, config_file: str | None, with_report: bool, **given: Any
+) -> None:
     """Fine-tune an encoder for text classification with auxiliary tasks.
 
     Without options, a small built-in encoder is trained to tell which Python library a passage of
@@ -65,3 +73,7 @@ def command(ctx: click.Context, /, config_file: str | None, **given: Any) -> Non
         f"model:      {folder / 'model'}",
         f"plots:      {folder / 'plots'}",
     )
+    if with_report:
+        from auxlearn.report_page.page import report
+
+        print_results(f"report:     {report(folder)}")

@@ -82,7 +82,7 @@ def run_cheaply(patch: pytest.MonkeyPatch, folder: Path) -> None:
 
 def test_every_command_has_examples():
     found = commands()
-    assert len(found) == 12
+    assert len(found) == 13
     for name, command in found.items():
         assert command.examples, name
         for example in command.examples:

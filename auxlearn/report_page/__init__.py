@@ -1,0 +1,1 @@
+"""``report.html``: runs and sweeps on one page that needs no network."""
