@@ -344,6 +344,7 @@ def render(collection: Collection, paths: Sequence[Path], texts: bool) -> str:
         lstrip_blocks=True,
     )
     assert environment.loader is not None
+    again = "" if collection.notes else "-again"  # an unfinished sweep is resumed
     style, script = (
         environment.loader.get_source(environment, name)[0] for name in ("page.css", "page.js")
     )
@@ -360,7 +361,13 @@ def render(collection: Collection, paths: Sequence[Path], texts: bool) -> str:
         table_notes=table_notes,
         sweep_commands=[
             shlex.join(
-                ["auxlearn", "sweep", str(one.path / "sweep.yaml"), "--output", f"{one.path}-again"]
+                [
+                    "auxlearn",
+                    "sweep",
+                    str(one.path / "sweep.yaml"),
+                    "--output",
+                    str(one.path) + again,
+                ]
             )
             for one in collection.sweeps
         ],
