@@ -201,6 +201,7 @@ def check_auxlearn(words: list[str]) -> None:
         return
     given = dict(parsed.params)
     file = given.pop("config_file")
+    given.pop("with_report", None)  # of `train`, no setting of the run
     plugins = [ROOT / path for path in given["plugins"] if (ROOT / path).exists()]
     if len(plugins) == len(given["plugins"]):  # a file that the reader writes is not here
         given["plugins"] = tuple(map(str, plugins))

@@ -181,6 +181,9 @@ def test_an_unfinished_sweep_has_what_has_finished(place, monkeypatch):
     text = " ".join(read(report(place / "b" / "half")).text.split())
     assert "sweep sweep is not finished: 3 of its trials have results" in text
     assert "Trials without results: 1" in text
+    half = str(place / "b" / "half")
+    assert f"auxlearn sweep {half}/sweep.yaml --output {half}" in text
+    assert f"{half}-again" not in text
 
 
 def test_scores_that_the_choice_on_dev_hides_are_not_shown(place, tmp_path):
