@@ -5,7 +5,7 @@ BIN := .venv/bin
 .PHONY: demo test test-all lint format docs bench bench-gpu clean
 
 # Modules are compiled on all cores, which pip does not; large parts that nothing here imports are not.
-UNUSED := /tests?/|/transformers/models/(?!auto|bert|roberta|distilbert|electra|deberta|modernbert|bart|_)|/torch/(testing|distributed|onnx|ao)/|/ray/(rllib|tune|serve|train|data|dashboard)/|/sympy/|/(mlflow|wandb|databricks|opentelemetry|cryptography)/
+UNUSED := /tests?/|/transformers/models/(?!auto|bert|roberta|distilbert|electra|deberta|modernbert|bart|_)|/ray/(rllib|tune|serve|train|data|dashboard)/|/(mlflow|wandb|databricks|opentelemetry|cryptography)/
 
 .venv/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("auxlearn needs Python 3.11 or newer" if sys.version_info < (3, 11) else 0)'
