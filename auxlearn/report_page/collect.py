@@ -18,7 +18,7 @@ from auxlearn.sweeps.folder import RESULTS, SweepFolder
 from auxlearn.wording import shorten
 
 #: Settings in which the runs of one method may differ.
-_NOT_METHOD = {"seed", "output", "cache_dir", "tensorboard", "device", "plugins"} | {
+_NOT_METHOD = {"seed", "output", "cache_dir", "report_to", "gradient_log_steps", "device"} | {
     "dataset",
     "encoder",
     "metric",  # methods are compared within these three
@@ -120,6 +120,21 @@ def collect(folders: Sequence[Path]) -> Collection:
             )
     named = _name_methods([run for run in found.runs if not run.method])
     runs = [run if run.method else next(named) for run in found.runs]
+    if len(found.sweeps) > 1:
+        runs = [
+            replace(run, method=f"{run.method} ({sweep.path})")
+            if (sweep := next((s for s in found.sweeps if s.path in run.path.parents), None))
+            else run
+            for run in runs
+        ]
+    known: dict[tuple[object, ...], Run] = {}
+    for run in runs:
+        other = known.setdefault((*run.setting, run.method, run.seed), run)
+        if other is not run:
+            raise RunError(
+                f"{other.path} and {run.path} are runs of the same method, data and seed, which "
+                "would count as two seeds: leave one of them out"
+            )
     return replace(found, runs=runs)
 
 

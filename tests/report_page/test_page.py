@@ -169,6 +169,26 @@ def test_several_runs_stand_beside_each_other(place, tmp_path):
     assert "0.625 ± 0.177" in text
 
 
+def test_settings_that_change_no_result_make_no_other_method(place, tmp_path):
+    from auxlearn.report_page.collect import collect
+
+    one = runs.write_run(tmp_path / "one", place / "data")
+    other = runs.write_run(
+        tmp_path / "other", place / "data", seed=1, cache_dir="x", report_to=["tensorboard"]
+    )
+    assert {run.method for run in collect([one, other]).runs} == {"single task"}
+    again = runs.write_run(tmp_path / "again", place / "data", seed=1)
+    assert "would count as two seeds" in error("report", other, again)
+
+
+def test_methods_of_several_sweeps_stay_apart(place, tmp_path):
+    from auxlearn.report_page.collect import collect
+
+    other = runs.write_sweep(tmp_path / "other", place / "data", name="other")
+    methods = {run.method for run in collect([place / "a" / "sweep", other]).runs}
+    assert len(methods) == 4
+
+
 def test_a_sweep_has_its_methods_and_the_tests_of_their_differences(place):
     text = " ".join(read(report(place / "a" / "sweep")).text.split())
     assert "<STL>" in text
