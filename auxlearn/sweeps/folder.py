@@ -29,7 +29,7 @@ from auxlearn.files import delete_parts, read_json, write_json, write_text
 from auxlearn.locks import Lock
 from auxlearn.results.folder import RunFolder
 from auxlearn.results.record import RunResults
-from auxlearn.sweeps.plan import Trial
+from auxlearn.sweeps.plan import Digest, Trial
 from auxlearn.sweeps.sweep_file import SweepFile, dump_sweep, read_sweep
 from auxlearn.sweeps.worker import Job, Outcome
 
@@ -55,7 +55,7 @@ class TrialRecord:
         setting: Data set, encoder and metric, whether or not they are axes.
     """
 
-    digest: str
+    digest: Digest
     cell: Mapping[str, str]
     seed: int
     state: str

@@ -7,7 +7,9 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from auxlearn.config import RunConfig, validate
 from auxlearn.errors import ConfigError, SweepError
@@ -15,6 +17,8 @@ from auxlearn.sweeps.sweep_file import CASE, MOST_TRIALS, PLUGIN_OPTION, SweepFi
 
 #: Combinations of the values of a grid that are expanded, before ``exclude`` removes some.
 MOST_COMBINATIONS = 100_000
+#: Hash of a configuration. It names folders, so that no other text may be read from a file.
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")]
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,7 @@ class Trial:
     cell: Mapping[str, str]
     seed: int
     config: RunConfig
-    digest: str
+    digest: Digest
 
     @property
     def title(self) -> str:

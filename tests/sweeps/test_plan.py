@@ -265,11 +265,11 @@ def test_every_sweep_of_the_package_has_the_expected_number_of_trials():
     assert counts == {
         "l3mask_passes": 5 * 3,
         "l3masking_table3": 2 * 8 * 3 * 10,
-        "l3masking_table3_small": 6,
+        "l3masking_table3_small": 15,
         "mask_tuning_grid": 4 * 9 * 5,
         "mask_tuning_table1": 3 * (4 + 7 + 7) * 4 * 5,
-        "mask_tuning_table1_small": 8,
+        "mask_tuning_table1_small": 20,
         "mask_tuning_table3": 3 * 3 * 5 * 4 * 5,
-        "mask_tuning_table3_small": 10,
+        "mask_tuning_table3_small": 25,
         "pydocs": 5 * 5,
     }
