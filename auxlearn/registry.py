@@ -7,14 +7,17 @@ points are imported only when their name is requested.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import inspect
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from hashlib import sha256
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
@@ -162,8 +165,23 @@ class Registry:
         self.get(name)
         return self._code[canonical(name)]
 
-    def _entry_points(self) -> dict[str, Any]:
-        return {canonical(entry.name): entry for entry in entry_points(group=self.group)}
+    def _entry_points(self) -> Mapping[str, EntryPoint]:
+        return _declared(self.group, _search_path())
+
+
+@lru_cache(maxsize=16)
+def _declared(group: str, search_path: tuple[tuple[str, int], ...]) -> Mapping[str, EntryPoint]:
+    """Return the entry points of a group by name; reading those of all packages takes 20 ms."""
+    return {canonical(entry.name): entry for entry in entry_points(group=group)}
+
+
+def _search_path() -> tuple[tuple[str, int], ...]:
+    """Return the folders that are searched for packages, with the time of their last change."""
+    found = []
+    for place in sys.path:
+        with contextlib.suppress(OSError):
+            found.append((place, os.stat(place or ".").st_mtime_ns))
+    return tuple(found)
 
 
 def canonical(name: str) -> str:

@@ -201,7 +201,7 @@ def plot(content: dict, path: Path) -> None:
         "permutation, examples and crossed": "permutation, examples and crossed",
     }
     with print_style():
-        figure, panels = print_figure(2.1, 1, len(SEEDS), sharey=True)
+        figure, panels = print_figure(2.1, len(SEEDS), across=len(SEEDS), sharey=True)
         for axes, seeds in zip(panels, SEEDS, strict=True):
             rows = [row for row in content["curves"] if row["seeds"] == seeds]
             for number, (name, title) in enumerate(names.items()):
@@ -213,8 +213,8 @@ def plot(content: dict, path: Path) -> None:
             axes.set_ylim(0, 1)
             tidy(axes)
         panels[0].set_ylabel("told apart")
-        figure.supxlabel("true difference / its standard error", fontsize=7)
-        legend_below(figure, panels[0])
+        panels[1].set_xlabel("true difference / its standard error")
+        legend_below(figure, panels)
         save_print(figure, path)
 
 

@@ -20,6 +20,7 @@ import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Union
 
@@ -49,6 +50,7 @@ ADOPTED = {
 }
 
 
+@cache
 def cards() -> dict[str, dict[str, Any]]:
     """Return what ``cards.yaml`` says of each task, loss and weighting, by name."""
     return yaml.safe_load((DOCS / "cards.yaml").read_text(encoding="utf-8"))

@@ -10,9 +10,9 @@ import atexit
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 # Before anything imports torch or transformers: one thread (these models are
 # too small for two, which would wait for each other), no network, a cache of our own.
@@ -31,23 +31,21 @@ if TYPE_CHECKING:
 LONGEST = (
     "sweeps/test_executors.py",
     "test_conformance.py",
-    "test_pairs.py",
     "accelerator/test_runs.py",
+    "data/test_pydocs.py",
+    "test_pairs.py",
+    "training/test_run.py",
     "hardening/test_bad_input.py",
-    "training/test_compiled.py",
-    "test_plugin_package.py",
-    "weighting/test_sanity.py",
     "sweeps/test_interruption.py",
     "sweeps/test_execute.py",
-    "training/test_run.py",
-    "training/test_mask_tuning.py",
-    "data/test_pydocs.py",
-    "hardening/test_damage.py",
     "comparison/test_statistics.py",
+    "training/test_mask_tuning.py",
+    "hardening/test_damage.py",
     "training/test_primary_only_phase.py",
     "accelerator/test_scoring.py",
     "testing/test_checks.py",
-    "weighting/test_unrolled.py",
+    "weighting/test_sanity.py",
+    "cli/test_help_examples.py",
 )
 
 
@@ -64,6 +62,23 @@ def one_thread() -> None:
     import torch
 
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def without_plots() -> Iterator[Callable[..., Any]]:
+    """Leave out the plots of runs, which take longer than tiny trainings; see ``plots``."""
+    from auxlearn.reporting import plots
+
+    real = plots.plot_run
+    plots.plot_run = lambda *_: []  # type: ignore[assignment]
+    yield real
+    plots.plot_run = real
+
+
+@pytest.fixture
+def plots(without_plots: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw the plots of the runs of a test."""
+    monkeypatch.setattr("auxlearn.reporting.plots.plot_run", without_plots)
 
 
 @pytest.fixture(scope="session")

@@ -182,8 +182,18 @@ def further(tmp_path_factory):
     return fill
 
 
+#: One rule of each module is checked in every run of the tests; the others of TorchJD's adapter are
+#: trained by the pairs below.
+QUICK = {(TASKS, name) for name in TASK_OPTIONS} | {(LOSSES, name) for name in LOSS_OPTIONS}
+QUICK |= {
+    (WEIGHTINGS, name) for name in {WEIGHTINGS._builtin[n]: n for n in WEIGHTING_OPTIONS}.values()
+}
+
+
 @pytest.mark.parametrize(
-    ("registry", "name"), ENTRIES, ids=[f"{one.kind}-{name}" for one, name in ENTRIES]
+    ("registry", "name"),
+    [pytest.param(*one, marks=() if one in QUICK else pytest.mark.slow) for one in ENTRIES],
+    ids=[f"{one.kind}-{name}" for one, name in ENTRIES],
 )
 def test_a_plug_in_passes_its_checks(registry, name, further):
     tables = {TASKS: TASK_OPTIONS, LOSSES: LOSS_OPTIONS, WEIGHTINGS: WEIGHTING_OPTIONS}
@@ -196,7 +206,6 @@ def test_a_plug_in_passes_its_checks(registry, name, further):
 @pytest.fixture
 def check(dataset, encoder_folder, tmp_path, monkeypatch):
     """Train, kill and resume a run with some auxiliary tasks, a weighting and further settings."""
-    monkeypatch.setattr("auxlearn.reporting.plots.plot_run", lambda *given: [])
 
     def run(aux, weighting, options, **settings):
         config = RunConfig.model_validate(

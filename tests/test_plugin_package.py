@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PACKAGE = Path(__file__).parent.parent / "examples" / "plugin_package"
 
 
+@pytest.mark.slow
 def test_the_example_package_installs_and_passes_its_tests(tmp_path):
     installed = tmp_path / "installed"
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target"]

@@ -174,12 +174,12 @@ def installed(tmp_path, monkeypatch):
     def announce(body, **names):
         (tmp_path / "a_package_with_tasks.py").write_text(body)
         monkeypatch.delitem(sys.modules, "a_package_with_tasks", raising=False)
-        points = [
-            EntryPoint(name, f"a_package_with_tasks:{value}", "auxlearn.tasks")
+        points = {
+            name: EntryPoint(name, f"a_package_with_tasks:{value}", "auxlearn.tasks")
             for name, value in names.items()
-        ]
+        }
         monkeypatch.setattr(
-            registry, "entry_points", lambda group: points if group == "auxlearn.tasks" else []
+            registry, "_declared", lambda group, _: points if group == "auxlearn.tasks" else {}
         )
         return Registry("auxiliary task", {}, "auxlearn.tasks")
 
@@ -252,3 +252,14 @@ def test_a_broken_package_is_one_line(installed, body, reason):
     assert "auxiliary task 'theirs' of a_package_with_tasks:Mine cannot be imported: " in message
     assert reason in message
     assert "\n" not in message
+
+
+def test_a_package_installed_in_a_running_process_is_found(tmp_path, monkeypatch):
+    tasks = Registry("auxiliary task", {}, "auxlearn.tasks")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert "theirs" not in tasks.names()
+    about = tmp_path / "someones-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: someones\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[auxlearn.tasks]\ntheirs = someones:Theirs\n")
+    assert "theirs" in tasks.names()

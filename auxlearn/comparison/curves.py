@@ -7,8 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from auxlearn.comparison.figures import common_title, legend_below, print_figure, short, tidy
-from auxlearn.comparison.result import DatasetRuns
+from auxlearn.comparison.figures import (
+    label_columns,
+    legend_below,
+    legend_height,
+    legend_name,
+    print_figure,
+    short,
+    tidy,
+)
+from auxlearn.comparison.result import Block, DatasetRuns
 from auxlearn.comparison.runs import Method
 from auxlearn.comparison.scores import metric_title
 from auxlearn.errors import RunError
@@ -58,46 +66,53 @@ def best_so_far(curves: Sequence[Curve]) -> list[Curve]:
     return found
 
 
-def plot_curves(data: DatasetRuns) -> Figure | None:
-    """Draw the dev score of every method by epoch."""
-    return _plot_dev(data, "epoch")
+def plot_curves(block: Block) -> Figure | None:
+    """Draw the dev score of every method by epoch, a panel for each data set."""
+    return _plot_dev(block, "epoch")
 
 
-def plot_wall_time(data: DatasetRuns) -> Figure | None:
+def plot_wall_time(block: Block) -> Figure | None:
     """Draw the best dev score so far of every method by wall time of training.
 
     The time of an evaluation is its part of the optimizer steps times the time of the training.
     """
-    return _plot_dev(data, "time")
+    return _plot_dev(block, "time")
 
 
-def _plot_dev(data: DatasetRuns, by: str) -> Figure | None:
-    metric = data.setting.get("metric", "accuracy")
-    curves = {one.name: _dev_curves(one, metric, by) for one in data.methods}
-    curves = {name: found for name, found in curves.items() if found}
-    if not curves:
+def _plot_dev(block: Block, by: str) -> Figure | None:
+    drawn = []
+    for data in block.datasets:
+        metric = data.setting.get("metric", "accuracy")
+        curves = {one.name: _dev_curves(one, metric, by) for one in data.methods}
+        curves = {name: found for name, found in curves.items() if found}
+        if curves:
+            drawn.append((data.name, metric, curves))
+    if not drawn:
         return None
-    scale, unit = 1.0, "s"
-    if by == "time":
-        longest = max(float(curve[0, -1]) for found in curves.values() for curve in found)
-        scale, unit = (60.0, "min") if longest > 300 else (1.0, "s")
-        scale, unit = (3600.0, "h") if longest > 18_000 else (scale, unit)
-        curves = {name: best_so_far(found) for name, found in curves.items()}
-    figure, (axes,) = print_figure(2.0 + 0.1 * len(curves))
-    for number, (name, found) in enumerate(curves.items()):
-        points, means, spread = mean_curve(found)
+    names = [name for name in block.methods if any(name in curves for *_, curves in drawn)]
+    height = 1.9 if len(drawn) == 1 else 1.5
+    figure, panels = print_figure(
+        height, len(drawn), legend_height([legend_name(name) for name in names])
+    )
+    for axes, (dataset, metric, curves) in zip(panels, drawn, strict=True):
+        scale, unit = 1.0, "s"
         if by == "time":
-            # It changes at evaluations only, and ends where the last run ended.
-            _band(axes, points / scale, 100 * means, 100 * spread, number, short(name), step=True)
-        else:
-            _band(axes, points, 100 * means, 100 * spread, number, short(name))
-    title = metric_title(metric)
-    axes.set_xlabel("epoch" if by == "epoch" else f"wall time of training ({unit})")
-    axes.set_ylabel(f"dev {title} (%)" if by == "epoch" else f"best dev {title}\nso far (%)")
-    axes.set_xlim(left=0)
-    axes.set_title(common_title([data.name]))
-    tidy(axes)
-    legend_below(figure, axes)
+            longest = max(float(curve[0, -1]) for found in curves.values() for curve in found)
+            scale, unit = (60.0, "min") if longest > 300 else (1.0, "s")
+            scale, unit = (3600.0, "h") if longest > 18_000 else (scale, unit)
+            curves = {name: best_so_far(found) for name, found in curves.items()}
+        for name, found in curves.items():
+            points, means, spread = mean_curve(found)
+            # The best changes at evaluations only, and ends where the last run ended.
+            number, step = names.index(name), by == "time"
+            _band(axes, points / scale, 100 * means, 100 * spread, number, legend_name(name), step)
+        title = metric_title(metric)
+        axes.set_xlabel("epoch" if by == "epoch" else f"training time ({unit})")
+        axes.set_ylabel(f"dev {title} (%)" if by == "epoch" else f"best dev {title}\nso far (%)")
+        axes.set_xlim(left=0)
+        axes.set_title(short(dataset, 70 if len(panels) == 1 else 30))
+        tidy(axes)
+    legend_below(figure, panels)
     return figure
 
 
@@ -107,34 +122,23 @@ def plot_weights(data: DatasetRuns) -> Figure | None:
     found = {name: weights for name, weights in found.items() if len(weights) > 1}
     if not found:
         return None
-    across = min(2, len(found))
-    rows = -(-len(found) // across)
     objectives = list(dict.fromkeys(name for weights in found.values() for name in weights))
-    height = 0.35 + 1.15 * rows + 0.1 * len(objectives)
-    figure, panels = print_figure(height, rows, across, sharex=True, sharey=True)
+    beside = 0.25 + legend_height(objectives)
+    figure, panels = print_figure(1.15, len(found), beside, sharex=True, sharey=True)
     highest = 1.0
-    for axes, (name, weights) in zip(panels, found.items(), strict=False):
+    for axes, (name, weights) in zip(panels, found.items(), strict=True):
         for objective, curves in weights.items():
             points, means, spread = mean_curve(curves)
             number = objectives.index(objective)
-            _band(axes, points, means, spread, number, short(objective))
+            _band(axes, points, means, spread, number, legend_name(objective))
             highest = max(highest, float(means.max()))
         axes.set_title(short(name, 28))
         tidy(axes)
-    for axes in panels[len(found) :]:
-        axes.set_visible(False)
     panels[0].set_ylim(-0.03, 1.03 * highest)  # lines at 0 and 1 are not cut in half
     panels[0].set_xlim(left=0)
-    figure.supxlabel("optimizer step", fontsize=7)
+    label_columns(panels, "optimizer step")
     figure.supylabel("weight", fontsize=7)
-    # A panel with all objectives names them; else the first one that has each.
-    named: dict[str, Any] = {}
-    for axes in panels[: len(found)]:
-        named |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
-    columns = max(1, min(len(named), int(62 / (max(map(len, named)) + 6))))
-    figure.legend(
-        named.values(), named.keys(), loc="outside lower center", ncols=columns, frameon=False
-    )
+    legend_below(figure, panels)
     return figure
 
 

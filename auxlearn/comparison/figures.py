@@ -45,21 +45,26 @@ def print_style() -> Iterator[None]:
 
 
 def print_figure(
-    height: float, rows: int = 1, columns: int = 1, **shared: Any
+    height: float, panels: int = 1, beside: float = 0.0, across: int = 2, **shared: Any
 ) -> tuple[Figure, list[Axes]]:
     """Return a figure of one column width, and its panels row by row.
 
     Args:
-        height: In inches.
-        rows: Rows of panels.
-        columns: Columns of panels.
+        height: Of a panel with its title, in inches.
+        panels: Their number.
+        beside: Height of what is above and below all panels, in inches.
+        across: Maximum number of panels side by side.
         shared: Arguments of ``subplots``.
     """
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(WIDTH, height), layout="constrained")
-    panels = figure.subplots(rows, columns, squeeze=False, **shared)
-    return figure, list(panels.ravel())
+    columns = min(across, panels)
+    rows = -(-panels // columns)
+    figure = Figure(figsize=(WIDTH, beside + rows * height), layout="constrained")
+    found = figure.subplots(rows, columns, squeeze=False, **shared).ravel()
+    for axes in found[panels:]:
+        axes.set_visible(False)
+    return figure, list(found[:panels])
 
 
 def tidy(axes: Axes, grid: str = "both") -> None:
@@ -70,20 +75,53 @@ def tidy(axes: Axes, grid: str = "both") -> None:
     axes.tick_params(width=0.6, length=2)
 
 
-def legend_below(figure: Figure, axes: Axes) -> None:
-    """Put the legend of a panel below the figure, in as many columns as fit."""
-    handles, labels = axes.get_legend_handles_labels()
-    if not labels:
+def legend_below(figure: Figure, panels: Sequence[Axes]) -> None:
+    """Put one legend for all panels below the figure, in as many columns as fit."""
+    named: dict[str, Any] = {}
+    for axes in panels:
+        handles, labels = axes.get_legend_handles_labels()
+        for label, handle in zip(labels, handles, strict=True):
+            named.setdefault(label, handle)
+    if not named:
         return
-    longest = max(map(len, labels))
-    columns = max(1, min(len(labels), int(62 / (longest + 6))))
-    figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
+    # A label of two lines is as wide as the longer one.
+    longest = max(len(line) for label in named for line in label.splitlines())
+    columns = max(1, min(len(named), int(62 / (longest + 6))))
+    figure.legend(
+        named.values(), named.keys(), loc="outside lower center", ncols=columns, frameon=False
+    )
+
+
+def legend_height(names: Sequence[str]) -> float:
+    """Return the height in inches of the legend of so many series, with some room to spare."""
+    found = [legend_name(name) for name in names]
+    longest = max((len(line) for name in found for line in name.splitlines()), default=0)
+    columns = max(1, min(len(found), int(62 / (longest + 6))))
+    lines = max((name.count("\n") + 1 for name in found), default=1)
+    return 0.1 + 0.12 * lines * -(-len(found) // columns)
+
+
+def label_columns(panels: Sequence[Axes], label: str) -> None:
+    """Give the lowest panel of each column a label of its x axis.
+
+    A label of the whole figure would overlap the legend below.
+    """
+    for number, axes in enumerate(panels):
+        spec = axes.get_subplotspec()
+        if spec is None or number + spec.get_gridspec().ncols >= len(panels):
+            axes.set_xlabel(label)
+            axes.tick_params(labelbottom=True)
 
 
 def short(name: str, width: int = 24) -> str:
     """Return a name for a plot: printable, in lines of bounded length, at most two."""
     lines = textwrap.wrap(printable(name), width) or [""]
     return "\n".join(lines[:2]) + ("..." if len(lines) > 2 else "")
+
+
+def legend_name(name: str) -> str:
+    """Return a name for a legend, so short that two stand side by side."""
+    return short(name, 22)
 
 
 def save_print(figure: Figure, path: Path) -> list[Path]:
@@ -107,8 +145,3 @@ def save_print(figure: Figure, path: Path) -> list[Path]:
         written.append(path.with_name(f"{path.name}.{suffix}"))
         write_bytes(written[-1], buffer.getvalue())
     return written
-
-
-def common_title(parts: Sequence[str]) -> str:
-    """Return parts of a title in one short line."""
-    return short(", ".join(filter(None, parts)), 70)

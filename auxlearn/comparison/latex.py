@@ -26,6 +26,10 @@ from auxlearn.comparison.result import ComparisonData
 TEXT_WIDTH = 345.0
 #: Width of a character in \small and in \scriptsize, and space between columns, in points.
 _CHARACTER, _SMALL_CHARACTER, _SPACE = 4.7, 3.7, 8.0
+#: Width of characters in \small that are much narrower or wider than most, in points.
+_NARROW, _CAPITAL, _WIDE = 2.9, 6.6, 7.6
+#: Width of the first column, in points, from which its names are broken into lines.
+_NAMES = 110.0
 
 
 def latex(comparison: ComparisonData, layout: Layout) -> str:
@@ -58,42 +62,91 @@ def _comments(notes: Sequence[str]) -> str:
 
 def _tables(grid: Grid, text: str) -> list[str]:
     """Return a table, divided into several if it is too wide for the text."""
-    widths = [_width(grid, number) for number in range(len(grid.heads))]
-    parts: list[list[int]] = [[]]
-    for number in range(1, len(widths)):
-        if parts[-1] and widths[0] + sum(widths[n] for n in [*parts[-1], number]) > TEXT_WIDTH:
-            parts.append([])
-        parts[-1].append(number)
+    first, *widths = (_width(grid, number) for number in range(len(grid.heads)))
+    room = TEXT_WIDTH - min(first, _NAMES)
     tables = []
-    for number, columns in enumerate(parts):
+    for number, columns in enumerate(_divide(_groups(grid, widths, room), room)):
         chosen = [0, *columns]
         part = Grid(
             [grid.heads[n] for n in chosen],
             [[line[n] for n in chosen] for line in grid.lines],
             grid.rules,
         )
-        tables.append(_table(part, f"{text} (continued)" if number else text))
+        tables.append(_table(part, f"{text} (continued)" if number else text, first > _NAMES))
     return tables
+
+
+def _groups(grid: Grid, widths: Sequence[float], room: float) -> list[tuple[Sequence[int], float]]:
+    """Return the columns that stand together, with their width: those with one head above."""
+    found: list[tuple[Sequence[int], float]] = []
+    numbered = list(enumerate(widths, 1))
+    for group, members in groupby(numbered, lambda one: grid.heads[one[0]][0]):
+        columns = list(members)
+        whole = sum(width for _, width in columns)
+        if group and whole <= room:
+            found.append(([number for number, _ in columns], whole))
+        else:
+            found += [([number], width) for number, width in columns]
+    return found
+
+
+def _divide(groups: Sequence[tuple[Sequence[int], float]], room: float) -> list[list[int]]:
+    """Return the columns of as few tables as possible, the widest one as narrow as possible."""
+    widths = [width for _, width in groups]
+    sums = [sum(widths[i:j]) for i in range(len(widths)) for j in range(i + 1, len(widths) + 1)]
+    fewest = len(_fill(groups, room))
+    return next(
+        parts
+        for limit in sorted({room, *(one for one in sums if one < room)})
+        if len(parts := _fill(groups, limit)) == fewest
+    )
+
+
+def _fill(groups: Sequence[tuple[Sequence[int], float]], room: float) -> list[list[int]]:
+    """Return the columns of tables that are filled one after the other."""
+    parts: list[list[int]] = [[]]
+    used = 0.0
+    for columns, width in groups:
+        if parts[-1] and used + width > room:
+            parts.append([])
+            used = 0.0
+        parts[-1] += columns
+        used += width
+    return parts
 
 
 def _width(grid: Grid, number: int) -> float:
     cells = [line[number] for line in grid.lines]
     widths = [
-        len(one.text) * _CHARACTER
+        _text_width(one.text)
         + (len(one.spread) + 3) * _SMALL_CHARACTER * bool(one.spread)
         + 2 * _CHARACTER * bool(one.mark)
         for one in cells
     ]
-    return max([len(grid.heads[number][1]) * _CHARACTER, *widths]) + _SPACE
+    return max([_text_width(grid.heads[number][1]), *widths]) + _SPACE
 
 
-def _table(grid: Grid, text: str) -> str:
+def _text_width(text: str) -> float:
+    return sum(
+        _NARROW
+        if character in "fijlrtI .,:;'!|/()[]-"
+        else _WIDE
+        if character in "mwMW%" or ord(character) > 0x2FF
+        else _CAPITAL
+        if character.isupper()
+        else _CHARACTER
+        for character in text
+    )
+
+
+def _table(grid: Grid, text: str, broken: bool) -> str:
+    names = rf"p{{{_NAMES:g}pt}}" if broken else "l"
     lines = [
         r"\begin{table}",
         r"\centering\small",
         r"\setlength{\tabcolsep}{4pt}",
         rf"\caption{{{escape_latex(text)}}}",
-        rf"\begin{{tabular}}{{@{{}}l{'r' * (len(grid.heads) - 1)}@{{}}}}",
+        rf"\begin{{tabular}}{{@{{}}{names}{'r' * (len(grid.heads) - 1)}@{{}}}}",
         r"\toprule",
         *_heads(grid.heads),
         r"\midrule",
@@ -101,7 +154,8 @@ def _table(grid: Grid, text: str) -> str:
     for number, line in enumerate(grid.lines):
         if number in grid.rules:
             lines.append(r"\midrule")
-        lines.append(" & ".join(map(_cell, line)) + r" \\")
+        start = r"\raggedright\hangindent=1em " if broken else ""
+        lines.append(start + " & ".join(map(_cell, line)) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}"])
 
 

@@ -13,15 +13,17 @@ import numpy as np
 from auxlearn.comparison.across import cliques
 from auxlearn.comparison.curves import plot_curves, plot_wall_time, plot_weights
 from auxlearn.comparison.figures import (
-    common_title,
+    label_columns,
     legend_below,
+    legend_height,
+    legend_name,
     print_figure,
     print_style,
     save_print,
     short,
     tidy,
 )
-from auxlearn.comparison.result import AVERAGE, Block, ComparisonData, DatasetRuns, RankComparison
+from auxlearn.comparison.result import Block, ComparisonData, RankComparison
 from auxlearn.comparison.scores import metric_title
 from auxlearn.reporting.style import colour, marker
 
@@ -33,11 +35,11 @@ def plot_comparison(comparison: ComparisonData, folder: Path) -> list[Path]:
     """Write the plots of a comparison, each as PDF and PNG.
 
     ``scores``: mean and 95% interval over seeds and examples. ``ranks``: average ranks over data
-    sets with Nemenyi's critical difference, with at least three methods on two data sets. For each
-    data set, ``curves``: dev score by epoch; ``time``: best dev score so far by wall time of
-    training; ``weights``: weight of each objective by step; ``epochs``: epoch of the best
-    checkpoint against the score (as in Fig. 3 of L3Masking). Curves are means over seeds, with
-    their standard deviation.
+    sets with Nemenyi's critical difference, with at least three methods on two data sets. With a
+    panel for each data set, ``curves``: dev score by epoch; ``time``: best dev score so far by wall
+    time of training; ``epochs``: epoch of the best checkpoint against the score (as in Fig. 3 of
+    L3Masking). For each data set, ``weights``: weight of each objective by step. Curves are means
+    over seeds, with their standard deviation.
 
     Args:
         comparison: What to draw.
@@ -49,26 +51,26 @@ def plot_comparison(comparison: ComparisonData, folder: Path) -> list[Path]:
     Raises:
         UserError: They cannot be written, or the record of a run is damaged.
     """
-    drawings: dict[str, Callable[[DatasetRuns], Figure | None]] = {
+    drawings: dict[str, Callable[[Block], Figure | None]] = {
+        "scores": _plot_scores,
         "curves": plot_curves,
         "time": plot_wall_time,
-        "weights": plot_weights,
+        "epochs": _plot_epochs,
     }
     written = []
     with print_style():
         for block in comparison.blocks:
-            written += save_print(_plot_scores(block), folder / _name("scores", block.title))
+            for kind, draw in drawings.items():
+                if (figure := draw(block)) is not None:
+                    written += save_print(figure, folder / _name(kind, block.title))
             for found in block.across:
                 if not math.isnan(found.ranks.critical_difference):
                     name = _name("ranks", block.title, found.set, found.metric)
                     written += save_print(plot_ranks(found), folder / name)
             for data in block.datasets:
-                place = (data.name if len(block.datasets) > 1 else "", block.title)
-                for kind, draw in drawings.items():
-                    if (figure := draw(data)) is not None:
-                        written += save_print(figure, folder / _name(kind, *place))
-                if (figure := _plot_epochs(block, data)) is not None:
-                    written += save_print(figure, folder / _name("epochs", *place))
+                if (figure := plot_weights(data)) is not None:
+                    place = (data.name if len(block.datasets) > 1 else "", block.title)
+                    written += save_print(figure, folder / _name("weights", *place))
     return written
 
 
@@ -79,12 +81,10 @@ def _name(*parts: str) -> str:
 def _plot_scores(block: Block) -> Figure:
     """Draw a panel for each column: methods from top to bottom, intervals from left to right."""
     columns = block.columns
-    across = min(2, len(columns))
-    rows = -(-len(columns) // across)
     names = [short(name, 20) for name in block.methods]
-    height = 0.3 + rows * (0.45 + 0.15 * max(3, len(names)))
-    figure, panels = print_figure(height, rows, across, sharey=True)
-    for axes, column in zip(panels, columns, strict=False):
+    line = 0.15 if max(name.count("\n") for name in names) == 0 else 0.21
+    figure, panels = print_figure(0.5 + line * max(3, len(names)), len(columns), sharey=True)
+    for axes, column in zip(panels, columns, strict=True):
         for number, name in enumerate(block.methods):
             if name in column.scores:
                 half = 100 * column.noises[name].half_width() or None
@@ -102,8 +102,6 @@ def _plot_scores(block: Block) -> Figure:
         axes.set_yticks(range(len(names)), names)
         axes.set_ylim(len(names) - 0.5, -0.5)
         tidy(axes, "x")
-    for axes in panels[len(columns) :]:
-        axes.set_visible(False)
     return figure
 
 
@@ -117,7 +115,9 @@ def plot_ranks(found: RankComparison) -> Figure:
     order = sorted(ranks, key=lambda name: ranks[name])
     bars = cliques(found.ranks)
     left = order[: (methods + 1) // 2]
-    depth = 0.16 * (len(left) + 1) + 0.09 * len(bars)
+    labels = {name: f"{short(name, 18)}  {ranks[name]:.2f}" for name in order}
+    height = 0.16 if not any("\n" in label for label in labels.values()) else 0.22
+    depth = height * (len(left) + 1) + 0.09 * len(bars)
     figure, (axes,) = print_figure(0.75 + depth)
     axes.set_axis_off()
     span = methods - 1
@@ -137,13 +137,12 @@ def plot_ranks(found: RankComparison) -> Figure:
     for number, name in enumerate(order):
         on_left = name in left
         line = number if on_left else methods - 1 - number
-        y = -0.09 * len(bars) - 0.16 * (line + 1)
+        y = -0.09 * len(bars) - height * (line + 1)
         end = 1 - 0.08 * span if on_left else methods + 0.08 * span
         axes.plot([ranks[name], ranks[name], end], [0, y, y], **thin)
-        label = f"{short(name, 18)}  {ranks[name]:.2f}"
         shift = -0.02 * span if on_left else 0.02 * span
         side = "right" if on_left else "left"
-        axes.text(end + shift, y, label, ha=side, va="center", fontsize=6, linespacing=0.8)
+        axes.text(end + shift, y, labels[name], ha=side, va="center", fontsize=6, linespacing=0.8)
     for number, members in enumerate(bars):
         y = -0.06 - 0.09 * number
         ends = [ranks[members[0]] - 0.03, ranks[members[-1]] + 0.03]
@@ -151,40 +150,49 @@ def plot_ranks(found: RankComparison) -> Figure:
     return figure
 
 
-def _plot_epochs(block: Block, data: DatasetRuns) -> Figure | None:
+def _plot_epochs(block: Block) -> Figure | None:
     from matplotlib.ticker import MaxNLocator
 
-    column = next(
-        (one for one in block.columns if one.dataset == data.name and one.dataset != AVERAGE), None
-    )
-    methods = [one for one in data.methods if column and one.name in column.scores]
-    if column is None or not methods:
+    drawn = []
+    for data in block.datasets:
+        column = next((one for one in block.columns if one.dataset == data.name), None)
+        methods = [one for one in data.methods if column and one.name in column.scores]
+        if column is not None and methods:
+            drawn.append((column, methods))
+    if not drawn:
         return None
-    figure, (axes,) = print_figure(2.2 + 0.1 * len(methods))
-    for number, method in enumerate(methods):
-        epochs = method.by_seed("epochs")
-        by_seed = column.scores[method.name]
-        x = [epochs[seed] for seed in by_seed]
-        y = [100 * value for value in by_seed.values()]
-        style: dict[str, Any] = {"color": colour(number), "marker": marker(number)}
-        axes.scatter(x, y, s=6, alpha=0.4, linewidths=0, **style)
-        axes.errorbar(
-            float(np.mean(x)),
-            float(np.mean(y)),
-            xerr=float(np.std(x, ddof=1)) if len(x) > 1 else 0.0,
-            yerr=float(np.std(y, ddof=1)) if len(y) > 1 else 0.0,
-            capsize=1.5,
-            elinewidth=0.8,
-            markersize=5,
-            label=short(method.name),
-            **style,
-        )
-    # From 0: where all seeds agree, an automatic range would show fractions of an epoch.
-    axes.set_xlim(left=0)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set_xlabel("epoch of the best checkpoint (mean ± s.d.)")
-    axes.set_ylabel(f"{short(column.set)} {metric_title(column.metric)} (%)")
-    axes.set_title(common_title([data.name]))
-    tidy(axes)
-    legend_below(figure, axes)
+    names = list(block.methods)
+    height = 1.9 if len(drawn) == 1 else 1.5
+    figure, panels = print_figure(
+        height, len(drawn), legend_height([legend_name(name) for name in names])
+    )
+    for axes, (column, methods) in zip(panels, drawn, strict=True):
+        for method in methods:
+            number = names.index(method.name)
+            epochs = method.by_seed("epochs")
+            by_seed = column.scores[method.name]
+            x = [epochs[seed] for seed in by_seed]
+            y = [100 * value for value in by_seed.values()]
+            style: dict[str, Any] = {"color": colour(number), "marker": marker(number)}
+            axes.scatter(x, y, s=6, alpha=0.4, linewidths=0, **style)
+            axes.errorbar(
+                float(np.mean(x)),
+                float(np.mean(y)),
+                xerr=float(np.std(x, ddof=1)) if len(x) > 1 else 0.0,
+                yerr=float(np.std(y, ddof=1)) if len(y) > 1 else 0.0,
+                capsize=1.5,
+                elinewidth=0.8,
+                markersize=5,
+                label=legend_name(method.name),
+                **style,
+            )
+        # From 0: where all seeds agree, an automatic range would show fractions of an epoch.
+        axes.set_xlim(left=0)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.set_ylabel(f"{short(column.set)} {metric_title(column.metric)} (%)")
+        axes.set_title(short(column.dataset, 70 if len(panels) == 1 else 30))
+        tidy(axes)
+    label = "epoch of the best checkpoint"
+    label_columns(panels, f"{label} (mean ± s.d.)" if len(panels) == 1 else "best epoch")
+    legend_below(figure, panels)
     return figure

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from auxlearn.config import RunConfig
-from auxlearn.errors import RunError, SweepError
+from auxlearn.errors import RunError
 from auxlearn.local_files import user_path
 from auxlearn.results.folder import RunFolder, check_contained
 from auxlearn.results.record import RunResults
@@ -155,8 +154,6 @@ def _add_sweep(found: Collection, folder: SweepFolder) -> None:
     found.sweeps.append(folder)
     if (folder.path / RESULTS).is_file():
         for record in folder.load_results():
-            if not re.fullmatch(r"\w+", record.digest):
-                raise SweepError(f"{folder.path / RESULTS} is damaged: a digest is no name")
             title = ", ".join(record.cell.values()) or sweep.name
             if record.finished:
                 path = folder.run(record.digest).path

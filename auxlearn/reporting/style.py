@@ -36,8 +36,8 @@ def colour(number: int) -> str:
 
 
 def marker(number: int) -> str:
-    """Return the marker of a series by its number; beyond the list, markers repeat."""
-    return MARKERS[number % len(MARKERS)]
+    """Return the marker of a series by its number; with its colour, unique among 36."""
+    return MARKERS[(number + number // len(COLOURS)) % len(MARKERS)]
 
 
 def line_marker(points: Sequence[object]) -> str | None:

@@ -251,7 +251,8 @@ class SweepFolder:
             for one in read_json(path)["trials"]:
                 known = {key: one[key] for key in ("dataset", "encoder", "metric", "seed")}
                 config = RunConfig.model_validate(known)
-                trials.append(Trial(one["cell"], one["seed"], config, one["digest"]))
+                trials.append({key: one[key] for key in ("cell", "seed", "digest")})
+                trials[-1]["config"] = config
             return TypeAdapter(list[Trial]).validate_python(trials)
         except FileNotFoundError:
             return None

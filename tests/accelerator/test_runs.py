@@ -281,6 +281,7 @@ def test_the_plug_in_of_the_readme(plugin, config, on_accelerator):
     check(report, 0)
 
 
+@pytest.mark.slow
 def test_clean_and_shuffled_labels(config, on_accelerator, tmp_path):
     every = on_accelerator(
         runs.example, str(EXAMPLES / "clean_vs_shuffled.py"), str(tmp_path), config()

@@ -26,11 +26,6 @@ ROWS = [
 FRAME = pd.DataFrame(ROWS)
 
 
-@pytest.fixture(autouse=True)
-def without_plots(monkeypatch):
-    monkeypatch.setattr("auxlearn.reporting.plots.plot_run", lambda *_: [])
-
-
 def write_folder(folder: Path) -> Path:
     """The frame as files, written by pandas."""
     folder.mkdir(parents=True)
@@ -61,11 +56,7 @@ def weights(run: Path) -> str:
 def from_files(settings, tmp_path_factory):
     """A run on files, the reference of all others."""
     place = tmp_path_factory.mktemp("files")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("auxlearn.reporting.plots.plot_run", lambda *_: [])
-        return auxlearn.train(
-            dataset=write_folder(place / "reviews"), output=place / "run", **settings
-        )
+    return auxlearn.train(dataset=write_folder(place / "reviews"), output=place / "run", **settings)
 
 
 def as_splits(make) -> dict:

@@ -294,7 +294,6 @@ def test_the_program_runs_resumes_and_reports(
 ):
     monkeypatch.setattr(plan, "ALPHAS", (0.3,))
     monkeypatch.setattr("benchmarks.regret.analysis.ALPHAS", (0.3,))
-    monkeypatch.setattr("auxlearn.reporting.plots.plot_run", lambda *given: [])
     output, encoder = tmp_path / "out", encoder_folder("bert")
     given = command(pairs, output, encoder)
     assert main([*given, "--minutes", "0"]) == 0

@@ -65,7 +65,7 @@ def workspace(tmp_path_factory, one_layer) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         run_cheaply(patch, folder)
         train(RunConfig(**base, aux=["mask_tuning"], output="runs/mask_tuning"))
-        shutil.copytree("runs/mask_tuning", "runs/reviews")
+        train(RunConfig(**base, aux=["random_mlm"], output="runs/reviews"))
         assert call("sweep", "sweep.yaml").exit_code == 0
     return folder
 
@@ -73,7 +73,6 @@ def workspace(tmp_path_factory, one_layer) -> Path:
 def run_cheaply(patch: pytest.MonkeyPatch, folder: Path) -> None:
     """Run commands in a folder, with trials in this process and without plots."""
     patch.chdir(folder)
-    patch.setattr("auxlearn.reporting.plots.plot_run", lambda *_: [])
     patch.setattr("auxlearn.comparison.plots.plot_comparison", lambda *_: [])
     for name in ("LocalExecutor", "SlurmExecutor"):
         patch.setattr(f"auxlearn.sweeps.executors.{name}", lambda *_: InlineExecutor())

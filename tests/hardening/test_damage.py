@@ -19,7 +19,7 @@ from tests import helpers
 
 #: Moments at which the disk is full, spread over the writes of a run; as many as it has writes, if
 #: every write is to be tried.
-MOMENTS = int(os.environ.get("AUXLEARN_FULL_DISK_MOMENTS", "9"))
+MOMENTS = int(os.environ.get("AUXLEARN_FULL_DISK_MOMENTS", "4"))
 
 
 @pytest.fixture(scope="module")

@@ -45,8 +45,6 @@ def dataset(tmp_path_factory):
 
 @pytest.fixture
 def config(dataset, one_layer, tmp_path, monkeypatch):
-    monkeypatch.setattr("auxlearn.reporting.plots.plot_run", lambda *given: [])
-
     def make(name, **settings):
         options = dict(LOSSES[name])
         if options.get("bias") == "FILE":

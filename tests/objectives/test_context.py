@@ -213,7 +213,7 @@ def test_a_saved_head_gives_the_logits_of_the_trained_one(config, monkeypatch, t
     assert torch.equal(head(features), encoder.apply_head("longer_texts/length", features))
 
 
-def test_metrics_of_a_task_are_recorded_and_plotted(config, tmp_path):
+def test_metrics_of_a_task_are_recorded_and_plotted(config, tmp_path, plots):
     results = train(config())
     rows = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     recorded = [row for row in map(json.loads, rows) if row["kind"] == "eval"]

@@ -28,11 +28,6 @@ class Messages(View):
         self.lines.append(text)
 
 
-@pytest.fixture(autouse=True)
-def without_plots(monkeypatch):
-    monkeypatch.setattr("auxlearn.reporting.plots.plot_run", lambda *_: [])
-
-
 @pytest.fixture
 def data(fast_settings, tmp_path) -> Path:
     """A data set that a test may change."""

@@ -34,12 +34,6 @@ class Messages(View):
         self.outcomes.append((trial.title, outcome.state))
 
 
-@pytest.fixture(autouse=True)
-def without_plots(monkeypatch):
-    """Plots take longer than these trainings."""
-    monkeypatch.setattr("auxlearn.reporting.plots.plot_run", lambda *_: [])
-
-
 @pytest.fixture
 def start(tmp_path):
     """Run a sweep file; return the records, the executor, and the folder."""

@@ -31,7 +31,9 @@ def test_what_killed_writes_have_left_is_deleted(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("digest", ["../elsewhere", "/tmp/run", "", "0123456789AB", "0123456789ab\n"])
+@pytest.mark.parametrize(
+    "digest", ["../elsewhere", "/tmp/run", "", "0123456789AB", "0123456789ab\n"]
+)
 def test_a_digest_that_is_none_leads_to_no_other_folder(tmp_path, digest):
     path = tmp_path / "sweep.yaml"
     path.write_text(yaml.safe_dump({"name": "a", "grid": {"aux": [[], "l3mask"]}}))

@@ -94,6 +94,7 @@ def test_a_killed_compiled_run_resumes_to_the_results_of_an_uninterrupted_one(
     assert exported.state_dict().keys() == plain.state_dict().keys()
 
 
+@pytest.mark.slow
 def test_dropout_follows_the_seed(compiler, one_layer):
     encoder = load_encoder(str(one_layer), LABELS).train()
     batch = helpers.collated(tokenized(encoder, LINES[:5]))
@@ -108,7 +109,13 @@ def test_dropout_follows_the_seed(compiler, one_layer):
     assert not torch.equal(first, other)
 
 
-def test_compiled_losses_and_gradients_equal_those_of_the_code_as_written(compiler, one_layer):
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+def test_compiled_losses_and_gradients_equal_those_of_the_code_as_written(
+    backend, request, monkeypatch, one_layer
+):
+    if backend == "inductor":
+        request.getfixturevalue("compiler")
+    monkeypatch.setattr(nn.Module, "compile", partialmethod(nn.Module.compile, backend=backend))
     plain, compiled = (
         helpers.without_dropout(load_encoder(str(one_layer), LABELS)).train() for _ in range(2)
     )
@@ -131,7 +138,7 @@ def test_compiled_losses_and_gradients_equal_those_of_the_code_as_written(compil
                     torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
 
 
-def test_nothing_is_compiled_in_evaluation(compiler, one_layer):
+def test_nothing_is_compiled_in_evaluation(one_layer):
     encoder = load_encoder(str(one_layer), LABELS)
     batch = helpers.collated(tokenized(encoder, LINES[:3]))
     with torch.no_grad():

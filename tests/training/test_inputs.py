@@ -84,19 +84,12 @@ def write_inputs(place: Path, encoder: Path) -> RunConfig:
     )
 
 
-@pytest.fixture(autouse=True)
-def without_plots(monkeypatch):
-    monkeypatch.setattr("auxlearn.reporting.plots.plot_run", lambda *_: [])
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory, encoder_folder):
     """A finished run with all kinds of inputs, and its results."""
     place = tmp_path_factory.mktemp("world")
     config = write_inputs(place, encoder_folder("bert"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("auxlearn.reporting.plots.plot_run", lambda *_: [])
-        return place, config, train(config)
+    return place, config, train(config)
 
 
 @pytest.fixture

@@ -48,8 +48,6 @@ def contrast(tmp_path_factory) -> Path:
 @pytest.fixture
 def config(config, encoder_folder, monkeypatch):
     """Return a configuration of a run of six optimizer steps without plots."""
-    monkeypatch.setattr("auxlearn.reporting.plots.plot_run", lambda *arguments: [])
-
     run_config = config
 
     def make(family="bert", **settings) -> RunConfig:

@@ -22,12 +22,6 @@ from tests import helpers
 FINAL = {"final_epochs": 2, "final_learning_rate": 1e-3, "epochs": 1}
 
 
-@pytest.fixture(autouse=True)
-def without_plots(monkeypatch):
-    """They take longer than these trainings."""
-    monkeypatch.setattr("auxlearn.reporting.plots.plot_run", lambda *_: [])
-
-
 class Listener(Reporter):
     def __init__(self):
         self.messages = []

@@ -31,14 +31,7 @@ from auxlearn.training.loop import TrainingLoop
 from tests import helpers
 
 
-@pytest.fixture(autouse=True)
-def without_plots(request, monkeypatch):
-    """They take longer than these trainings, and one test looks at them."""
-    if request.function is not test_a_run_leaves_a_complete_folder:
-        monkeypatch.setattr("auxlearn.reporting.plots.plot_run", lambda *_: [])
-
-
-def test_a_run_leaves_a_complete_folder(config, tmp_path):
+def test_a_run_leaves_a_complete_folder(config, tmp_path, plots):
     results = train(config())
     folder = tmp_path / "run"
     assert {path.name for path in folder.iterdir() if not path.name.startswith(".")} == {

@@ -11,12 +11,6 @@ from auxlearn.encoders.load import load_encoder
 from auxlearn.errors import ConfigError
 from tests import helpers
 
-
-@pytest.fixture(autouse=True)
-def without_plots(monkeypatch):
-    monkeypatch.setattr("auxlearn.reporting.plots.plot_run", lambda *_: [])
-
-
 UNROLLED = {"meta": {"unroll": 2, "mix": "gradients", "warmup_steps": 0}}
 WEIGHTINGS = ["fixed", "meta", "tartan", "metabalance"]
 PARTS = [({"freeze": "1"}, w) for w in [*WEIGHTINGS, UNROLLED]]

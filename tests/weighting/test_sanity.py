@@ -103,7 +103,10 @@ def test_every_rule_that_learns_from_validation_examples_is_tested_here():
     assert names == {rule.split(",")[0] for rule in RULES}
 
 
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow if "," in name else ()) for name in RULES],
+)
 def test_weight_moves_from_shuffled_to_clean_labels(encoder_folder, name):
     weights = final_weights(encoder_folder("bert"), name)
     assert weights["clean"] > 1.15 * weights["shuffled"], weights

@@ -285,7 +285,7 @@ def live_tensors():
     return sum(one.numel() for one in objects if issubclass(type(one), torch.Tensor))
 
 
-@pytest.mark.parametrize("unroll", [1, 2])
+@pytest.mark.parametrize("unroll", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_memory_does_not_grow_over_fifty_meta_steps(harness, unroll):
     made = harness()
     rule = Meta(meta_options(unroll=unroll, initial=None), made.training_step.names)
