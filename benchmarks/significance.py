@@ -19,8 +19,9 @@ import numpy as np
 from scipy.special import ndtr, stdtr
 
 from auxlearn.comparison.power import minimum_detectable_difference
-from auxlearn.comparison.scores import Predictions, scores_and_covariance
+from auxlearn.comparison.scores import Predictions, metric_title, scores_and_covariance
 from auxlearn.comparison.statistics import ALPHA, Column, Noise, Pair, compare_methods, make_pair
+from benchmarks.tables import table
 
 #: Standard deviation of a prediction's chance to be right: between seeds, and between examples
 #: under one method. That a prediction is right or not adds noise to all of them.
@@ -218,13 +219,101 @@ def plot(content: dict, path: Path) -> None:
         save_print(figure, path)
 
 
+def page(content: dict) -> str:
+    """Return the results as a page of the documentation, which shows the plot of :func:`plot`."""
+
+    def share(value: float) -> str:
+        return f"{100 * value:.1f}"
+
+    names = [name for name in content["false_positives"][0] if name not in ("seeds", "share")]
+    equal = table(
+        ["seeds", "variance from examples", *(f"**{n}**" if n == CHOSEN else n for n in names)],
+        [
+            [str(row["seeds"]), f"{row['share']:.0%}", *(share(row[name]) for name in names)]
+            for row in content["false_positives"]
+        ],
+    )
+    whole = table(
+        ["metric", "noise from", *(f"{seeds} seeds" for seeds in SEEDS)],
+        [
+            [metric_title(metric), noise, *(share(row["false_positives"]) for row in rows)]
+            for (metric, noise), rows in (
+                (key, list(rows))
+                for key, rows in itertools.groupby(
+                    content["whole"], lambda row: (row["metric"], row["noise"])
+                )
+            )
+        ],
+    )
+    power = table(
+        ["methods", "compared", "seeds", "detectable difference", "found"],
+        [
+            [
+                str(row["methods"]),
+                "with one" if row["against"] else "all",
+                str(row["seeds"]),
+                f"{100 * row['detectable']:.1f} points",
+                share(row["power"]),
+            ]
+            for row in content["power"]
+        ],
+    )
+    worst = max(row[CHOSEN] for row in content["false_positives"])
+    return "\n\n".join(
+        [
+            "# When comparisons are wrong, and what they find",
+            "`python -m benchmarks.significance` draws comparisons whose truth is known. Why two "
+            "tests are made is in [Sweeps](../guides/sweeps.md). All numbers but differences are "
+            "shares in per cent; the level is 5.",
+            "## Equal methods that are told apart",
+            "Two equal methods, 60,000 times a line (standard error 0.1). Part of the variance of "
+            "the mean difference is from the examples, which all seeds share; the rest is from the "
+            f"seeds. The tests that `auxlearn compare` makes reject at most {share(worst)}% of the "
+            "time; each alone is wrong where most of the noise is the other's.",
+            equal,
+            f"Three equal methods, {2 * content['tables']:,} tables of predictions of 300 examples "
+            "each, compared as a whole: the share with any significant difference. Chances of "
+            "examples and seeds vary as named; that a prediction is right or not adds noise.",
+            whole,
+            "## Differences that are found",
+            "A true difference as large as the detectable difference that the comparison gives is "
+            "meant to be found 80% of the time. Tables of 300 examples, both kinds of noise, "
+            f"{content['tables']:,} a line (standard error 1.0).",
+            power,
+            "Two methods, by true difference, 40% of the variance from examples. With three and "
+            "five seeds the permutation test never rejects, and with three the paired t-test costs "
+            "power, which is what keeps equal methods from being told apart.",
+            "![Share of comparisons that tell the methods apart, by true difference in standard "
+            "errors](../img/significance.png)",
+        ]
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tables", type=int, default=1500, help="for each row of the power")
     parser.add_argument("--output", type=Path, default=RESULTS / "significance.json")
     parser.add_argument("--plot", type=Path, help="draw the power curves; a path without a suffix")
+    parser.add_argument("--page", type=Path, help="write a page of the documentation")
+    parser.add_argument("--no-run", action="store_true", help="plot and page of finished results")
     options = parser.parse_args()
-    content: dict = {"tables": options.tables}
+    if not options.no_run:
+        content = run(options.tables)
+        options.output.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    content = json.loads(options.output.read_text(encoding="utf-8"))
+    if options.plot:
+        plot(content, options.plot)
+    if options.page:
+        options.page.write_text(page(content) + "\n", encoding="utf-8")
+
+
+def run(count: int) -> dict:
+    """Draw and compare, and return the results.
+
+    Args:
+        count: Tables of predictions for each row of the power.
+    """
+    content: dict = {"tables": count}
     content["false_positives"] = []
     for seeds, share in itertools.product(SEEDS, SHARES):
         row = {"seeds": seeds, "share": share} | false_positives(seeds, share)
@@ -233,14 +322,14 @@ def main() -> None:
     content["whole"] = []
     for metric, noise, seeds in itertools.product(("accuracy", "macro_f1"), NOISES, SEEDS):
         tables = Tables(len(content["whole"]), noise, 3, seeds, metric=metric)
-        found = tables.false_positives(2 * options.tables)
+        found = tables.false_positives(2 * count)
         row = {"metric": metric, "noise": noise, "seeds": seeds, "false_positives": found}
         content["whole"].append(row)
         print(json.dumps(row), flush=True)
     content["power"] = []
     for methods, seeds, against in [*itertools.product((2, 3), SEEDS, (False,)), (5, 5, True)]:
         tables = Tables(len(content["power"]), "both", methods, seeds, against=against)
-        found = tables.power(options.tables, tables.detectable)
+        found = tables.power(count, tables.detectable)
         row = {"methods": methods, "against": against, "seeds": seeds}
         row |= {"detectable": tables.detectable, "power": found}
         content["power"].append(row)
@@ -250,9 +339,7 @@ def main() -> None:
         for seeds in SEEDS
         for shift in np.arange(0, 8.01, 0.5).tolist()
     ]
-    options.output.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    if options.plot:
-        plot(content, options.plot)
+    return content
 
 
 if __name__ == "__main__":

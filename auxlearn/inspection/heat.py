@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from auxlearn.inspection.report import MaskReport, ShownText
+from auxlearn.inspection.report import MaskReport
 from auxlearn.reporting.style import WIDTH, save_figure
+from auxlearn.results.shown_text import ShownText
 from auxlearn.wording import shorten
 
 if TYPE_CHECKING:

@@ -32,30 +32,9 @@ from auxlearn.inspection.spread import Agreement, Spread, agreement, spread
 from auxlearn.local_files import expand
 from auxlearn.objectives.context import ObjectiveContext
 from auxlearn.reporting.reporter import Reporter
+from auxlearn.results.shown_text import ShownText
 from auxlearn.training.preparation import prepare_task, with_perturbed_text
 from auxlearn.training.run import build_weighting, load_run_encoder
-
-
-@dataclass(frozen=True)
-class ShownText:
-    """A text with the mask probabilities of its tokens.
-
-    Attributes:
-        example: Its number among the training examples, from 0.
-        tokens: Its tokens, without special ones.
-        rates: Probability of each of them to be masked, by task.
-        random: Probability under random masking at the same mean in the text, by task.
-    """
-
-    example: int
-    tokens: list[str]
-    rates: dict[str, list[float]]
-    random: dict[str, float]
-
-    def times(self, task: str) -> list[float]:
-        """Return how many times as often as random masking a task masks each token."""
-        random = self.random[task]
-        return [rate / random if random else 1.0 for rate in self.rates[task]]
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from auxlearn.metric_keys import VALIDATION, Quantity
 from auxlearn.report_page import compared
 from auxlearn.report_page.charts import LineChart, interval_chart, line_chart
 from auxlearn.report_page.collect import Collection, Run, collect
+from auxlearn.report_page.masked import masked_texts
 from auxlearn.report_page.texts import (
     DataReader,
     MarkedTexts,
@@ -140,8 +141,8 @@ class RunView:
         self.notes = [*run.results.dataset.notes, *notes]
         self.audit = list(data.warnings) if data else []
         self.mistakes: Mistakes = mistakes(run, data, limit)
-        found = perturbed_texts(run, limit) if texts else None
-        self.marked_texts: list[MarkedTexts] = [found] if found else []
+        found = (masked_texts(run, limit), perturbed_texts(run, limit)) if texts else ()
+        self.marked_texts: list[MarkedTexts] = [one for one in found if one]
 
     @cached_property
     def warnings(self) -> list[str]:
@@ -285,6 +286,12 @@ class RunView:
         except (OSError, Damaged):
             pass
         machine = self.results.environment
+        for name, peak in (
+            ("peak memory of the process", machine.peak_memory_mb),
+            ("peak GPU memory", machine.peak_gpu_memory_mb),
+        ):
+            if peak is not None:
+                found.append((name, f"{peak:,.0f} MB"))
         found.append(("processor", f"{machine.cpu or 'unknown'}, {machine.threads} threads"))
         if machine.gpus:
             found.append(("GPU", ", ".join(machine.gpus)))

@@ -73,13 +73,15 @@ class Piece:
 
     Attributes:
         text: The original text.
-        kind: "plain", "kept" for a masked token that was predicted, or "changed".
+        kind: "plain", "kept" for a masked token that was predicted, "changed", or "rated".
         new: What the text was replaced by, if it was changed.
+        level: How often it is masked, from 0 to 4; 2 is about as often as random masking.
     """
 
     text: str
-    kind: Literal["plain", "kept", "changed"]
+    kind: Literal["plain", "kept", "changed", "rated"]
     new: str = ""
+    level: int = 2
 
 
 @dataclass(frozen=True)
@@ -198,10 +200,11 @@ def _probabilities(values: Any, labels: Sequence[str]) -> dict[str, float]:
 
 def _texts(split: Split, number: int) -> list[str]:
     columns = [split.texts, *([split.text_pairs] if split.text_pairs else [])]
-    return [_cut(column[number]) for column in columns]
+    return [cut(column[number]) for column in columns]
 
 
-def _cut(text: str) -> str:
+def cut(text: str) -> str:
+    """Return a text, cut if it is long."""
     return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]} ..."
 
 

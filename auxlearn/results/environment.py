@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from dataclasses import asdict, dataclass, field
+import sys
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -39,6 +40,10 @@ class Environment:
         cores: Number of its logical cores.
         threads: Number of threads that torch computes with.
         gpus: Names of the GPUs.
+        peak_memory_mb: Peak resident memory of the process at the end of the run, in MB; of a
+            process that has trained several runs, that of the largest so far. ``None`` where it is
+            not known.
+        peak_gpu_memory_mb: The same of the memory that torch has allocated on the GPU.
     """
 
     versions: dict[str, str]
@@ -48,6 +53,8 @@ class Environment:
     cores: int | None = None
     threads: int = 1
     gpus: list[str] = field(default_factory=list)
+    peak_memory_mb: float | None = None
+    peak_gpu_memory_mb: float | None = None
 
     @classmethod
     def load(cls, folder: Path) -> Environment:
@@ -67,6 +74,24 @@ class Environment:
     def save(self, folder: Path) -> None:
         """Write ``environment.json`` into a run folder."""
         write_checked_json(folder / FILE, asdict(self))
+
+
+def with_peak_memory(environment: Environment) -> Environment:
+    """Return an environment with the memory that this process has needed so far."""
+    import torch
+
+    found: dict[str, float] = {}
+    try:
+        import resource
+    except ImportError:  # Windows
+        pass
+    else:
+        unit = 1 if sys.platform == "darwin" else 1024  # bytes there, kilobytes on Linux
+        peak = unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        found["peak_memory_mb"] = round(peak / 1e6, 1)
+    if torch.cuda.is_initialized():
+        found["peak_gpu_memory_mb"] = round(torch.cuda.max_memory_allocated() / 1e6, 1)
+    return replace(environment, **found)
 
 
 def describe_environment() -> Environment:

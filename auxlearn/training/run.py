@@ -34,7 +34,7 @@ from auxlearn.registry import LOSSES, REPORTERS, WEIGHTINGS
 from auxlearn.reporters.base import ReportedRun, RunReporter
 from auxlearn.reporters.forward import ForwardingReporter
 from auxlearn.reporting.reporter import Reporter
-from auxlearn.results.environment import Environment
+from auxlearn.results.environment import Environment, with_peak_memory
 from auxlearn.results.folder import RunFolder
 from auxlearn.results.perturbation_log import PerturbationLog
 from auxlearn.results.record import BestCheckpoint, DatasetRecord, Evaluation, RunResults
@@ -317,7 +317,7 @@ class _Run:
             auxiliary=loop.task_metrics() | ({"primary": facts} if facts else {}),
             surrogate=surrogate_report(self.folder.read_metrics(), config.metric),
             seconds=seconds | {"training": state.seconds},  # with those before the run was resumed
-            environment=Environment.load(self.folder.path),
+            environment=with_peak_memory(Environment.load(self.folder.path)),
         )
 
     def export(self, results: RunResults) -> None:

@@ -51,6 +51,8 @@ def test_a_run_leaves_a_complete_folder(config, tmp_path, plots):
     assert results.weights["l3mask"] != 0.5, "the weights were never updated"
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows if row["kind"] == "eval"] == [4, 8, 12]
+    assert results.environment.peak_memory_mb > 50
+    assert results.environment.peak_gpu_memory_mb is None
 
 
 def test_a_finished_run_returns_its_results_without_training(config, monkeypatch):
