@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 from auxlearn.errors import RunError
 from auxlearn.files import read_checked_json, write_checked_json
@@ -80,7 +81,7 @@ def with_peak_memory(environment: Environment) -> Environment:
     """Return an environment with the memory that this process has needed so far."""
     import torch
 
-    found: dict[str, float] = {}
+    found: dict[str, Any] = {}
     try:
         import resource
     except ImportError:  # Windows
