@@ -56,7 +56,7 @@ def terminal(comparison: ComparisonData, layout: Layout) -> list[Table | str]:
     if comparison.published:
         items += ["", f"Compared with the published results of {comparison.source}"]
         grid = published_grid(comparison)
-        items += [_console(grid), *published_notes(comparison)]
+        items += [*([_console(grid)] if grid.lines else []), *published_notes(comparison)]
     meaning = [marks(comparison, block) for block in comparison.blocks]
     shown = [
         f"{line} {BEST}: the best, where bold print is not shown." for line in meaning[:1] if line
@@ -107,8 +107,8 @@ def markdown(comparison: ComparisonData, layout: Layout) -> str:
                 parts.append(_markdown(matrix_grid(column, layout)))
     if comparison.published:
         parts += ["## Compared with published results", escape_markdown(comparison.source)]
-        parts.append(_markdown(published_grid(comparison)))
-        parts += published_notes(comparison)
+        grid = published_grid(comparison)
+        parts += [*([_markdown(grid)] if grid.lines else []), *published_notes(comparison)]
     return "\n\n".join([*parts, *_bullets([*legend(comparison, layout), *comparison.notes])]) + "\n"
 
 
@@ -161,11 +161,16 @@ def _safe(text: str) -> str:
 
 
 def published_grid(comparison: ComparisonData) -> Grid:
-    """Lay out every published result with the result here and the difference, if there is one."""
-    axes = list(dict.fromkeys(axis for result in comparison.published for axis in result.labels))
-    heads = [*axes, "set", "metric", "published", "here", "difference"]
+    """Lay out published results with the result here and the difference, if there is one.
+
+    Those of data sets and encoders that were not run are left out; see :func:`published_notes`.
+    """
+    shown = [result for result in comparison.published if _was_run(comparison, result)]
+    axes = list(dict.fromkeys(axis for result in shown for axis in result.labels))
+    named = ["checkpoints by" if axis == "metric" else axis for axis in axes]
+    heads = [*named, "set", "metric", "published", "here", "difference"]
     lines = []
-    for result in comparison.published:
+    for result in shown:
         values = _scores_here(comparison, result)
         mean = 100 * float(np.mean(values)) if values else math.nan
         spread = f"{100 * float(np.std(values, ddof=1)):.2f}" if len(values) > 1 else ""
@@ -183,10 +188,24 @@ def published_grid(comparison: ComparisonData) -> Grid:
 
 
 def published_notes(comparison: ComparisonData) -> list[str]:
-    """Return a note if none of the published results has a counterpart here."""
-    if any(_scores_here(comparison, result) for result in comparison.published):
-        return []
-    return ["None of the published results is for a data set, encoder and method that were run."]
+    """Return a note on the published results that are not shown."""
+    missing = sum(not _was_run(comparison, result) for result in comparison.published)
+    if missing == len(comparison.published):
+        return [f"None of the {missing} published results is for a data set and encoder run here."]
+    if missing:
+        return [f"{missing} more are for other data sets or encoders."]
+    return []
+
+
+def _was_run(comparison: ComparisonData, result: PublishedResult) -> bool:
+    """Return whether the setting of a published result was run, with whatever method."""
+    setting = {axis: label for axis, label in result.labels.items() if axis != "method"}
+    return any(
+        all(method.labels.get(axis) == label for axis, label in setting.items())
+        for block in comparison.blocks
+        for data in block.datasets
+        for method in data.methods
+    )
 
 
 def _scores_here(comparison: ComparisonData, result: PublishedResult) -> list[float]:

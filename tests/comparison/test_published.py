@@ -39,18 +39,24 @@ def test_published_results_are_shown_with_the_difference(make_sweep, tmp_path):
     assert [(row["method"], row["published"]) for row in found] == [
         ("STL", "50.00 ± 0.50"),
         ("RTM", "60.50"),
-        ("RTM", "70.00"),
         ("Other", "80.00"),
     ]
-    assert [row["difference"] for row in found] == ["+1.25", "+0.75", "-", "-"]
+    assert [row["difference"] for row in found] == ["+1.25", "+0.75", "-"]
     assert "A paper" in comparison.to_markdown()
-    assert "None of the published results" not in comparison.to_markdown()
+    assert "1 more are for other data sets" in comparison.to_markdown()  # checkpoints by macro-F1
+    content["tables"].append({"cell": {"encoder": "BERT-base"}, "columns": [[{}, "test"]]})
+    content["tables"][1]["rows"] = {"STL": [90.0]}
+    path.write_text(yaml.safe_dump(content, sort_keys=False))
+    more = compare(folder, published=str(path))
+    assert shown(more) == shown(comparison)
+    assert "2 more are for other data sets or encoders" in more.to_markdown()
+    del content["tables"][1]
     content["tables"][0]["cell"] = {"encoder": "BERT-base"}
     path.write_text(yaml.safe_dump(content, sort_keys=False))
     folder = make_sweep(right_by_method, "elsewhere", grid=METHODS, seeds=2).path
     elsewhere = compare(folder, published=str(path))
-    assert "None of the published results" in elsewhere.to_markdown()
-    assert [row[-1] for row in shown(elsewhere)[1]] == ["-"] * 4
+    assert "None of the 4 published results is for a data set" in elsewhere.to_markdown()
+    assert shown(elsewhere)[1] == []
     content["tables"][0]["rows"]["STL"] = [1.0]
     path.write_text(yaml.safe_dump(content, sort_keys=False))
     with pytest.raises(ConfigError, match="row 'STL' has 1 results for 2 columns"):
