@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from auxlearn.config import RunConfig, validate
 from auxlearn.data.examples import columns_of
 from auxlearn.data.memory import in_memory, read_memory
-from auxlearn.errors import ConfigError, DataError, RunError
+from auxlearn.errors import ConfigError, DataError
 from auxlearn.local_files import expand
 from auxlearn.reporting.notebook import default_reporter
-from auxlearn.results.folder import RunFolder, check_finished, default_output
+from auxlearn.results.folder import RunFolder, default_output, finished_folder as _finished
 from auxlearn.results.record import RunResults
 
 if TYPE_CHECKING:
@@ -348,14 +348,3 @@ def _sets(value: Any) -> Sequence[Any]:
 
 def _with_dataset(config: RunConfig, path: Path) -> RunConfig:
     return config.model_copy(update={"dataset": str(path)})
-
-
-def _finished(run: str | os.PathLike[str] | RunResults) -> Path:
-    """Return the folder of a finished run."""
-    if isinstance(run, RunResults):
-        if run.folder is None:
-            raise RunError("these results do not know their run folder: give its path")
-        run = run.folder
-    folder = expand(Path(run))
-    check_finished(folder)
-    return folder

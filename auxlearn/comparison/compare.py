@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 
@@ -35,7 +35,7 @@ from auxlearn.errors import ConfigError, SweepError, did_you_mean
 
 
 def compare(
-    *folders: str | Path,
+    *folders: str | os.PathLike[str],
     metrics: Sequence[str] = (),
     sets: Sequence[str] = (),
     methods: Sequence[str] = (),
@@ -51,7 +51,7 @@ def compare(
     is missing is named.
 
     Args:
-        folders: Folders of sweeps and of runs.
+        folders: Folders of sweeps and of runs, or what :func:`auxlearn.sweep` returned.
         metrics: ``accuracy``, ``macro_f1``, ``weighted_f1``, ``mcc``, and ``f1:LABEL``,
             ``precision:LABEL`` or ``recall:LABEL``; by default the metric that checkpoints were
             selected by.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -53,13 +54,17 @@ MOST_LINES = 30
 HEATS = 5
 
 
-def report(*folders: str | Path, output: str | Path | None = None, texts: bool = True) -> Path:
+def report(
+    *folders: str | os.PathLike[str],
+    output: str | os.PathLike[str] | None = None,
+    texts: bool = True,
+) -> Path:
     """Write a report on finished runs and sweeps as one HTML file, which needs no network.
 
     No code of plug-ins is run.
 
     Args:
-        folders: Run folders and folders of sweeps.
+        folders: Run folders and folders of sweeps, or what :func:`auxlearn.sweep` returned.
         output: The file; by default ``report.html``, in the folder if there is a single one.
         texts: Whether to show texts. Those of evaluation sets are read from the data set, which
             has to be where it was, with the same content.

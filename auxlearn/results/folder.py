@@ -39,7 +39,7 @@ from auxlearn.files import (
 from auxlearn.local_files import expand, user_path
 from auxlearn.locks import GRACE, Lock, LockHeld, holder, is_held
 from auxlearn.results.environment import Environment, describe_environment
-from auxlearn.results.record import FILE
+from auxlearn.results.record import FILE, RunResults
 
 
 def default_output(config: RunConfig) -> Path:
@@ -243,6 +243,24 @@ def check_finished(run: Path) -> None:
             f"the run in {run} is not finished: resume it with "
             f"`auxlearn train --config {run / 'config.yaml'} --output {run}`"
         )
+
+
+def finished_folder(run: str | os.PathLike[str] | RunResults) -> Path:
+    """Return the folder of a finished run.
+
+    Args:
+        run: The folder, or the results of the run.
+
+    Raises:
+        RunError: It is not a run folder, or the run is not finished.
+    """
+    if isinstance(run, RunResults):
+        if run.folder is None:
+            raise RunError("these results do not know their run folder: give its path")
+        run = run.folder
+    folder = expand(run)
+    check_finished(folder)
+    return folder
 
 
 @contextmanager
