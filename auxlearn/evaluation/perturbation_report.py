@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from auxlearn.encoders.load import load_classifier, load_encoder
+from auxlearn.encoders.load import load_classifier, load_encoder, load_tokenizer
 from auxlearn.errors import ConfigError, EncoderError
 from auxlearn.evaluation.perturbations import (
     Diversity,
@@ -65,7 +65,8 @@ def perturbations(
     folder = RunFolder(finished_folder(run))
     records = read_perturbations(folder.path)
     config = folder.read_config()
-    _, tokenizer = load_classifier(folder.model_path)
+    kept = folder.model_path.is_dir()
+    tokenizer = load_classifier(folder.model_path)[1] if kept else load_tokenizer(config.encoder)
     tagger = find_tagger()
     notes = [
         f"parts of speech by {tagger[1]}"

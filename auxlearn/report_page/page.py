@@ -34,7 +34,7 @@ from auxlearn.report_page.texts import (
     perturbed_texts,
 )
 from auxlearn.reporting.style import METRIC_TITLES
-from auxlearn.reporting.tables import metrics_grid, seen_sentences
+from auxlearn.reporting.tables import example_sentences, metrics_grid
 from auxlearn.results.folder import RunFolder
 from auxlearn.results.record import Scores
 from auxlearn.wording import printable
@@ -157,7 +157,7 @@ class RunView:
             for name, found in self.evaluations.items()
             if found.constant_prediction is not None
         ]
-        return [*self.results.warnings(), *constant, *seen_sentences(self.evaluations)]
+        return [*self.results.warnings(), *constant, *example_sentences(self.evaluations)]
 
     @cached_property
     def facts(self) -> list[tuple[str, str]]:

@@ -6,7 +6,8 @@
 ``environment.json``   versions, git revision, hardware
 ``metrics.jsonl``      losses, weights and dev metrics by step, see :mod:`auxlearn.metric_keys`
 ``results.json``       the results; written last, so its presence means that the run is finished
-``model/``             the classifier and tokenizer as transformers reads them
+``model/``             the classifier and tokenizer as transformers reads them; missing, as are
+                       the next two, if the run keeps no model
 ``heads/``             heads of auxiliary tasks and losses, where they have any
 ``adapter/``           low-rank adapters as peft reads them, if the run trained some
 ``checkpoint/``        checkpoints that an unfinished run resumes from
@@ -229,7 +230,7 @@ class RunFolder:
 
 
 def check_finished(run: Path) -> None:
-    """Check that a run has finished, so that its model exists.
+    """Check that a run has finished.
 
     Raises:
         RunError: The path is not a run folder, or the run is not finished.
@@ -261,6 +262,22 @@ def finished_folder(run: str | os.PathLike[str] | RunResults) -> Path:
     folder = expand(run)
     check_finished(folder)
     return folder
+
+
+def model_of(run: Path) -> Path:
+    """Return the folder of the model that a finished run has exported.
+
+    Raises:
+        RunError: The path is not a run folder, the run is not finished, or it kept no model.
+    """
+    check_finished(run)
+    folder = RunFolder(run)
+    if not folder.model_path.is_dir() and not folder.read_config().keep_model:
+        raise RunError(
+            f"the run in {run} kept no model (keep_model is off): train it with --keep-model and "
+            "another --output"
+        )
+    return folder.model_path
 
 
 @contextmanager

@@ -82,8 +82,10 @@ def sweep(
     cache = None if cache_dir is None else os.fspath(cache_dir)
     with ExitStack() as stack:
         shown = view or stack.enter_context(ReporterView(default_reporter()))
-        if not isinstance(executor, Executor):
-            executor = stack.enter_context(
+        if isinstance(executor, Executor):
+            engine = executor
+        else:
+            engine = stack.enter_context(
                 make_executor(
                     executor,
                     folder.path,
@@ -96,6 +98,6 @@ def sweep(
                 )
             )
         records = run_sweep(
-            read, folder, executor, retry_failed=retry_failed, cache_dir=cache, view=shown
+            read, folder, engine, retry_failed=retry_failed, cache_dir=cache, view=shown
         )
     return SweepResults(read.name, folder.path, read.axes, tuple(records))

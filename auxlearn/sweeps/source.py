@@ -20,7 +20,14 @@ from auxlearn.sweeps.sweep_file import SweepFile, read_sweep
 from auxlearn.wording import describe, shorten
 
 #: Settings of the base that say how its data are read.
-_COLUMNS = ("text_column", "text_pair_column", "label_column", "keep_null_labels")
+_COLUMNS = (
+    "text_column",
+    "text_pair_column",
+    "label_column",
+    "keep_null_labels",
+    "labels",
+    "unknown_labels",
+)
 
 
 def sweep_of(
@@ -45,7 +52,11 @@ def sweep_of(
         base = content.get("base")
         if isinstance(base, Mapping) and in_memory(base.get("dataset", "")):
             dataset = _read(base)
-            content["base"] = {**base, "dataset": _place(dataset)}
+            # The saved labels are the classes already.
+            content["base"] = {
+                **{name: value for name, value in base.items() if name != "labels"},
+                "dataset": _place(dataset),
+            }
         sweep = validate(SweepFile, _plain(content, "sweep"), "sweep")
     elif isinstance(source, str | os.PathLike):
         sweep = read_sweep(Path(source))
