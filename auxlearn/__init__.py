@@ -25,6 +25,7 @@ _PUBLIC = {
     "load_config": "auxlearn.config",
     "load_dataset": "auxlearn.data.load",
     "load_run": "auxlearn.api",
+    "perturbations": "auxlearn.evaluation.perturbation_report",
     "predict": "auxlearn.api",
     "pretrain": "auxlearn.api",
     "register_loss": "auxlearn.registry",
@@ -32,6 +33,7 @@ _PUBLIC = {
     "register_weighting": "auxlearn.registry",
     "report": "auxlearn.report_page.page",
     "score": "auxlearn.api",
+    "sweep": "auxlearn.sweeps.run",
     "train": "auxlearn.api",
 }
 
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
     from auxlearn.data.load import load_dataset as load_dataset
     from auxlearn.encoders.shared import SharedEncoder as SharedEncoder
     from auxlearn.errors import UserError as UserError
+    from auxlearn.evaluation.perturbation_report import perturbations as perturbations
     from auxlearn.losses.base import PrimaryLoss as PrimaryLoss
     from auxlearn.objectives.context import ObjectiveContext as ObjectiveContext
     from auxlearn.registry import (
@@ -65,6 +68,7 @@ if TYPE_CHECKING:
     )
     from auxlearn.report_page.page import report as report
     from auxlearn.results.record import RunResults as RunResults
+    from auxlearn.sweeps.run import sweep as sweep
     from auxlearn.tasks.base import (
         AuxiliaryTask as AuxiliaryTask,
         MaskedLanguageModelling as MaskedLanguageModelling,

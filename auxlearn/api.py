@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from auxlearn.config import RunConfig, validate
 from auxlearn.data.examples import columns_of
 from auxlearn.data.memory import in_memory, read_memory
-from auxlearn.errors import ConfigError, DataError, RunError
+from auxlearn.errors import ConfigError, DataError
 from auxlearn.local_files import expand
 from auxlearn.reporting.notebook import default_reporter
-from auxlearn.results.folder import RunFolder, check_finished, default_output
+from auxlearn.results.folder import RunFolder, default_output, finished_folder as _finished
 from auxlearn.results.record import RunResults
 
 if TYPE_CHECKING:
@@ -128,6 +128,7 @@ def evaluate(
     split: str = "test",
     labels: Mapping[str, str] | None = None,
     decision: Literal["sum", "argmax"] = "sum",
+    unknown_labels: Literal["error", "count"] | None = None,
     text_column: str | None = None,
     text_pair_column: str | None = None,
     label_column: str | None = None,
@@ -147,9 +148,13 @@ def evaluate(
             mapping of names to sets, none of them called train, dev, test or ``split``.
         split: Split to evaluate on.
         labels: Label of the set by class of the model; classes without an entry, and without one in
-            the data-set card, map to the label of the same name.
+            the data-set card, map to the label of the same name. By default the ``labels`` of the
+            run.
         decision: How classes that map to the same label are combined: ``sum`` adds their
             probabilities, ``argmax`` takes the most likely class.
+        unknown_labels: What a label is that the model does not know: an ``error``, or one whose
+            examples ``count`` as wrong, of which ``unknown_labels`` of the scores is the number. By
+            default that of the run.
         text_column: Column of the text; by default that of the run.
         text_pair_column: Column of the second text of a pair; by default that of the run.
         label_column: Column of the label; by default that of the run.
@@ -169,11 +174,13 @@ def evaluate(
     from auxlearn.evaluation.finished import evaluate_run, name_sets
 
     folder = _finished(run)
-    given = {
+    given: dict[str, Any] = {
         "text_column": text_column,
         "text_pair_column": text_pair_column,
         "label_column": label_column,
         "keep_null_labels": keep_null_labels or None,
+        "labels": None if labels is None else {},
+        "unknown_labels": unknown_labels,
     }
     columns = {name: value for name, value in given.items() if value is not None}
     found = evaluate_run(
@@ -347,15 +354,5 @@ def _sets(value: Any) -> Sequence[Any]:
 
 
 def _with_dataset(config: RunConfig, path: Path) -> RunConfig:
-    return config.model_copy(update={"dataset": str(path)})
-
-
-def _finished(run: str | os.PathLike[str] | RunResults) -> Path:
-    """Return the folder of a finished run."""
-    if isinstance(run, RunResults):
-        if run.folder is None:
-            raise RunError("these results do not know their run folder: give its path")
-        run = run.folder
-    folder = expand(Path(run))
-    check_finished(folder)
-    return folder
+    # The saved labels are the classes already.
+    return config.model_copy(update={"dataset": str(path), "labels": {}})

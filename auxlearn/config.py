@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -28,10 +29,12 @@ from auxlearn.registry import (
     plugin_digest,
 )
 from auxlearn.settings import (
+    ClassLabels,
     Metric,
     OODSource,
     PluginChoice,
     Settings,
+    TextWindow,
     config_error,
     validate,
 )
@@ -91,6 +94,18 @@ class RunConfig(Settings, metaclass=_Checked):
         "Accept labels such as nan, None, null and NA, which usually stand for a missing value, as "
         "names of classes.",
     )
+    labels: ClassLabels = _field(
+        {},
+        "Data",
+        "Label of the data that a class stands for; repeatable, also for one class. A label that "
+        "is not named is a class itself.",
+    )
+    unknown_labels: Literal["error", "count"] = _field(
+        "error",
+        "Data",
+        "Labels of dev and test that train lacks: they are an error, or their examples count as "
+        "wrong.",
+    )
     max_length: int = _field(
         128,
         "Data",
@@ -99,6 +114,12 @@ class RunConfig(Settings, metaclass=_Checked):
         ge=4,
     )
 
+    text_window: TextWindow = _field(
+        "head",
+        "Data",
+        "Which tokens of a longer text are kept: its first ones (head), or a quarter from its "
+        "beginning and the others from its end (head+tail); for single texts.",
+    )
     ood: tuple[OODSource, ...] = _field(
         (),
         "Data",
@@ -281,6 +302,12 @@ class RunConfig(Settings, metaclass=_Checked):
         "Compile the encoder with torch.compile. Compilation takes minutes and needs a C++ "
         "compiler.",
     )
+    keep_model: bool = _field(
+        True,
+        "Machine",
+        "Keep the trained model. Without it, a run keeps its results and predictions, and no "
+        "weights; predict and evaluate need the model.",
+    )
     output: str | None = _field(
         None, "Machine", "Run folder; by default a folder in runs/ named after the settings."
     )
@@ -354,6 +381,11 @@ class RunConfig(Settings, metaclass=_Checked):
                 "gradient_accumulation_steps of at most batch_size"
             )
         return self
+
+    @property
+    def renamed(self) -> Mapping[str, str]:
+        """Class by label of the data, for the labels that ``labels`` names."""
+        return {label: name for name, labels in self.labels.items() for label in labels}
 
     def resolved(self) -> RunConfig:
         """Return the configuration with every default filled in, those of plug-ins included.
@@ -436,7 +468,7 @@ class RunConfig(Settings, metaclass=_Checked):
 
 
 _SINGLE = (str, dict, os.PathLike)
-_NOT_IDENTITY = {"output", "cache_dir", "report_to", "gradient_log_steps", "plugins"}
+_NOT_IDENTITY = {"output", "cache_dir", "report_to", "gradient_log_steps", "plugins", "keep_model"}
 
 
 def load_config(path: str | Path | None = None, **overrides: Any) -> RunConfig:

@@ -19,7 +19,7 @@ from auxlearn.wording import shorten
 LONGEST_NAME = 100
 
 
-def expand(path: str | Path, error: type[UserError] = UserError) -> Path:
+def expand(path: str | os.PathLike[str], error: type[UserError] = UserError) -> Path:
     """Return a path of the user, with ``~`` and ``~name`` replaced by the home folder.
 
     Args:
@@ -39,7 +39,7 @@ def expand(path: str | Path, error: type[UserError] = UserError) -> Path:
         ) from None
 
 
-def user_path(text: str | Path, error: type[UserError] = UserError) -> Path:
+def user_path(text: str | os.PathLike[str], error: type[UserError] = UserError) -> Path:
     """Return the path of something to read, with ``~`` replaced by the home folder.
 
     Args:

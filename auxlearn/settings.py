@@ -9,12 +9,15 @@ from __future__ import annotations
 import os
 import re
 import typing
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     ValidationError,
@@ -27,10 +30,16 @@ from pydantic import (
 from auxlearn.errors import ConfigError, did_you_mean
 from auxlearn.local_files import name_problem
 from auxlearn.registry import canonical
-from auxlearn.wording import describe, shorten
+from auxlearn.wording import describe, printable, shorten
 
 Metric = Literal["accuracy", "macro_f1"]
 
+
+#: Which tokens of a text longer than ``max_length`` are kept; see :mod:`auxlearn.data.tokens`.
+TextWindow = Literal["head", "head+tail"]
+
+#: Characters of the name of a class.
+LONGEST_LABEL = 200
 
 #: Faults of a configuration that are listed; the others are counted.
 FAULTS = 5
@@ -71,6 +80,53 @@ def _types_in(annotation: Any) -> set[Any]:
     """Return the classes that an annotation is composed of."""
     inner = typing.get_args(annotation)
     return {annotation} if not inner else {kind for one in inner for kind in _types_in(one)}
+
+
+def _labels_as_texts(value: Any) -> Any:
+    """Take a whole number or a boolean for the label that a file has in its place."""
+    if not isinstance(value, Mapping):
+        return value
+    return {
+        _label_text(name): tuple(
+            map(_label_text, labels if isinstance(labels, list | tuple) else (labels,))
+        )
+        for name, labels in value.items()
+    }
+
+
+def _label_text(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):
+        return str(int(value))
+    return value.strip() if isinstance(value, str) else value
+
+
+def _each_label_once(value: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    owners: dict[str, str] = {}
+    for name, labels in value.items():
+        if not name or not labels or not all(labels):
+            raise ValueError(f"the class '{shorten(name)}' stands for nothing, or has no name")
+        if printable(name) != name or len(name) > LONGEST_LABEL:
+            raise ValueError(
+                f"the class '{shorten(name)}' has a control character, or more than "
+                f"{LONGEST_LABEL} characters"
+            )
+        for label in labels:
+            other = owners.setdefault(label, name)
+            if other is not name or labels.count(label) > 1:
+                twice = "twice" if other is name else f"for '{shorten(other)}' as well"
+                raise ValueError(
+                    f"the label '{shorten(label)}' is given for the class '{shorten(name)}' and "
+                    f"{twice}: a label has one class"
+                )
+    return value
+
+
+#: Labels of the data by the class that they stand for: ``{positive: 1, other: [2, 3]}``.
+ClassLabels = Annotated[
+    dict[str, tuple[str, ...]], BeforeValidator(_labels_as_texts), AfterValidator(_each_label_once)
+]
 
 
 class PluginChoice(Settings):
@@ -131,6 +187,11 @@ class FurtherSet(Settings):
     label_column: str | None = None
     keep_null_labels: bool = False
 
+    @property
+    def renamed(self) -> Mapping[str, str]:
+        """Class by label of the data: labels are read as they are."""
+        return {}
+
     @model_validator(mode="before")
     @classmethod
     def _short_form(cls, value: Any) -> Any:
@@ -161,6 +222,8 @@ class OODSource(FurtherSet):
             their probabilities, ``argmax`` takes the most likely label of the model.
         subsets: Columns whose values define subsets with metrics of their own.
         pairs: Split whose examples are paired, in order, with those of ``split``.
+        unknown_labels: What a label of the set is that the model does not know: an error, or one
+            whose examples count as wrong.
     """
 
     split: str = "test"
@@ -168,6 +231,7 @@ class OODSource(FurtherSet):
     decision: Literal["sum", "argmax"] = "sum"
     subsets: tuple[str, ...] | None = None
     pairs: str | None = None
+    unknown_labels: Literal["error", "count"] = "error"
 
 
 @dataclass(frozen=True)

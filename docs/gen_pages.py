@@ -243,12 +243,14 @@ def _type(annotation: Any) -> str:
         return " or ".join(_type(one) for one in arguments if one is not type(None))
     if origin is tuple:
         return f"list of {_type(arguments[0])}s"
+    if origin is dict:
+        return "mapping"
     names = {bool: "yes or no", int: "integer", float: "number", str: "string"}
     return names.get(annotation, "name")
 
 
 def _code(default: Any) -> str:
-    if default is None or default == ():
+    if default is None or default in ((), {}):
         return ""
     return f"`{str(default).lower() if isinstance(default, bool) else default}`"
 

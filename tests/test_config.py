@@ -251,12 +251,16 @@ OTHER = {
     "final_epochs": 1,
     "final_learning_rate": 0.5,
     "final_patience": 1,
+    "labels": {"positive": [1]},
+    "unknown_labels": "count",
+    "text_window": "head+tail",
 }
 NO_IDENTITY = {
     "output": "elsewhere",
     "cache_dir": "elsewhere",
     "report_to": ("tensorboard",),
     "gradient_log_steps": 5,
+    "keep_model": False,
 }
 
 

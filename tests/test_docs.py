@@ -101,7 +101,7 @@ def no_training(monkeypatch, tmp_path):
     scores = Evaluations({"pydocs": made.evaluations["test"]})
     monkeypatch.setattr("auxlearn.api._finished", lambda run: tmp_path)
     monkeypatch.setattr("auxlearn.evaluation.finished.evaluate_run", lambda *_, **__: scores)
-    monkeypatch.setattr("auxlearn.evaluation.predict.check_finished", lambda run: None)
+    monkeypatch.setattr("auxlearn.evaluation.predict.model_of", lambda run: run)
     monkeypatch.setattr(RunFolder, "read_config", lambda folder: RunConfig())
     monkeypatch.setattr(run, "train", train)
     stub = SimpleNamespace(pipeline=lambda *args, **kwargs: lambda text: [answer])

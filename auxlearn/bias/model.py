@@ -206,7 +206,12 @@ def _encoder_scores(
     # A small bias model may have fewer positions than the run's encoder.
     length = min(context.max_length, max_positions(encoder.config) or context.max_length)
     texts = tokenize_split(
-        encoder.tokenizer, context.split, length, context.cache, context.progress
+        encoder.tokenizer,
+        context.split,
+        length,
+        context.cache,
+        context.progress,
+        context.text_window,
     )
     tensors = encoder.classifier.state_dict()
     depends: list[object] = [

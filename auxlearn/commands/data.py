@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from auxlearn.commands.help import Example, ExampleCommand
-from auxlearn.commands.options import LABELLED_COLUMNS, column_options
+from auxlearn.commands.options import LABELLED_COLUMNS, column_options, label_map
 from auxlearn.wording import shorten
 
 if TYPE_CHECKING:
@@ -28,6 +28,10 @@ EXAMPLES = (
         "auxlearn data check data/columns --text-column body --json",
     ),
     Example(
+        "Labels of the files by the classes that they stand for",
+        "auxlearn data check data/renamed --labels method=approach --labels result=finding",
+    ),
+    Example(
         "Lengths in tokens of an encoder, and how many texts are truncated",
         "auxlearn data check data/reviews --encoder tiny --max-length 64",
     ),
@@ -41,7 +45,7 @@ def command() -> None:
 
 @command.command(cls=ExampleCommand, examples=EXAMPLES)
 @click.argument("dataset")
-@column_options(*LABELLED_COLUMNS)
+@column_options(*LABELLED_COLUMNS, "labels", "unknown_labels")
 @click.option(
     "--encoder",
     help="Count the lengths of texts in tokens of this encoder, not in words, and the texts that "
@@ -61,6 +65,8 @@ def check(
     text_pair_column: str | None,
     label_column: str | None,
     keep_null_labels: bool,
+    labels: tuple[str, ...],
+    unknown_labels: str | None,
     encoder: str | None,
     max_length: int,
     as_json: bool,
@@ -72,13 +78,21 @@ def check(
     hub id.
     """
     from auxlearn.commands.console import print_results
+    from auxlearn.config import RunConfig, validate
     from auxlearn.data.audit import audit
-    from auxlearn.data.examples import column_names
+    from auxlearn.data.examples import columns_of
     from auxlearn.data.load import load_dataset
     from auxlearn.reporting.tables import console_table
 
-    names = {"text": text_column, "text_pair": text_pair_column, "label": label_column}
-    found = load_dataset(dataset, columns=column_names(names, keep_null_labels))
+    given = {
+        "text_column": text_column,
+        "text_pair_column": text_pair_column,
+        "label_column": label_column,
+        "keep_null_labels": keep_null_labels,
+        "labels": label_map(labels),
+        **({"unknown_labels": unknown_labels} if unknown_labels else {}),
+    }
+    found = load_dataset(dataset, columns=columns_of(validate(RunConfig, given, "command line")))
     report = audit(found)
     lengths = _measure(found, encoder, max_length)
     if as_json:

@@ -9,7 +9,9 @@ from pathlib import Path
 import click
 
 from auxlearn.commands.help import Example, ExampleCommand
-from auxlearn.commands.options import LABELLED_COLUMNS, column_options
+from auxlearn.commands.options import LABELLED_COLUMNS, column_options, label_map
+from auxlearn.errors import ConfigError
+from auxlearn.wording import shorten
 
 EXAMPLES = (
     Example(
@@ -44,7 +46,8 @@ EXAMPLES = (
     "--labels",
     multiple=True,
     metavar="CLASS=LABEL",
-    help="Label of the data sets that a class of the run stands for; repeatable.",
+    help="Label of the data sets that a class of the run stands for; repeatable. By default those "
+    "of the run.",
 )
 @click.option(
     "--decision",
@@ -53,6 +56,12 @@ EXAMPLES = (
     show_default=True,
     help="How classes that stand for the same label are combined: their probabilities are added, "
     "or the most likely class counts.",
+)
+@click.option(
+    "--unknown-labels",
+    type=click.Choice(["error", "count"]),
+    help="Labels of a set that the run does not know: they are an error, or their examples count "
+    "as wrong; by default as in the run.",
 )
 @column_options(*LABELLED_COLUMNS, default="that of the run")
 @click.option("--output", type=click.Path(path_type=Path), help="JSON file for all results.")
@@ -74,7 +83,7 @@ def command(
     """
     from auxlearn import api
     from auxlearn.commands.console import print_results
-    from auxlearn.reporting.tables import metrics_table, seen_sentences
+    from auxlearn.reporting.tables import example_sentences, metrics_table
 
     if output is not None:
         from auxlearn.files import check_output
@@ -91,7 +100,7 @@ def command(
     if as_json:
         click.echo(json.dumps(found.to_dict(), indent=2, ensure_ascii=False))
         return
-    lines = seen_sentences(found)
+    lines = example_sentences(found)
     lines += [f"{name} has no train split to look for these texts in" for name in found.no_train]
     if output is not None:
         lines.append(f"results: {output}")
@@ -99,24 +108,13 @@ def command(
 
 
 def _label_map(pairs: Sequence[str], classes: Sequence[str]) -> dict[str, str]:
-    """Return label by class; a class may have an equals sign in its name.
+    """Return the one label of each class that is named.
 
     Raises:
         ConfigError: One is not of the form CLASS=LABEL, or a class is given twice.
     """
-    from auxlearn.errors import ConfigError, did_you_mean
-    from auxlearn.wording import shorten
-
-    labels: dict[str, str] = {}
-    for pair in pairs:
-        known = [name for name in classes if pair.startswith(f"{name}=")]
-        name = max(known, key=len, default=pair.partition("=")[0])
-        if "=" not in pair:
-            raise ConfigError(f"--labels {shorten(pair)}: write CLASS=LABEL")
-        if not known:
-            hint = did_you_mean(shorten(name), classes)
-            raise ConfigError(f"--labels: the run has no class '{shorten(name)}': {hint}")
-        if name in labels:
+    labels = label_map(pairs, classes)
+    for name, given in labels.items():
+        if len(given) > 1:
             raise ConfigError(f"--labels: the class '{shorten(name)}' is given twice")
-        labels[name] = pair[len(name) + 1 :]
-    return labels
+    return {name: given[0] for name, given in labels.items()}

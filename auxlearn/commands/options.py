@@ -22,6 +22,7 @@ from auxlearn.commands.help import ExampleCommand
 from auxlearn.config import PluginChoice, RunConfig, load_config, validate
 from auxlearn.errors import ConfigError, did_you_mean
 from auxlearn.registry import LOSSES, TASKS, WEIGHTINGS, Registry, load_plugin
+from auxlearn.wording import shorten
 from auxlearn.yaml_files import parse_yaml
 
 #: Flags that differ from the name of the field: repeatable options are in the singular.
@@ -32,6 +33,7 @@ _METAVARS = {
     "loss": "LOSS",
     "plugins": "FILE",
     "ood": "DATASET",
+    "labels": "CLASS=LABEL",
     "output": "FOLDER",
     "cache_dir": "FOLDER",
 }
@@ -106,6 +108,14 @@ def column_options(
             if field.annotation is bool:
                 function = click.option(flag, is_flag=True, help=text)(function)
                 continue
+            if name == "labels":
+                option = click.option(flag, multiple=True, metavar=_METAVARS[name], help=text)
+                function = option(function)
+                continue
+            if name == "unknown_labels":
+                choices = click.Choice(typing.get_args(field.annotation))
+                function = click.option(flag, type=choices, help=_help(field))(function)
+                continue
             if default is not None:
                 text = f"{text.partition(';')[0]}; by default {default}."
             function = click.option(flag, help=text)(function)
@@ -116,6 +126,29 @@ def column_options(
 
 #: Options of a labelled data set.
 LABELLED_COLUMNS = ("text_column", "text_pair_column", "label_column", "keep_null_labels")
+
+
+def label_map(pairs: Sequence[str], classes: Sequence[str] = ()) -> dict[str, list[str]]:
+    """Return the labels by class that options of the form CLASS=LABEL give.
+
+    Args:
+        pairs: Values of the option.
+        classes: The classes, where they are known: one may have an equals sign in its name.
+
+    Raises:
+        ConfigError: One is not of that form, or names no class, or is given twice.
+    """
+    labels: dict[str, list[str]] = {}
+    for pair in pairs:
+        known = [name for name in classes if pair.startswith(f"{name}=")]
+        name = max(known, key=len, default=pair.partition("=")[0])
+        if "=" not in pair:
+            raise ConfigError(f"--labels {shorten(pair)}: write CLASS=LABEL")
+        if classes and not known:
+            hint = did_you_mean(shorten(name), classes)
+            raise ConfigError(f"--labels: the run has no class '{shorten(name)}': {hint}")
+        labels.setdefault(name, []).append(pair[len(name) + 1 :])
+    return labels
 
 
 def run_config(
@@ -141,6 +174,8 @@ def run_config(
     if announce is not None and not given.get("plugins"):
         announce_plugins(config.plugins, str(file), announce)
     overrides = {name: value for name, value in given.items() if value not in (None, ())}
+    if "labels" in overrides:
+        overrides["labels"] = label_map(overrides["labels"])
     if "aux" in overrides:
         overrides["aux"] = _keep_options(overrides["aux"], config.aux)
     for kind in ("weights", "loss"):
@@ -330,7 +365,7 @@ def _option(name: str, field: FieldInfo) -> SettingOption:
     kind = _value_type(field.annotation)
     if kind is bool:
         return SettingOption([f"{flag}/--no-{flag[2:]}", name], **attributes)
-    if typing.get_origin(kind) is tuple:
+    if typing.get_origin(kind) in (tuple, dict):
         return SettingOption([flag, name], multiple=True, **attributes)
     if typing.get_origin(kind) is Literal:
         attributes["type"] = click.Choice(typing.get_args(kind))
@@ -348,5 +383,5 @@ def _value_type(annotation: Any) -> Any:
 
 def _help(field: FieldInfo) -> str:
     default = field.default.name if isinstance(field.default, PluginChoice) else field.default
-    nothing = default is None or default is False or default == ()
+    nothing = default is None or default is False or default in ((), {})
     return f"{field.description}" + ("" if nothing else f"  [default: {default}]")

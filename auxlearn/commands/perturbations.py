@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-from dataclasses import asdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +13,6 @@ from auxlearn.commands.help import Example, ExampleCommand
 
 if TYPE_CHECKING:
     from auxlearn.evaluation.perturbations import Diversity, Outcomes
-    from auxlearn.results.perturbation_log import PerturbationRecord
 
 
 EXAMPLES = (
@@ -54,116 +51,24 @@ def command(run: Path, texts: int, output: str | None, as_json: bool) -> None:
     is installed.
     """
     from auxlearn.commands import console
-    from auxlearn.encoders.load import load_classifier, load_encoder
-    from auxlearn.errors import EncoderError
-    from auxlearn.evaluation.classifier import check_finished
-    from auxlearn.evaluation.perturbations import (
-        by_epoch,
-        diversity,
-        outcomes,
-        predict_replacements,
-    )
-    from auxlearn.evaluation.taggers import ADVICE, find_tagger
-    from auxlearn.files import check_output, write_json, write_text
-    from auxlearn.local_files import expand
-    from auxlearn.results.folder import RunFolder
-    from auxlearn.results.perturbation_log import read_perturbations
-    from auxlearn.results.record import RunResults
+    from auxlearn.evaluation.perturbation_report import perturbations
 
-    target = None if output is None else expand(output)
-    if target is not None:
-        check_output(target)
-    check_finished(run)
-    records = read_perturbations(run)
-    folder = RunFolder(run)
-    config = folder.read_config()
-    _, tokenizer = load_classifier(folder.model_path)
-    tagger = find_tagger()
-    notes = [
-        f"parts of speech by {tagger[1]}"
-        if tagger
-        else f"no part-of-speech agreement: there is no tagger; {ADVICE}"
-    ]
-    try:
-        labels = RunResults.load(run).dataset.label_names
-        plain = predict_replacements(load_encoder(config.encoder, labels, config.seed), records)
-    except EncoderError as error:
-        plain = []
-        notes.append(f"no statistics of the pretrained encoder: {error}")
-    tag = tagger[0] if tagger else None
-    statistics: list[tuple[int, str, Diversity]] = []
-    pretrained = by_epoch(plain)
-    for epoch, found in by_epoch(records).items():
-        statistics.append((epoch, "this run", diversity(found, tokenizer, tag)))
-        if plain:
-            statistics.append((epoch, "pretrained", diversity(pretrained[epoch], tokenizer, tag)))
-    whole = {"this run": outcomes(records, tokenizer, tag)}
-    if plain:
-        whole["pretrained"] = outcomes(plain, tokenizer, tag)
-    shown = _choose(records, texts)
-    content = {
-        "statistics": [
-            {"epoch": epoch, "encoder": encoder, **asdict(one)}
-            for epoch, encoder, one in statistics
-        ],
-        "examples": [{"encoder": encoder, **asdict(one)} for encoder, one in whole.items()],
-        "texts": [_text(one, tokenizer) for one in shown],
-        "notes": notes,
-    }
-    if target is not None:
-        write_json(target / "perturbations.json", content)
-        write_text(target / "substitutions.csv", _csv(records, tokenizer))
+    report = perturbations(run, texts=texts, output=output)
     if as_json:
-        click.echo(json.dumps(content, indent=2, ensure_ascii=False))
+        click.echo(json.dumps(report.to_dict(), indent=2, ensure_ascii=False))
         return
-    console.print_results(_statistics_table(statistics), "", _outcomes_table(whole), *notes)
+    console.print_results(
+        _statistics_table(report.statistics), "", _outcomes_table(report.examples), *report.notes
+    )
     last = None
-    for one in shown:
-        text = _text(one, tokenizer)
-        if one.example != last:
-            console.print_results(f"\nexample {one.example}: {text['text']}")
-            last = one.example
+    for text in report.texts:
+        if text["example"] != last:
+            console.print_results(f"\nexample {text['example']}: {text['text']}")
+            last = text["example"]
         pairs = ", ".join(f"[{old}] => [{new}]" for old, new in text["substitutions"])
-        console.print_results(f"  epoch {one.epoch}: {pairs or 'nothing masked'}")
-    if target is not None:
-        console.print_results("", f"2 files: {target}")
-
-
-def _choose(records: list[PerturbationRecord], texts: int) -> list[PerturbationRecord]:
-    """Return every perturbation of the first texts of the sample."""
-    rows = sorted({record.example for record in records})[:texts]
-    chosen = [record for record in records if record.example in rows]
-    return sorted(chosen, key=lambda record: (record.example, record.step))
-
-
-def _text(record: PerturbationRecord, tokenizer: Any) -> dict[str, Any]:
-    """Return a perturbed text with what was substituted."""
-    from auxlearn.evaluation.perturbations import marked, substitutions
-
-    before, after = marked(record, tokenizer)
-    return {
-        "example": record.example,
-        "epoch": record.epoch,
-        "text": tokenizer.decode(record.input_ids, skip_special_tokens=True),
-        "original": before,
-        "perturbed": after,
-        "substitutions": substitutions(record, tokenizer),
-    }
-
-
-def _csv(records: list[PerturbationRecord], tokenizer: Any) -> str:
-    """Return one line for each masked token."""
-    from auxlearn.evaluation.perturbations import substitutions
-
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["example", "epoch", "step", "task", "position", "masked", "substituted"])
-    for record in sorted(records, key=lambda record: (record.example, record.step)):
-        pairs = zip(record.positions, substitutions(record, tokenizer), strict=True)
-        for position, (old, new) in pairs:
-            place = [record.example, record.epoch, record.step, record.task, position]
-            writer.writerow([*place, old, new])
-    return text.getvalue()
+        console.print_results(f"  epoch {text['epoch']}: {pairs or 'nothing masked'}")
+    if output is not None:
+        console.print_results("", f"2 files: {output}")
 
 
 def _outcomes_table(whole: dict[str, Outcomes]) -> Any:
@@ -184,7 +89,7 @@ def _outcomes_table(whole: dict[str, Outcomes]) -> Any:
     return console_table(heads, rows)
 
 
-def _statistics_table(statistics: list[tuple[int, str, Diversity]]) -> Any:
+def _statistics_table(statistics: Sequence[tuple[int, str, Diversity]]) -> Any:
     from auxlearn.reporting.tables import console_table
 
     heads = ["epoch, encoder", "masked", "same", "another", "unknown", "texts changed", "POS kept"]

@@ -10,10 +10,8 @@ import click
 from auxlearn.commands.help import Example, ExampleCommand
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from auxlearn.sweeps.executors import Executor
-    from auxlearn.sweeps.folder import SweepFolder, TrialRecord
+    from auxlearn.sweeps.folder import SweepFolder
+    from auxlearn.sweeps.results import SweepResults
     from auxlearn.sweeps.sweep_file import SweepFile
 
 
@@ -38,7 +36,6 @@ EXAMPLES = (
 @click.option("--retry-failed", is_flag=True, help="Run failed trials again.")
 @click.option(
     "--executor",
-    "engine",
     type=click.Choice(["local", "ray", "slurm"]),
     default="local",
     show_default=True,
@@ -85,16 +82,10 @@ def command(
     file: Path,
     dry_run: bool,
     retry_failed: bool,
-    engine: str,
-    jobs: int | None,
-    threads: int | None,
-    gpus: float | None,
-    ray_address: str | None,
-    slurm_partition: str | None,
-    slurm_minutes: int,
     output: str | None,
     cache_dir: str | None,
     with_report: bool,
+    **engine: Any,
 ) -> None:
     """Run every trial of a sweep file, then compare the methods.
 
@@ -103,7 +94,6 @@ def command(
     """
     from auxlearn.commands import console
     from auxlearn.commands.options import announce_plugins
-    from auxlearn.files import check_output
     from auxlearn.local_files import expand
     from auxlearn.sweeps.folder import SweepFolder
     from auxlearn.sweeps.sweep_file import read_sweep
@@ -113,27 +103,26 @@ def command(
     errors = console.output(stderr=True)
     announce_plugins(_plugins_of(sweep), str(file), console.ConsoleReporter().message)
     if dry_run:
-        _dry_run(sweep, folder, jobs or 1, cache_dir)
+        _dry_run(sweep, folder, engine["jobs"] or 1, cache_dir)
         return
-    check_output(folder.path)
 
-    from auxlearn.sweeps.execute import run_sweep
+    from auxlearn.sweeps.run import sweep as run
     from auxlearn.sweeps.view import ConsoleView
 
-    with (
-        _executor(
-            engine, folder, jobs, threads, gpus, ray_address, slurm_partition, slurm_minutes
-        ) as executor,
-        ConsoleView(errors, folder) as view,
-    ):
-        records = run_sweep(
-            sweep, folder, executor, retry_failed=retry_failed, cache_dir=cache_dir, view=view
+    with ConsoleView(errors, folder) as view:
+        results = run(
+            sweep,
+            output=folder.path,
+            retry_failed=retry_failed,
+            cache_dir=cache_dir,
+            view=view,
+            **engine,
         )
     if with_report:
         from auxlearn.report_page.page import report
 
         console.print_results(f"report: {report(folder.path)}")
-    _report(sweep, folder, records)
+    _report(results)
 
 
 def _plugins_of(sweep: SweepFile) -> list[str]:
@@ -149,27 +138,6 @@ def _plugins_of(sweep: SweepFile) -> list[str]:
         named = group.get("plugins") or []
         found |= dict.fromkeys(map(str, [named] if isinstance(named, str) else named))
     return list(found)
-
-
-def _executor(
-    engine: str,
-    folder: SweepFolder,
-    jobs: int | None,
-    threads: int | None,
-    gpus: float | None,
-    ray_address: str | None,
-    partition: str | None,
-    minutes: int,
-) -> Executor:
-    from auxlearn.sweeps import executors
-
-    if engine == "ray":
-        return executors.RayExecutor(jobs, threads, gpus, ray_address)
-    if engine == "slurm":
-        return executors.SlurmExecutor(
-            folder.path / "slurm", jobs or 100, threads, gpus, minutes, partition
-        )
-    return executors.LocalExecutor(jobs or 1, threads)
 
 
 def _dry_run(sweep: SweepFile, folder: SweepFolder, jobs: int, cache_dir: str | None) -> None:
@@ -224,24 +192,24 @@ def _dry_run(sweep: SweepFile, folder: SweepFolder, jobs: int, cache_dir: str | 
         out.print(line, soft_wrap=True, markup=False)
 
 
-def _report(sweep: SweepFile, folder: SweepFolder, records: Sequence[TrialRecord]) -> None:
+def _report(results: SweepResults) -> None:
     from auxlearn.commands import console
     from auxlearn.comparison.compare import compare
     from auxlearn.comparison.formats import terminal
     from auxlearn.comparison.grid import Layout
 
     out = console.output()
-    failed = [record for record in records if not record.finished]
-    if any(record.finished for record in records):
-        console.print_results(*terminal(compare(folder.path), Layout()))
+    failed, folder = results.failed, results.folder
+    if len(failed) < len(results.trials):
+        console.print_results(*terminal(compare(folder), Layout()))
     for record in failed:
-        place = f"{folder.path / 'failures' / record.digest}.json"
+        place = f"{folder / 'failures' / record.digest}.json"
         title = ", ".join([*record.cell.values(), f"seed {record.seed}"])
         out.print(
             f"{record.state}: {title}: {record.error} ({place})", soft_wrap=True, markup=False
         )
     out.print(
-        f"{len(records) - len(failed)} of {len(records)} trials finished: {folder.path}",
+        f"{len(results.trials) - len(failed)} of {len(results.trials)} trials finished: {folder}",
         soft_wrap=True,
         markup=False,
     )

@@ -54,7 +54,7 @@ def command(
         config = run_config(config_file, given, ctx.args, announce=reporter.message).resolved()
 
         from auxlearn import api
-        from auxlearn.reporting.tables import metrics_table, seen_sentences
+        from auxlearn.reporting.tables import example_sentences, metrics_table
         from auxlearn.results.folder import RunFolder
 
     results = api.train(config, reporter)
@@ -65,12 +65,12 @@ def command(
         "",
         metrics_table(results.evaluations),
         "",
-        *seen_sentences(results.evaluations),
+        *example_sentences(results.evaluations),
         *(f"warning: {line}" for line in results.warnings()),
         f"best checkpoint: step {results.best.step} of {results.steps}, "
         f"dev {metric} {results.best.value:.3f}",
         f"run folder: {folder}",
-        f"model:      {folder / 'model'}",
+        f"model:      {folder / 'model' if (folder / 'model').is_dir() else 'not kept'}",
         f"plots:      {folder / 'plots'}",
     )
     if with_report:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 
@@ -35,7 +35,7 @@ from auxlearn.errors import ConfigError, SweepError, did_you_mean
 
 
 def compare(
-    *folders: str | Path,
+    *folders: str | os.PathLike[str],
     metrics: Sequence[str] = (),
     sets: Sequence[str] = (),
     methods: Sequence[str] = (),
@@ -51,7 +51,7 @@ def compare(
     is missing is named.
 
     Args:
-        folders: Folders of sweeps and of runs.
+        folders: Folders of sweeps and of runs, or what :func:`auxlearn.sweep` returned.
         metrics: ``accuracy``, ``macro_f1``, ``weighted_f1``, ``mcc``, and ``f1:LABEL``,
             ``precision:LABEL`` or ``recall:LABEL``; by default the metric that checkpoints were
             selected by.
@@ -92,11 +92,30 @@ def compare(
     if not blocks:
         wanted = ", ".join([*metrics, *sets, *methods]) or "the methods that are left"
         raise SweepError(f"there are no scores for {wanted}: nothing to compare")
+    found.notes += _unknown_labels(blocks)
     beside = published or found.published
     results, source = read_published(beside) if beside else ([], "")
     return Comparison(
         blocks, against, found.names, found.competing, found.chosen, results, source, found.notes
     )
+
+
+def _unknown_labels(blocks: Sequence[Block]) -> list[str]:
+    """Return how many examples of each set have labels that the models do not know."""
+    counts = {
+        (one.setting.get("dataset", ""), name): (evaluation.unknown_labels, evaluation.all.examples)
+        for block in blocks
+        for one in block.datasets
+        for method in one.methods
+        for results in method.results.values()
+        for name, evaluation in results.evaluations.items()
+        if evaluation.unknown_labels and name != "dev"
+    }
+    return [
+        f"{' '.join(place)}: the label of {count} of {total} examples is unknown to the models; "
+        "they count as wrong"
+        for place, (count, total) in counts.items()
+    ]
 
 
 def _check_names(kind: str, names: Iterable[str], known: Iterable[str]) -> None:

@@ -5,6 +5,7 @@ Nothing that a folder holds is executed, and nothing outside it is read.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -87,7 +88,7 @@ class Runs:
     notes: list[str] = field(default_factory=list)
 
 
-def read_runs(paths: Iterable[str | Path]) -> Runs:
+def read_runs(paths: Iterable[str | os.PathLike[str]]) -> Runs:
     """Read sweeps and runs.
 
     Args:

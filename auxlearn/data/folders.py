@@ -18,9 +18,9 @@ from auxlearn.data.examples import (
     RawExamples,
     assemble,
     parse_examples,
-    sort_labels,
     to_split,
 )
+from auxlearn.data.labels import sort_labels
 from auxlearn.data.table_files import FORMATS, Table, read_table
 from auxlearn.errors import DataError, did_you_mean
 from auxlearn.local_files import check_inside, name_problem
@@ -72,7 +72,8 @@ def read_folder(folder: Path, columns: ColumnNames | None = None) -> TextDataset
         ((name, read_table(files[name])) for name in in_reading_order(files)), columns
     )
     splits, more_notes = assemble(
-        {name: _with_meta_file(examples, files[name]) for name, examples in raw_splits.items()}
+        {name: _with_meta_file(examples, files[name]) for name, examples in raw_splits.items()},
+        columns,
     )
     return TextDataset(name=folder.resolve().name, splits=splits, notes=(*notes, *more_notes))
 

@@ -71,13 +71,15 @@ def load_hub(
             f"hub data set '{hub_id}' has no usable train split: its splits are {some_of(raw)}"
         )
     known = tuple(label_names) if label_names else _hub_names(raw, split_map["train"], columns)
+    if known:
+        known = tuple(dict.fromkeys(columns.renamed.get(name, name) for name in known))
     foreign = sorted(set(raw_splits["train"].labels or ()) - set(known or ()))
     if known and foreign:
         raise DataError(
             f"hub data set '{hub_id}' has the labels {some_of(list(map(repr, foreign)))}, "
             f"which are not among those expected: {some_of(list(map(repr, known)))}"
         )
-    splits, more_notes = assemble(raw_splits, known)
+    splits, more_notes = assemble(raw_splits, columns, known)
     return TextDataset(name=hub_id.split("/")[-1], splits=splits, notes=(*notes, *more_notes))
 
 

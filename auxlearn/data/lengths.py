@@ -11,6 +11,7 @@ import numpy as np
 from auxlearn.data.dataset import Split
 
 if TYPE_CHECKING:
+    from auxlearn.cache import TensorCache
     from auxlearn.data.tokens import TokenizedTexts
 
 #: Texts tokenised at once.
@@ -56,28 +57,64 @@ def token_lengths(tokenizer: Any, split: Split, max_length: int) -> Lengths:
         split: The split.
         max_length: Number of tokens that longer texts are truncated to.
     """
+    return _summary("tokens", _counts(tokenizer, split), max_length)
+
+
+def _counts(tokenizer: Any, split: Split) -> list[int]:
     counts: list[int] = []
     for start in range(0, len(split), _CHUNK):
         end = start + _CHUNK
         pairs = None if split.text_pairs is None else list(split.text_pairs[start:end])
         encoded = tokenizer(list(split.texts[start:end]), pairs, truncation=False, verbose=False)
         counts += map(len, encoded["input_ids"])
-    return _summary("tokens", counts, max_length)
+    return counts
 
 
-def describe_lengths(texts: TokenizedTexts, max_length: int) -> str:
-    """Return the lengths of truncated texts as a sentence.
+def whole_lengths(
+    tokenizer: Any, split: Split, texts: TokenizedTexts, max_length: int, cache: TensorCache
+) -> np.ndarray:
+    """Return the number of tokens of each text before it was cut, ``(texts,)``.
+
+    Only the texts that reach ``max_length`` are tokenised again, or read from the cache.
 
     Args:
-        texts: The texts, truncated to ``max_length`` tokens.
+        tokenizer: The tokenizer of ``texts``.
+        split: The texts as they were read.
+        texts: The same texts, tokenised.
+        max_length: Maximum number of tokens of a text.
+        cache: Holds the lengths of earlier calls.
+    """
+    import torch
+
+    from auxlearn.cache import content_key
+    from auxlearn.data.tokens import tokenizer_settings
+
+    lengths = texts.lengths.numpy().copy()
+    rows = np.flatnonzero(lengths >= max_length)
+    if len(rows):
+        longest = split.select(rows.tolist())
+        key = content_key(
+            "whole lengths", tokenizer_settings(tokenizer), longest.texts, longest.text_pairs
+        )
+        found = cache.get(key, lambda: {"lengths": torch.tensor(_counts(tokenizer, longest))})
+        lengths[rows] = found["lengths"].numpy()
+    return lengths
+
+
+def describe_lengths(whole: np.ndarray, max_length: int) -> str:
+    """Return the lengths of texts, and how much of them is kept, as a sentence.
+
+    Args:
+        whole: Number of tokens of each text before it is cut, ``(texts,)``.
         max_length: Maximum number of tokens.
     """
-    lengths = texts.lengths.numpy()
-    full = int((lengths >= max_length).sum())
+    lengths = np.minimum(whole, max_length)
+    cut = int((whole > max_length).sum())
     reach = (
-        f"{full:,} of {len(lengths):,} reach the {max_length} of max_length, where texts are cut"
-        if full
-        else f"none reaches the {max_length} of max_length"
+        f"{cut:,} of {len(whole):,} are longer than the {max_length} of max_length and are cut, "
+        f"which keeps {lengths.sum() / whole.sum():.1%} of all tokens"
+        if cut
+        else f"none is longer than the {max_length} of max_length"
     )
     return (
         f"tokens per text of train: median {np.median(lengths):.0f}, "

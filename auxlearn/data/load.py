@@ -76,7 +76,10 @@ def load_dataset(
     if spec in BUILT_IN:
         from auxlearn.data.pydocs.build import load_pydocs
 
-        return load_pydocs(cache_dir=cache_dir)
+        found = load_pydocs(cache_dir=cache_dir)
+        if columns is None or not columns.renamed:
+            return found
+        return replace(found, splits=read_memory(found, columns, name=found.name).splits)
     if folder.suffix.lower() in (".yaml", ".yml"):
         from auxlearn.data.cards import read_card
 
@@ -141,6 +144,11 @@ def load_evaluation_split(
     return found
 
 
+def _with_card(columns: ColumnNames, of_card: ColumnNames) -> ColumnNames:
+    """Return the columns of a card unless others are named."""
+    return columns.with_names_of(of_card) if columns.are_default else columns
+
+
 def _load_card(card: DatasetCard, columns: ColumnNames | None, seed: int) -> TextDataset:
     if card.hub is None:
         raise DataError(
@@ -153,7 +161,7 @@ def _load_card(card: DatasetCard, columns: ColumnNames | None, seed: int) -> Tex
         card.hub.id,
         card.hub.config,
         card.hub.splits,
-        columns if columns and not columns.are_default else card.hub.columns.to_columns(),
+        _with_card(columns or ColumnNames(), card.hub.columns.to_columns()),
         card.label_names,
     )
     dataset = replace(

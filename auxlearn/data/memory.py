@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from auxlearn.data.dataset import Split, TextDataset
-from auxlearn.data.examples import ColumnNames, RawExamples, assemble, parse_examples, sort_labels
+from auxlearn.data.examples import ColumnNames, RawExamples, assemble, parse_examples
 from auxlearn.data.folders import CORE_SPLITS, in_reading_order, parse_splits, split_name
+from auxlearn.data.labels import sort_labels
 from auxlearn.data.table_files import MOST_COLUMNS, Table
 from auxlearn.errors import DataError, did_you_mean
 from auxlearn.files import replaced_folder, write_text
@@ -75,7 +76,7 @@ def read_memory(
     raw, left_out = parse_splits(
         ((split, tables[split]) for split in in_reading_order(tables)), columns
     )
-    splits, more = assemble(raw)
+    splits, more = assemble(raw, columns)
     notes = [*notes, *left_out, *_misspelt(splits), *more]
     dataset = TextDataset(name=name or "", splits=splits, notes=tuple(notes))
     return dataset if name else dataset.named(f"data-{dataset.fingerprint[:8]}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from auxlearn.config import OODSource
 from auxlearn.data.cards import DatasetCard, card_names, find_card
@@ -21,14 +22,17 @@ class LabelMap:
     """Mapping of the classes of a model and of the labels of an evaluation set to common classes.
 
     Attributes:
-        label_names: The common classes, on which scores are computed.
+        label_names: The common classes, on which scores are computed; labels that the model does
+            not know follow the others.
         targets: Index into ``label_names`` for each class of the model.
         labels: Index into ``label_names`` for each label of the set.
+        known: Number of the common classes that the model can predict.
     """
 
     label_names: tuple[str, ...]
     targets: tuple[int, ...]
     labels: tuple[int, ...]
+    known: int
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,11 @@ class OODSet:
 
 
 def map_labels(
-    model: Sequence[str], found: Sequence[str], mapping: Mapping[str, str] | None, where: str
+    model: Sequence[str],
+    found: Sequence[str],
+    mapping: Mapping[str, str] | None,
+    where: str,
+    unknown_labels: Literal["error", "count"] = "error",
 ) -> LabelMap:
     """Map the classes of a model and the labels of an evaluation set to common classes.
 
@@ -63,22 +71,28 @@ def map_labels(
         mapping: Label of the set by class of the model; a class without an entry maps to the label
             of the same name. Case is ignored.
         where: Name of the set for messages.
+        unknown_labels: Whether labels of the set that no class maps to are an "error", or "count"
+            as classes that the model never predicts. One label has to be known.
 
     Raises:
         DataError: They do not match; the message names both.
     """
     mapping = mapping or {}
+    count = unknown_labels == "count"
     if all(name.casefold() == target.casefold() for name, target in mapping.items()):
         positions = {name.casefold(): number for number, name in enumerate(model)}
-        if len(positions) == len(model) and all(name.casefold() in positions for name in found):
+        unknown = [name for name in found if name.casefold() not in positions]
+        if len(positions) == len(model) and (not unknown or (count and len(unknown) < len(found))):
+            names = (*model, *unknown)
+            positions |= {name.casefold(): len(model) + n for n, name in enumerate(unknown)}
             matched = tuple(positions[name.casefold()] for name in found)
-            return LabelMap(tuple(model), tuple(range(len(model))), matched)
+            return LabelMap(names, tuple(range(len(model))), matched, len(model))
     by_name = {name.casefold(): name for name in found}
     targets = [by_name.get(mapping.get(name, name).casefold()) for name in model]
     foreign = [name for name in mapping if name not in model]
     unmatched = [name for name, target in zip(model, targets, strict=True) if target is None]
     unreached = [name for name in found if name not in targets]
-    if foreign or unmatched or unreached:
+    if foreign or unmatched or (unreached and not count):
         fault = (
             f"the map names {some_of(foreign)}, which the model does not know"
             if foreign
@@ -86,12 +100,16 @@ def map_labels(
         )
         raise DataError(
             f"'{where}' has the labels {some_of(found)}, the model knows {some_of(model)}: "
-            f"{fault} (a configuration maps them with 'labels' under 'ood', "
-            "label of the model to label of the set)"
+            f"{fault} (a configuration maps them with 'labels' under 'ood', label of the model to "
+            "label of the set; 'unknown_labels: count' counts unknown labels as wrong)"
         )
-    number = {name: index for index, name in enumerate(found)}
+    names = (*(name for name in found if name not in unreached), *unreached)
+    number = {name: index for index, name in enumerate(names)}
     return LabelMap(
-        tuple(found), tuple(number[str(name)] for name in targets), tuple(range(len(found)))
+        names,
+        tuple(number[str(name)] for name in targets),
+        tuple(number[name] for name in found),
+        len(names) - len(unreached),
     )
 
 
@@ -116,7 +134,9 @@ def load_ood_set(source: OODSource, dataset: str, label_names: Sequence[str]) ->
                 f"'{source.name}' has no column '{shorten(column)}' to make subsets by: it has "
                 f"{some_of(split.meta) or 'none beside text and label'}"
             )
-    labels = map_labels(label_names, split.label_names, source.labels, source.name)
+    labels = map_labels(
+        label_names, split.label_names, source.labels, source.name, source.unknown_labels
+    )
     if source.subsets is None:
         source = source.model_copy(update={"subsets": card_subsets(source, split)})
     partner = None

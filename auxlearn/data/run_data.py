@@ -13,6 +13,7 @@ from auxlearn.data.folders import read_labelled_file
 from auxlearn.data.load import load_dataset, with_dev
 from auxlearn.data.ood import OODSet, load_ood_sets
 from auxlearn.data.splits import hold_out
+from auxlearn.errors import DataError
 from auxlearn.settings import ValidationSource
 
 
@@ -58,6 +59,11 @@ def load_run_data(
         dataset = load_dataset(config.dataset, columns=columns_of(config), cache_dir=cache_dir)
     else:
         dataset = with_dev(dataset, seed=0)
+    if config.text_window != "head" and dataset.splits["train"].text_pairs is not None:
+        raise DataError(
+            f"text_window: {config.text_window} is for single texts, but {dataset.name} has pairs "
+            "of texts, of which the longer one is always cut at its end: leave --text-window out"
+        )
     ood_sets, ood_notes = load_ood_sets(config.ood, config.dataset, dataset)
     train, validation = split_validation(dataset, source, columns_of(config))
     return RunData(
@@ -94,7 +100,20 @@ def split_validation(
     if source.share is not None:
         remaining, held_out = hold_out(train, source.share, seed=0)
         return replace(remaining, name="train"), held_out
-    return train, dataset.splits["dev"]
+    return train, with_known_labels(dataset.splits["dev"], dataset.label_names)
+
+
+def with_known_labels(split: Split, label_names: tuple[str, ...]) -> Split:
+    """Return the examples of a split that a model can be trained on.
+
+    Args:
+        split: Examples whose label names begin with ``label_names``.
+        label_names: Classes of the model.
+    """
+    if len(split.label_names) == len(label_names) or split.labels is None:
+        return split
+    known = [row for row, label in enumerate(split.labels) if label < len(label_names)]
+    return replace(split.select(known), label_names=label_names)
 
 
 def dataset_content(dataset: TextDataset) -> dict[str, str]:

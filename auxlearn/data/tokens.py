@@ -1,4 +1,11 @@
-"""Tokenised texts: each split is tokenised once and cached as flat arrays."""
+"""Tokenised texts: each split is tokenised once and cached as flat arrays.
+
+Of a text that is longer than ``max_length``, the window "head" keeps the first tokens, as
+tokenizers do. The window "head+tail" keeps tokens from its beginning and from its end, as in Sun et
+al., How to Fine-Tune BERT for Text Classification? (2019, https://arxiv.org/abs/1905.05583): they
+keep the first 128 and the last 382 of 510 tokens beside the special ones. With another
+``max_length`` the proportion is the same, rounded, with at least one token from the beginning.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +21,7 @@ from auxlearn.cache import TensorCache, content_key
 from auxlearn.data.dataset import Split
 from auxlearn.errors import DataError
 from auxlearn.progress import ProgressBar, no_progress_bar
+from auxlearn.settings import TextWindow
 from auxlearn.wording import describe
 
 #: Part of every cache key; raise it when the meaning of the arrays changes.
@@ -25,6 +33,9 @@ CHUNK_TEXTS = 2048
 
 #: Characters tokenised at once, unless a single text has more.
 CHUNK_LENGTH = 1_000_000
+
+#: Share of the tokens that "head+tail" keeps from the beginning, special tokens left out.
+HEAD_SHARE = 128 / 510
 
 #: Texts from which on progress is shown.
 SHOW_PROGRESS = 10_000
@@ -111,8 +122,9 @@ def tokenize(
     text_pairs: Sequence[str] | None,
     max_length: int,
     advance: Callable[[int], None] = lambda count: None,
+    window: TextWindow = "head",
 ) -> dict[str, Tensor]:
-    """Tokenise texts, truncated to ``max_length`` tokens, of a pair the longer text first.
+    """Tokenise texts, cut to ``max_length`` tokens, of a pair the longer text first.
 
     ``[MASK]`` or ``[SEP]`` in a text is ordinary text, because this package loads tokenizers with
     ``split_special_tokens``. (A SentencePiece vocabulary that lists them as pieces still finds
@@ -125,6 +137,7 @@ def tokenize(
         text_pairs: Second texts of a sentence-pair task.
         max_length: Maximum number of tokens of a text, special tokens included.
         advance: Called with the number of texts that have been tokenised since its last call.
+        window: Which tokens of a single text are kept; of pairs, they are always the first ones.
 
     Returns:
         The arrays of :class:`TokenizedTexts` by name.
@@ -132,7 +145,7 @@ def tokenize(
     chunks = []
     for start, end in _chunks(texts, text_pairs):
         pairs = None if text_pairs is None else list(text_pairs[start:end])
-        chunks.append(_tokenize_chunk(tokenizer, list(texts[start:end]), pairs, max_length))
+        chunks.append(_tokenize_chunk(tokenizer, list(texts[start:end]), pairs, max_length, window))
         advance(end - start)
     arrays = {name: torch.cat([chunk[name] for chunk in chunks]) for name in chunks[0]}
     lengths = arrays.pop("lengths")
@@ -152,28 +165,32 @@ def _chunks(texts: Sequence[str], text_pairs: Sequence[str] | None) -> Iterator[
 
 
 def _tokenize_chunk(
-    tokenizer: Any, texts: list[str], text_pairs: list[str] | None, max_length: int
+    tokenizer: Any,
+    texts: list[str],
+    text_pairs: list[str] | None,
+    max_length: int,
+    window: TextWindow,
 ) -> dict[str, Tensor]:
-    encoded = tokenizer(texts, text_pairs, truncation=True, max_length=max_length)
     input_ids: list[int] = []
     types: list[int] = []
     words: list[int] = []
     lengths: list[int] = []
-    has_types = "token_type_ids" in encoded
-    for index, encoding in enumerate(encoded.encodings):
-        ids = encoded["input_ids"][index]
-        input_ids += ids
-        lengths.append(len(ids))
+    has_types = "token_type_ids" in tokenizer.model_input_names
+    for encoding, kept in encodings(tokenizer, texts, text_pairs, max_length, window):
+        ids, word_ids, sequences = encoding.ids, encoding.word_ids, encoding.sequence_ids
+        input_ids += (ids[place] for place in kept)
+        lengths.append(len(kept))
         if has_types:
-            types += encoded["token_type_ids"][index]
+            type_ids = encoding.type_ids
+            types += (type_ids[place] for place in kept)
         last_of_first = max(
-            (w for w, s in zip(encoding.word_ids, encoding.sequence_ids, strict=True) if s == 0),
-            default=-1,
+            (w for w, s in zip(word_ids, sequences, strict=True) if s == 0), default=-1
         )
-        words += [
+        numbers = [
             -1 if word is None else word + (last_of_first + 1 if sequence == 1 else 0)
-            for word, sequence in zip(encoding.word_ids, encoding.sequence_ids, strict=True)
+            for word, sequence in zip(word_ids, sequences, strict=True)
         ]
+        words += (numbers[place] for place in kept)
     flat = torch.tensor(input_ids, dtype=torch.int32)
     numbered = torch.tensor(words, dtype=torch.int32)
     special = torch.tensor(tokenizer.all_special_ids, dtype=torch.int32)  # unknown token included
@@ -188,12 +205,50 @@ def _tokenize_chunk(
     return arrays
 
 
+def encodings(
+    tokenizer: Any,
+    texts: list[str],
+    text_pairs: list[str] | None,
+    max_length: int,
+    window: TextWindow,
+) -> Iterator[tuple[Any, Sequence[int]]]:
+    """Yield the encoding of each text, and the positions of the tokens in it that are kept.
+
+    Args:
+        tokenizer: A fast tokenizer of transformers.
+        texts: The texts.
+        text_pairs: Second texts.
+        max_length: Maximum number of tokens, special ones included.
+        window: Which tokens of a single text are kept.
+    """
+    if window == "head" or text_pairs is not None:
+        cut = tokenizer(texts, text_pairs, truncation=True, max_length=max_length)
+        for encoding in cut.encodings:
+            yield encoding, range(len(encoding))
+        return
+    for encoding in tokenizer(texts, truncation=False, verbose=False).encodings:
+        yield encoding, _head_and_tail(encoding, max_length)
+
+
+def _head_and_tail(encoding: Any, max_length: int) -> Sequence[int]:
+    """Return the positions that are kept: of the text from both ends, and all special tokens."""
+    if len(encoding) <= max_length:
+        return range(len(encoding))
+    sequences = encoding.sequence_ids
+    text = [place for place, sequence in enumerate(sequences) if sequence == 0]
+    room = max_length - (len(sequences) - len(text))
+    head = max(1, round(room * HEAD_SHARE))
+    left_out = set(text[head : len(text) - (room - head)])
+    return [place for place in range(len(sequences)) if place not in left_out]
+
+
 def tokenize_split(
     tokenizer: Any,
     split: Split,
     max_length: int,
     cache: TensorCache,
     progress: ProgressBar = no_progress_bar,
+    window: TextWindow = "head",
 ) -> TokenizedTexts:
     """Tokenise a split, or read the tokens of the same texts from the cache.
 
@@ -203,6 +258,7 @@ def tokenize_split(
         max_length: Maximum number of tokens of a text, special tokens included.
         cache: Holds tokens of earlier calls and receives those of this one.
         progress: Shows the progress over many texts.
+        window: Which tokens of a longer text are kept.
 
     Raises:
         DataError: A text has no token for this tokenizer.
@@ -210,16 +266,17 @@ def tokenize_split(
     key = content_key(
         "tokens",
         FORMAT,
-        _tokenizer_settings(tokenizer),
+        tokenizer_settings(tokenizer),
         max_length,
         split.texts,
         split.text_pairs,
+        *([] if window == "head" else [window]),
     )
 
     def compute() -> dict[str, Tensor]:
         show = progress if len(split) >= SHOW_PROGRESS else no_progress_bar
         with show(f"tokenising {split.name}", len(split)) as advance:
-            return tokenize(tokenizer, split.texts, split.text_pairs, max_length, advance)
+            return tokenize(tokenizer, split.texts, split.text_pairs, max_length, advance, window)
 
     tokenized = TokenizedTexts(
         **cache.get(key, compute),
@@ -252,7 +309,7 @@ def check_every_text_has_tokens(tokenized: TokenizedTexts, split: Split) -> None
         )
 
 
-def _tokenizer_settings(tokenizer: Any) -> dict[str, Any]:
+def tokenizer_settings(tokenizer: Any) -> dict[str, Any]:
     """Return everything about a tokenizer that its output depends on."""
     settings = json.loads(tokenizer.backend_tokenizer.to_str())
     # These two are arguments of the last call, not properties of the tokenizer.

@@ -21,6 +21,7 @@ from auxlearn.encoders.families import family_of
 from auxlearn.encoders.precision import full_precision, upcast
 from auxlearn.encoders.quiet import quiet_transformers
 from auxlearn.errors import EncoderError
+from auxlearn.settings import TextWindow
 
 
 class SharedEncoder(nn.Module):
@@ -313,13 +314,20 @@ class SharedEncoder(nn.Module):
             for module, training in modes:
                 module.training = training
 
-    def save(self, folder: Path, max_length: int) -> None:
+    def save(self, folder: Path, max_length: int, window: TextWindow = "head") -> None:
         """Save the classifier and its tokenizer as a standard transformers folder.
 
         Args:
             folder: The folder, created if it does not exist.
             max_length: Maximum length of the tokenizer, used when it truncates.
+            window: Which tokens of longer texts are kept: ``text_window`` of the configuration,
+                which has no such entry for "head", as no other program knows it.
         """
+        config = self.classifier.config
+        if window != "head":
+            config.text_window = window
+        elif hasattr(config, "text_window"):  # of a model that was trained further
+            del config.text_window
         with quiet_transformers():
             self.classifier.save_pretrained(folder)
         previous = self.tokenizer.model_max_length

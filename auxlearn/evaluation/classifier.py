@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import torch
@@ -14,9 +14,11 @@ from torch import Tensor
 from auxlearn import devices
 from auxlearn.data.tokens import TokenizedTexts, tokenize
 from auxlearn.encoders.load import load_classifier
-from auxlearn.errors import RunError
+from auxlearn.errors import EncoderError, RunError
 from auxlearn.evaluation.metrics import class_probabilities
-from auxlearn.results.folder import RunFolder, check_finished as check_finished
+from auxlearn.results.folder import model_of
+from auxlearn.settings import TextWindow
+from auxlearn.wording import describe
 
 if TYPE_CHECKING:
     from auxlearn.data.batches import Batch
@@ -33,24 +35,32 @@ class Classifier:
         model: The transformers classifier, in evaluation mode.
         tokenizer: Its tokenizer, whose ``model_max_length`` is the run's ``max_length``.
         device: Device of the model.
+        window: Which tokens of longer texts are kept, as in the run.
     """
 
     model: Any
     tokenizer: Any
     device: torch.device
+    window: TextWindow = "head"
 
     @classmethod
     def of_run(cls, run: Path) -> Classifier:
         """Load the model of a finished run, onto the GPU if there is one.
 
         Raises:
-            RunError: The path is not a run folder, or the run is not finished.
+            RunError: The path is not a run folder, the run is not finished, or it kept no model.
             EncoderError: The model is damaged.
         """
-        check_finished(run)
+        folder = model_of(run)
         device = devices.default_device()
-        model, tokenizer = load_classifier(RunFolder(run).model_path)
-        return cls(model.to(device), tokenizer, device)
+        model, tokenizer = load_classifier(folder)
+        window: TextWindow = getattr(model.config, "text_window", "head")
+        if window not in get_args(TextWindow):
+            raise EncoderError(
+                f"{folder / 'config.json'} is damaged: its text_window is {describe(window)}; "
+                "train again or copy the folder again"
+            )
+        return cls(model.to(device), tokenizer, device, window)
 
     @property
     def label_names(self) -> tuple[str, ...]:
@@ -63,8 +73,8 @@ class Classifier:
     ) -> np.ndarray:
         """Return class probabilities, ``(texts, classes)``, float64.
 
-        Texts are truncated to the ``max_length`` of the run. The probabilities are those of
-        ``transformers.pipeline("text-classification", ...)`` on the truncated texts.
+        Texts are cut to the ``max_length`` of the run, and as in the run. The probabilities are
+        those of ``transformers.pipeline("text-classification", ...)`` on the texts as they are cut.
 
         Args:
             texts: The texts.
@@ -72,7 +82,8 @@ class Classifier:
         """
         if not texts:
             return np.zeros((0, len(self.label_names)))
-        arrays = tokenize(self.tokenizer, texts, text_pairs, self.tokenizer.model_max_length)
+        length = self.tokenizer.model_max_length
+        arrays = tokenize(self.tokenizer, texts, text_pairs, length, window=self.window)
         tokens = TokenizedTexts(**arrays, pad_id=self.tokenizer.pad_token_id)
         found = class_probabilities(self._logits, tokens, BATCH_SIZE)
         if not np.isfinite(found).all():

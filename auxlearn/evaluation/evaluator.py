@@ -46,6 +46,7 @@ class Evaluator:
         tokenize: Tokenizes a split.
         compute: Device and precision.
         predictions: Folder that :meth:`evaluate_all` writes predictions to.
+        count_unknown: Whether splits may have labels that the model does not know.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Evaluator:
         tokenize: Callable[[Split], TokenizedTexts],
         compute: Compute,
         predictions: Path,
+        count_unknown: bool = False,
     ) -> None:
         self._encoder = encoder
         self._dataset = dataset
@@ -63,6 +65,7 @@ class Evaluator:
         self._tokenize = tokenize
         self._compute = compute
         self._predictions = predictions
+        self._count_unknown = count_unknown
         # Dev is evaluated repeatedly, so it is tokenized once.
         self._dev = dataset.splits["dev"]
         self._dev_texts = tokenize(self._dev)
@@ -78,7 +81,7 @@ class Evaluator:
             surrogate: Metric whose differentiable surrogate is added under "surrogate"; ``None``
                 adds none.
         """
-        labels = to_model_labels(self._dev, self._dataset.label_names)
+        labels = to_model_labels(self._dev, self._names(self._dev))
         found = self._predict(self._dev, labels)
         evaluation = self._score(self._dev, found, labels)
         metrics = {
@@ -87,29 +90,38 @@ class Evaluator:
             "loss": evaluation.loss,
         }
         if surrogate is not None:
-            metrics[SURROGATE] = (
-                surrogate_from_sums(found.of_truth, found.mass, labels, surrogate)
-                if len(found.mass) > MANY_LABELS
-                else surrogate_metric(found.probabilities, labels, surrogate)
-            )
+            metrics[SURROGATE] = self._surrogate(found, np.asarray(labels), surrogate)
         return metrics
+
+    def _surrogate(self, found: Predictions, labels: np.ndarray, metric: Metric) -> float:
+        """Return the surrogate of a metric on the examples whose label the model knows."""
+        classes = len(self._dataset.label_names)
+        known = labels < classes
+        if len(found.mass) > MANY_LABELS:
+            return surrogate_from_sums(
+                found.of_truth[known], found.mass[:classes], labels[known], metric
+            )
+        return surrogate_metric(found.probabilities[known, :classes], labels[known], metric)
 
     def dev_baseline(self, metric: Metric) -> float:
         """Return a metric on dev for always predicting the most frequent class of train."""
-        truth = to_model_labels(self._dev, self._dataset.label_names)
+        names = self._names(self._dev)
+        truth = to_model_labels(self._dev, names)
         constant = np.full(len(truth), self._majority)
-        return metric_of(score_predictions(truth, constant, self._dataset.label_names), metric)
+        return metric_of(score_predictions(truth, constant, names), metric)
 
     def evaluate_all(self) -> dict[str, Evaluation]:
         """Evaluate dev, test and every out-of-distribution set, and write the predictions.
 
         Returns:
-            The evaluation of each set by name; sets without labels are left out.
+            The evaluation of each set by name; sets without labels are left out, and so are
+            further splits that keep labels of their own.
         """
         evaluations = {}
         with self._encoder.evaluating():
             for name, split in (self._dataset.splits | self._dataset.ood).items():
-                if name == "train" or split.labels is None:
+                foreign = set(split.label_names) - set(self._names(split))
+                if name == "train" or split.labels is None or foreign:
                     continue
                 evaluations[name] = self._evaluate(name, split)
             for ood in self._ood_sets:
@@ -117,7 +129,7 @@ class Evaluator:
         return evaluations
 
     def _evaluate(self, name: str, split: Split) -> Evaluation:
-        label_names = self._dataset.label_names
+        label_names = self._names(split)
         labels = to_model_labels(split, label_names)
         found = self._predict(split, labels)
         write_predictions(self._predictions / f"{name}.jsonl", found, labels, label_names)
@@ -144,7 +156,20 @@ class Evaluator:
         )
 
     def _predict(self, split: Split, labels: Sequence[int]) -> Predictions:
-        return reduce_predictions(self._blocks(split), labels, len(self._dataset.label_names))
+        unknown = len(self._names(split)) - len(self._dataset.label_names)
+
+        def decide(block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            return np.pad(block, ((0, 0), (0, unknown))), block.argmax(1)
+
+        return reduce_predictions(
+            self._blocks(split), labels, len(self._names(split)), decide if unknown else None
+        )
+
+    def _names(self, split: Split) -> tuple[str, ...]:
+        """Return the classes of the model, then the labels of a split that it does not know."""
+        names = self._dataset.label_names
+        follows = self._count_unknown and split.label_names[: len(names)] == names
+        return split.label_names if follows else names
 
     def _blocks(self, split: Split) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         texts = self._dev_texts if split is self._dev else self._tokenize(split)
@@ -154,9 +179,10 @@ class Evaluator:
         return evaluate(
             found,
             labels,
-            self._dataset.label_names,
+            self._names(split),
             self._dev_seen if split is self._dev else self._seen(split),
             majority=self._majority,
+            known=len(self._dataset.label_names),
         )
 
     @cached_property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,7 +13,7 @@ import numpy as np
 from auxlearn.config import OODSource, RunConfig
 from auxlearn.data.audit import seen_in_train
 from auxlearn.data.dataset import Split
-from auxlearn.data.examples import columns_of
+from auxlearn.data.examples import ColumnNames, columns_of
 from auxlearn.data.folders import CORE_SPLITS, data_files, read_evaluation_split, split_name
 from auxlearn.data.load import load_dataset
 from auxlearn.data.memory import in_memory, read_memory_split
@@ -22,6 +23,7 @@ from auxlearn.evaluation.classifier import Classifier
 from auxlearn.evaluation.metrics import reduce_predictions
 from auxlearn.evaluation.ood import evaluate_ood, map_predictions, true_labels
 from auxlearn.local_files import name_problem, user_path
+from auxlearn.results.folder import model_of
 from auxlearn.results.record import Evaluation, Evaluations, RunResults
 from auxlearn.wording import describe
 
@@ -73,7 +75,8 @@ def evaluate_run(
     Args:
         run: The run folder.
         sets: Path, name or data in memory by name of the set.
-        config: The configuration of the run, with the columns of the sets.
+        config: The configuration of the run, with the columns of the sets, and with what a label
+            is that the model does not know.
         split: Split to evaluate on.
         labels: Label of the sets by class of the model.
         decision: How classes that map to the same label are combined.
@@ -82,18 +85,28 @@ def evaluate_run(
     Raises:
         UserError: A set cannot be read, or its labels match no classes of the model.
     """
+    model_of(run)  # before any data is read
     read = {name: _read(one, split, config, split_column) for name, one in sets.items()}
     trained = RunResults.load(run)
     mapped = {}
     for name, (evaluated, _) in read.items():
         place = str(sets[name]) if not in_memory(sets[name]) else name
         source = OODSource(
-            dataset=place, name=name, split=split, labels=_as_dict(labels), decision=decision
+            dataset=place,
+            name=name,
+            split=split,
+            labels=_as_dict(labels),
+            decision=decision,
+            unknown_labels=config.unknown_labels,
         )
         source = with_cards(source, trained.dataset.name, trained.dataset.label_names)
         source = source.model_copy(update={"subsets": card_subsets(source, evaluated)})
         label_map = map_labels(
-            trained.dataset.label_names, evaluated.label_names, source.labels, name
+            trained.dataset.label_names,
+            evaluated.label_names,
+            source.labels,
+            name,
+            source.unknown_labels,
         )
         _check_pairs(trained, evaluated, name)
         mapped[name] = OODSet(source, evaluated, label_map)
@@ -125,7 +138,7 @@ def _read(
     dataset: Any, split: str, config: RunConfig, split_column: str | None
 ) -> tuple[Split, Split | None]:
     """Return the split to evaluate on, and the train split of the same set if there is one."""
-    columns = columns_of(config)
+    columns = replace(columns_of(config) or ColumnNames(), may_lack_renamed=True)
     if in_memory(dataset):
         return read_memory_split(dataset, split, columns, split_column=split_column)
     folder = user_path(dataset, DataError)

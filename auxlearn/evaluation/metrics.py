@@ -216,8 +216,16 @@ def evaluate(
     label_names: Sequence[str],
     seen: Sequence[bool],
     majority: int,
+    known: int | None = None,
 ) -> Evaluation:
     """Evaluate predictions on all examples of a set, and on those whose text is not in train.
+
+    A model has a class for each label of train and for no other one, because a class that is never
+    trained would only take probability from the others. Labels that it does not know are classes
+    of the metrics all the same: their examples are wrong in accuracy, and each of these labels has
+    an F1 of 0 in macro-F1, as in ``f1_score(..., average="macro", zero_division=0)`` of
+    scikit-learn with the default ``labels``: those that occur in the truth or the predictions. The
+    loss is the mean over the other examples, because the model gives these no probability.
 
     Args:
         found: The predictions.
@@ -225,8 +233,15 @@ def evaluate(
         label_names: Names of all classes, in order.
         seen: Which examples have a text that is in train, ``(examples,)``.
         majority: The most frequent class of train.
+        known: Number of the classes that the model can predict, which come first; by default all.
+
+    Raises:
+        DataError: The model knows none of the labels.
     """
     truth, predicted = np.asarray(labels), found.predicted
+    knows = truth < (len(label_names) if known is None else known)
+    if not knows.any():
+        raise DataError("the model knows none of the labels of the examples: map them by 'labels'")
     unseen = ~np.asarray(seen, dtype=bool)
     return Evaluation(
         all=score_predictions(truth, predicted, label_names),
@@ -239,7 +254,8 @@ def evaluate(
         majority=score_predictions(
             truth, np.full_like(truth, majority), label_names, per_class=False
         ),
-        loss=float(-np.log(np.clip(found.of_truth, 1e-300, None)).mean()),
+        loss=float(-np.log(np.clip(found.of_truth[knows], 1e-300, None)).mean()),
+        unknown_labels=int((~knows).sum()),
     )
 
 

@@ -75,7 +75,9 @@ def evaluate_ood(
     """
     truth = true_labels(ood.split, ood)
     names = ood.labels.label_names
-    evaluation = evaluate(found, truth, names, seen, majority=ood.labels.targets[majority])
+    evaluation = evaluate(
+        found, truth, names, seen, majority=ood.labels.targets[majority], known=ood.labels.known
+    )
     subsets: dict[str, Scores] = {}
     for column in ood.source.subsets or ():
         values = np.asarray(ood.split.meta[column])

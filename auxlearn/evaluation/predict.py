@@ -11,9 +11,9 @@ from auxlearn.data.examples import ColumnNames, column_names, text_values
 from auxlearn.data.memory import read_memory_table
 from auxlearn.data.table_files import FORMATS, LARGEST_FILE, Table, read_table, write_table
 from auxlearn.errors import DataError, did_you_mean
-from auxlearn.evaluation.classifier import Classifier, check_finished
+from auxlearn.evaluation.classifier import Classifier
 from auxlearn.local_files import read_file, user_path
-from auxlearn.results.folder import RunFolder
+from auxlearn.results.folder import RunFolder, model_of
 from auxlearn.results.record import RunResults
 from auxlearn.wording import describe, shorten, some_of
 
@@ -164,7 +164,7 @@ def classify(
     """
     if output is not None:
         check_format(output)
-    check_finished(run)
+    model_of(run)
     config = RunFolder(run).read_config()
     given = {
         "text": text_column or source.text_column or _known(config.text_column, source),

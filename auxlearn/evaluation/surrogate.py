@@ -55,14 +55,16 @@ def surrogate_loss(logits: Tensor, labels: Tensor, metric: Metric) -> Tensor:
     return nn.functional.cross_entropy(logits, upload(labels, logits.device))
 
 
-def surrogate_metric(probabilities: np.ndarray, labels: Sequence[int], metric: Metric) -> float:
+def surrogate_metric(
+    probabilities: np.ndarray, labels: Sequence[int] | np.ndarray, metric: Metric
+) -> float:
     """Return :func:`surrogate_loss` of predicted probabilities, ``(examples, classes)``."""
     logits = torch.from_numpy(probabilities).clamp(min=1e-300).log()
-    return float(surrogate_loss(logits, torch.tensor(labels), metric))
+    return float(surrogate_loss(logits, torch.as_tensor(labels), metric))
 
 
 def surrogate_from_sums(
-    of_truth: np.ndarray, mass: np.ndarray, labels: Sequence[int], metric: Metric
+    of_truth: np.ndarray, mass: np.ndarray, labels: Sequence[int] | np.ndarray, metric: Metric
 ) -> float:
     """Return :func:`surrogate_metric` without the whole matrix of probabilities.
 

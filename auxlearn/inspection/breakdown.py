@@ -11,9 +11,10 @@ import numpy as np
 import torch
 
 from auxlearn.data.dataset import Split
-from auxlearn.data.tokens import TokenizedTexts
+from auxlearn.data.tokens import TokenizedTexts, encodings
 from auxlearn.evaluation.taggers import DESCRIPTIONS, Tagger, words_of
 from auxlearn.inspection.rates import MaskRates
+from auxlearn.settings import TextWindow
 
 #: Tokens that a group needs to be ranked; L3Masking removes rarer tags from its tables.
 FEWEST = 10
@@ -108,7 +109,12 @@ def by_part_of_speech(found: Sequence[MaskRates], tags: Sequence[str | None]) ->
 
 
 def token_tags(
-    split: Split, texts: TokenizedTexts, tokenizer: Any, max_length: int, tagger: Tagger
+    split: Split,
+    texts: TokenizedTexts,
+    tokenizer: Any,
+    max_length: int,
+    tagger: Tagger,
+    window: TextWindow = "head",
 ) -> list[str | None] | None:
     """Return the part of speech of each token: that of the word that it begins in.
 
@@ -118,6 +124,7 @@ def token_tags(
         tokenizer: The tokenizer that has tokenised them.
         max_length: Maximum number of tokens of a text.
         tagger: Tags the words of a text.
+        window: Which tokens of a longer text were kept.
 
     Returns:
         One tag by token; ``None`` for special tokens. ``None`` in place of the list if the tokens
@@ -128,15 +135,14 @@ def token_tags(
     for start in range(0, len(split), CHUNK_TEXTS):
         part = slice(start, start + CHUNK_TEXTS)
         pairs = None if split.text_pairs is None else list(split.text_pairs[part])
-        encoded = tokenizer(
-            list(split.texts[part]), pairs, truncation=True, max_length=max_length
-        ).encodings
-        for number, encoding in enumerate(encoded):
+        encoded = encodings(tokenizer, list(split.texts[part]), pairs, max_length, window)
+        for number, (encoding, kept) in enumerate(encoded):
             sources = [split.texts[start + number]]
             if pairs is not None:
                 sources.append(pairs[number])
-            ids += encoding.ids
-            tags += _tags_of(encoding, sources, tagger)
+            all_ids, all_tags = encoding.ids, _tags_of(encoding, sources, tagger)
+            ids += (all_ids[place] for place in kept)
+            tags += (all_tags[place] for place in kept)
     same = torch.equal(torch.tensor(ids, dtype=texts.input_ids.dtype), texts.input_ids)
     return tags if same else None
 

@@ -132,7 +132,7 @@ def inspect_masks(
         for one in found
         if one not in main
     ]
-    tagger, tags = _tags(main[0], encoder, split, config.max_length, notes)
+    tagger, tags = _tags(main[0], encoder, split, config, notes)
     return MaskReport(
         dataset=data.dataset.name,
         encoder=config.encoder,
@@ -172,7 +172,14 @@ def _rates(
     Raises:
         ConfigError: None of them masks tokens.
     """
-    texts = tokenize_split(encoder.tokenizer, split, config.max_length, cache, reporter.progress)
+    texts = tokenize_split(
+        encoder.tokenizer,
+        split,
+        config.max_length,
+        cache,
+        reporter.progress,
+        config.text_window,
+    )
     texts = with_perturbed_text(config, encoder, texts, cache)
     found, others = [], []
     for name, choice in zip(config.objective_names()[1:], config.aux, strict=True):
@@ -186,6 +193,7 @@ def _rates(
             seed=config.seed,
             progress=reporter.progress,
             text_column=config.text_column,
+            text_window=config.text_window,
         )
         task = prepare_task(choice, context)
         rates = mask_rates(task, name, encoder, config.seed, reporter.progress)
@@ -209,7 +217,7 @@ def _same_texts(one: MaskRates, other: MaskRates) -> bool:
 
 
 def _tags(
-    rates: MaskRates, encoder: SharedEncoder, split: Split, max_length: int, notes: list[str]
+    rates: MaskRates, encoder: SharedEncoder, split: Split, config: RunConfig, notes: list[str]
 ) -> tuple[str | None, list[str | None] | None]:
     """Return the name of the tagger and the part of speech of each token, if there are any."""
     found = find_tagger()
@@ -217,7 +225,9 @@ def _tags(
         notes.append(f"no parts of speech: there is no tagger; {ADVICE}")
         return None, None
     tagger, name = found
-    tags = token_tags(split, rates.texts, encoder.tokenizer, max_length, tagger)
+    tags = token_tags(
+        split, rates.texts, encoder.tokenizer, config.max_length, tagger, config.text_window
+    )
     if tags is None:
         notes.append(f"no parts of speech: the texts of {rates.name} are not those of the data set")
         return None, None

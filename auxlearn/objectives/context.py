@@ -22,6 +22,7 @@ from auxlearn.data.tokens import TokenizedTexts, tokenize_split
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.errors import ConfigError
 from auxlearn.progress import ProgressBar, no_progress_bar
+from auxlearn.settings import TextWindow
 
 _HEAD_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
@@ -77,6 +78,7 @@ class ObjectiveContext:
         progress: Shows progress bars.
         tracker: Notes what is read.
         text_column: Column of the text in corpora; by default ``text``.
+        text_window: Which tokens of longer texts are kept.
 
     Attributes:
         name: Name of the objective in the run.
@@ -87,6 +89,7 @@ class ObjectiveContext:
         texts: The same examples, tokenised; ``Batch.indices`` refers to them unless a task sets
             other texts. With ``perturbed_text: add`` perturbed copies follow the originals.
         max_length: Maximum number of tokens per example.
+        text_window: Which tokens of longer texts are kept; see :mod:`auxlearn.data.tokens`.
         cache: Cache on disk for tensors that are expensive to compute: ``cache.get(key, compute)``;
             see :class:`~auxlearn.cache.TensorCache`.
         seed: The run's seed.
@@ -107,12 +110,14 @@ class ObjectiveContext:
         progress: ProgressBar = no_progress_bar,
         tracker: InputTracker | None = None,
         text_column: str | None = None,
+        text_window: TextWindow = "head",
     ) -> None:
         self.name = name
         self.encoder = encoder
         self.split = split
         self.texts = texts
         self.max_length = max_length
+        self.text_window: TextWindow = text_window
         self.cache = cache
         self.seed = seed
         self.progress = progress
@@ -205,7 +210,12 @@ class ObjectiveContext:
     def tokenize_split(self, split: Split) -> TokenizedTexts:
         """Tokenise what :meth:`read_corpus` returns, or a split of a data set; cached on disk."""
         return tokenize_split(
-            self.encoder.tokenizer, split, self.max_length, self.cache, self.progress
+            self.encoder.tokenizer,
+            split,
+            self.max_length,
+            self.cache,
+            self.progress,
+            self.text_window,
         )
 
     def texts_of(self, corpus: str | None) -> TokenizedTexts:

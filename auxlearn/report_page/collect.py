@@ -18,6 +18,7 @@ from auxlearn.wording import shorten
 
 #: Settings in which the runs of one method may differ.
 _NOT_METHOD = {"seed", "output", "cache_dir", "report_to", "gradient_log_steps", "device"} | {
+    "keep_model",
     "dataset",
     "encoder",
     "metric",  # methods are compared within these three

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,7 +34,7 @@ from auxlearn.report_page.texts import (
     perturbed_texts,
 )
 from auxlearn.reporting.style import METRIC_TITLES
-from auxlearn.reporting.tables import metrics_grid, seen_sentences
+from auxlearn.reporting.tables import example_sentences, metrics_grid
 from auxlearn.results.folder import RunFolder
 from auxlearn.results.record import Scores
 from auxlearn.wording import printable
@@ -53,13 +54,17 @@ MOST_LINES = 30
 HEATS = 5
 
 
-def report(*folders: str | Path, output: str | Path | None = None, texts: bool = True) -> Path:
+def report(
+    *folders: str | os.PathLike[str],
+    output: str | os.PathLike[str] | None = None,
+    texts: bool = True,
+) -> Path:
     """Write a report on finished runs and sweeps as one HTML file, which needs no network.
 
     No code of plug-ins is run.
 
     Args:
-        folders: Run folders and folders of sweeps.
+        folders: Run folders and folders of sweeps, or what :func:`auxlearn.sweep` returned.
         output: The file; by default ``report.html``, in the folder if there is a single one.
         texts: Whether to show texts. Those of evaluation sets are read from the data set, which
             has to be where it was, with the same content.
@@ -152,7 +157,7 @@ class RunView:
             for name, found in self.evaluations.items()
             if found.constant_prediction is not None
         ]
-        return [*self.results.warnings(), *constant, *seen_sentences(self.evaluations)]
+        return [*self.results.warnings(), *constant, *example_sentences(self.evaluations)]
 
     @cached_property
     def facts(self) -> list[tuple[str, str]]:

@@ -117,6 +117,7 @@ class DataReader:
         """Return the data of a run if it is still the same, and else why not."""
         config = run.config
         fields = {"dataset", "ood", "text_column", "text_pair_column", "label_column"}
+        fields |= {"keep_null_labels", "labels", "unknown_labels"}
         key = config.model_dump_json(include=fields)
         if key not in self._read:
             cache = expand(config.cache_dir) if config.cache_dir else None
@@ -222,7 +223,11 @@ def perturbed_texts(run: Run, limit: int) -> MarkedTexts | None:
         return None
     records = read_perturbations(run.path)
     last = {record.example: record for record in records}
-    decode = _decoder(RunFolder(run.path).model_path / "tokenizer.json")
+    model = RunFolder(run.path).model_path
+    if not model.is_dir() and not run.config.keep_model:
+        note = "Left out: the run kept no model (keep_model is off), whose tokenizer they need."
+        return MarkedTexts("Perturbed texts", note, [])
+    decode = _decoder(model / "tokenizer.json")
     names = run.results.dataset.label_names
     texts = []
     for example in sorted(last)[:limit]:

@@ -11,7 +11,7 @@ import yaml
 from auxlearn.config import Metric
 from auxlearn.encoder_names import ENCODERS
 from auxlearn.reporting.style import METRIC_TITLES
-from auxlearn.reporting.tables import markdown_table, metrics_grid, seen_sentences
+from auxlearn.reporting.tables import example_sentences, markdown_table, metrics_grid
 from auxlearn.results.record import RunResults
 
 #: Identifiers of the metrics on the Hugging Face hub.
@@ -93,7 +93,7 @@ def _body(results: RunResults) -> Iterator[str]:
         for line in (
             "majority: the metrics of always predicting the most frequent class of train",
             "macro-F1: mean over the classes that occur in labels or predictions",
-            *seen_sentences(results.evaluations),
+            *example_sentences(results.evaluations),
         )
     )
     yield "## Training"
@@ -102,10 +102,18 @@ def _body(results: RunResults) -> Iterator[str]:
         yield "Notes on the data:"
         yield "\n".join(f"- {note}" for note in data.notes)
     yield "## Limits"
+    both_ends = config.get("text_window", "head") == "head+tail"
+    window = (
+        " from their beginning and their end, by `auxlearn predict` as in training; the pipeline "
+        "above keeps the beginning only"
+        if both_ends
+        else ""
+    )
     yield (
-        f"Texts are truncated to {config['max_length']} tokens. Every text is assigned one of the "
-        "classes above, even if none applies. The metrics are those of a single run with one seed; "
-        "on texts of another kind, time or source than the training data they can be much lower. "
+        f"Texts are truncated to {config['max_length']} tokens{window}. Every text is assigned one "
+        "of the classes above, even if none applies. The metrics are those of a single run with "
+        "one seed; on texts of another kind, time or source than the training data they can be "
+        "much lower. "
         "The auxiliary tasks are used in training only; the exported model does not contain them."
     )
 

@@ -60,9 +60,19 @@ def metrics_table(evaluations: Mapping[str, Evaluation]) -> Table:
     return console_table([head.replace(" ", "\n") for head in heads], lines, gap=1)
 
 
-def seen_sentences(evaluations: Mapping[str, Evaluation]) -> list[str]:
-    """Return for each set how many of its examples have a text that is in train, if any has."""
-    return [
+def example_sentences(evaluations: Mapping[str, Evaluation]) -> list[str]:
+    """Return what the reader of :func:`metrics_grid` must know of the examples of the sets.
+
+    That is, for each set, how many have a text that is in train, and how many have a label that the
+    model does not know, if any have.
+    """
+    unknown = [
+        f"{name}: the label of {found.unknown_labels} of {found.all.examples} examples is unknown "
+        "to the model; they count as wrong"
+        for name, found in evaluations.items()
+        if found.unknown_labels
+    ]
+    return unknown + [
         f"{name}: the text of {found.seen_examples} of {found.all.examples} examples is also in "
         "train; the unseen columns leave these out"
         for name, found in evaluations.items()

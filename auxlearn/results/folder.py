@@ -6,7 +6,8 @@
 ``environment.json``   versions, git revision, hardware
 ``metrics.jsonl``      losses, weights and dev metrics by step, see :mod:`auxlearn.metric_keys`
 ``results.json``       the results; written last, so its presence means that the run is finished
-``model/``             the classifier and tokenizer as transformers reads them
+``model/``             the classifier and tokenizer as transformers reads them; missing, as are
+                       the next two, if the run keeps no model
 ``heads/``             heads of auxiliary tasks and losses, where they have any
 ``adapter/``           low-rank adapters as peft reads them, if the run trained some
 ``checkpoint/``        checkpoints that an unfinished run resumes from
@@ -39,7 +40,7 @@ from auxlearn.files import (
 from auxlearn.local_files import expand, user_path
 from auxlearn.locks import GRACE, Lock, LockHeld, holder, is_held
 from auxlearn.results.environment import Environment, describe_environment
-from auxlearn.results.record import FILE
+from auxlearn.results.record import FILE, RunResults
 
 
 def default_output(config: RunConfig) -> Path:
@@ -229,7 +230,7 @@ class RunFolder:
 
 
 def check_finished(run: Path) -> None:
-    """Check that a run has finished, so that its model exists.
+    """Check that a run has finished.
 
     Raises:
         RunError: The path is not a run folder, or the run is not finished.
@@ -243,6 +244,40 @@ def check_finished(run: Path) -> None:
             f"the run in {run} is not finished: resume it with "
             f"`auxlearn train --config {run / 'config.yaml'} --output {run}`"
         )
+
+
+def finished_folder(run: str | os.PathLike[str] | RunResults) -> Path:
+    """Return the folder of a finished run.
+
+    Args:
+        run: The folder, or the results of the run.
+
+    Raises:
+        RunError: It is not a run folder, or the run is not finished.
+    """
+    if isinstance(run, RunResults):
+        if run.folder is None:
+            raise RunError("these results do not know their run folder: give its path")
+        run = run.folder
+    folder = expand(run)
+    check_finished(folder)
+    return folder
+
+
+def model_of(run: Path) -> Path:
+    """Return the folder of the model that a finished run has exported.
+
+    Raises:
+        RunError: The path is not a run folder, the run is not finished, or it kept no model.
+    """
+    check_finished(run)
+    folder = RunFolder(run)
+    if not folder.model_path.is_dir() and not folder.read_config().keep_model:
+        raise RunError(
+            f"the run in {run} kept no model (keep_model is off): train it with --keep-model and "
+            "another --output"
+        )
+    return folder.model_path
 
 
 @contextmanager

@@ -88,6 +88,8 @@ class Evaluation:
         partner: Scores on the examples that are paired with those of the set, such as the originals
             of a contrast set; ``None`` if the set has no pairs.
         pair_accuracy: Share of the pairs of which both predictions are correct.
+        unknown_labels: Number of examples whose label is no class of the model; they count as
+            wrong in all scores but the loss, which leaves them out.
     """
 
     all: Scores
@@ -98,6 +100,7 @@ class Evaluation:
     subsets: dict[str, Scores] = field(default_factory=dict)
     partner: Scores | None = None
     pair_accuracy: float | None = None
+    unknown_labels: int = 0
 
     def __repr__(self) -> str:
         return (
@@ -132,6 +135,7 @@ class Evaluation:
             },
             partner=scores(values.get("partner")),
             pair_accuracy=values.get("pair_accuracy"),
+            unknown_labels=values.get("unknown_labels", 0),
         )
 
 
@@ -139,7 +143,8 @@ def evaluations_frame(evaluations: Mapping[str, Evaluation]) -> pandas.DataFrame
     """Return the scores on sets as a table with one row for each set.
 
     The columns are examples, accuracy, macro_f1, the same on unseen examples, those of the majority
-    baseline, and the loss. Subsets follow their set, as ``set: subset``.
+    baseline, and the loss; if there are any, the number of examples with labels that the model
+    does not know. Subsets follow their set, as ``set: subset``.
 
     Args:
         evaluations: Evaluations by name of the set.
@@ -156,11 +161,13 @@ def evaluations_frame(evaluations: Mapping[str, Evaluation]) -> pandas.DataFrame
             if part != "majority_" or key != "examples"
         }
         rows[name] |= {"loss": found.loss, "pair_accuracy": found.pair_accuracy}
+        rows[name]["unknown_labels"] = found.unknown_labels or None
         for subset, scores in found.subsets.items():
             keys = ("examples", "accuracy", "macro_f1")
             rows[f"{name}: {subset}"] = {key: getattr(scores, key) for key in keys}
     frame = pandas.DataFrame.from_dict(rows, orient="index").rename_axis("set")
-    empty = [name for name in ("pair_accuracy",) if name in frame and frame[name].isna().all()]
+    optional = ("pair_accuracy", "unknown_labels")
+    empty = [name for name in optional if name in frame and frame[name].isna().all()]
     return frame.drop(columns=empty)
 
 

@@ -208,7 +208,7 @@ def label(value: Any) -> str:
     >>> label(0.0001), label([]), label({"l3mask": {"score": "surprisal"}}), label({"a": 1})
     ('0.0001', 'none', 'l3mask(score=surprisal)', 'a(1)')
     """
-    if value is None or value == [] or value == ():
+    if value is None or value in ([], (), {}):
         return "none"
     if isinstance(value, float):
         short = f"{value:g}"

@@ -1,11 +1,11 @@
-"""Console view of a running sweep: a live table on a terminal, lines elsewhere."""
+"""Views of a running sweep: a live table on a terminal, lines elsewhere, a bar in a notebook."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from auxlearn.metric_keys import Quantity
+from auxlearn.reporting.reporter import Reporter
 from auxlearn.sweeps.execute import SweepProgress, View
 from auxlearn.sweeps.folder import SweepFolder
 from auxlearn.sweeps.plan import Trial
@@ -115,6 +116,41 @@ class ConsoleView(View, AbstractContextManager["ConsoleView"]):
         values = [entry[key] for entry in entries]
         if values:
             self._best[trial.digest] = (entries[-1]["epoch"], max(values))
+
+
+class ReporterView(View):
+    """Shows a sweep through the reporter of a run: a progress bar, and a line for each failure.
+
+    Args:
+        reporter: The reporter.
+    """
+
+    def __init__(self, reporter: Reporter) -> None:
+        self.reporter = reporter
+        self._bars = ExitStack()
+        self._advance: Callable[[int], None] | None = None
+        self._shown = 0
+
+    def message(self, text: str) -> None:
+        self.reporter.message(text)
+
+    def trial_ended(self, trial: Trial, outcome: Outcome, progress: SweepProgress) -> None:
+        if outcome.state in FAILURES:
+            self.message(f"{outcome.state}: {trial.title}: {outcome.error}")
+
+    def update(self, progress: SweepProgress) -> None:
+        if self._advance is None:
+            bar = self.reporter.progress("trials of the sweep", progress.total)
+            self._advance = self._bars.enter_context(bar)
+        ended = progress.count("finished", *FAILURES)
+        self._advance(ended - self._shown)
+        self._shown = ended
+
+    def __enter__(self) -> ReporterView:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._bars.close()
 
 
 def _evaluations(path: Path) -> list[dict[str, Any]]:

@@ -13,9 +13,9 @@ from auxlearn.config import Metric, RunConfig
 from auxlearn.data.batches import BatchStream
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.examples import columns_of
-from auxlearn.data.lengths import describe_lengths
+from auxlearn.data.lengths import describe_lengths, whole_lengths
 from auxlearn.data.memory import save_folder
-from auxlearn.data.run_data import RunData, load_run_data
+from auxlearn.data.run_data import RunData, load_run_data, with_known_labels
 from auxlearn.data.tokens import TokenizedTexts, tokenize_split
 from auxlearn.encoders.attention import attend_in_single_precision
 from auxlearn.encoders.load import check_length, load_encoder
@@ -236,6 +236,7 @@ class _Run:
             self._tokenize,
             self.compute,
             self.folder.predictions_path,
+            self.config.unknown_labels == "count",
         )
 
     @cached_property
@@ -321,13 +322,19 @@ class _Run:
         )
 
     def export(self, results: RunResults) -> None:
-        """Write the model folder, the heads of objectives and the plots.
+        """Write the plots and, if it is kept, the model with the heads of objectives.
 
         Raises:
             UserError: The model folder cannot be written.
         """
-        from auxlearn.reporting.model_card import model_card
         from auxlearn.reporting.plots import plot_run
+
+        if self.config.keep_model:
+            self._export_model(results)
+        plot_run(self.folder.read_metrics(), results, self.folder.plots_path)
+
+    def _export_model(self, results: RunResults) -> None:
+        from auxlearn.reporting.model_card import model_card
 
         if self.adapters:
             with replaced_folder(self.folder.adapter_path) as temporary:
@@ -335,14 +342,13 @@ class _Run:
                 write_manifest(temporary)
             self.adapters.merge()
         with replaced_folder(self.folder.model_path) as temporary:
-            self.encoder.save(temporary, self.config.max_length)
+            self.encoder.save(temporary, self.config.max_length, self.config.text_window)
             (temporary / "README.md").write_text(model_card(results), encoding="utf-8")
             write_manifest(temporary)
         if self.encoder.heads:
             with replaced_folder(self.folder.heads_path) as temporary:
                 self.encoder.save_heads(temporary)
                 write_manifest(temporary)
-        plot_run(self.folder.read_metrics(), results, self.folder.plots_path)
 
     def _tokenize(self, split: Split) -> TokenizedTexts:
         return tokenize_split(
@@ -351,6 +357,7 @@ class _Run:
             self.config.max_length,
             self.cache,
             self.reporter.progress,
+            self.config.text_window,
         )
 
     def _warn_of_shared_dev(self) -> None:
@@ -366,7 +373,10 @@ class _Run:
     def _training_texts(self) -> TokenizedTexts:
         """Return the training texts, perturbed once by the pretrained encoder if configured."""
         config, texts = self.config, self._tokenize(self.data.train)
-        self.reporter.message(describe_lengths(texts, config.max_length))
+        whole = whole_lengths(
+            self.encoder.tokenizer, self.data.train, texts, config.max_length, self.cache
+        )
+        self.reporter.message(describe_lengths(whole, config.max_length))
         return with_perturbed_text(config, self.encoder, texts, self.cache)
 
     def _context(self, name: str, train_texts: TokenizedTexts) -> ObjectiveContext:
@@ -382,6 +392,7 @@ class _Run:
             progress=self.reporter.progress,
             tracker=self.inputs,
             text_column=self.config.text_column,
+            text_window=self.config.text_window,
         )
 
     def _prepare_loss(self, train_texts: TokenizedTexts) -> PrimaryLoss:
@@ -454,7 +465,10 @@ class _Run:
         every = self.config.gradient_log_steps
         if every is None:
             return GradientLog()
-        dev = self._tokenize(self.data.validation or self.data.dataset.splits["dev"])
+        dataset = self.data.dataset
+        dev = self._tokenize(
+            self.data.validation or with_known_labels(dataset.splits["dev"], dataset.label_names)
+        )
         validation = ValidationObjective(
             dev,
             self.config.batch_size,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -14,10 +13,10 @@ import yaml
 from rich.console import Console
 
 from auxlearn.errors import DataError, Interrupted, UserError
-from auxlearn.sweeps.execute import SweepProgress, run_sweep
+from auxlearn.sweeps.execute import run_sweep
 from auxlearn.sweeps.executors import Executor, LocalExecutor
 from auxlearn.sweeps.folder import SweepFolder
-from auxlearn.sweeps.plan import Trial, expand_cells, plan_trials
+from auxlearn.sweeps.plan import expand_cells, plan_trials
 from auxlearn.sweeps.view import ConsoleView
 from auxlearn.sweeps.worker import Job, Outcome
 from benchmarks.common import add_device, check_device, machine
@@ -88,15 +87,6 @@ class UntilDeadline(Executor):
         self.inner.close()
 
 
-class LeanView(ConsoleView):
-    """Shows a sweep, and deletes the models of finished trials: there are hundreds of them."""
-
-    def trial_ended(self, trial: Trial, outcome: Outcome, progress: SweepProgress) -> None:
-        super().trial_ended(trial, outcome, progress)
-        if outcome.state == "finished":
-            shutil.rmtree(self.folder.run(trial.digest).model_path, ignore_errors=True)
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run what is missing and report; exit code 1 if trials failed, 2 for bad input."""
     try:
@@ -115,6 +105,7 @@ def _main(argv: Sequence[str] | None) -> int:
         "epochs": options.epochs,
         "max_length": options.max_length,
         "device": options.device,
+        "keep_model": False,  # of hundreds of trials
     }
     plans = []
     for setting in settings:
@@ -233,7 +224,7 @@ def run(
                 console.print(f"seed {seed}: {folder.path.name}")
                 sweep = sweep_of(setting, methods, [seed], dataset, base)
                 try:
-                    with LeanView(console, folder) as view:
+                    with ConsoleView(console, folder) as view:
                         records = run_sweep(sweep, folder, executor, view=view)
                 except TimeUp as error:
                     console.print(str(error))

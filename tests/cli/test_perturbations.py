@@ -93,3 +93,20 @@ def test_a_run_without_mask_tuning_is_an_error_of_one_line(run):
     result = CliRunner().invoke(cli, ["perturbations", folder])
     assert result.exit_code == 2
     assert "has no perturbed texts" in result.output
+
+
+def test_the_function_returns_what_the_command_prints(run):
+    import auxlearn
+
+    folder = run("run", "mask_tuning")
+    printed = CliRunner().invoke(cli, ["perturbations", folder, "--json", "--texts", "2"])
+    report = auxlearn.perturbations(folder, texts=2)
+    assert json.loads(json.dumps(report.to_dict())) == json.loads(printed.stdout)
+    frame = report.to_frame()
+    assert frame["epoch"].tolist() == [1, 1, 2, 2]
+    assert frame["encoder"].tolist() == ["this run", "pretrained"] * 2
+    assert repr(report).startswith(f"<PerturbationReport of {folder}: 2 epochs, ")
+    assert "<table" in report._repr_html_()
+    assert auxlearn.perturbations(auxlearn.load_run(folder), texts=0).texts == ()
+    with pytest.raises(auxlearn.UserError, match="texts: 0 or more"):
+        auxlearn.perturbations(folder, texts=-1)

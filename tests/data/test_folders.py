@@ -11,8 +11,9 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from auxlearn.data.examples import ColumnNames, label_name, sort_labels
+from auxlearn.data.examples import ColumnNames
 from auxlearn.data.folders import read_evaluation_split, read_folder
+from auxlearn.data.labels import label_name, sort_labels
 from auxlearn.errors import DataError
 
 ROWS = [
@@ -266,7 +267,8 @@ def test_labels_missing_from_train(tmp_path):
     odd = [{"text": "x", "label": "ugly"}, {"text": "y", "label": "odd"}]
     write_jsonl(tmp_path / "test.jsonl", [*ROWS, *odd])
     assert message(tmp_path) == (
-        "test.jsonl:4: test has labels that train lacks: 'ugly', 'odd'; train has 'bad', 'good'"
+        "test.jsonl:4: test has labels that train lacks: 'ugly', 'odd'; train has 'bad', 'good' "
+        "(--labels gives a label its class, --unknown-labels count counts them as wrong)"
     )
 
 

@@ -6,10 +6,11 @@ import json
 
 import pytest
 
+from auxlearn.cache import TensorCache
 from auxlearn.data.dataset import Split
-from auxlearn.data.lengths import describe_lengths, token_lengths, word_lengths
+from auxlearn.data.lengths import describe_lengths, token_lengths, whole_lengths, word_lengths
 from tests.cli.helpers import call
-from tests.helpers import ragged
+from tests.helpers import tokenized
 
 TEXTS = ("the parser", "the parser is the parser", "the", "the tagger is")
 
@@ -29,13 +30,17 @@ def test_tokens_are_counted_before_truncation(tiny_bert, maximum, share):
     assert found.truncated == share
 
 
-def test_a_run_says_how_many_texts_are_cut():
-    line = describe_lengths(ragged([3, 5, 8, 8]), 8)
-    assert line == (
-        "tokens per text of train: median 6, 95% have at most 8; "
-        "2 of 4 reach the 8 of max_length, where texts are cut"
+def test_a_run_says_how_many_texts_are_cut_and_what_is_kept(tiny_bert, tmp_path):
+    cache, split = TensorCache(tmp_path), Split("train", TEXTS, None, ())
+    for _ in range(2):  # computed, then read from the cache
+        texts = tokenized(tiny_bert, TEXTS, max_length=5)
+        whole = whole_lengths(tiny_bert.tokenizer, split, texts, 5, cache)
+        assert whole.tolist() == [4, 7, 3, 5]
+    assert describe_lengths(whole, 5) == (
+        "tokens per text of train: median 4, 95% have at most 5; "
+        "1 of 4 are longer than the 5 of max_length and are cut, which keeps 89.5% of all tokens"
     )
-    assert describe_lengths(ragged([3, 5]), 8).endswith("none reaches the 8 of max_length")
+    assert describe_lengths(whole, 7).endswith("none is longer than the 7 of max_length")
 
 
 def test_the_audit_of_many_labels_is_short(tmp_path):

@@ -233,3 +233,38 @@ def test_progress_is_shown_over_many_texts_alone(load, tmp_path, monkeypatch):
     assert shown == []
     tokenize_split(load("bert"), split(LINES[:8]), 32, cache, progress)
     assert shown == [["tokenising train", 8, 8]]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("length", "head", "tail"), [(512, 128, 382), (12, 3, 7), (4, 1, 1)])
+def test_head_and_tail_keep_both_ends_of_a_long_text(load, family, length, head, tail):
+    """128 and 382 of 510 are those of Sun et al. (2019); other lengths in proportion."""
+    tokenizer = load(family)
+    long, short = " ".join(LINES * 20), "the parser"
+    arrays = tokenize(tokenizer, [long, short], None, length, window="head+tail")
+    whole = tokenizer(long, verbose=False)
+    first, *text, last = zip(whole["input_ids"], whole.word_ids(), strict=True)
+    kept = [first, *text[:head], *text[len(text) - tail :], last]
+    assert len(kept) == length
+    size = int(arrays["offsets"][1])
+    assert arrays["input_ids"][:size].tolist() == [token for token, _ in kept]
+    assert arrays["words"][:size].tolist() == [-1 if word is None else word for _, word in kept]
+    assert arrays["maskable"].shape == arrays["input_ids"].shape
+    plain = tokenize(tokenizer, [long, short], None, length)
+    for name in ("input_ids", "words", "maskable"):  # a text that fits is left alone
+        assert torch.equal(arrays[name][size:], plain[name][size:])
+    pairs = tokenize(tokenizer, [long], [short], max(length, 12), window="head+tail")
+    expected = tokenize(tokenizer, [long], [short], max(length, 12))
+    assert torch.equal(pairs["input_ids"], expected["input_ids"])
+
+
+def test_tokens_of_one_window_are_not_read_for_another(load, tmp_path):
+    tokenizer, cache = load("bert"), TensorCache(tmp_path)
+    split = Split("train", (" ".join(LINES),), None, ())
+    for _ in range(2):
+        found = [
+            tokenize_split(tokenizer, split, 16, cache, window=window).input_ids
+            for window in ("head", "head+tail")
+        ]
+        assert torch.equal(found[0][:4], found[1][:4])  # [CLS] and three from the beginning
+        assert not torch.equal(found[0], found[1])

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from auxlearn.data.dataset import Split
+from auxlearn.data.tokens import TokenizedTexts, tokenize
 from auxlearn.inspection.breakdown import by_frequency, by_part_of_speech, by_token, token_tags
 from auxlearn.inspection.rates import MaskRates
 from tests import helpers
@@ -42,8 +43,6 @@ def test_every_piece_has_the_tag_of_its_word(make, tiny_bert, monkeypatch):
 
 
 def tokens_of(tokenizer, texts, pairs=None, max_length=64):
-    from auxlearn.data.tokens import TokenizedTexts, tokenize
-
     arrays = tokenize(tokenizer, texts, pairs, max_length)
     return TokenizedTexts(**arrays, pad_id=tokenizer.pad_token_id)
 
@@ -59,6 +58,18 @@ def test_words_behind_a_truncation_are_not_tagged():
     found = token_tags(Split("train", (TEXT,), None, ()), texts, tokenizer, 4, spy)
     assert len(found) == len(texts.input_ids) == 4
     assert "parser" not in seen[0]
+
+
+def test_words_in_the_middle_of_a_long_text_are_left_out():
+    tokenizer = helpers.wordpiece()
+    arrays = tokenize(tokenizer, [TEXT], None, 6, window="head+tail")
+    texts = TokenizedTexts(**arrays, pad_id=tokenizer.pad_token_id)
+    split = Split("train", (TEXT,), None, ())
+    whole = tokens_of(tokenizer, [TEXT])
+    tags = token_tags(split, whole, tokenizer, 64, tag)
+    found = token_tags(split, texts, tokenizer, 6, tag, "head+tail")
+    assert found == [*tags[:2], *tags[-4:]]
+    assert token_tags(split, texts, tokenizer, 6, tag) is None
 
 
 def test_tokens_of_other_texts_have_no_tags():

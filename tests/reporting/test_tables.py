@@ -8,10 +8,10 @@ from dataclasses import replace
 from rich.console import Console
 
 from auxlearn.reporting.tables import (
+    example_sentences,
     markdown_table,
     metrics_grid,
     metrics_table,
-    seen_sentences,
 )
 from tests.reporting import examples
 
@@ -39,7 +39,7 @@ def test_unseen_examples_have_columns_where_any_example_is_seen():
     assert heads[4:7] == ["unseen examples", "unseen accuracy", "unseen macro-F1"]
     assert rows[0][4:7] == ["20", "0.750", "0.740"]
     assert rows[1][4:7] == ["36", "0.600", "0.590"]
-    assert seen_sentences(evaluations) == [
+    assert example_sentences(evaluations) == [
         "test: the text of 4 of 40 examples is also in train; the unseen columns leave these out"
     ]
 

@@ -26,6 +26,21 @@ def trials_of(sweep):
     return plan_trials(sweep, expand_cells(sweep))
 
 
+def test_trials_differ_in_their_labels_and_not_in_whether_a_model_is_kept(tmp_path):
+    grid = {"labels": [{}, {"good": [1, 2]}, {"good": 1}]}
+    base = {"unknown_labels": "count", "text_window": "head+tail", "keep_model": False}
+    trials = trials_of(sweep_of(tmp_path, base=base, grid=grid, seeds=1))
+    assert [trial.cell["labels"] for trial in trials] == ["none", "good(1+2)", "good(1)"]
+    assert [trial.config.renamed for trial in trials] == [
+        {},
+        {"1": "good", "2": "good"},
+        {"1": "good"},
+    ]
+    assert len({trial.digest for trial in trials}) == 3
+    with pytest.raises(SweepError, match="are the same run"):
+        trials_of(sweep_of(tmp_path, grid={"keep_model": [True, False]}, seeds=1))
+
+
 def test_a_grid_is_the_product_of_its_axes_and_the_seeds(tmp_path):
     sweep = sweep_of(
         tmp_path,

@@ -2,9 +2,56 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from auxlearn.errors import ConfigError, did_you_mean
 from auxlearn.sweeps.executors.base import Executor
 from auxlearn.sweeps.executors.local import LocalExecutor
 from auxlearn.sweeps.executors.ray import RayExecutor
 from auxlearn.sweeps.executors.slurm import SlurmExecutor
+from auxlearn.wording import shorten
 
-__all__ = ["Executor", "LocalExecutor", "RayExecutor", "SlurmExecutor"]
+__all__ = ["Executor", "LocalExecutor", "RayExecutor", "SlurmExecutor", "make_executor"]
+
+ENGINES = ("local", "ray", "slurm")
+
+
+def make_executor(
+    engine: str,
+    folder: Path,
+    *,
+    jobs: int | None,
+    threads: int | None,
+    gpus: float | None,
+    ray_address: str | None,
+    slurm_partition: str | None,
+    slurm_minutes: int,
+) -> Executor:
+    """Return an engine by name; the arguments are those of :func:`auxlearn.sweep`.
+
+    Args:
+        engine: One of :data:`ENGINES`.
+        folder: Folder of the sweep.
+        jobs: Trials at a time.
+        threads: CPU threads of a trial.
+        gpus: GPUs of a trial.
+        ray_address: Address of a Ray cluster.
+        slurm_partition: SLURM partition.
+        slurm_minutes: Time limit of a SLURM job.
+
+    Raises:
+        ConfigError: There is no such engine, or there are to be no jobs at all.
+    """
+    if engine not in ENGINES:
+        shown = shorten(str(engine))
+        raise ConfigError(f"executor: unknown engine '{shown}': {did_you_mean(shown, ENGINES)}")
+    for name, number in (("jobs", jobs), ("threads", threads), ("slurm_minutes", slurm_minutes)):
+        if number is not None and number < 1:
+            raise ConfigError(f"{name}: at least 1 is needed, got {number}")
+    if engine == "ray":
+        return RayExecutor(jobs, threads, gpus, ray_address)
+    if engine == "slurm":
+        return SlurmExecutor(
+            folder / "slurm", jobs or 100, threads, gpus, slurm_minutes, slurm_partition
+        )
+    return LocalExecutor(jobs or 1, threads)

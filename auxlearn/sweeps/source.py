@@ -1,0 +1,124 @@
+"""A sweep as it is given in Python: the path of a file, or a mapping, also with data in memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from auxlearn.config import RunConfig, validate
+from auxlearn.data.dataset import TextDataset
+from auxlearn.data.examples import columns_of
+from auxlearn.data.memory import in_memory, is_table, read_memory, save_folder
+from auxlearn.errors import ConfigError, DataError
+from auxlearn.files import check_output
+from auxlearn.local_files import expand
+from auxlearn.sweeps.folder import SweepFolder
+from auxlearn.sweeps.plan import expand_cells, plan_trials
+from auxlearn.sweeps.sweep_file import SweepFile, read_sweep
+from auxlearn.wording import describe, shorten
+
+#: Settings of the base that say how its data are read.
+_COLUMNS = (
+    "text_column",
+    "text_pair_column",
+    "label_column",
+    "keep_null_labels",
+    "labels",
+    "unknown_labels",
+)
+
+
+def sweep_of(
+    source: str | os.PathLike[str] | Mapping[str, Any] | SweepFile,
+    output: str | os.PathLike[str] | None,
+) -> tuple[SweepFile, SweepFolder]:
+    """Return a sweep and its folder; data in memory are saved in the folder, under ``data/``.
+
+    Args:
+        source: Path of a sweep file, a mapping with the keys of one, or what
+            :func:`~auxlearn.sweeps.sweep_file.read_sweep` returned.
+        output: The folder; by default ``sweeps/NAME``.
+
+    Raises:
+        UserError: The sweep has unknown or invalid entries, or its data cannot be read.
+    """
+    dataset: TextDataset | None = None
+    if isinstance(source, SweepFile):
+        sweep = source
+    elif isinstance(source, Mapping):
+        content = dict(source)
+        base = content.get("base")
+        if isinstance(base, Mapping) and in_memory(base.get("dataset", "")):
+            dataset = _read(base)
+            # The saved labels are the classes already.
+            content["base"] = {
+                **{name: value for name, value in base.items() if name != "labels"},
+                "dataset": _place(dataset),
+            }
+        sweep = validate(SweepFile, _plain(content, "sweep"), "sweep")
+    elif isinstance(source, str | os.PathLike):
+        sweep = read_sweep(Path(source))
+    else:
+        raise ConfigError(
+            f"{describe(source)} ({type(source).__name__}) is no sweep: give the path of a sweep "
+            "file, or a mapping with the same keys"
+        )
+    folder = SweepFolder(expand(Path(output) if output is not None else f"sweeps/{sweep.name}"))
+    if dataset is not None:
+        place = folder.path / _place(dataset)
+        sweep = sweep.model_copy(update={"base": {**sweep.base, "dataset": str(place)}})
+        cells = expand_cells(sweep)
+        if not sweep.search:
+            plan_trials(sweep, cells)  # nothing is written for a sweep that is refused
+        if not place.is_dir():
+            check_output(folder.path)
+            save_folder(dataset, place, _columns(sweep.base))
+    return sweep, folder
+
+
+def _read(base: Mapping[str, Any]) -> TextDataset:
+    return read_memory(base["dataset"], _columns(base))
+
+
+def _columns(base: Mapping[str, Any]) -> Any:
+    given = {name: base[name] for name in _COLUMNS if name in base}
+    return columns_of(validate(RunConfig, given, "sweep: base"))
+
+
+def _place(dataset: TextDataset) -> str:
+    """Return where data in memory are saved, relative to the folder of the sweep."""
+    return f"data/{dataset.fingerprint}/{dataset.name}"
+
+
+def _plain(value: Any, where: str) -> Any:
+    """Return a value as a YAML file would have it.
+
+    Raises:
+        UserError: A file cannot hold it.
+    """
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    in_place = where.rpartition(".")[2].partition("[")[0] == "dataset"
+    if (in_place or not isinstance(value, Mapping | list | tuple)) and _is_filled_table(value):
+        raise DataError(
+            f"{where}: a data set in memory can be the 'dataset' of 'base' only: save it as a "
+            "folder with train.jsonl, dev.jsonl and test.jsonl, and name the folder"
+        )
+    if isinstance(value, Mapping):
+        return {key: _plain(one, f"{where}.{shorten(str(key))}") for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one, f"{where}[{number}]") for number, one in enumerate(value)]
+    if hasattr(value, "tolist") and getattr(value, "ndim", 2) <= 1:  # of numpy
+        return value.tolist()
+    raise ConfigError(
+        f"{where}: {describe(value)} ({type(value).__name__}) cannot stand in a sweep: give a "
+        "text, a number, a list or a mapping"
+    )
+
+
+def _is_filled_table(value: Any) -> bool:
+    return is_table(value) and not (isinstance(value, list | tuple) and not value)

@@ -1,0 +1,141 @@
+"""``auxlearn.sweep``: sweeps from files and mappings, on data in files and in memory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import auxlearn
+from auxlearn.errors import ConfigError, DataError
+from tests.sweeps.conftest import InlineExecutor, write_dataset
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory, encoder_folder):
+    return {
+        "dataset": str(write_dataset(tmp_path_factory.mktemp("data"))),
+        "encoder": encoder_folder("bert"),  # a Path, which a file could not hold
+        "epochs": 1,
+        "batch_size": 12,
+        "patience": 0,
+        "device": "cpu",
+    }
+
+
+@pytest.fixture(autouse=True)
+def without_plots(monkeypatch):
+    monkeypatch.setattr("auxlearn.reporting.plots.plot_run", lambda *_: [])
+
+
+def frame_of(folder: str) -> pd.DataFrame:
+    parts = [
+        pd.read_json(Path(folder) / f"{name}.jsonl", lines=True).assign(split=name)
+        for name in ("train", "dev", "test")
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+def test_a_mapping_runs_resumes_and_goes_into_a_comparison(settings, tmp_path):
+    source = {
+        "name": "rates",
+        "base": settings,
+        "grid": {"learning_rate": np.array([1e-3, 1e-4])},
+        "seeds": (0, np.int64(1)),
+    }
+    engine = InlineExecutor()
+    results = auxlearn.sweep(source, output=tmp_path / "out", executor=engine)
+    assert repr(results) == f"<SweepResults in {tmp_path / 'out'}: 4 trials, 4 finished>"
+    assert len(engine.jobs) == 4
+    frame = results.to_frame()
+    assert frame["learning_rate"].tolist() == ["0.001", "0.001", "0.0001", "0.0001"]
+    assert frame["seed"].tolist() == [0, 1, 0, 1]
+    written = json.loads((tmp_path / "out" / "results.json").read_text())["trials"]
+    assert frame["test_accuracy"].tolist() == [
+        one["evaluations"]["test"]["accuracy"] for one in written
+    ]
+    run = auxlearn.load_run(frame["folder"][2])
+    assert run.evaluations["dev"].all.macro_f1 == frame["dev_macro_f1"][2]
+    assert "<table" in results._repr_html_()
+    assert "&lt;SweepResults" in results._repr_html_()
+
+    compared = auxlearn.compare(results).to_frame()
+    assert set(compared["method"]) == {"0.001", "0.0001"}
+
+    again = InlineExecutor()
+    assert auxlearn.sweep(source, output=tmp_path / "out", executor=again) == results
+    from_file = auxlearn.sweep(
+        tmp_path / "out" / "sweep.yaml", output=tmp_path / "out", executor=again
+    )
+    assert from_file == results
+    assert again.jobs == []
+
+
+def test_data_in_memory_are_saved_in_the_folder_and_give_the_same_digits(settings, tmp_path):
+    source = {"name": "frame", "seeds": 1}
+    frame = frame_of(settings["dataset"]).rename(columns={"text": "body"})
+    base = {**settings, "dataset": frame, "text_column": "body"}
+    place = tmp_path / "memory"
+    found = auxlearn.sweep({**source, "base": base}, output=place, executor=InlineExecutor())
+    (saved,) = place.glob("data/*/*/train.jsonl")
+    assert len(saved.read_text().splitlines()) == 24
+    files = auxlearn.sweep(
+        {**source, "base": settings}, output=tmp_path / "files", executor=InlineExecutor()
+    )
+    (one,), (other,) = found.trials, files.trials
+    assert one.dev == other.dev
+    assert one.evaluations == other.evaluations
+    again = InlineExecutor()
+    assert auxlearn.sweep({**source, "base": base}, output=place, executor=again) == found
+    assert again.jobs == []
+
+
+def test_a_failed_trial_is_among_the_results(settings, tmp_path):
+    source = {
+        "name": "fails",
+        "base": settings,
+        "grid": {"encoder": [str(settings["encoder"]), str(tmp_path / "missing")]},
+        "seeds": 1,
+    }
+    results = auxlearn.sweep(source, output=tmp_path / "out", executor=InlineExecutor())
+    assert [trial.state for trial in results.failed] == ["error"]
+    assert "1 finished, 1 error" in repr(results)
+    assert "missing" in results.to_frame()["error"][1]
+
+
+@pytest.mark.parametrize(
+    ("source", "kind", "message"),
+    [
+        (3, ConfigError, "3 (int) is no sweep: give the path of a sweep file, or a mapping"),
+        ({"name": "x", "bass": {}}, ConfigError, "sweep: unknown key 'bass': did you mean 'base'?"),
+        (
+            {"name": "x", "grid": {"dataset": [pd.DataFrame({"text": ["a"], "label": ["b"]})]}},
+            DataError,
+            "sweep.grid.dataset[0]: a data set in memory can be the 'dataset' of 'base' only",
+        ),
+        (
+            {"name": "x", "base": {"dataset": {"text": ["a"], "label": ["b"]}, "epocs": 2}},
+            DataError,
+            "has a single class",
+        ),
+        ({"name": "x", "base": {"epochs": object}}, ConfigError, "cannot stand in a sweep"),
+    ],
+)
+def test_mistakes_are_one_line_and_write_nothing(source, kind, message, tmp_path):
+    with pytest.raises(kind) as caught:
+        auxlearn.sweep(source, output=tmp_path / "out", executor=InlineExecutor())
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_refused_sweep_saves_no_data(settings, tmp_path):
+    base = {**settings, "dataset": frame_of(settings["dataset"]), "epochs": 0}
+    with pytest.raises(ConfigError, match="epochs"):
+        auxlearn.sweep({"name": "x", "base": base}, output=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(ConfigError, match="unknown engine 'slrum': did you mean 'slurm'"):
+        auxlearn.sweep({"name": "x", "base": {}}, output=tmp_path / "out", executor="slrum")
