@@ -21,6 +21,7 @@ _PUBLIC = {
     "UserError": "auxlearn.errors",
     "Weighting": "auxlearn.weighting.base",
     "compare": "auxlearn.comparison.compare",
+    "ensemble": "auxlearn.api",
     "evaluate": "auxlearn.api",
     "load_config": "auxlearn.config",
     "load_dataset": "auxlearn.data.load",
@@ -39,6 +40,7 @@ __all__ = [*sorted(_PUBLIC), "__version__"]  # noqa: PLE0604
 
 if TYPE_CHECKING:
     from auxlearn.api import (
+        ensemble as ensemble,
         evaluate as evaluate,
         load_run as load_run,
         predict as predict,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from auxlearn.comparison.names import run_names
-from auxlearn.errors import RunError, SweepError, UserError
+from auxlearn.errors import ConfigError, RunError, SweepError, UserError, did_you_mean
 from auxlearn.local_files import name_problem, user_path
 from auxlearn.results.folder import RunFolder, check_contained
 from auxlearn.results.record import RunResults
@@ -118,6 +118,24 @@ def read_runs(paths: Iterable[str | Path]) -> Runs:
         reason = f" ({found.notes[0]})" if found.notes else ""
         raise SweepError(f"no run here has finished: there is nothing to compare{reason}")
     return found
+
+
+def runs_of_method(sweep: str | Path, name: str) -> list[Path]:
+    """Return the folders of the finished runs of one method of a sweep.
+
+    Args:
+        sweep: Folder of the sweep.
+        name: The method, as the table of :func:`~auxlearn.comparison.compare.compare` names it.
+
+    Raises:
+        UserError: This is no sweep, nothing has finished, or there is no such method.
+    """
+    found = read_runs([sweep])
+    methods = [method for members in found.settings.values() for method in members]
+    names = list(dict.fromkeys(method.name for method in methods))
+    if name not in names:
+        raise ConfigError(f"{sweep} has no method '{name}': {did_you_mean(name, names)}")
+    return [path for method in methods if method.name == name for path in method.runs.values()]
 
 
 def _is_sweep(path: Path) -> bool:
