@@ -32,6 +32,7 @@ _METAVARS = {
     "loss": "LOSS",
     "plugins": "FILE",
     "ood": "DATASET",
+    "init_from": "RUN",
     "output": "FOLDER",
     "cache_dir": "FOLDER",
 }

@@ -54,7 +54,7 @@ def command(run: Path, texts: int, output: str | None, as_json: bool) -> None:
     is installed.
     """
     from auxlearn.commands import console
-    from auxlearn.encoders.load import load_classifier, load_encoder
+    from auxlearn.encoders.load import load_classifier
     from auxlearn.errors import EncoderError
     from auxlearn.evaluation.classifier import check_finished
     from auxlearn.evaluation.perturbations import (
@@ -69,6 +69,7 @@ def command(run: Path, texts: int, output: str | None, as_json: bool) -> None:
     from auxlearn.results.folder import RunFolder
     from auxlearn.results.perturbation_log import read_perturbations
     from auxlearn.results.record import RunResults
+    from auxlearn.training.continuation import load_initial_encoder
 
     target = None if output is None else expand(output)
     if target is not None:
@@ -86,7 +87,7 @@ def command(run: Path, texts: int, output: str | None, as_json: bool) -> None:
     ]
     try:
         labels = RunResults.load(run).dataset.label_names
-        plain = predict_replacements(load_encoder(config.encoder, labels, config.seed), records)
+        plain = predict_replacements(load_initial_encoder(config, labels), records)
     except EncoderError as error:
         plain = []
         notes.append(f"no statistics of the pretrained encoder: {error}")

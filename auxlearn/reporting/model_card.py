@@ -115,6 +115,13 @@ def _training(results: RunResults) -> Iterator[tuple[str, str]]:
     examples = ", ".join(f"{name} {count}" for name, count in data.examples.items())
     yield "data set", f"`{data.name}`, fingerprint `{data.fingerprint}`, examples: {examples}"
     yield "encoder", f"`{_short(config['encoder'])}`"
+    if results.init_from is not None:
+        source, parts = results.init_from, ", ".join(results.init_from["parts"])
+        yield (
+            "continued from",
+            f"the run `{_short(source['run'])}` (configuration hash `{source['digest']}`, model "
+            f"digest `{source['model']}`): {parts}",
+        )
     if config.get("perturbed_text", "none") != "none":
         how = {"add": "beside the original", "replace": "in place of the original"}
         yield (
