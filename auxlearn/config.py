@@ -92,6 +92,13 @@ class RunConfig(Settings, metaclass=_Checked):
         "Accept labels such as nan, None, null and NA, which usually stand for a missing value, as "
         "names of classes.",
     )
+    fold: str | None = _field(
+        None,
+        "Data",
+        "Cross-validation: part of train to test on, such as 2/5 for the second of five folds; the "
+        "others are trained on, and the data set's own test split is not read.",
+        pattern=r"^[1-9]\d{0,2}/[1-9]\d{0,2}$",
+    )
     max_length: int = _field(
         128,
         "Data",
@@ -336,6 +343,14 @@ class RunConfig(Settings, metaclass=_Checked):
         if twice:
             raise ValueError(f"the name '{twice[0]}' is taken: give the set another one by 'name'")
         return sets
+
+    @field_validator("fold")
+    @classmethod
+    def _one_of_several(cls, fold: str | None) -> str | None:
+        number, count = map(int, (fold or "1/2").split("/"))
+        if count < 2 or number > count:
+            raise ValueError(f"{fold} is no fold: the folds of five are 1/5, 2/5, ..., 5/5")
+        return fold
 
     @field_validator("freeze", mode="before")
     @classmethod

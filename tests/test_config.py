@@ -251,6 +251,8 @@ OTHER = {
     "final_epochs": 1,
     "final_learning_rate": 0.5,
     "final_patience": 1,
+    "fold": "2/5",
+    "init_from": "runs/other",
 }
 NO_IDENTITY = {
     "output": "elsewhere",
@@ -335,3 +337,9 @@ def test_every_setting_is_described():
     for name, field in RunConfig.model_fields.items():
         assert field.description, name
         assert field.json_schema_extra["section"], name
+
+
+@pytest.mark.parametrize("fold", ["0/5", "6/5", "1/1", "2", "1/", "a/b"])
+def test_a_fold_that_is_none(fold):
+    with pytest.raises(ConfigError, match="fold"):
+        RunConfig(fold=fold)

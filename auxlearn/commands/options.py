@@ -33,6 +33,7 @@ _METAVARS = {
     "plugins": "FILE",
     "ood": "DATASET",
     "init_from": "RUN",
+    "fold": "N/FOLDS",
     "output": "FOLDER",
     "cache_dir": "FOLDER",
 }

@@ -55,9 +55,11 @@ def load_run_data(
         DataError: A data set, an out-of-distribution set or the validation file cannot be read.
     """
     if dataset is None:
-        dataset = load_dataset(config.dataset, columns=columns_of(config), cache_dir=cache_dir)
+        dataset = load_dataset(
+            config.dataset, columns=columns_of(config), cache_dir=cache_dir, fold=config.fold
+        )
     else:
-        dataset = with_dev(dataset, seed=0)
+        dataset = with_dev(dataset, seed=0, fold=config.fold)
     ood_sets, ood_notes = load_ood_sets(config.ood, config.dataset, dataset)
     train, validation = split_validation(dataset, source, columns_of(config))
     return RunData(

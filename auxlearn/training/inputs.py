@@ -199,6 +199,7 @@ class InputReader:
                 config.dataset,
                 columns=columns_of(config),
                 cache_dir=_cache_folder(config),
+                fold=config.fold,
             )
             self._datasets[key] = dataset.name, dataset.label_names
             return dataset_content(dataset)
@@ -378,7 +379,7 @@ def _cache_folder(config: RunConfig) -> Path:
 
 
 def _dataset_key(config: RunConfig) -> str:
-    return f"data set {config.dataset} {columns_of(config)}"
+    return f"data set {config.dataset} {columns_of(config)} {config.fold}"
 
 
 def _ood_source(config: RunConfig, name: str) -> OODSource:
