@@ -135,14 +135,17 @@ def compare_two(scores: FoldScores, a: str, b: str, share: float) -> Pair:
 def fold_noise(values: Sequence[float], share: float) -> Noise:
     """Return the variance of the mean over folds by Nadeau and Bengio's correction.
 
-    It is that of seeds, examples and training sets together, and stands in ``seeds``.
+    It is that of seeds, examples and training sets together, and stands in ``seeds``; NaN where
+    it is unknown, so that no interval is given.
 
     Args:
         values: A value of each fold.
         share: Test examples divided by training examples; infinite where the variance is unknown.
     """
     count = len(values)
-    if count < 2 or math.isinf(share):
+    if math.isinf(share):
+        return Noise(math.nan, 0.0, 0.0, 0, 1)
+    if count < 2:
         return Noise(0.0, 0.0, 0.0, 0, 1)
     variance = (1 / count + share) * float(np.var(values, ddof=1))
     return Noise(variance, 0.0, 0.0, count - 1, 1)

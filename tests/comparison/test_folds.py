@@ -90,6 +90,7 @@ def test_nothing_is_tested_on_dev_and_missing_folds_are_named(folds):
     (pair,) = comparison.blocks[0].columns[0].pairs
     assert pair.p == 1.0
     assert math.isnan(pair.low)
+    assert comparison.to_frame()["low"].isna().all()
     for path in folds.path.glob("trials/*"):
         config = (path / "config.yaml").read_text()
         if "fold: 4/5" in config or ("fold: 2/5" in config and "seed: 1" in config):
