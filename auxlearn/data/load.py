@@ -24,7 +24,8 @@ DEV_SHARE = 0.1
 
 BUILT_IN = {"pydocs": "Which Python library does a documentation text come from? (built in)"}
 
-_HUB_ID = re.compile(r"(?P<id>[\w.-]+/[\w.-]+)(:(?P<config>[\w.-]+))?")
+#: A data set of the hub, with its configuration where it has several.
+HUB_ID = re.compile(r"(?P<id>[\w.-]+/[\w.-]+)(:(?P<config>[\w.-]+))?")
 
 
 def dataset_names() -> dict[str, str]:
@@ -88,7 +89,7 @@ def load_dataset(
 
     if spec in card_names():
         return _load_card(find_card(spec), columns, seed, fold)
-    hub = _HUB_ID.fullmatch(spec)
+    hub = HUB_ID.fullmatch(spec)
     if hub and not spec.startswith(("./", "../")):
         from auxlearn.data.hub import load_hub
 

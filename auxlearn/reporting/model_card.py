@@ -9,6 +9,8 @@ from typing import Any
 import yaml
 
 from auxlearn.config import Metric
+from auxlearn.data.cards import card_names, find_card
+from auxlearn.data.load import HUB_ID
 from auxlearn.encoder_names import ENCODERS
 from auxlearn.reporting.style import METRIC_TITLES
 from auxlearn.reporting.tables import markdown_table, metrics_grid, seen_sentences
@@ -38,7 +40,10 @@ def _front_matter(results: RunResults) -> dict[str, Any]:
     }
     base = _hub_id(config["encoder"])
     if base is not None:
-        content["base_model"] = base
+        content |= {"base_model": base, "base_model_relation": "finetune"}
+    hub = _hub_dataset(config["dataset"])
+    if hub is not None:
+        content["datasets"] = [hub["type"]]
     entries = []
     for name, found in results.evaluations.items():
         scores: dict[Metric, float] = {
@@ -55,11 +60,17 @@ def _front_matter(results: RunResults) -> dict[str, Any]:
         ]
         # An out-of-distribution set is one split of another data set.
         other = results.dataset.ood
-        source, split = (name, other[name]) if name in other else (results.dataset.name, name)
+        source = {"type": name if name in other else results.dataset.name}
+        if hub is not None and name not in other:
+            source = hub
         entries.append(
             {
                 "task": {"type": "text-classification", "name": "Text classification"},
-                "dataset": {"type": source, "name": source, "split": split},
+                "dataset": {
+                    **source,
+                    "name": name if name in other else results.dataset.name,
+                    "split": other.get(name, name),
+                },
                 "metrics": metrics,
             }
         )
@@ -175,6 +186,21 @@ def _model_name(results: RunResults) -> str:
 def _short(name: str) -> str:
     """Return the last part of a local path, and any other name unchanged."""
     return Path(name).name if Path(name).exists() or name.startswith(("/", ".", "~")) else name
+
+
+def _hub_dataset(dataset: str) -> dict[str, str] | None:
+    """Return hub id and configuration of a data set; ``None`` for one that is not from the hub."""
+    if Path(dataset).exists() or Path(dataset).is_absolute():
+        return None
+    if dataset in card_names():
+        source = find_card(dataset).hub
+        if source is None:
+            return None
+        return {"type": source.id} | ({"config": source.config} if source.config else {})
+    hub = HUB_ID.fullmatch(dataset)
+    if hub is None or dataset.startswith("."):
+        return None
+    return {"type": hub["id"]} | ({"config": hub["config"]} if hub["config"] else {})
 
 
 def _hub_id(encoder: str) -> str | None:
