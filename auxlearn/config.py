@@ -403,8 +403,9 @@ class RunConfig(Settings, metaclass=_Checked):
             "weights": fill(WEIGHTINGS, self.weights),
             "loss": fill(LOSSES, self.loss),
         }
-        encoder = self.encoder if self.init_from is None else self._encoder_of_run(self.init_from)
-        updates["encoder"] = encoder
+        encoder = self.encoder
+        if self.init_from is not None:
+            updates["encoder"] = encoder = self._encoder_of_run(self.init_from)
         if self.learning_rate is None:
             from auxlearn.encoder_names import recommended_learning_rate
 

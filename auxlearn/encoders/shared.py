@@ -373,7 +373,8 @@ class SharedEncoder(nn.Module):
             path.parent.mkdir(exist_ok=True)
             save_model(head, str(path))
         if not self.new_language_model_head:
-            tensors = {n: t.detach().contiguous() for n, t in self.language_model_head().items()}
+            head = self.language_model_head()
+            tensors = {name: one.detach().cpu().contiguous() for name, one in head.items()}
             save_file(tensors, str(folder / f"{LANGUAGE_MODEL_HEAD}.safetensors"))
 
     def save_language_model(self, folder: Path) -> None:
