@@ -111,7 +111,7 @@ def score_grid(block: Block, layout: Layout, against: str | None) -> Grid:
         line += [_mean_and_sd(runs, one) for one in extra]
         lines.append(line)
     rules = []
-    if "detectable" in layout.show and len(block.methods) > 1:
+    if "detectable" in layout.show and len(block.methods) > 1 and not block.folds:
         rules = [len(lines)]
         found = [_detectable(column, layout) for column in block.columns]
         blank = [Cell("")] * len(extra)
@@ -251,7 +251,7 @@ def legend(comparison: ComparisonData, layout: Layout) -> list[str]:
             "differences of seeds are normal. Holm's correction over all comparisons "
             f"{family} in a column."
         )
-    if "detectable" in layout.show:
+    if "detectable" in layout.show and not all(block.folds for block in comparison.blocks):
         lines.append(
             "Detectable: if one method is truly better than all others by this much, its "
             f"difference from another is significant with probability {POWER:g}."
