@@ -63,14 +63,14 @@ def _front_matter(results: RunResults) -> dict[str, Any]:
         source = {"type": name if name in other else results.dataset.name}
         if hub is not None and name not in other:
             source = hub
+        place = {
+            "name": name if name in other else results.dataset.name,
+            "split": other.get(name, name),
+        }
         entries.append(
             {
                 "task": {"type": "text-classification", "name": "Text classification"},
-                "dataset": {
-                    **source,
-                    "name": name if name in other else results.dataset.name,
-                    "split": other.get(name, name),
-                },
+                "dataset": {**source, **place},
                 "metrics": metrics,
             }
         )
