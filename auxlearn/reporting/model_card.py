@@ -44,7 +44,7 @@ def _front_matter(results: RunResults) -> dict[str, Any]:
     hub = _hub_dataset(config["dataset"])
     if hub is not None:
         content["datasets"] = [hub["type"]]
-    entries = []
+    entries: list[dict[str, Any]] = []
     for name, found in results.evaluations.items():
         scores: dict[Metric, float] = {
             "accuracy": found.all.accuracy,
@@ -70,7 +70,7 @@ def _front_matter(results: RunResults) -> dict[str, Any]:
         entries.append(
             {
                 "task": {"type": "text-classification", "name": "Text classification"},
-                "dataset": {**source, **place},
+                "dataset": source | place,
                 "metrics": metrics,
             }
         )
