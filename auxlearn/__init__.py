@@ -21,11 +21,12 @@ _PUBLIC = {
     "UserError": "auxlearn.errors",
     "Weighting": "auxlearn.weighting.base",
     "compare": "auxlearn.comparison.compare",
+    "ensemble": "auxlearn.api",
     "evaluate": "auxlearn.api",
     "load_config": "auxlearn.config",
     "load_dataset": "auxlearn.data.load",
     "load_run": "auxlearn.api",
-    "perturbations": "auxlearn.evaluation.perturbation_report",
+    "perturbations": "auxlearn.inspection.perturbation_report",
     "predict": "auxlearn.api",
     "pretrain": "auxlearn.api",
     "register_loss": "auxlearn.registry",
@@ -41,6 +42,7 @@ __all__ = [*sorted(_PUBLIC), "__version__"]  # noqa: PLE0604
 
 if TYPE_CHECKING:
     from auxlearn.api import (
+        ensemble as ensemble,
         evaluate as evaluate,
         load_run as load_run,
         predict as predict,
@@ -58,7 +60,7 @@ if TYPE_CHECKING:
     from auxlearn.data.load import load_dataset as load_dataset
     from auxlearn.encoders.shared import SharedEncoder as SharedEncoder
     from auxlearn.errors import UserError as UserError
-    from auxlearn.evaluation.perturbation_report import perturbations as perturbations
+    from auxlearn.inspection.perturbation_report import perturbations as perturbations
     from auxlearn.losses.base import PrimaryLoss as PrimaryLoss
     from auxlearn.objectives.context import ObjectiveContext as ObjectiveContext
     from auxlearn.registry import (

@@ -24,11 +24,12 @@ if TYPE_CHECKING:
 
     import pandas
 
+    from auxlearn.evaluation.ensemble import Ensemble
     from auxlearn.reporting.reporter import Reporter
     from auxlearn.results.record import Evaluations
     from auxlearn.training.pretrain_folder import PretrainResults
 
-__all__ = ["evaluate", "load_run", "predict", "pretrain", "score", "train"]
+__all__ = ["ensemble", "evaluate", "load_run", "predict", "pretrain", "score", "train"]
 
 
 def train(
@@ -234,6 +235,70 @@ def predict(
     place = None if output is None else expand(Path(output))
     table, _ = classify(folder, source, text_column, text_pair_column, place)
     return source.to_frame(table)
+
+
+def ensemble(
+    *runs: str | os.PathLike[str] | RunResults,
+    method: str | None = None,
+    split: str = "test",
+    dataset: Any = None,
+    text_column: str | None = None,
+    text_pair_column: str | None = None,
+    label_column: str | None = None,
+    output: str | os.PathLike[str] | None = None,
+) -> Ensemble:
+    """Average the class probabilities of finished runs, such as the seeds of a method.
+
+    On the sets that the runs were evaluated on, their stored predictions are averaged, and no model
+    is loaded.
+
+    Args:
+        runs: At least two run folders, or results; with ``method``, the folder of one sweep.
+        method: Method of the sweep whose finished runs are taken.
+        split: Split, or out-of-distribution set of the runs.
+        dataset: Another labelled data set, as for :func:`evaluate`; the models are run on it.
+        text_column: Column of the text in ``dataset``; by default that of the first run.
+        text_pair_column: Column of the second text of a pair, likewise.
+        label_column: Column of the label, likewise.
+        output: File to write the examples with their predictions to: .csv, .tsv, .jsonl or
+            .parquet.
+
+    Returns:
+        Scores of each run, their mean, and those of the ensemble, with its predictions.
+
+    Raises:
+        UserError: A run is not finished, is given twice, or differs in data, labels or splits; a
+            set cannot be read.
+
+    Examples:
+        ``auxlearn.ensemble("runs/seed-0", "runs/seed-1", "runs/seed-2").scores.macro_f1``
+    """
+    from auxlearn.evaluation.ensemble import average_runs
+    from auxlearn.evaluation.predict import check_format
+
+    place = None if output is None else expand(Path(output))
+    if place is not None:
+        check_format(place)
+    if method is None:
+        folders = [_finished(run) for run in runs]
+    elif len(runs) != 1 or isinstance(runs[0], RunResults):
+        raise ConfigError(f"'{method}' is a method of one sweep: name the folder of that sweep")
+    else:
+        from auxlearn.comparison.runs import runs_of_method
+
+        folders = runs_of_method(expand(Path(runs[0])), method)
+    given = {
+        "text_column": text_column,
+        "text_pair_column": text_pair_column,
+        "label_column": label_column,
+    }
+    columns = {name: value for name, value in given.items() if value is not None}
+    if columns and dataset is None:
+        raise ConfigError(f"{next(iter(columns))} is of another data set: name it by dataset")
+    found = average_runs(folders, split, dataset, columns)
+    if place is not None:
+        found.save(place)
+    return found
 
 
 def pretrain(

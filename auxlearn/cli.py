@@ -35,6 +35,7 @@ COMMANDS = {
     "train": ("auxlearn.commands.train", "Fine-tune an encoder with auxiliary tasks."),
     "evaluate": ("auxlearn.commands.evaluate", "Evaluate a finished run on a data set."),
     "predict": ("auxlearn.commands.predict", "Classify texts with a finished run."),
+    "ensemble": ("auxlearn.commands.ensemble", "Average the predictions of finished runs."),
     "perturbations": (
         "auxlearn.commands.perturbations",
         "Show the tokens that Mask-tuning substituted.",

@@ -18,6 +18,7 @@ import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from auxlearn.errors import ConfigError
+from auxlearn.local_files import expand
 from auxlearn.metric_keys import VALIDATION
 from auxlearn.registry import (
     LOSSES,
@@ -106,6 +107,13 @@ class RunConfig(Settings, metaclass=_Checked):
         "Labels of dev and test that train lacks: they are an error, or their examples count as "
         "wrong.",
     )
+    fold: str | None = _field(
+        None,
+        "Data",
+        "Cross-validation: part of train to test on, such as 2/5 for the second of five folds; the "
+        "others are trained on, and the data set's own test split is not read.",
+        pattern=r"^[1-9]\d{0,2}/[1-9]\d{0,2}$",
+    )
     max_length: int = _field(
         128,
         "Data",
@@ -141,6 +149,13 @@ class RunConfig(Settings, metaclass=_Checked):
 
     encoder: str = _field(
         "tiny", "Model", "Pretrained encoder: short name, local folder, or Hugging Face hub id."
+    )
+    init_from: str | None = _field(
+        None,
+        "Model",
+        "Finished run to continue from: its encoder, its classification head if the labels are the "
+        "same, and its heads of the objectives that this run has too. Weights of objectives begin "
+        "anew.",
     )
     random_head: bool = _field(
         False,
@@ -356,6 +371,14 @@ class RunConfig(Settings, metaclass=_Checked):
             raise ValueError(f"the name '{twice[0]}' is taken: give the set another one by 'name'")
         return sets
 
+    @field_validator("fold")
+    @classmethod
+    def _one_of_several(cls, fold: str | None) -> str | None:
+        number, count = map(int, (fold or "1/2").split("/"))
+        if count < 2 or number > count:
+            raise ValueError(f"{fold} is no fold: the folds of five are 1/5, 2/5, ..., 5/5")
+        return fold
+
     @field_validator("freeze", mode="before")
     @classmethod
     def _number_as_text(cls, value: Any) -> Any:
@@ -412,13 +435,43 @@ class RunConfig(Settings, metaclass=_Checked):
             "weights": fill(WEIGHTINGS, self.weights),
             "loss": fill(LOSSES, self.loss),
         }
+        encoder = self.encoder
+        if self.init_from is not None:
+            updates["encoder"] = encoder = self._encoder_of_run(self.init_from)
         if self.learning_rate is None:
             from auxlearn.encoder_names import recommended_learning_rate
 
-            updates["learning_rate"] = recommended_learning_rate(self.encoder)
+            updates["learning_rate"] = recommended_learning_rate(encoder)
         if problems:
             raise ConfigError("\n".join(problems))
         return self.model_copy(update=updates)
+
+    def _encoder_of_run(self, run: str) -> str:
+        """Return the name of the encoder of the run to continue from.
+
+        Raises:
+            ConfigError: It is no run folder, or trained another encoder than the one given.
+        """
+        path = expand(run, ConfigError) / "config.yaml"
+        given = "encoder" in self.model_fields_set
+        if not path.is_file():
+            if given:  # a finished run may outlive the one it began from
+                return self.encoder
+            raise ConfigError(f"init_from: {run} is not a run folder: it has no config.yaml")
+        encoder = load_config(path).encoder
+        if given and encoder != self.encoder:
+            raise ConfigError(
+                f"init_from: the run in {run} trained the encoder '{encoder}', not "
+                f"'{self.encoder}': leave encoder out"
+            )
+        return encoder
+
+    @property
+    def initial_encoder(self) -> str:
+        """The encoder whose weights training begins with: that of ``init_from``, or ``encoder``."""
+        if self.init_from is None:
+            return self.encoder
+        return str(expand(self.init_from, ConfigError) / "model")
 
     @property
     def digest(self) -> str:

@@ -254,6 +254,8 @@ OTHER = {
     "labels": {"positive": [1]},
     "unknown_labels": "count",
     "text_window": "head+tail",
+    "fold": "2/5",
+    "init_from": "runs/other",
 }
 NO_IDENTITY = {
     "output": "elsewhere",
@@ -339,3 +341,9 @@ def test_every_setting_is_described():
     for name, field in RunConfig.model_fields.items():
         assert field.description, name
         assert field.json_schema_extra["section"], name
+
+
+@pytest.mark.parametrize("fold", ["0/5", "6/5", "1/1", "2", "1/", "a/b"])
+def test_a_fold_that_is_none(fold):
+    with pytest.raises(ConfigError, match="fold"):
+        RunConfig(fold=fold)

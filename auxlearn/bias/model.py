@@ -19,12 +19,12 @@ from pydantic import Field, field_validator
 from torch import Tensor
 
 from auxlearn.bias.features import overlap_fit, segment_fit
-from auxlearn.bias.folds import Fit, assign_folds, cross_fit
+from auxlearn.bias.folds import Fit, cross_fit
 from auxlearn.bias.learner import FineTuning, encoder_fit
 from auxlearn.bias.probability_files import read_probabilities
 from auxlearn.cache import content_key
 from auxlearn.data.dataset import Split
-from auxlearn.data.splits import normalise, text_keys
+from auxlearn.data.splits import assign_folds, normalise, text_keys
 from auxlearn.data.table_files import FORMATS
 from auxlearn.data.tokens import tokenize_split
 from auxlearn.encoder_names import ENCODERS, encoder_source, recommended_learning_rate

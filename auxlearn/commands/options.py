@@ -34,6 +34,8 @@ _METAVARS = {
     "plugins": "FILE",
     "ood": "DATASET",
     "labels": "CLASS=LABEL",
+    "init_from": "RUN",
+    "fold": "N/FOLDS",
     "output": "FOLDER",
     "cache_dir": "FOLDER",
 }

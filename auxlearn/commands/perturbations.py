@@ -51,7 +51,7 @@ def command(run: Path, texts: int, output: str | None, as_json: bool) -> None:
     is installed.
     """
     from auxlearn.commands import console
-    from auxlearn.evaluation.perturbation_report import perturbations
+    from auxlearn.inspection.perturbation_report import perturbations
 
     report = perturbations(run, texts=texts, output=output)
     if as_json:

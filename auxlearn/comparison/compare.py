@@ -10,6 +10,7 @@ import numpy as np
 
 from auxlearn.comparison.across import rank_methods, wins
 from auxlearn.comparison.comparison import Comparison
+from auxlearn.comparison.folds import compare_folds
 from auxlearn.comparison.power import minimum_detectable_difference
 from auxlearn.comparison.predictions import read_predictions
 from auxlearn.comparison.published import read_published
@@ -20,7 +21,7 @@ from auxlearn.comparison.result import (
     MetricComparison,
     RankComparison,
 )
-from auxlearn.comparison.runs import read_runs, renamed
+from auxlearn.comparison.runs import joined_folds, read_runs, renamed
 from auxlearn.comparison.scores import Predictions, check_metric, scores_and_covariance
 from auxlearn.comparison.statistics import (
     Column,
@@ -72,7 +73,7 @@ def compare(
         check_metric(metric)
     found = renamed(read_runs(folders), names or {})
     grouped: dict[tuple[tuple[str, str], ...], list[DatasetRuns]] = {}
-    for setting, members in found.settings.items():
+    for setting, members in joined_folds(found.settings).items():
         key = tuple(pair for pair in setting if pair[0] != "dataset")
         grouped.setdefault(key, []).append(DatasetRuns(dict(setting), members))
     everyone = {m.name: None for group in grouped.values() for one in group for m in one.methods}
@@ -153,7 +154,8 @@ def _block(
         found = _sets(runs)
         default = [name for name in found if name != "dev" or "test" not in found]
         for name in [one for one in sets if one in found] if sets else default:
-            columns += _compare_on(runs, name, metrics, against)
+            compare_set = compare_folds if runs.folds else _compare_on
+            columns += compare_set(runs, name, metrics, against)
     methods = list(dict.fromkeys(m.name for runs in datasets for m in runs.methods))
     across = []
     if len(datasets) > 1:

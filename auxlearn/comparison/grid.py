@@ -99,7 +99,7 @@ def score_grid(block: Block, layout: Layout, against: str | None) -> Grid:
     seeds = "seeds" in layout.show or len(_seed_counts(block)) > 1
     extra = [name for name in ("epochs", "minutes") if name in layout.show]
     if seeds:
-        heads.insert(1, ("", "seeds"))
+        heads.insert(1, ("", "runs" if block.folds else "seeds"))
     heads += [("", "epochs to best" if name == "epochs" else name) for name in extra]
     lines = []
     for name in block.methods:
@@ -111,7 +111,7 @@ def score_grid(block: Block, layout: Layout, against: str | None) -> Grid:
         line += [_mean_and_sd(runs, one) for one in extra]
         lines.append(line)
     rules = []
-    if "detectable" in layout.show and len(block.methods) > 1:
+    if "detectable" in layout.show and len(block.methods) > 1 and not block.folds:
         rules = [len(lines)]
         found = [_detectable(column, layout) for column in block.columns]
         blank = [Cell("")] * len(extra)
@@ -213,8 +213,10 @@ def caption(block: Block) -> str:
     where = f" on {sets[0]}" if len(sets) == 1 else ""
     counts = _seed_counts(block)
     seeds = _span(counts)
-    spread = f", mean ± standard deviation over {seeds} seeds" if max(counts) > 1 else ", one seed"
-    return f"{what[:1].upper()}{what[1:]} in percent{where}{spread}."
+    unit = "fold" if block.folds else "seed"
+    several = max(counts) > 1
+    spread = f"mean ± standard deviation over {seeds} {unit}s" if several else f"one {unit}"
+    return f"{what[:1].upper()}{what[1:]} in percent{where}, {spread}."
 
 
 def marks(comparison: ComparisonData, block: Block) -> str:
@@ -232,15 +234,24 @@ def marks(comparison: ComparisonData, block: Block) -> str:
 def legend(comparison: ComparisonData, layout: Layout) -> list[str]:
     """Return how differences were tested and what was chosen, one sentence each."""
     lines = []
-    if any(len(block.methods) > 1 for block in comparison.blocks):
-        family = f"with {comparison.against}" if comparison.against else "of two methods"
+    tested = [block for block in comparison.blocks if len(block.methods) > 1]
+    family = f"with {comparison.against}" if comparison.against else "of two methods"
+    if any(block.folds for block in tested):
+        lines.append(
+            f"Over folds, significant (level {ALPHA:g}): by the corrected resampled t-test of "
+            "Nadeau and Bengio (2003) on the means over seeds of each fold, as folds share "
+            "training examples, which makes a plain t-test over folds optimistic. On other sets "
+            f"than test nothing is tested. Holm's correction over all comparisons {family} in a "
+            "column."
+        )
+    if not all(block.folds for block in tested):
         lines.append(
             f"Significant (level {ALPHA:g}): neither the seeds (paired t-test) nor seeds and "
             "examples together (crossed t-test) explain the difference. Both tests assume that "
             "differences of seeds are normal. Holm's correction over all comparisons "
             f"{family} in a column."
         )
-    if "detectable" in layout.show:
+    if "detectable" in layout.show and not all(block.folds for block in comparison.blocks):
         lines.append(
             "Detectable: if one method is truly better than all others by this much, its "
             f"difference from another is significant with probability {POWER:g}."
@@ -263,21 +274,38 @@ def block_notes(block: Block) -> list[str]:
             if method.chosen and method.runs:
                 values = ", ".join(f"{axis} {value}" for axis, value in method.chosen.items())
                 notes.append(f"{who}: {values} (chosen on dev)")
-            for reason in dict.fromkeys(method.missing.values()):
-                seeds = [str(seed) for seed, why in sorted(method.missing.items()) if why == reason]
-                what = f"seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}"
-                notes.append(f"{who}: no scores for {what} ({reason})")
+            absent = [
+                str(fold)
+                for fold in range(1, block.folds + 1)
+                if method.runs and fold not in method.folds
+            ]
+            if absent:
+                folds = f"fold{'s' * (len(absent) > 1)} {', '.join(absent)}"
+                notes.append(f"{who}: no scores for {folds}, which do not enter the mean")
+            parts = {f", fold {fold}": one for fold, one in sorted(method.folds.items())}
+            for fold, part in (parts or {"": method}).items():
+                for reason in dict.fromkeys(part.missing.values()):
+                    missing = [s for s, why in sorted(part.missing.items()) if why == reason]
+                    what = f"seed{'s' * (len(missing) > 1)} {', '.join(map(str, missing))}"
+                    notes.append(f"{who}{fold}: no scores for {what} ({reason})")
             degenerate = sum(found.degenerate is not None for found in method.results.values())
             if degenerate:
                 notes.append(
-                    f"{who}: degenerate for {degenerate} of {len(method.runs)} seeds (one class "
+                    f"{who}: degenerate for {degenerate} of {len(method.runs)} "
+                    f"{'runs' if method.folds else 'seeds'} (one class "
                     "is predicted for every dev example)"
                 )
-    pairs = [pair for column in block.columns for pair in column.pairs]
+    pairs = [
+        pair
+        for column in block.columns
+        for pair in column.pairs
+        if not block.folds or column.set == "test"
+    ]
     fewest = min((pair.seeds for pair in pairs), default=MINIMUM_SEEDS)
     if fewest < MINIMUM_SEEDS:
+        unit = "fold" if block.folds else "seed"
         notes.append(
-            f"where two methods have {fewest} seed{'s' * (fewest != 1)} in common, no difference "
+            f"where two methods have {fewest} {unit}{'s' * (fewest != 1)} in common, no difference "
             f"is significant, however large: at least {MINIMUM_SEEDS} are needed"
         )
     return notes

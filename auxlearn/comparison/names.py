@@ -9,8 +9,8 @@ from auxlearn.sweeps.sweep_file import label
 
 #: Settings that say where and on what a run was trained, not how.
 _NOT_METHOD = {
-    "dataset", "encoder", "metric", "seed", "output", "cache_dir", "tensorboard", "device", "ood",
-    "text_column", "text_pair_column", "label_column", "keep_null_labels", "labels",
+    "dataset", "encoder", "metric", "seed", "fold", "output", "cache_dir", "tensorboard", "device",
+    "ood", "text_column", "text_pair_column", "label_column", "keep_null_labels", "labels",
     "unknown_labels", "plugins", "keep_model",
 }  # fmt: skip
 

@@ -11,6 +11,7 @@ import numpy as np
 from auxlearn.comparison.runs import Method
 from auxlearn.comparison.scores import Predictions
 from auxlearn.errors import RunError, SweepError
+from auxlearn.results.predictions import other_predictions, prediction_lines, predictions_path
 
 
 def read_predictions(
@@ -36,14 +37,11 @@ def read_predictions(
         for seed, path in method.runs.items():
             if name not in method.results[seed].evaluations:
                 continue
-            found, predicted = _read_file(path / "predictions" / f"{name}.jsonl", name, numbers)
+            found, predicted = _read_file(path, name, numbers)
             recorded = method.results[seed].evaluations[name].all
             right = float((found == predicted).mean())
             if len(found) != recorded.examples or abs(right - recorded.accuracy) > 1e-9:
-                raise RunError(
-                    f"{path}: the predictions for '{name}' are not those that results.json "
-                    "describes: delete the folder and run again"
-                )
+                raise other_predictions(path, name)
             if not rows:
                 truth, origin = found, f"'{method.name}' (seed {seed})"
             elif not np.array_equal(found, truth):
@@ -59,25 +57,17 @@ def read_predictions(
     return Predictions(labels, rank[truth], rank[np.stack(rows)]), runs
 
 
-def _read_file(path: Path, name: str, numbers: dict[str, int]) -> tuple[np.ndarray, np.ndarray]:
+def _read_file(run: Path, name: str, numbers: dict[str, int]) -> tuple[np.ndarray, np.ndarray]:
     """Return the true and the predicted classes of a file, ``(examples,)`` each.
 
     Args:
-        path: The file.
+        run: The run folder.
         name: Evaluation set.
         numbers: Number of each label; labels that are not in it are added.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except FileNotFoundError:
-        raise RunError(f"{path.parent.parent} holds no predictions for '{name}'") from None
-    except OSError as error:
-        raise RunError(f"cannot read {path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise RunError(f"{path} is damaged: it is not UTF-8") from None
     known: dict[str, tuple[int, int]] = {}
     cells = []
-    for number, line in enumerate(lines[:-1], 1):
+    for number, line in enumerate(prediction_lines(run, name), 1):
         # What follows the labels differs from line to line; a quote within a label is escaped.
         head, comma, _ = line.partition(', "probabilities": ')
         if head not in known:
@@ -87,11 +77,11 @@ def _read_file(path: Path, name: str, numbers: dict[str, int]) -> tuple[np.ndarr
                 if not all(isinstance(label, str) for label in labels):
                     raise ValueError("a label is not a text")
             except (ValueError, KeyError, TypeError, RecursionError):
-                raise RunError(f"{path} is damaged: line {number} holds no labels") from None
+                raise RunError(
+                    f"{predictions_path(run, name)} is damaged: line {number} holds no labels"
+                ) from None
             true, said = (numbers.setdefault(label, len(numbers)) for label in labels)
             known[head] = true, said
         cells.append(known[head])
-    if not cells or lines[-1]:
-        raise RunError(f"{path} is damaged: it is empty or ends within a line")
     truth, predicted = np.array(cells, dtype=np.int32).T
     return truth, predicted

@@ -10,7 +10,7 @@ import numpy as np
 
 from auxlearn.comparison.across import Ranks, Record
 from auxlearn.comparison.published import PublishedResult
-from auxlearn.comparison.runs import Method
+from auxlearn.comparison.runs import FOLDS, Method
 from auxlearn.comparison.scores import metric_title
 from auxlearn.comparison.statistics import Noise, Pair, ties_with
 
@@ -26,8 +26,10 @@ class MetricComparison:
         dataset: Name of the data set, or :data:`AVERAGE`.
         set: Name of the evaluation set.
         metric: The metric.
-        scores: Score of each method by seed; of an average, of the seeds that all data sets have.
-        means: Mean over seeds of each method; of an average, the mean of those of the data sets.
+        scores: Score of each method by seed; of an average, of the seeds that all data sets have;
+            of a cross-validation, by fold, the mean over seeds.
+        means: Mean over seeds or folds of each method; of an average, the mean of those of the data
+            sets.
         noises: Variance of the mean of each method.
         pairs: Test results of every two methods, or of every method and the one it is compared
             with.
@@ -97,6 +99,11 @@ class DatasetRuns:
         """Name of the data set."""
         return self.setting.get("dataset", "all data sets")
 
+    @property
+    def folds(self) -> int:
+        """Number of folds of the cross-validation that the runs are; 0 if they are none."""
+        return int(self.setting.get(FOLDS, "0").partition(" ")[0])
+
 
 @dataclass(frozen=True)
 class Block:
@@ -115,6 +122,11 @@ class Block:
     methods: Sequence[str]
     columns: Sequence[MetricComparison]
     across: Sequence[RankComparison]
+
+    @property
+    def folds(self) -> int:
+        """Number of folds of the cross-validation that the runs are; 0 if they are none."""
+        return int(self.setting.get(FOLDS, "0").partition(" ")[0])
 
     @property
     def title(self) -> str:

@@ -9,17 +9,20 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from auxlearn.comparison.names import run_names
-from auxlearn.errors import RunError, SweepError, UserError
+from auxlearn.errors import ConfigError, RunError, SweepError, UserError, did_you_mean
 from auxlearn.local_files import name_problem, user_path
 from auxlearn.results.folder import RunFolder, check_contained
 from auxlearn.results.record import RunResults
 from auxlearn.sweeps.folder import SweepFolder, set_metrics
 from auxlearn.sweeps.select import chosen_trials
-from auxlearn.sweeps.sweep_file import SETTING_AXES, SweepFile
+from auxlearn.sweeps.sweep_file import FOLD, SETTING_AXES, SweepFile
 
+#: Label of a setting whose runs are the folds of a cross-validation.
+FOLDS = "folds"
 #: Labels that the runs of a setting share, as pairs of axis and label.
 Setting = tuple[tuple[str, str], ...]
 
@@ -33,9 +36,10 @@ class Method:
         source: The sweep it is from; "" for single runs.
         labels: Label of each axis whose value was not chosen on dev.
         chosen: Label of each axis whose value was chosen on dev.
-        runs: Folder of each finished run by seed.
-        results: Results of each finished run by seed.
-        missing: Seeds without results, with the reason.
+        runs: Folder of each finished run by seed; of a cross-validation, by number.
+        results: Results of each finished run, likewise.
+        missing: Seeds without results, with the reason; of a cross-validation, those of ``folds``.
+        folds: The method on each fold of a cross-validation, by number; empty without one.
     """
 
     name: str
@@ -45,6 +49,7 @@ class Method:
     runs: dict[int, Path] = field(default_factory=dict)
     results: dict[int, RunResults] = field(default_factory=dict)
     missing: dict[int, str] = field(default_factory=dict)
+    folds: dict[int, Method] = field(default_factory=dict)
 
     def add(self, seed: int, path: Path, results: RunResults) -> None:
         """Add a finished run.
@@ -60,8 +65,26 @@ class Method:
         self.missing.pop(seed, None)
         self.runs[seed], self.results[seed] = path, results
 
+    @classmethod
+    def of_folds(cls, folds: Mapping[int, Method]) -> Method:
+        """Return one method from those on the folds of a cross-validation."""
+        first = next(iter(folds.values()))
+        whole = cls(first.name, first.source, first.labels, folds=dict(folds))
+        for fold, method in folds.items():
+            for seed, path in method.runs.items():
+                whole.add(len(whole.runs), path, method.results[seed])
+            method.name = first.name
+            whole.chosen |= {f"fold {fold} {axis}": v for axis, v in method.chosen.items()}
+        return whole
+
     def by_seed(self, results_of: str) -> dict[int, float]:
-        """Return the epoch of the best checkpoint ("epochs") or the wall time ("minutes")."""
+        """Return the epoch of the best checkpoint ("epochs") or the wall time ("minutes").
+
+        Of a cross-validation, it is the mean over seeds of each fold.
+        """
+        if self.folds:
+            each = {fold: one.by_seed(results_of) for fold, one in self.folds.items()}
+            return {fold: fmean(one.values()) for fold, one in each.items() if one}
         if results_of == "epochs":
             return {seed: found.best.epoch for seed, found in self.results.items()}
         return {seed: sum(found.seconds.values()) / 60 for seed, found in self.results.items()}
@@ -119,6 +142,24 @@ def read_runs(paths: Iterable[str | os.PathLike[str]]) -> Runs:
         reason = f" ({found.notes[0]})" if found.notes else ""
         raise SweepError(f"no run here has finished: there is nothing to compare{reason}")
     return found
+
+
+def runs_of_method(sweep: str | Path, name: str) -> list[Path]:
+    """Return the folders of the finished runs of one method of a sweep.
+
+    Args:
+        sweep: Folder of the sweep.
+        name: The method, as the table of :func:`~auxlearn.comparison.compare.compare` names it.
+
+    Raises:
+        UserError: This is no sweep, nothing has finished, or there is no such method.
+    """
+    found = read_runs([sweep])
+    methods = [method for members in found.settings.values() for method in members]
+    names = list(dict.fromkeys(method.name for method in methods))
+    if name not in names:
+        raise ConfigError(f"{sweep} has no method '{name}': {did_you_mean(name, names)}")
+    return [path for method in methods if method.name == name for path in method.runs.values()]
 
 
 def _is_sweep(path: Path) -> bool:
@@ -251,7 +292,9 @@ def _add_single_runs(found: Runs, paths: Sequence[Path]) -> None:
     for name, (path, results) in zip(names, loaded.items(), strict=True):
         config = results.config
         labels = {axis: Path(config[axis]).name for axis in ("dataset", "encoder")}
-        setting = tuple({**labels, "metric": config["metric"]}.items())
+        labels |= {"metric": config["metric"]}
+        labels |= {FOLD: config[FOLD]} if config.get(FOLD) else {}
+        setting = tuple(labels.items())
         method = methods.get((setting, name))
         if method is None:
             method = methods[setting, name] = Method(name, "", dict(setting))
@@ -322,3 +365,26 @@ def renamed(found: Runs, names: Mapping[str, str]) -> Runs:
             raise SweepError(f"two data sets would be named '{dict(key)['dataset']}'")
         settings[key] = new
     return replace(found, settings=settings)
+
+
+def joined_folds(settings: Mapping[Setting, list[Method]]) -> dict[Setting, list[Method]]:
+    """Return the settings, with those that differ in the fold of a cross-validation joined.
+
+    Instead of the label of its fold, such a setting has their number, as ``("folds", "5 folds")``.
+    """
+    found: dict[Setting, dict[str, Method]] = {}
+    folds: dict[Setting, dict[str, dict[int, Method]]] = {}
+    for setting, methods in settings.items():
+        labels = dict(setting)
+        fold = labels.pop(FOLD, None)
+        if fold is None:
+            found.setdefault(setting, {}).update({method.name: method for method in methods})
+            continue
+        number, _, count = fold.partition("/")
+        key = (*labels.items(), (FOLDS, f"{count} folds"))
+        found.setdefault(key, {})
+        for method in methods:
+            folds.setdefault(key, {}).setdefault(method.name, {})[int(number)] = method
+    for key, by_name in folds.items():
+        found[key] = {name: Method.of_folds(members) for name, members in by_name.items()}
+    return {setting: list(methods.values()) for setting, methods in found.items()}

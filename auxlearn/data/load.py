@@ -24,7 +24,8 @@ DEV_SHARE = 0.1
 
 BUILT_IN = {"pydocs": "Which Python library does a documentation text come from? (built in)"}
 
-_HUB_ID = re.compile(r"(?P<id>[\w.-]+/[\w.-]+)(:(?P<config>[\w.-]+))?")
+#: A data set of the hub, with its configuration where it has several.
+HUB_ID = re.compile(r"(?P<id>[\w.-]+/[\w.-]+)(:(?P<config>[\w.-]+))?")
 
 
 def dataset_names() -> dict[str, str]:
@@ -40,6 +41,7 @@ def load_dataset(
     columns: ColumnNames | None = None,
     seed: int = 0,
     cache_dir: Path | None = None,
+    fold: str | None = None,
 ) -> TextDataset:
     """Load a data set by folder, card file, name or hub id, or from memory.
 
@@ -56,6 +58,8 @@ def load_dataset(
         seed: Seed of the held-out dev split. Published splits and built-in data sets do not depend
             on it.
         cache_dir: Cache folder of built-in data sets. The hub's libraries have their own cache.
+        fold: Fold of train to test on, such as "2/5"; see
+            :func:`~auxlearn.data.splits.take_fold`.
 
     Returns:
         The data set, with at least train and dev.
@@ -66,29 +70,30 @@ def load_dataset(
     from auxlearn.data.memory import in_memory, read_memory
 
     if in_memory(spec):
-        return with_dev(read_memory(spec, columns), seed)
+        return with_dev(read_memory(spec, columns), seed, fold=fold)
     spec = os.fspath(spec)
     folder = user_path(spec, DataError)
     if spec and folder.exists() and folder.suffix.lower() not in (".yaml", ".yml"):
         from auxlearn.data.folders import read_folder
 
-        return with_dev(read_folder(folder, columns), seed)
+        return with_dev(read_folder(folder, columns), seed, fold=fold)
     if spec in BUILT_IN:
         from auxlearn.data.pydocs.build import load_pydocs
 
         found = load_pydocs(cache_dir=cache_dir)
-        if columns is None or not columns.renamed:
-            return found
-        return replace(found, splits=read_memory(found, columns, name=found.name).splits)
+        if columns is not None and columns.renamed:
+            splits = read_memory(found, columns, name=found.name).splits
+            found = replace(found, splits=splits)
+        return with_dev(found, seed, fold=fold)
     if folder.suffix.lower() in (".yaml", ".yml"):
         from auxlearn.data.cards import read_card
 
-        return _load_card(read_card(folder), columns, seed)
+        return _load_card(read_card(folder), columns, seed, fold)
     from auxlearn.data.cards import card_names, find_card
 
     if spec in card_names():
-        return _load_card(find_card(spec), columns, seed)
-    hub = _HUB_ID.fullmatch(spec)
+        return _load_card(find_card(spec), columns, seed, fold)
+    hub = HUB_ID.fullmatch(spec)
     if hub and not spec.startswith(("./", "../")):
         from auxlearn.data.hub import load_hub
 
@@ -97,7 +102,7 @@ def load_dataset(
         except DataError as error:
             raise DataError(f"{error} (there is no folder '{shorten(spec)}' either)") from error
         name = f"{dataset.name}-{hub['config']}" if hub["config"] else dataset.name
-        return with_dev(replace(dataset, name=name), seed)
+        return with_dev(replace(dataset, name=name), seed, fold=fold)
     if "/" in spec:
         raise DataError(f"there is no folder '{shorten(spec, 200)}': check the path")
     known = [*BUILT_IN, *card_names()]
@@ -149,7 +154,9 @@ def _with_card(columns: ColumnNames, of_card: ColumnNames) -> ColumnNames:
     return columns.with_names_of(of_card) if columns.are_default else columns
 
 
-def _load_card(card: DatasetCard, columns: ColumnNames | None, seed: int) -> TextDataset:
+def _load_card(
+    card: DatasetCard, columns: ColumnNames | None, seed: int, fold: str | None
+) -> TextDataset:
     if card.hub is None:
         raise DataError(
             f"data set '{card.name}' has no trustworthy copy on the hub; make a folder of it "
@@ -172,20 +179,27 @@ def _load_card(card: DatasetCard, columns: ColumnNames | None, seed: int) -> Tex
     )
     if card.hub.dev_from == "test":
         # The test split must not depend on the seed of a run.
-        return with_dev(dataset, 0, source="test")
-    return with_dev(dataset, seed)
+        return with_dev(dataset, 0, source="test", fold=fold)
+    return with_dev(dataset, seed, fold=fold)
 
 
-def with_dev(dataset: TextDataset, seed: int, source: str = "train") -> TextDataset:
+def with_dev(
+    dataset: TextDataset, seed: int, source: str = "train", fold: str | None = None
+) -> TextDataset:
     """Hold out a dev split if there is none, and note this; note a missing test split as well.
+
+    In a fold, dev is held out of the folds that are trained on.
 
     Args:
         dataset: The data set as it was read.
         seed: Seed of the held-out examples.
         source: Split that they are taken from.
+        fold: Fold of train to test on.
     """
-    from auxlearn.data.splits import hold_out
+    from auxlearn.data.splits import hold_out, take_fold
 
+    if fold is not None:
+        dataset, source = take_fold(dataset, fold), "train"
     splits, notes = dict(dataset.splits), list(dataset.notes)
     if "dev" not in splits:
         total = len(splits[source])

@@ -56,9 +56,11 @@ def load_run_data(
         DataError: A data set, an out-of-distribution set or the validation file cannot be read.
     """
     if dataset is None:
-        dataset = load_dataset(config.dataset, columns=columns_of(config), cache_dir=cache_dir)
+        dataset = load_dataset(
+            config.dataset, columns=columns_of(config), cache_dir=cache_dir, fold=config.fold
+        )
     else:
-        dataset = with_dev(dataset, seed=0)
+        dataset = with_dev(dataset, seed=0, fold=config.fold)
     if config.text_window != "head" and dataset.splits["train"].text_pairs is not None:
         raise DataError(
             f"text_window: {config.text_window} is for single texts, but {dataset.name} has pairs "

@@ -1,14 +1,15 @@
-"""Stratified, seeded splitting that keeps equal texts on one side."""
+"""Stratified, seeded splitting, once or in folds, that keeps equal texts on one side."""
 
 from __future__ import annotations
 
 import random
 import re
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
 
-from auxlearn.data.dataset import Split
-from auxlearn.errors import DataError
+from auxlearn.data.dataset import Split, TextDataset
+from auxlearn.errors import ConfigError, DataError
 from auxlearn.rng import derive_seed
 
 _NOT_LETTER_OR_DIGIT = re.compile(r"[\W_]+")
@@ -109,3 +110,83 @@ def choose_held_out(
         if free and held.isdisjoint(counts):
             held.add(min(free, key=lambda key: counts[key]))
     return sorted(index for key in held for index in indices_of_key[key])
+
+
+def assign_folds(
+    labels: Sequence[int], keys: Sequence[Hashable], folds: int, seed: int
+) -> list[int]:
+    """Divide examples into folds of about the same size and class distribution.
+
+    Examples with equal keys are in the same fold. The folds do not depend on the order of the
+    examples.
+
+    Args:
+        labels: One label per example.
+        keys: One sortable key per example, such as its text.
+        folds: Number of folds.
+        seed: Seed of the random division.
+
+    Returns:
+        The fold of each example, from 0.
+
+    Raises:
+        ConfigError: There are fewer distinct keys than folds.
+    """
+    labels_of: dict[Hashable, Counter[int]] = defaultdict(Counter)
+    for label, key in zip(labels, keys, strict=True):
+        labels_of[key][label] += 1
+    if len(labels_of) < folds:
+        raise ConfigError(
+            f"{len(labels_of)} distinct training texts cannot be divided into {folds} folds: "
+            "choose fewer folds"
+        )
+    order = sorted(labels_of, key=repr)
+    random.Random(derive_seed(seed, "folds")).shuffle(order)
+    order.sort(key=lambda key: -labels_of[key].total())  # large groups first; otherwise shuffled
+    sizes = [0] * folds
+    sizes_by_label: dict[int, list[int]] = defaultdict(lambda: [0] * folds)
+    fold_of = {}
+    for key in order:
+        label = min(labels_of[key], key=lambda one: (-labels_of[key][one], one))
+        own = sizes_by_label[label]
+        fold = min(range(folds), key=lambda number: (own[number], sizes[number], number))
+        fold_of[key] = fold
+        sizes[fold] += labels_of[key].total()
+        for one, count in labels_of[key].items():
+            sizes_by_label[one][fold] += count
+    return [fold_of[key] for key in keys]
+
+
+def take_fold(dataset: TextDataset, fold: str) -> TextDataset:
+    """Return a data set for one fold of a cross-validation of its train split.
+
+    The fold is tested on, and the other folds are train. A dev split of the data set is kept; its
+    test split is left out, so that it remains for an evaluation of the method that was chosen. The
+    folds are the same for every run, and do not depend on the order of the examples.
+
+    Args:
+        dataset: The data set as it was read.
+        fold: Number and count of the folds, such as "2/5".
+
+    Raises:
+        DataError: There are fewer distinct texts than folds, or train is not labelled.
+    """
+    number, count = map(int, fold.split("/"))
+    train = dataset.splits["train"]
+    if train.labels is None:
+        raise DataError(f"data set '{dataset.name}' cannot be divided into folds without labels")
+    try:
+        fold_of = assign_folds(train.labels, text_keys(train), count, seed=0)
+    except ConfigError as error:
+        raise DataError(f"data set '{dataset.name}': {error}") from None
+    held = [index for index, one in enumerate(fold_of) if one == number - 1]
+    rest = [index for index, one in enumerate(fold_of) if one != number - 1]
+    splits = {name: split for name, split in dataset.splits.items() if name != "test"}
+    splits |= {"train": train.select(rest), "test": train.select(held, name="test")}
+    note = (
+        f"fold {number} of {count} (stratified, equal texts in one fold): {len(held)} of the "
+        f"{len(train)} examples of train are tested on"
+    )
+    if "test" in dataset.splits:
+        note += f"; the test split of the data set ({len(dataset.splits['test'])}) is not read"
+    return replace(dataset, splits=splits, notes=(*dataset.notes, note))

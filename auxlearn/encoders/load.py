@@ -20,6 +20,7 @@ from transformers.utils.hub import cached_file
 from auxlearn import rng
 from auxlearn.encoder_names import ENCODERS, encoder_source
 from auxlearn.encoders import verify
+from auxlearn.encoders.classes import keep_classes
 from auxlearn.encoders.families import family_of
 from auxlearn.encoders.quiet import quiet_transformers
 from auxlearn.encoders.shared import SharedEncoder
@@ -42,7 +43,8 @@ def load_encoder(
     """Load a pretrained encoder with both heads, in evaluation mode.
 
     A head that the checkpoint does not have is newly initialised from the seed; the encoder says
-    whether that is so of the masked-language-model head.
+    whether that is so. The output layer of a classifier is kept only if it was trained for the same
+    labels.
 
     Args:
         name: Short name, local folder, or hub id.
@@ -83,6 +85,7 @@ def load_encoder(
                 **changes,
             )
             verify.check_body(name, classifier, info, family)
+            kept = keep_classes(classifier, config.id2label, label_names, info)
             language_model, info = AutoModelForMaskedLM.from_pretrained(
                 source,
                 trust_remote_code=False,
@@ -94,6 +97,7 @@ def load_encoder(
         verify.check_vocabulary(name, tokenizer, classifier)
         encoder = SharedEncoder(classifier, language_model, tokenizer).eval()
         missing = [key for key in info["missing_keys"] if key.startswith(family.head_prefixes)]
+        encoder.kept_classifier = kept
         # BART's output layer is its embedding: there is no head to miss.
         encoder.new_language_model_head = bool(missing) and config.model_type != "bart"
         verify.check_weights(name, encoder)

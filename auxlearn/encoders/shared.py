@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_model
+from safetensors.torch import save_file, save_model
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -22,6 +22,9 @@ from auxlearn.encoders.precision import full_precision, upcast
 from auxlearn.encoders.quiet import quiet_transformers
 from auxlearn.errors import EncoderError
 from auxlearn.settings import TextWindow
+
+#: Name of the file of the masked-language-model head beside the heads of objectives.
+LANGUAGE_MODEL_HEAD = "language_model"
 
 
 class SharedEncoder(nn.Module):
@@ -42,6 +45,8 @@ class SharedEncoder(nn.Module):
             :meth:`~auxlearn.objectives.context.ObjectiveContext.add_head`.
         new_language_model_head: Whether the masked-language-model head is newly initialised, so
             that it predicts at chance.
+        kept_classifier: Whether the classification head is that of the checkpoint, as it was
+            trained for the same labels; ``None`` if the checkpoint has none.
     """
 
     def __init__(self, classifier: Any, language_model: Any, tokenizer: Any) -> None:
@@ -51,6 +56,7 @@ class SharedEncoder(nn.Module):
         self.tokenizer = tokenizer
         self.heads = nn.ModuleDict()
         self.new_language_model_head = False
+        self.kept_classifier: bool | None = None
         self.family = family_of(classifier.config.model_type)
         self._prefix = classifier.base_model_prefix
         setattr(language_model, self._prefix, self.body)
@@ -337,9 +343,33 @@ class SharedEncoder(nn.Module):
         finally:
             self.tokenizer.model_max_length = previous
 
+    def language_model_head(self) -> dict[str, Tensor]:
+        """Return the tensors of the masked-language-model head that the body does not share."""
+        prefix = "language_model."
+        return {
+            name.removeprefix(prefix): tensor
+            for name, tensor in self.tensors().items()
+            if name.startswith(prefix)
+        }
+
+    def load_language_model_head(self, tensors: dict[str, Tensor]) -> None:
+        """Copy what :meth:`language_model_head` returned in an equal encoder.
+
+        Raises:
+            EncoderError: They are of another encoder.
+        """
+        own = self.language_model_head()
+        if {n: t.shape for n, t in own.items()} != {n: t.shape for n, t in tensors.items()}:
+            raise EncoderError("the masked-language-model head is of another encoder: train again")
+        with torch.no_grad():
+            for name, tensor in own.items():
+                tensor.copy_(tensors[name])
+        self.new_language_model_head = False
+
     def save_heads(self, folder: Path) -> None:
         """Save the heads of objectives, each as ``OBJECTIVE/NAME.safetensors``.
 
+        The masked-language-model head, unless it is newly initialised, is beside them.
         ``head.load_state_dict(safetensors.torch.load_file(path))`` loads one into a module as its
         factory returns it.
 
@@ -350,6 +380,10 @@ class SharedEncoder(nn.Module):
             path = folder / f"{key}.safetensors"
             path.parent.mkdir(exist_ok=True)
             save_model(head, str(path))
+        if not self.new_language_model_head:
+            own = self.language_model_head()
+            tensors = {name: one.detach().cpu().contiguous() for name, one in own.items()}
+            save_file(tensors, str(folder / f"{LANGUAGE_MODEL_HEAD}.safetensors"))
 
     def save_language_model(self, folder: Path) -> None:
         """Save the masked language model and its tokenizer as a standard transformers folder."""

@@ -86,7 +86,7 @@ def evaluate_run(
         UserError: A set cannot be read, or its labels match no classes of the model.
     """
     model_of(run)  # before any data is read
-    read = {name: _read(one, split, config, split_column) for name, one in sets.items()}
+    read = {name: read_evaluated(one, split, config, split_column) for name, one in sets.items()}
     trained = RunResults.load(run)
     mapped = {}
     for name, (evaluated, _) in read.items():
@@ -108,7 +108,7 @@ def evaluate_run(
             name,
             source.unknown_labels,
         )
-        _check_pairs(trained, evaluated, name)
+        check_pairs(trained, evaluated, name)
         mapped[name] = OODSet(source, evaluated, label_map)
     classifier = Classifier.of_run(run)
     found = {
@@ -134,10 +134,20 @@ def _evaluate(
     return evaluate_ood(ood, found, None, seen, majority=majority)
 
 
-def _read(
+def read_evaluated(
     dataset: Any, split: str, config: RunConfig, split_column: str | None
 ) -> tuple[Split, Split | None]:
-    """Return the split to evaluate on, and the train split of the same set if there is one."""
+    """Return the split to evaluate on, and the train split of the same set if there is one.
+
+    Args:
+        dataset: Folder, card, hub id, or data in memory.
+        split: Name of the split.
+        config: The columns.
+        split_column: Column of data in memory that names the split of each row.
+
+    Raises:
+        DataError: The set cannot be read, or has no such labelled split.
+    """
     columns = replace(columns_of(config) or ColumnNames(), may_lack_renamed=True)
     if in_memory(dataset):
         return read_memory_split(dataset, split, columns, split_column=split_column)
@@ -152,7 +162,12 @@ def _read(
     return chosen, found.splits["train"]
 
 
-def _check_pairs(trained: RunResults, evaluated: Split, name: str) -> None:
+def check_pairs(trained: RunResults, evaluated: Split, name: str) -> None:
+    """Check that a set has pairs of texts if, and only if, the run was trained on pairs.
+
+    Raises:
+        DataError: It is not so.
+    """
     pairs = evaluated.text_pairs is not None
     if trained.dataset.pairs is not None and trained.dataset.pairs != pairs:
         raise DataError(

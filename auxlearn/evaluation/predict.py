@@ -207,10 +207,20 @@ def predict_table(run: Path, table: Table, columns: ColumnNames | None = None) -
             "written to: rename it or leave it out"
         )
     found = classifier.probabilities(texts, pairs)
-    return replace(table, columns={**table.columns, **_columns(found, classifier.label_names)})
+    return replace(
+        table, columns={**table.columns, **prediction_columns(found, classifier.label_names)}
+    )
 
 
-def _columns(probabilities: np.ndarray, label_names: Sequence[str]) -> dict[str, list[Any]]:
+def prediction_columns(
+    probabilities: np.ndarray, label_names: Sequence[str]
+) -> dict[str, list[Any]]:
+    """Return the columns of predictions: the most likely label, and each class's probability.
+
+    Args:
+        probabilities: Class probabilities, ``(texts, classes)``.
+        label_names: Names of the classes.
+    """
     best = probabilities.argmax(1)
     return {
         LABEL: [label_names[int(number)] for number in best],

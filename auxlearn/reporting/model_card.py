@@ -9,6 +9,8 @@ from typing import Any
 import yaml
 
 from auxlearn.config import Metric
+from auxlearn.data.cards import card_names, find_card
+from auxlearn.data.load import HUB_ID
 from auxlearn.encoder_names import ENCODERS
 from auxlearn.reporting.style import METRIC_TITLES
 from auxlearn.reporting.tables import example_sentences, markdown_table, metrics_grid
@@ -38,8 +40,11 @@ def _front_matter(results: RunResults) -> dict[str, Any]:
     }
     base = _hub_id(config["encoder"])
     if base is not None:
-        content["base_model"] = base
-    entries = []
+        content |= {"base_model": base, "base_model_relation": "finetune"}
+    hub = _hub_dataset(config["dataset"])
+    if hub is not None:
+        content["datasets"] = [hub["type"]]
+    entries: list[dict[str, Any]] = []
     for name, found in results.evaluations.items():
         scores: dict[Metric, float] = {
             "accuracy": found.all.accuracy,
@@ -55,11 +60,17 @@ def _front_matter(results: RunResults) -> dict[str, Any]:
         ]
         # An out-of-distribution set is one split of another data set.
         other = results.dataset.ood
-        source, split = (name, other[name]) if name in other else (results.dataset.name, name)
+        source = {"type": name if name in other else results.dataset.name}
+        if hub is not None and name not in other:
+            source = hub
+        place = {
+            "name": name if name in other else results.dataset.name,
+            "split": other.get(name, name),
+        }
         entries.append(
             {
                 "task": {"type": "text-classification", "name": "Text classification"},
-                "dataset": {"type": source, "name": source, "split": split},
+                "dataset": source | place,
                 "metrics": metrics,
             }
         )
@@ -123,6 +134,13 @@ def _training(results: RunResults) -> Iterator[tuple[str, str]]:
     examples = ", ".join(f"{name} {count}" for name, count in data.examples.items())
     yield "data set", f"`{data.name}`, fingerprint `{data.fingerprint}`, examples: {examples}"
     yield "encoder", f"`{_short(config['encoder'])}`"
+    if results.init_from is not None:
+        source, parts = results.init_from, ", ".join(results.init_from["parts"])
+        yield (
+            "continued from",
+            f"the run `{_short(source['run'])}` (configuration hash `{source['digest']}`, model "
+            f"digest `{source['model']}`): {parts}",
+        )
     if config.get("perturbed_text", "none") != "none":
         how = {"add": "beside the original", "replace": "in place of the original"}
         yield (
@@ -176,6 +194,21 @@ def _model_name(results: RunResults) -> str:
 def _short(name: str) -> str:
     """Return the last part of a local path, and any other name unchanged."""
     return Path(name).name if Path(name).exists() or name.startswith(("/", ".", "~")) else name
+
+
+def _hub_dataset(dataset: str) -> dict[str, str] | None:
+    """Return hub id and configuration of a data set; ``None`` for one that is not from the hub."""
+    if Path(dataset).exists() or Path(dataset).is_absolute():
+        return None
+    if dataset in card_names():
+        source = find_card(dataset).hub
+        if source is None:
+            return None
+        return {"type": source.id} | ({"config": source.config} if source.config else {})
+    hub = HUB_ID.fullmatch(dataset)
+    if hub is None or dataset.startswith("."):
+        return None
+    return {"type": hub["id"]} | ({"config": hub["config"]} if hub["config"] else {})
 
 
 def _hub_id(encoder: str) -> str | None:

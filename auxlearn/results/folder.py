@@ -8,7 +8,8 @@
 ``results.json``       the results; written last, so its presence means that the run is finished
 ``model/``             the classifier and tokenizer as transformers reads them; missing, as are
                        the next two, if the run keeps no model
-``heads/``             heads of auxiliary tasks and losses, where they have any
+``heads/``             heads of auxiliary tasks and losses, where they have any, and the
+                       masked-language-model head unless it is newly initialised
 ``adapter/``           low-rank adapters as peft reads them, if the run trained some
 ``checkpoint/``        checkpoints that an unfinished run resumes from
 ``plots/``             plots of losses, weights and dev metrics

@@ -266,6 +266,9 @@ class RunResults:
         auxiliary: Metrics of auxiliary tasks on dev examples of their own, by task, and under
             ``primary`` numbers about the loss (accuracy of a bias model on train), at the exported
             checkpoint. Nothing was chosen by them.
+        init_from: The finished run that training began from: its folder, the hash of its
+            configuration, a digest of its model, and the parts that were taken; ``None`` if there
+            is none.
         folder: The run folder; not part of what the file holds.
     """
 
@@ -282,6 +285,7 @@ class RunResults:
     surrogate: dict[str, float | int | None] | None = None
     degenerate: str | None = None
     auxiliary: dict[str, dict[str, float]] = field(default_factory=dict)
+    init_from: dict[str, Any] | None = None
     folder: Path | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:

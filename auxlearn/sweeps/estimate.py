@@ -37,8 +37,8 @@ def estimate_trials(
 ) -> dict[str, Estimate]:
     """Return an estimate for each trial by its digest.
 
-    Trials of one kind, which differ in seed and learning rate only, share an estimate. Preparation
-    whose result is cached, such as scoring, is nevertheless counted for each trial.
+    Trials of one kind, which differ in seed, fold and learning rate only, share an estimate.
+    Preparation whose result is cached, such as scoring, is nevertheless counted for each trial.
 
     Args:
         trials: The trials.
@@ -47,7 +47,7 @@ def estimate_trials(
     """
     kinds: dict[str, list[Trial]] = {}
     for trial in trials:
-        content = trial.config.model_dump(mode="json", exclude={"seed", "learning_rate"})
+        content = trial.config.model_dump(mode="json", exclude={"seed", "fold", "learning_rate"})
         kinds.setdefault(repr(sorted(content.items())), []).append(trial)
     found: dict[str, Estimate] = {}
     for members in kinds.values():

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from auxlearn.config import RunConfig, validate
 from auxlearn.errors import ConfigError, SweepError
-from auxlearn.sweeps.sweep_file import CASE, MOST_TRIALS, PLUGIN_OPTION, SweepFile, label
+from auxlearn.sweeps.sweep_file import CASE, FOLD, MOST_TRIALS, PLUGIN_OPTION, SweepFile, label
 
 #: Combinations of the values of a grid that are expanded, before ``exclude`` removes some.
 MOST_COMBINATIONS = 100_000
@@ -40,7 +40,8 @@ class Trial:
     @property
     def title(self) -> str:
         """The labels and the seed in one line."""
-        return ", ".join([*self.cell.values(), f"seed {self.seed}"])
+        labels = [f"{FOLD} {v}" if axis == FOLD else v for axis, v in self.cell.items()]
+        return ", ".join([*labels, f"seed {self.seed}"])
 
 
 @dataclass(frozen=True)
@@ -77,10 +78,10 @@ class Cell:
 
 
 def expand_cells(sweep: SweepFile) -> list[Cell]:
-    """Return every combination of the values of grid and cases that is not excluded.
+    """Return every combination of the values of grid, cases and folds that is not excluded.
 
     Of a setting that is given several times, the value of the later axis counts; cases count as
-    the last axis.
+    the last axis but folds.
 
     Raises:
         SweepError: There are too many combinations, or too many trials of them.
@@ -94,6 +95,9 @@ def expand_cells(sweep: SweepFile) -> list[Cell]:
     if sweep.cases:
         cases = [{**case} for case in sweep.cases]
         axes.append([(CASE, case.pop("name"), case) for case in cases])
+    if sweep.folds:
+        folds = [f"{number}/{sweep.folds}" for number in range(1, sweep.folds + 1)]
+        axes.append([(FOLD, fold, {FOLD: fold}) for fold in folds])
     combinations = math.prod(map(len, axes))
     if combinations > MOST_COMBINATIONS:
         raise SweepError(

@@ -18,6 +18,8 @@ from auxlearn.yaml_files import read_yaml
 
 #: Name of the axis formed by the cases of a sweep file.
 CASE = "case"
+#: Name of the axis formed by the folds of a cross-validation, whose values never compete.
+FOLD = "fold"
 #: Axes that define a setting; by default the values of all other axes compete.
 SETTING_AXES = ("dataset", "encoder", "metric")
 
@@ -81,6 +83,9 @@ class SweepFile(Settings):
     seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(
         (0, 1, 2, 3, 4), min_length=1, description="Seeds, or their number."
     )
+    folds: int | None = Field(
+        None, ge=2, le=100, description="Folds of a cross-validation of train: one more axis."
+    )
     select: Select = Field(Select(), description="Selection of hyper-parameters on dev.")
     compare: tuple[str, ...] | None = Field(
         None, description="Axes whose values compete; by default all but " + ", ".join(SETTING_AXES)
@@ -125,7 +130,7 @@ class SweepFile(Settings):
         for axis, values in self.grid.items():
             if not values:
                 yield f"grid.{axis} has no values"
-            if axis in (CASE, "seed"):
+            if axis in (CASE, FOLD, "seed"):
                 yield f"grid.{axis}: that name is taken, use '{axis}s'"
             if isinstance(values, list):
                 yield from _unknown_keys(f"grid: '{axis}'", [axis], "; or give it named groups")
@@ -155,7 +160,9 @@ class SweepFile(Settings):
         mentioned += [("compare", axis) for axis in self.compare or ()]
         mentioned += [("exclude", axis) for rule in self.exclude for axis in rule]
         for where, axis in mentioned:
-            if axis not in axes:
+            if axis == FOLD and where != "exclude":
+                yield f"{where}: folds are means, not methods: leave '{FOLD}' out"
+            elif axis not in axes:
                 yield f"{where}: there is no axis '{axis}': {did_you_mean(axis, axes)}"
 
     @property
@@ -164,6 +171,7 @@ class SweepFile(Settings):
         return (
             *self.grid,
             *([CASE] if self.cases else []),
+            *([FOLD] if self.folds else []),
             *(self.search.space if self.search else []),
         )
 
@@ -179,7 +187,7 @@ class SweepFile(Settings):
         if self.compare is not None:
             return self.compare
         rest = [axis for axis in self.axes if axis not in self.chosen_axes]
-        found = tuple(axis for axis in rest if axis not in SETTING_AXES)
+        found = tuple(axis for axis in rest if axis not in (*SETTING_AXES, FOLD))
         return found or tuple(axis for axis in rest if axis == "encoder")
 
 
@@ -229,8 +237,8 @@ def label(value: Any) -> str:
 
 def _unknown_keys(where: str, keys: Iterable[str], advice: str = "") -> Iterator[str]:
     for key in map(shorten, keys):
-        if key == "seed":
-            yield f"{where}: 'seed' is set by 'seeds'"
+        if key in ("seed", FOLD):
+            yield f"{where}: '{key}' is set by '{key}s'"
         elif key in ("output", "cache_dir"):
             yield f"{where}: '{key}' is not part of a sweep file: give it on the command line"
         elif key not in RunConfig.model_fields and not PLUGIN_OPTION.fullmatch(key):

@@ -6,6 +6,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -14,10 +15,10 @@ from torch import Tensor
 from auxlearn import rng
 from auxlearn.data.batches import Batch
 from auxlearn.objectives.base import Objective
-from auxlearn.registry import LOSSES, TASKS
+from auxlearn.registry import LOSSES, TASKS, WEIGHTINGS
 from auxlearn.tasks.base import TaskResult
 from auxlearn.testing.check_base import Checks, require_finite
-from auxlearn.testing.harness import STEPS, Choice, Objectives, TinyRun, with_other_padding
+from auxlearn.testing.harness import STEPS, Choice, Objectives, TinyRun, build, with_other_padding
 from auxlearn.training.reach import check_trained
 
 #: Weightings of every kind: weighted losses, learned losses, gradients of each objective, weights
@@ -159,6 +160,8 @@ class WeightingChecks(Checks):
         yield "weights", self.check_weights
         yield "step", self.check_step
         yield "single", self.check_single_task
+        yield "frozen", self.check_frozen
+        yield "adapters", self.check_adapters
         yield "seed", self.check_seed
         yield "checkpoint", self.check_state
         yield "resume", self.check_killed_run
@@ -193,6 +196,36 @@ class WeightingChecks(Checks):
         run = TinyRun(Objectives(weighting=self.choice), self.circumstances())
         require_finite(run.train())
         return "the primary task alone trains"
+
+    def check_frozen(self) -> str:
+        """A step with frozen embeddings."""
+        return f"{self._train_a_part(freeze='embeddings')} frozen tensors unchanged"
+
+    def check_adapters(self) -> str:
+        """A step with low-rank adapters, unless the weighting is refused with them."""
+        if find_spec("peft") is None:
+            return "not checked: peft is not installed"
+        if build(WEIGHTINGS, self.choice, ("primary", "other")).differentiates_twice:
+            return "none: optimizer steps cannot be unrolled through adapters"
+        return f"{self._train_a_part(lora_rank=2)} tensors of the body unchanged"
+
+    def _train_a_part(self, **changes: Any) -> int:
+        """Return how many tensors a step has left as they were, which all frozen ones are."""
+        run = TinyRun(
+            Objectives([("random_mlm", {})], weighting=self.choice), self.circumstances(**changes)
+        )
+        before = {name: p.detach().clone() for name, p in run.encoder.named_parameters()}
+        require_finite(run.train(0, 1))
+        frozen = {name for name, p in run.encoder.named_parameters() if not p.requires_grad}
+        changed = {
+            name for name, p in run.encoder.named_parameters() if not torch.equal(p, before[name])
+        }
+        assert frozen, "nothing is frozen"
+        assert not changed & frozen, f"frozen, but changed: {min(changed & frozen)}"
+        prefix = f"classifier.{run.encoder.classifier.base_model_prefix}."
+        assert any(name.startswith(prefix) for name in changed), "no other part of the body changed"
+        assert bool(run.weighting.weights.isfinite().all()), "the weights are not finite"
+        return len(frozen)
 
     def cost(self) -> str:
         """Return the time of an optimizer step over that of ``fixed``."""

@@ -20,6 +20,7 @@ from auxlearn.data.dataset import Split
 from auxlearn.data.tokens import tokenize_split
 from auxlearn.encoders.load import load_encoder
 from auxlearn.encoders.shared import SharedEncoder
+from auxlearn.encoders.trainable import LowRankAdapters, freeze
 from auxlearn.encoders.untrained import save_untrained
 from auxlearn.errors import ConfigError
 from auxlearn.losses.base import PrimaryLoss
@@ -105,6 +106,8 @@ class Circumstances:
         gradient_accumulation_steps: Micro-batches per optimizer step.
         device: The device.
         metric: Metric whose surrogate the validation loss is.
+        freeze: Parameters to keep as they are; see :func:`~auxlearn.encoders.trainable.freeze`.
+        lora_rank: Rank of the adapters that are trained in place of the body; 0: none.
     """
 
     cache: Path
@@ -113,6 +116,8 @@ class Circumstances:
     gradient_accumulation_steps: int = 1
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     metric: Any = "accuracy"
+    freeze: str = "none"
+    lora_rank: int = 0
 
 
 class TinyRun:
@@ -154,10 +159,14 @@ class TinyRun:
             auxiliaries.append(Auxiliary(name, task, own if task.batches == "own" else None))
         names = ("primary", *self.tasks)
         self.weighting: Weighting = build(WEIGHTINGS, objectives.weighting, names)
+        freeze(self.encoder, circumstances.freeze)
+        if circumstances.lora_rank:
+            LowRankAdapters(self.encoder, circumstances.lora_rank, 16.0, 0.0, seed)
         if not circumstances.dropout:
             _disable_dropout(self.encoder)
         self.encoder.train()
-        optimizer = build_optimizer(self.encoder.parameters(), 1e-3, 0.01)
+        trained = [p for p in self.encoder.parameters() if p.requires_grad]
+        optimizer = build_optimizer(trained, 1e-3, 0.01)
         options = self.weighting.options
         self.step = RunStep(
             self.encoder,

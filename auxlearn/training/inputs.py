@@ -10,7 +10,8 @@ loads no model.
 ``data set``                    each split, by its examples as they were read
 ``out-of-distribution set N``   the evaluated splits, by their examples
 ``validation file``             the file of examples that drive the weights
-``encoder``                     the files of a folder; the commit of an encoder on the hub
+``encoder``                     the files of a folder, or of the run that training begins from;
+                                the commit of an encoder on the hub
 ``plug-in file F``              the file
 ``task N``, ``weighting N``     of a plug-in: its module, and the version of its distribution
 ``auxlearn``                    the version
@@ -36,13 +37,13 @@ from auxlearn.data.examples import ColumnNames, columns_of
 from auxlearn.data.load import load_dataset
 from auxlearn.data.ood import load_ood_set
 from auxlearn.data.run_data import RunData, dataset_content, ood_content
-from auxlearn.encoders.content import encoder_content
 from auxlearn.errors import DataError, RunError, UserError, first_fault
 from auxlearn.files import content_digest, read_checked_json, write_checked_json
 from auxlearn.local_files import expand
 from auxlearn.objectives.context import InputTracker
 from auxlearn.registry import LOSSES, TASKS, WEIGHTINGS, plugin_digest
 from auxlearn.settings import ValidationSource
+from auxlearn.training.continuation import initial_content
 
 FILE = "inputs.json"
 
@@ -164,7 +165,7 @@ class InputReader:
             return self._dataset(config)
         if name == "encoder":
             return self._once(
-                f"encoder {config.encoder}", lambda _: encoder_content(config.encoder), config
+                f"encoder {config.initial_encoder}", lambda _: initial_content(config), config
             )
         if name == "validation file":
             return {path: _file_digest(Path(path)) for path in before}
@@ -174,7 +175,7 @@ class InputReader:
 
     def _exists(self, name: str, config: RunConfig) -> bool:
         """Return whether a local folder of that input exists, whatever it contains."""
-        paths = {"data set": config.dataset, "encoder": config.encoder}
+        paths = {"data set": config.dataset, "encoder": config.initial_encoder}
         if name.startswith(_OOD) and _dataset_key(config) in self._datasets:
             paths[name] = _ood_source(config, name.removeprefix(_OOD)).dataset
         return name in paths and expand(paths[name]).exists()
@@ -195,7 +196,10 @@ class InputReader:
 
         def read(config: RunConfig) -> Content:
             dataset = load_dataset(
-                config.dataset, columns=columns_of(config), cache_dir=_cache_folder(config)
+                config.dataset,
+                columns=columns_of(config),
+                cache_dir=_cache_folder(config),
+                fold=config.fold,
             )
             self._datasets[key] = dataset.name, dataset.label_names
             return dataset_content(dataset)
@@ -321,7 +325,7 @@ def collect_inputs(
             "data set": dataset_content(data.dataset),
             **{f"{_OOD}{ood.source.name}": ood_content(ood) for ood in data.ood_sets},
             **({} if file is None else {"validation file": {str(file): _file_digest(file)}}),
-            "encoder": encoder_content(config.encoder),
+            "encoder": initial_content(config),
             **code_content(config),
         }
     )
@@ -375,7 +379,7 @@ def _cache_folder(config: RunConfig) -> Path:
 
 
 def _dataset_key(config: RunConfig) -> str:
-    return f"data set {config.dataset} {columns_of(config)}"
+    return f"data set {config.dataset} {columns_of(config)} {config.fold}"
 
 
 def _ood_source(config: RunConfig, name: str) -> OODSource:

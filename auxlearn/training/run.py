@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from typing import Any
 
 from torch import Tensor
 
@@ -18,7 +19,7 @@ from auxlearn.data.memory import save_folder
 from auxlearn.data.run_data import RunData, load_run_data, with_known_labels
 from auxlearn.data.tokens import TokenizedTexts, tokenize_split
 from auxlearn.encoders.attention import attend_in_single_precision
-from auxlearn.encoders.load import check_length, load_encoder
+from auxlearn.encoders.load import check_length
 from auxlearn.encoders.precision import Compute, choose_compute
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.encoders.trainable import LowRankAdapters, freeze
@@ -39,6 +40,12 @@ from auxlearn.results.folder import RunFolder
 from auxlearn.results.perturbation_log import PerturbationLog
 from auxlearn.results.record import BestCheckpoint, DatasetRecord, Evaluation, RunResults
 from auxlearn.training.checkpoint import CheckpointFolder
+from auxlearn.training.continuation import (
+    check_source,
+    describe_classifier,
+    load_heads,
+    load_initial_encoder,
+)
 from auxlearn.training.gradients import GradientLog
 from auxlearn.training.guard import calling
 from auxlearn.training.inputs import InputRecord, collect_inputs, verify_finished
@@ -77,6 +84,7 @@ def train(
         with folder.locked(config):
             return load_finished(folder, config, reporter)
     folder.check(config)
+    check_source(config, folder.path)
     require_compiler(config, compute)
     reporter = ForwardingReporter(reporter, run_reporters(config, folder))
     clock = _Stopwatch()
@@ -87,6 +95,8 @@ def train(
     for line in (*data.notes, *data.warnings):
         reporter.message(line)
     encoder = load_run_encoder(config, data, compute)
+    if line := describe_classifier(config, encoder):
+        reporter.message(line)
     with folder.locked(config):
         if folder.finished:  # another process has finished it in the meantime
             return load_finished(folder, config, reporter)
@@ -177,14 +187,12 @@ def run_reporters(config: RunConfig, folder: RunFolder) -> list[RunReporter]:
 
 
 def load_run_encoder(config: RunConfig, data: RunData, compute: Compute) -> SharedEncoder:
-    """Load the pretrained encoder with a newly initialised classification head.
+    """Load the encoder that training begins with; see :func:`load_initial_encoder`.
 
     Raises:
         EncoderError: It cannot be loaded, or ``max_length`` is too long for it.
     """
-    encoder = load_encoder(
-        config.encoder, data.dataset.label_names, config.seed, config.attention_dropout
-    )
+    encoder = load_initial_encoder(config, data.dataset.label_names)
     if config.random_head:
         encoder.new_language_model_head = False
     check_length(encoder, config.max_length)
@@ -249,6 +257,11 @@ class _Run:
             self.encoder, config.lora_rank, config.lora_alpha, config.lora_dropout, config.seed
         )
 
+    @cached_property
+    def init_from(self) -> dict[str, Any] | None:
+        """What training begins from, for the results; heads of objectives are loaded by it."""
+        return load_heads(self.config, self.encoder, self.reporter)
+
     def prepare(self) -> TrainingLoop:
         """Prepare the tasks with the pretrained encoder, then build the training loop."""
         config = self.config
@@ -256,6 +269,7 @@ class _Run:
         train_texts = self._training_texts()
         primary_loss = self._prepare_loss(train_texts)
         auxiliaries = self._prepare_tasks(train_texts)
+        self.init_from  # noqa: B018 - loads the heads that the objectives have just added
         freeze(self.encoder, config.freeze)
         if self.adapters:
             self.reporter.message(f"low-rank adapters of rank {config.lora_rank}")
@@ -319,6 +333,7 @@ class _Run:
             surrogate=surrogate_report(self.folder.read_metrics(), config.metric),
             seconds=seconds | {"training": state.seconds},  # with those before the run was resumed
             environment=with_peak_memory(Environment.load(self.folder.path)),
+            init_from=self.init_from,
         )
 
     def export(self, results: RunResults) -> None:
@@ -338,14 +353,14 @@ class _Run:
 
         if self.adapters:
             with replaced_folder(self.folder.adapter_path) as temporary:
-                self.adapters.save(temporary, self.config.encoder)
+                self.adapters.save(temporary, self.config.initial_encoder)
                 write_manifest(temporary)
             self.adapters.merge()
         with replaced_folder(self.folder.model_path) as temporary:
             self.encoder.save(temporary, self.config.max_length, self.config.text_window)
             (temporary / "README.md").write_text(model_card(results), encoding="utf-8")
             write_manifest(temporary)
-        if self.encoder.heads:
+        if self.encoder.heads or not self.encoder.new_language_model_head:
             with replaced_folder(self.folder.heads_path) as temporary:
                 self.encoder.save_heads(temporary)
                 write_manifest(temporary)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from auxlearn.bias.features import overlap_features, segment_fit
-from auxlearn.bias.folds import assign_folds, cross_fit
+from auxlearn.bias.folds import cross_fit
+from auxlearn.data.splits import assign_folds
 from auxlearn.errors import ConfigError
 
 KEYS = [(f"text {number % 70}",) for number in range(100)]  # thirty texts occur twice

@@ -12,6 +12,8 @@ import auxlearn
 from auxlearn.cli import cli
 from auxlearn.comparison.compare import compare
 from auxlearn.comparison.names import run_names
+from auxlearn.comparison.runs import runs_of_method
+from auxlearn.config import load_config
 from auxlearn.errors import UserError
 from tests.comparison.conftest import METHODS, right_by_method
 
@@ -209,3 +211,12 @@ def test_names_of_sets_that_lead_out_of_the_folder_are_refused(make_sweep):
     (run / "results.json").write_text(json.dumps(content))
     with pytest.raises(UserError, match="not a plain name"):
         compare(run)
+
+
+def test_the_runs_of_a_method(make_sweep):
+    folder = make_sweep(right_by_method, grid=METHODS, seeds=2)
+    found = runs_of_method(folder.path, "RTM")
+    assert len(found) == 2
+    assert all(load_config(path / "config.yaml").aux[0].name == "random_mlm" for path in found)
+    with pytest.raises(UserError, match="no method 'RTN': known: RTM, STL"):
+        runs_of_method(folder.path, "RTN")

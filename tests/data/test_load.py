@@ -84,7 +84,7 @@ def test_built_in_set(monkeypatch, tmp_path):
     )
     monkeypatch.setitem(sys.modules, "auxlearn.data.pydocs.build", module)
     # The set is the same for every seed of a run.
-    assert load_dataset("pydocs", seed=3, cache_dir=tmp_path) is built
+    assert load_dataset("pydocs", seed=3, cache_dir=tmp_path) == built
 
 
 def test_card_of_a_set_on_the_hub(asked):

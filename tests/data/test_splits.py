@@ -6,9 +6,11 @@ import random
 from collections import Counter
 
 import pytest
+from sklearn.model_selection import StratifiedGroupKFold
 
-from auxlearn.data.dataset import Split
-from auxlearn.data.splits import choose_held_out, hold_out, normalise, text_keys
+from auxlearn.data.dataset import Split, TextDataset
+from auxlearn.data.load import with_dev
+from auxlearn.data.splits import choose_held_out, hold_out, normalise, take_fold, text_keys
 from auxlearn.errors import DataError
 
 
@@ -129,3 +131,62 @@ def test_unlabelled_text_can_be_divided():
     split = Split("corpus", tuple(f"t{i}" for i in range(10)), None, ())
     rest, dev = hold_out(split, 0.2, seed=0)
     assert (len(rest), len(dev), dev.labels) == (8, 2, None)
+
+
+def as_folds(split: Split, count: int) -> list[TextDataset]:
+    dataset = TextDataset("set", {"train": split, "test": UNEVEN})
+    return [take_fold(dataset, f"{number}/{count}") for number in range(1, count + 1)]
+
+
+def test_each_example_is_tested_once_and_equal_texts_stay_together():
+    rows = [(f"Text {i % 80}{'!' * (i % 3)}", i % 80 % 3) for i in range(120)]
+    split = make_split(rows)
+    tested = []
+    for part in as_folds(split, 5):
+        train, test = part.splits["train"], part.splits["test"]
+        assert len(train) + len(test) == 120
+        assert set(text_keys(train)).isdisjoint(text_keys(test))
+        tested += test.meta["id"]
+        assert "the test split of the data set (200) is not read" in part.notes[-1]
+    assert sorted(map(int, tested)) == list(range(120))
+
+
+def test_folds_are_as_even_as_those_of_scikit_learn():
+    draws = random.Random(0)
+    rows = [(f"text {draws.randrange(150)}", 0) for _ in range(240)]
+    rows = [(text, min(2, int(text[5:]) % 5)) for text, _ in rows]
+    split = make_split(rows)
+    labels, groups = split.labels, [key[0] for key in text_keys(split)]
+
+    def spread(folds: list[Counter]) -> float:
+        return max(
+            max(fold[label] for fold in folds) - min(fold[label] for fold in folds)
+            for label in range(3)
+        )
+
+    own = [Counter(part.splits["test"].labels) for part in as_folds(split, 5)]
+    judge = StratifiedGroupKFold(5, shuffle=True, random_state=0).split(labels, labels, groups)
+    others = [Counter(labels[index] for index in test) for _, test in judge]
+    assert spread(own) <= max(2, spread(others))
+
+
+def test_folds_do_not_depend_on_the_order_of_the_examples():
+    turned = UNEVEN.select(list(range(200))[::-1])
+    for one, other in zip(as_folds(UNEVEN, 4), as_folds(turned, 4), strict=True):
+        assert one.splits["test"].texts == other.splits["test"].texts[::-1]
+
+
+def test_dev_of_a_fold():
+    dataset = TextDataset("set", {"train": UNEVEN})
+    part = with_dev(dataset, seed=0, fold="2/4")
+    held = set(part.splits["dev"].texts)
+    assert len(part.splits["dev"]) == 15
+    assert held.isdisjoint(part.splits["test"].texts)
+    assert held.isdisjoint(part.splits["train"].texts)
+    own = TextDataset("set", {"train": UNEVEN, "dev": make_split([("own", 0)])})
+    assert with_dev(own, seed=0, fold="2/4").splits["dev"].texts == ("own",)
+
+
+def test_fewer_texts_than_folds():
+    with pytest.raises(DataError, match="data set 'set': 2 distinct training texts cannot be"):
+        as_folds(make_split([("a", 0), ("a", 0), ("b", 1)]), 3)

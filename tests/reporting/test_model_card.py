@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-import pytest
-from huggingface_hub import ModelCard
+import json
+import shutil
 
+import numpy as np
+import pytest
+import torch
+import yaml
+from huggingface_hub import ModelCard, ModelCardData
+from huggingface_hub.repocard_data import eval_results_to_model_index
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+import auxlearn
 from auxlearn.reporting.model_card import model_card
+from tests import helpers
+from tests.cli.helpers import write_split
 from tests.reporting import examples
 
 
@@ -82,3 +93,78 @@ def test_local_paths_are_not_published(tmp_path):
     assert "`mini`" in text
     assert "corpus more.txt" in text
     assert "base_model" not in text
+
+
+@pytest.mark.parametrize(
+    ("dataset", "expected"),
+    [
+        ("reviews", None),
+        ("data/reviews", {"type": "data/reviews"}),
+        ("./data/reviews", None),
+        ("nyu-mll/glue:sst2", {"type": "nyu-mll/glue", "config": "sst2"}),
+        ("sst2", {"type": "nyu-mll/glue", "config": "sst2"}),
+    ],
+)
+def test_a_data_set_of_the_hub_is_named_by_its_id(dataset, expected):
+    card = ModelCard(model_card(examples.results(dataset=dataset)))
+    found = {(one.dataset_type, one.dataset_config) for one in card.data.eval_results}
+    if expected is None:
+        assert card.data.datasets is None
+        assert found == {("reviews", None)}
+        return
+    assert card.data.datasets == [expected["type"]]
+    assert found == {(expected["type"], expected.get("config"))}
+    assert {one.dataset_name for one in card.data.eval_results} == {"reviews"}
+
+
+def test_metadata_are_what_the_hub_library_writes(card):
+    """Written again by the library from what it has read, they are the same."""
+    front = yaml.safe_load(model_card(examples.results("l3mask", seen=4)).split("---\n")[1])
+    data = ModelCardData(model_name=front["model-index"][0]["name"], **{
+        key: value for key, value in front.items() if key != "model-index"
+    }, eval_results=card.data.eval_results)  # fmt: skip
+    index = eval_results_to_model_index(data.model_name, data.eval_results)
+    written = {
+        (one["task"]["type"], json.dumps(one["dataset"], sort_keys=True), metric["type"]): metric
+        for one in index[0]["results"]
+        for metric in one["metrics"]
+    }
+    own = {
+        (one["task"]["type"], json.dumps(one["dataset"], sort_keys=True), metric["type"]): metric
+        for one in front["model-index"][0]["results"]
+        for metric in one["metrics"]
+    }
+    assert written.keys() == own.keys()
+    for key, metric in own.items():
+        assert metric.items() <= {k: v for k, v in written[key].items() if v is not None}.items()
+    assert all(isinstance(tag, str) for tag in front["tags"])
+    card.data.to_yaml()  # which refuses values that JSON does not have
+
+
+def test_an_exported_folder_is_complete_by_itself(one_layer, tmp_path, monkeypatch):
+    """What is uploaded to the hub gives the run's own predictions, wherever it is."""
+    monkeypatch.setattr("auxlearn.reporting.plots.plot_run", lambda *given: [])
+    rows = [(text, ("no", "yes")[n % 2]) for n, text in enumerate(helpers.LINES[:14])]
+    for split, part in (("train", rows[:6]), ("dev", rows[6:10]), ("test", rows[10:])):
+        write_split(tmp_path / "data" / f"{split}.tsv", part)
+    run = auxlearn.train(
+        dataset=tmp_path / "data", encoder=one_layer, epochs=1, device="cpu", output=tmp_path / "r"
+    )
+    folder = shutil.copytree(tmp_path / "r" / "model", tmp_path / "elsewhere" / "model")
+    shutil.rmtree(tmp_path / "r" / "model")
+    model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    stored = (tmp_path / "r" / "predictions" / "test.jsonl").read_text().splitlines()
+    inputs = tokenizer(
+        [text for text, _ in rows[10:]], padding=True, truncation=True, return_tensors="pt"
+    )
+    with torch.inference_mode():
+        found = model(**inputs).logits.double().softmax(-1).numpy()
+    expected = [json.loads(line)["probabilities"] for line in stored]
+    np.testing.assert_allclose(found, expected, atol=1e-5, rtol=0)
+    card = ModelCard.load(folder / "README.md")
+    assert {one.dataset_split for one in card.data.eval_results} == {"dev", "test"}
+    values = {one.metric_value for one in card.data.eval_results if one.dataset_split == "test"}
+    test = run.evaluations["test"].all
+    assert values == {round(test.accuracy, 6), round(test.macro_f1, 6)}
+    assert str(tmp_path) not in card.content

@@ -11,6 +11,7 @@ from auxlearn.comparison.published import read_published
 from auxlearn.errors import ConfigError, SweepError
 from auxlearn.sweeps.plan import expand_cells, plan_trials
 from auxlearn.sweeps.search import number_of_trials, rounds
+from auxlearn.sweeps.select import chosen_trials
 from auxlearn.sweeps.sweep_file import dump_sweep, label, read_sweep
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -288,3 +289,40 @@ def test_every_sweep_of_the_package_has_the_expected_number_of_trials():
         "mask_tuning_table3_small": 25,
         "pydocs": 5 * 5,
     }
+
+
+def test_folds_are_an_axis_that_does_not_compete(tmp_path):
+    grid = {"method": {"STL": {"aux": []}, "RTM": {"aux": "random_mlm"}}, "epochs": [1, 2]}
+    sweep = sweep_of(tmp_path, grid=grid, folds=3, seeds=2, select={"over": ["epochs"]})
+    trials = trials_of(sweep)
+    assert len(trials) == 2 * 2 * 3 * 2 == number_of_trials(sweep)
+    assert sweep.competing_axes == ("method",)
+    assert trials[0].title == "STL, 1, fold 1/3, seed 0"
+    assert {trial.config.fold for trial in trials} == {"1/3", "2/3", "3/3"}
+    # Each fold chooses on its own dev, as dev of another fold may be tested on in this one.
+    dev = {t.digest: {"accuracy": float(t.config.epochs == int(t.cell["fold"][0]))} for t in trials}
+    chosen = [trial for trial in trials if trial.digest in chosen_trials(sweep, trials, dev.get)]
+    assert {(t.cell["fold"], t.config.epochs) for t in chosen} == {
+        ("1/3", 1), ("2/3", 2), ("3/3", 1),
+    }  # fmt: skip
+    assert read_sweep_again(tmp_path, sweep) == sweep
+
+
+def read_sweep_again(tmp_path, sweep):
+    path = tmp_path / "again.yaml"
+    path.write_text(dump_sweep(sweep))
+    return read_sweep(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"folds": 1}, "folds: "),
+        ({"base": {"fold": "1/5"}}, "base: 'fold' is set by 'folds'"),
+        ({"grid": {"fold": ["1/5"]}}, "grid.fold: that name is taken, use 'folds'"),
+        ({"folds": 5, "compare": ["fold"]}, "compare: folds are means, not methods"),
+    ],
+)
+def test_folds_that_are_refused(tmp_path, content, message):
+    with pytest.raises(ConfigError, match=message):
+        sweep_of(tmp_path, **content)

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from auxlearn.encoders.load import load_classifier, load_encoder, load_tokenizer
+from auxlearn.encoders.load import load_classifier, load_tokenizer
 from auxlearn.errors import ConfigError, EncoderError
 from auxlearn.evaluation.perturbations import (
     Diversity,
@@ -28,6 +28,7 @@ from auxlearn.local_files import expand
 from auxlearn.results.folder import RunFolder, finished_folder
 from auxlearn.results.perturbation_log import PerturbationRecord, read_perturbations
 from auxlearn.results.record import RunResults
+from auxlearn.training.continuation import load_initial_encoder
 from auxlearn.wording import shorten
 
 if TYPE_CHECKING:
@@ -66,7 +67,9 @@ def perturbations(
     records = read_perturbations(folder.path)
     config = folder.read_config()
     kept = folder.model_path.is_dir()
-    tokenizer = load_classifier(folder.model_path)[1] if kept else load_tokenizer(config.encoder)
+    tokenizer = (
+        load_classifier(folder.model_path)[1] if kept else load_tokenizer(config.initial_encoder)
+    )
     tagger = find_tagger()
     notes = [
         f"parts of speech by {tagger[1]}"
@@ -75,7 +78,7 @@ def perturbations(
     ]
     try:
         labels = RunResults.load(folder.path).dataset.label_names
-        plain = predict_replacements(load_encoder(config.encoder, labels, config.seed), records)
+        plain = predict_replacements(load_initial_encoder(config, labels), records)
     except EncoderError as error:
         plain = []
         notes.append(f"no statistics of the pretrained encoder: {error}")

@@ -1,0 +1,82 @@
+"""``auxlearn ensemble``: the mean of the class probabilities of several finished runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from auxlearn.commands.help import Example, ExampleCommand
+from auxlearn.commands.options import column_options
+
+EXAMPLES = (
+    Example("Two runs, on their test split", "auxlearn ensemble runs/reviews runs/mask_tuning"),
+    Example(
+        "All finished runs of a method of a sweep; the predictions as a table",
+        "auxlearn ensemble sweeps/reviews --method MLM --output ensemble.csv",
+    ),
+    Example(
+        "On another labelled data set, for which the models are run",
+        "auxlearn ensemble runs/reviews runs/mask_tuning --dataset data/other_reviews --json",
+    ),
+)
+
+
+@click.command(cls=ExampleCommand, examples=EXAMPLES)
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
+@click.option("--method", metavar="NAME", help="Method, where RUN is the folder of a sweep.")
+@click.option(
+    "--split",
+    default="test",
+    show_default=True,
+    help="Split, or out-of-distribution set that the runs were evaluated on.",
+)
+@click.option(
+    "--dataset",
+    help="Another labelled data set, on which the models are run: folder, name of a data-set card, "
+    "or Hugging Face hub id.",
+)
+@column_options("text_column", "text_pair_column", "label_column", default="that of the run")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    help="File for the examples with their predictions: .csv, .tsv, .jsonl or .parquet.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print all scores as JSON.")
+def command(
+    runs: tuple[Path, ...],
+    method: str | None,
+    split: str,
+    dataset: str | None,
+    output: Path | None,
+    as_json: bool,
+    **columns: str | None,
+) -> None:
+    """Average the class probabilities of the finished runs in the folders RUN.
+
+    The runs must be of the same data, labels and splits, such as the seeds of a method. Their
+    stored predictions are averaged, without loading a model. The table has the scores of each run,
+    their mean, and those of the ensemble. With --output, the examples are written with the columns
+    predicted_label and probability_CLASS, as `auxlearn predict` writes them.
+    """
+    from auxlearn import api
+
+    found = api.ensemble(
+        *runs, method=method, split=split, dataset=dataset, output=output, **columns
+    )
+    if as_json:
+        click.echo(json.dumps(found.to_dict(), indent=2, ensure_ascii=False))
+        return
+
+    from auxlearn.commands.console import print_results
+    from auxlearn.evaluation.ensemble import METRICS
+    from auxlearn.reporting.style import METRIC_TITLES
+    from auxlearn.reporting.tables import console_table
+
+    heads = ["run", *(METRIC_TITLES[metric] for metric in METRICS)]
+    rows = found.to_frame()
+    lines = [[name, *(f"{value:.3f}" for value in row)] for name, *row in rows.itertuples()]
+    where = f"{found.set}, {len(found.labels):,} examples"
+    last = [] if output is None else [f"predictions: {output}"]
+    print_results(where, "", console_table(heads, lines), *(["", *last] if last else []))

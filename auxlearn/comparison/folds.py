@@ -1,0 +1,157 @@
+"""Methods compared over the folds of a cross-validation.
+
+The scores of a method on a fold are averaged over its seeds, and two methods are paired by fold and
+seed. Folds are no independent samples: any two of them share most of their training examples, so
+that a t-test over folds rejects far too often (Dietterich, 1998,
+https://doi.org/10.1162/089976698300017197). The corrected resampled t-test of Nadeau and Bengio
+(2003, https://doi.org/10.1023/A:1024068626366, section 3.1) therefore takes for the variance of the
+mean over k folds
+
+    (1 / k + n_test / n_train) * s**2
+
+with the sample variance ``s**2`` of the k differences and the numbers of test and training
+examples. It holds for the folds that are tested on; on other sets nothing is tested.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from auxlearn.comparison.predictions import read_predictions
+from auxlearn.comparison.result import DatasetRuns, MetricComparison
+from auxlearn.comparison.runs import Method
+from auxlearn.comparison.scores import scores_and_covariance
+from auxlearn.comparison.statistics import Noise, Pair, correct, make_pair
+
+#: Score by fold, by method, by seed.
+FoldScores = Mapping[int, Mapping[str, Mapping[int, float]]]
+
+#: The set that each fold is.
+TESTED = "test"
+
+
+def compare_folds(
+    runs: DatasetRuns, name: str, metrics: Sequence[str], against: str | None
+) -> list[MetricComparison]:
+    """Compare methods over the folds of a data set.
+
+    Args:
+        runs: The methods, each of which has folds.
+        name: The evaluation set.
+        metrics: The metrics.
+        against: Compare the others with this method only.
+
+    Raises:
+        UserError: Predictions are missing, damaged, or of other examples.
+    """
+    folds = sorted({fold for method in runs.methods for fold in method.folds})
+    read = {}
+    for fold in folds:
+        members = [method.folds[fold] for method in runs.methods if fold in method.folds]
+        members = [
+            one for one in members if any(name in r.evaluations for r in one.results.values())
+        ]
+        if members:
+            read[fold] = read_predictions(members, name)
+    labels = {label for found, _ in read.values() for label in found.labels}
+    columns = []
+    for metric in metrics:
+        if ":" in metric and metric.partition(":")[2] not in labels:
+            continue
+        scores: dict[int, dict[str, dict[int, float]]] = {}
+        for fold, (found, places) in read.items():
+            values, _ = scores_and_covariance(found, metric)
+            for (method, seed), place in places.items():
+                by_method = scores.setdefault(fold, {})
+                by_method.setdefault(method, {})[seed] = float(values[place])
+        examples = sum(found.examples for found, _ in read.values())
+        columns.append(_column(runs, name, metric, scores, examples, against))
+    return columns
+
+
+def _column(
+    runs: DatasetRuns,
+    name: str,
+    metric: str,
+    scores: FoldScores,
+    examples: int,
+    against: str | None,
+) -> MetricComparison:
+    share = share_of_test(runs.methods) if name == TESTED else math.inf
+    scored = {method for one in scores.values() for method in one}
+    methods = [method.name for method in runs.methods if method.name in scored]
+    means = {
+        method: {
+            fold: float(np.mean(list(one[method].values())))
+            for fold, one in scores.items()
+            if method in one
+        }
+        for method in methods
+    }
+    chosen = itertools.combinations(methods, 2)
+    one_sided = against if against in methods else None
+    pairs = [compare_two(scores, a, b, share) for a, b in chosen if one_sided in (None, a, b)]
+    return MetricComparison(
+        dataset=runs.name,
+        set=name,
+        metric=metric,
+        scores=means,
+        means={method: float(np.mean(list(found.values()))) for method, found in means.items()},
+        noises={m: fold_noise(list(found.values()), share) for m, found in means.items()},
+        pairs=tuple(correct(pairs)),
+        examples=examples,
+        detectable=math.nan,
+    )
+
+
+def compare_two(scores: FoldScores, a: str, b: str, share: float) -> Pair:
+    """Compare two methods on the folds and seeds that both have.
+
+    Args:
+        scores: Score of each seed by fold and method.
+        a: A method.
+        b: Another method.
+        share: Test examples divided by training examples; infinite where nothing is tested.
+    """
+    differences, beats = [], []
+    for one in scores.values():
+        seeds = sorted(set(one.get(a, {})) & set(one.get(b, {})))
+        if seeds:
+            first, second = ([one[method][seed] for seed in seeds] for method in (a, b))
+            differences.append(float(np.mean(np.subtract(first, second))))
+            beats.append(0.5 + float(np.sign(np.subtract.outer(first, second)).mean()) / 2)
+    difference = float(np.mean(differences or [0.0]))
+    wins = float(np.mean(beats or [0.5]))
+    if difference < 0:
+        a, b, difference, wins = b, a, -difference, 1 - wins
+    count = len(differences) if math.isfinite(share) else 0
+    return make_pair(a, b, count, difference, wins, fold_noise(differences, share))
+
+
+def fold_noise(values: Sequence[float], share: float) -> Noise:
+    """Return the variance of the mean over folds by Nadeau and Bengio's correction.
+
+    It is that of seeds, examples and training sets together, and stands in ``seeds``; NaN where
+    it is unknown, so that no interval is given.
+
+    Args:
+        values: A value of each fold.
+        share: Test examples divided by training examples; infinite where the variance is unknown.
+    """
+    count = len(values)
+    if math.isinf(share):
+        return Noise(math.nan, 0.0, 0.0, 0, 1)
+    if count < 2:
+        return Noise(0.0, 0.0, 0.0, 0, 1)
+    variance = (1 / count + share) * float(np.var(values, ddof=1))
+    return Noise(variance, 0.0, 0.0, count - 1, 1)
+
+
+def share_of_test(methods: Sequence[Method]) -> float:
+    """Return the number of test examples divided by that of training examples, over all runs."""
+    sizes = [results.dataset.examples for method in methods for results in method.results.values()]
+    return float(np.mean([one["test"] / one["train"] for one in sizes]))
