@@ -316,7 +316,11 @@ def test_all_errors_of_a_file_are_reported_together(trained, config_file):
     assert f"{path}: unknown key 'encodr': did you mean 'encoder'?" in lines
 
 
-def test_results_go_to_standard_output_and_messages_to_standard_error(trained):
+def test_results_go_to_standard_output_and_messages_to_standard_error(
+    trained, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    Path("runs/x/model").mkdir(parents=True)
     result = call("train", "--aux", "l3mask", "--output", "runs/x")
     lines = result.stdout.splitlines()
     table = [" ".join(line.split()) for line in lines]

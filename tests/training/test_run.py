@@ -41,6 +41,7 @@ def test_a_run_leaves_a_complete_folder(config, tmp_path, plots):
         "metrics.jsonl",
         "results.json",
         "model",
+        "heads",
         "plots",
         "predictions",
     }
