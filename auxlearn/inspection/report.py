@@ -33,8 +33,12 @@ from auxlearn.local_files import expand
 from auxlearn.objectives.context import ObjectiveContext
 from auxlearn.reporting.reporter import Reporter
 from auxlearn.results.shown_text import ShownText
-from auxlearn.training.preparation import prepare_task, with_perturbed_text
-from auxlearn.training.run import build_weighting, load_run_encoder
+from auxlearn.training.preparation import (
+    build_weighting,
+    load_run_encoder,
+    prepare_task,
+    with_perturbed_text,
+)
 
 
 @dataclass(frozen=True)

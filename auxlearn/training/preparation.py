@@ -1,16 +1,27 @@
-"""What a run does before training: the texts it trains on, and its auxiliary tasks."""
+"""What a run does before training: its encoder, weighting, reporters, texts and auxiliary tasks."""
 
 from __future__ import annotations
 
+from torch import Tensor
+
 from auxlearn.cache import TensorCache
 from auxlearn.config import PluginChoice, RunConfig
+from auxlearn.data.run_data import RunData
 from auxlearn.data.tokens import TokenizedTexts, concatenate
+from auxlearn.encoders.attention import attend_in_single_precision
+from auxlearn.encoders.load import check_length
+from auxlearn.encoders.precision import Compute
 from auxlearn.encoders.shared import SharedEncoder
+from auxlearn.errors import ConfigError
 from auxlearn.masking.perturbation import perturb_texts_cached
 from auxlearn.objectives.context import ObjectiveContext
-from auxlearn.registry import TASKS
+from auxlearn.registry import REPORTERS, TASKS, WEIGHTINGS
+from auxlearn.reporters.base import ReportedRun, RunReporter
+from auxlearn.results.folder import RunFolder
 from auxlearn.tasks.base import AuxiliaryTask
+from auxlearn.training.continuation import load_initial_encoder
 from auxlearn.training.guard import calling, check_prepared
+from auxlearn.weighting.base import Weighting
 
 
 def with_perturbed_text(
@@ -50,3 +61,74 @@ def prepare_task(choice: PluginChoice, context: ObjectiveContext) -> AuxiliaryTa
         task.prepare(context)
     check_prepared(task, context.name)
     return task
+
+
+def build_weighting(config: RunConfig) -> Weighting:
+    """Return the weighting that a resolved configuration describes.
+
+    Raises:
+        ConfigError: Its options do not fit the objectives or the other settings.
+    """
+    cls = WEIGHTINGS.get(config.weights.name)
+    options = cls.Options.model_validate(config.weights.options)
+    with calling(cls, "__init__", config.weights.name):
+        weighting: Weighting = cls(options, config.objective_names())
+        validate_weighting(weighting)
+    if config.compile and weighting.differentiates_twice:
+        raise ConfigError(
+            "compile: optimizer steps cannot be unrolled through a compiled encoder, as "
+            f"{weighting.name} is asked to do: leave --compile out"
+        )
+    if config.lora_rank and weighting.differentiates_twice:
+        raise ConfigError(
+            "lora_rank: optimizer steps cannot be unrolled through the adapters of peft, as "
+            f"{weighting.name} is asked to do: leave its option unroll out, or freeze layers"
+        )
+    return weighting
+
+
+def validate_weighting(weighting: Weighting) -> Tensor:
+    """Check that the options of a weighting fit its objectives, and return its initial weights.
+
+    Raises:
+        ConfigError: They do not, such as initial weights for another number of objectives.
+    """
+    return weighting.weights
+
+
+def require_compiler(config: RunConfig, compute: Compute) -> None:
+    """Check that ``torch.compile`` works if the configuration asks for it.
+
+    Raises:
+        ConfigError: It does not.
+    """
+    if config.compile:
+        from auxlearn.encoders.compiled import check_compiler
+
+        check_compiler(compute.device)
+
+
+def run_reporters(config: RunConfig, folder: RunFolder) -> list[RunReporter]:
+    """Return the reporters that the configuration asks for.
+
+    Raises:
+        ConfigError: One is unknown, or not installed.
+    """
+    run = ReportedRun(folder.path, config.model_dump(mode="json"))
+    return [REPORTERS.get(name)(run) for name in config.report_to]
+
+
+def load_run_encoder(config: RunConfig, data: RunData, compute: Compute) -> SharedEncoder:
+    """Load the encoder that training begins with; see :func:`load_initial_encoder`.
+
+    Raises:
+        EncoderError: It cannot be loaded, or ``max_length`` is too long for it.
+    """
+    encoder = load_initial_encoder(config, data.dataset.label_names)
+    if config.random_head:
+        encoder.new_language_model_head = False
+    check_length(encoder, config.max_length)
+    encoder.to(compute.device)
+    if config.precision == "bf16" and compute.device.type == "cpu":
+        attend_in_single_precision(encoder.body)
+    return encoder

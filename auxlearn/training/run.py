@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
-from torch import Tensor
-
 from auxlearn.cache import TensorCache
 from auxlearn.config import Metric, RunConfig
 from auxlearn.data.batches import BatchStream
@@ -18,8 +16,6 @@ from auxlearn.data.lengths import describe_lengths, whole_lengths
 from auxlearn.data.memory import save_folder
 from auxlearn.data.run_data import RunData, load_run_data, with_known_labels
 from auxlearn.data.tokens import TokenizedTexts, tokenize_split
-from auxlearn.encoders.attention import attend_in_single_precision
-from auxlearn.encoders.load import check_length
 from auxlearn.encoders.precision import Compute, choose_compute
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.encoders.trainable import LowRankAdapters, freeze
@@ -31,8 +27,7 @@ from auxlearn.local_files import expand
 from auxlearn.losses.base import PrimaryLoss
 from auxlearn.manifest import write_manifest
 from auxlearn.objectives.context import ObjectiveContext
-from auxlearn.registry import LOSSES, REPORTERS, WEIGHTINGS
-from auxlearn.reporters.base import ReportedRun, RunReporter
+from auxlearn.registry import LOSSES
 from auxlearn.reporters.forward import ForwardingReporter
 from auxlearn.reporting.reporter import Reporter
 from auxlearn.results.environment import Environment, with_peak_memory
@@ -44,14 +39,20 @@ from auxlearn.training.continuation import (
     check_source,
     describe_classifier,
     load_heads,
-    load_initial_encoder,
 )
 from auxlearn.training.gradients import GradientLog
 from auxlearn.training.guard import calling
 from auxlearn.training.inputs import InputRecord, collect_inputs, verify_finished
 from auxlearn.training.loop import TrainingLoop
 from auxlearn.training.optimization import LinearSchedule, run_optimizer
-from auxlearn.training.preparation import prepare_task, with_perturbed_text
+from auxlearn.training.preparation import (
+    build_weighting,
+    load_run_encoder,
+    prepare_task,
+    require_compiler,
+    run_reporters,
+    with_perturbed_text,
+)
 from auxlearn.training.step import RunStep
 from auxlearn.training.terms import Auxiliary, StepSettings
 from auxlearn.training.validation import ValidationObjective
@@ -118,39 +119,6 @@ def train(
     return replace(results, folder=folder.path)
 
 
-def build_weighting(config: RunConfig) -> Weighting:
-    """Return the weighting that a resolved configuration describes.
-
-    Raises:
-        ConfigError: Its options do not fit the objectives or the other settings.
-    """
-    cls = WEIGHTINGS.get(config.weights.name)
-    options = cls.Options.model_validate(config.weights.options)
-    with calling(cls, "__init__", config.weights.name):
-        weighting: Weighting = cls(options, config.objective_names())
-        validate_weighting(weighting)
-    if config.compile and weighting.differentiates_twice:
-        raise ConfigError(
-            "compile: optimizer steps cannot be unrolled through a compiled encoder, as "
-            f"{weighting.name} is asked to do: leave --compile out"
-        )
-    if config.lora_rank and weighting.differentiates_twice:
-        raise ConfigError(
-            "lora_rank: optimizer steps cannot be unrolled through the adapters of peft, as "
-            f"{weighting.name} is asked to do: leave its option unroll out, or freeze layers"
-        )
-    return weighting
-
-
-def validate_weighting(weighting: Weighting) -> Tensor:
-    """Check that the options of a weighting fit its objectives, and return its initial weights.
-
-    Raises:
-        ConfigError: They do not, such as initial weights for another number of objectives.
-    """
-    return weighting.weights
-
-
 def load_finished(folder: RunFolder, config: RunConfig, reporter: Reporter) -> RunResults:
     """Return the results of a finished run, unless one of its inputs has changed since.
 
@@ -162,44 +130,6 @@ def load_finished(folder: RunFolder, config: RunConfig, reporter: Reporter) -> R
         reporter.message(line)
     reporter.message(f"{folder.path} is finished; these are its results")
     return RunResults.load(folder.path)
-
-
-def require_compiler(config: RunConfig, compute: Compute) -> None:
-    """Check that ``torch.compile`` works if the configuration asks for it.
-
-    Raises:
-        ConfigError: It does not.
-    """
-    if config.compile:
-        from auxlearn.encoders.compiled import check_compiler
-
-        check_compiler(compute.device)
-
-
-def run_reporters(config: RunConfig, folder: RunFolder) -> list[RunReporter]:
-    """Return the reporters that the configuration asks for.
-
-    Raises:
-        ConfigError: One is unknown, or not installed.
-    """
-    run = ReportedRun(folder.path, config.model_dump(mode="json"))
-    return [REPORTERS.get(name)(run) for name in config.report_to]
-
-
-def load_run_encoder(config: RunConfig, data: RunData, compute: Compute) -> SharedEncoder:
-    """Load the encoder that training begins with; see :func:`load_initial_encoder`.
-
-    Raises:
-        EncoderError: It cannot be loaded, or ``max_length`` is too long for it.
-    """
-    encoder = load_initial_encoder(config, data.dataset.label_names)
-    if config.random_head:
-        encoder.new_language_model_head = False
-    check_length(encoder, config.max_length)
-    encoder.to(compute.device)
-    if config.precision == "bf16" and compute.device.type == "cpu":
-        attend_in_single_precision(encoder.body)
-    return encoder
 
 
 class _Stopwatch:

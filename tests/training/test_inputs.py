@@ -95,7 +95,7 @@ def finished(tmp_path_factory, encoder_folder):
 @pytest.fixture
 def nothing_computed(monkeypatch):
     """Fail on every costly step."""
-    for name in ("load_initial_encoder", "tokenize_split", "TrainingLoop"):
+    for name in ("load_run_encoder", "tokenize_split", "TrainingLoop"):
 
         def fail(*_, name=name, **__):
             raise AssertionError(f"{name} was called")
