@@ -14,7 +14,7 @@ import runpy
 import shlex
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -44,6 +44,10 @@ DOCUMENTS = [
     ROOT / "benchmarks" / "RESULTS.md",
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
+#: Pages whose Python blocks are cells that share their names; ``test_notebooks.py`` tests those.
+NOTEBOOKS = [
+    path for path in DOCUMENTS if path.read_text(encoding="utf-8").startswith("---\njupyter:\n")
+]
 #: Languages of code blocks that hold no code of ours.
 OTHER = {"text", "bibtex"}
 
@@ -70,10 +74,11 @@ def blocks(text: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
 
-def of_documents(language: str) -> list:
+def of_documents(language: str, without: Sequence[Path] = ()) -> list:
     return [
         pytest.param(block, id=f"{title(path)}-{number}")
         for path in DOCUMENTS
+        if path not in without
         for number, block in enumerate(blocks(path.read_text(encoding="utf-8"), language))
     ]
 
@@ -112,7 +117,7 @@ def no_training(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize("block", of_documents("python"))
+@pytest.mark.parametrize("block", of_documents("python", without=NOTEBOOKS))
 def test_python_blocks_run(block, no_training):
     exec(compile(block, "block", "exec"), {"__name__": "__docs__"})
 
@@ -171,7 +176,7 @@ def check_command(line: str) -> None:
                 assert re.search(rf"^{target}:", rules, re.MULTILINE), line
         case ["python", "-m", module] if module.startswith("benchmarks."):
             check_arguments(module, words[3:])
-        case ["python", script, *_] if script.startswith("examples/"):
+        case ["python", script, *_] if script.startswith(("examples/", "scripts/")):
             check_arguments(script, words[2:])
         case ["pip", "install", *_]:
             project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -226,7 +231,8 @@ def check_arguments(program: str, arguments: list[str]) -> None:
         patch.setattr(argparse.ArgumentParser, "parse_args", parse)
         patch.setattr(sys, "argv", [program, *arguments])
         helpers.only_builtin_plugins(patch)
-        patch.delitem(sys.modules, program, raising=False)  # runpy warns of what is imported
+        for module in (program, f"{program}.__main__"):  # runpy warns of what is imported
+            patch.delitem(sys.modules, module, raising=False)
         script = program.endswith(".py")
         start, what = (
             (runpy.run_path, str(ROOT / program)) if script else (runpy.run_module, program)

@@ -1,0 +1,133 @@
+"""The tutorials that are notebooks: every cell compiles, and names and arguments of auxlearn exist.
+
+They are run when the documentation is built; a test marked slow does the same.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import auxlearn
+from auxlearn.config import RunConfig
+from auxlearn.sweeps.sweep_file import SweepFile
+from tests.test_docs import NOTEBOOKS, ROOT, blocks, title
+
+
+def code_of(path: Path) -> str:
+    return "\n".join(blocks(path.read_text(encoding="utf-8"), "python"))
+
+
+def imported(tree: ast.Module) -> dict[str, Any]:
+    """Import what a notebook imports; return it by its name there.
+
+    Raises:
+        AssertionError: A module does not hold a name.
+    """
+    names: dict[str, Any] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                assert importlib.util.find_spec(alias.name), alias.name
+                if alias.name.split(".")[0] == "auxlearn":
+                    names[alias.asname or alias.name] = importlib.import_module(alias.name)
+        elif isinstance(node, ast.ImportFrom) and node.module.split(".")[0] == "auxlearn":
+            module = importlib.import_module(node.module)
+            for alias in node.names:
+                assert hasattr(module, alias.name), f"{node.module}.{alias.name}"
+                names[alias.asname or alias.name] = getattr(module, alias.name)
+    return names
+
+
+def resolved(node: ast.expr, names: dict[str, Any]) -> Any:
+    """Return what a dotted name of a notebook stands for; ``None`` if it is none of auxlearn.
+
+    Raises:
+        AssertionError: A part of it does not exist.
+    """
+    if isinstance(node, ast.Name):
+        return names.get(node.id)
+    if isinstance(node, ast.Attribute):
+        owner = resolved(node.value, names)
+        if owner is not None:
+            assert hasattr(owner, node.attr), ast.unparse(node)
+            return getattr(owner, node.attr)
+    return None
+
+
+def check_calls(code: str) -> int:
+    """Check every use of auxlearn in a notebook; return how many calls there are.
+
+    Raises:
+        AssertionError, TypeError: A name or an argument does not exist.
+    """
+    tree = ast.parse(code)
+    names = imported(tree)
+    calls = 0
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            resolved(node, names)
+        if not isinstance(node, ast.Call) or (found := resolved(node.func, names)) is None:
+            continue
+        calls += 1
+        keywords = {keyword.arg: None for keyword in node.keywords if keyword.arg}
+        inspect.signature(found).bind(*[None] * len(node.args), **keywords)
+        if found is auxlearn.train:
+            settings = set(keywords) - set(inspect.signature(found).parameters)
+            assert settings <= set(RunConfig.model_fields), ast.unparse(node)
+    return calls
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=title)
+def test_cells_compile_and_call_what_there_is(path):
+    for block in blocks(path.read_text(encoding="utf-8"), "python"):
+        compile(block, title(path), "exec")
+    assert check_calls(code_of(path)) >= 3
+
+
+def test_the_plan_of_the_comparison_is_a_sweep():
+    (path,) = (one for one in NOTEBOOKS if one.stem == "comparison")
+    (plan,) = (
+        node.value
+        for node in ast.walk(ast.parse(code_of(path)))
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets) == "plan"
+    )
+    entries = {ast.literal_eval(key): value for key, value in zip(plan.keys, plan.values)}  # noqa: B905
+    assert set(entries) <= set(SweepFile.model_fields)
+    base = {ast.literal_eval(key) for key in entries["base"].keys}
+    assert base <= set(RunConfig.model_fields)
+    methods = ast.literal_eval(entries["grid"])["method"]
+    assert len(methods) == ast.literal_eval(entries["seeds"]) == 3
+    for method in methods.values():
+        RunConfig.model_validate(method)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import auxlearn\nauxlearn.trian()",
+        "import auxlearn\nauxlearn.train(encodre='tiny')",
+        "import auxlearn\nauxlearn.compare('a', metric='accuracy')",
+        "from auxlearn.testing import check_tasks",
+        "import auxlearn\nauxlearn.report.save",
+    ],
+)
+def test_wrong_calls_are_noticed(code):
+    with pytest.raises((AssertionError, TypeError)):
+        check_calls(code)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=title)
+def test_notebooks_run(path, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    notebooks = importlib.import_module("gen_notebooks")
+    notebook = notebooks.executed(path.read_text(encoding="utf-8"))
+    text, _ = notebooks.to_markdown(notebook, path.stem)
+    assert "Traceback" not in text
