@@ -129,19 +129,15 @@ def test_a_run_from_memory_is_that_from_files_to_the_last_bit(from_files, settin
 
 
 def test_a_killed_run_on_data_in_memory_resumes(from_files, settings, tmp_path, monkeypatch):
-    for number, resume in enumerate((auxlearn.train, None)):
-        run = tmp_path / str(number)
-        given = {"dataset": FRAME, "output": run, **settings}
+    run = tmp_path / "run"
+    for steps in (2, 2):  # killed twice: the second call has resumed the run from memory
         with monkeypatch.context() as patch:
-            helpers.stop_before_step(patch, 3)
+            helpers.stop_before_step(patch, steps)
             with pytest.raises(SystemExit):
-                auxlearn.train(**given)
+                auxlearn.train(dataset=FRAME, output=run, **settings)
         assert (run / "checkpoint" / "latest.json").exists()
-        if resume:
-            resume(**given)
-        else:
-            call("train", "--config", run / "config.yaml", "--output", run)
-        assert weights(run) == weights(from_files.folder)
+    call("train", "--config", run / "config.yaml", "--output", run)
+    assert weights(run) == weights(from_files.folder)
 
 
 def test_without_an_output_the_folder_follows_from_the_data(settings, tmp_path, monkeypatch):
@@ -153,15 +149,6 @@ def test_without_an_output_the_folder_follows_from_the_data(settings, tmp_path, 
     names = sorted(path.name for path in Path("runs").iterdir())
     assert len(names) == 2
     assert all(name.startswith("data-") for name in names)
-
-
-def test_training_in_a_thread_on_a_configuration(from_files, settings, tmp_path):
-    config = auxlearn.RunConfig(output=tmp_path / "run", **settings)
-    found = []
-    thread = threading.Thread(target=lambda: found.append(auxlearn.train(config, dataset=FRAME)))
-    thread.start()
-    thread.join()
-    assert found[0].evaluations == from_files.evaluations
 
 
 def changed(**columns) -> pd.DataFrame:
@@ -265,7 +252,7 @@ def test_a_split_that_resembles_test_is_noted():
     assert any("no split 'test': did you mean 'tset'?" in note for note in notes)
 
 
-def test_a_run_that_fails_before_training_leaves_its_folder_free(settings, tmp_path):
+def test_a_run_that_fails_leaves_its_folder_free_also_for_a_thread(from_files, settings, tmp_path):
     run = tmp_path / "run"
     with pytest.raises(UserError, match=r"nowhere\.txt"):
         auxlearn.train(
@@ -274,7 +261,13 @@ def test_a_run_that_fails_before_training_leaves_its_folder_free(settings, tmp_p
             **settings | {"aux": {"random_mlm": {"corpus": tmp_path / "nowhere.txt"}}},
         )
     assert {path.name for path in run.iterdir()} <= {".lock"}
-    assert auxlearn.train(dataset=FRAME, output=run, **settings).folder == run
+    config = auxlearn.RunConfig(output=run, **settings)
+    found = []
+    thread = threading.Thread(target=lambda: found.append(auxlearn.train(config, dataset=FRAME)))
+    thread.start()
+    thread.join()
+    assert found[0].folder == run
+    assert found[0].evaluations == from_files.evaluations
 
 
 def test_results_and_data_show_in_a_line(from_files, tmp_path):

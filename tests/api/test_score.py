@@ -15,8 +15,8 @@ TEXTS = ["The parser reads a file.", "A tagger learns words."]
 
 
 @pytest.fixture
-def folder(trained_folder):
-    return trained_folder("bert")
+def folder(one_layer):
+    return one_layer
 
 
 def test_the_command_prints_and_writes_what_the_function_returns(folder, tmp_path):
