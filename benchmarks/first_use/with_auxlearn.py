@@ -12,7 +12,7 @@ test = pd.read_json(f"{data}/test.jsonl", lines=True)
 new = pd.read_json(f"{data}/new.jsonl", lines=True)
 
 results = auxlearn.train(
-    dataset={"train": train, "test": test}, encoder=encoder, epochs=2, seed=int(seed), output="run"
+    dataset={"train": train, "test": test}, encoder=encoder, seed=int(seed), output="run"
 )
 scores = results.evaluations["test"].all
 print("accuracy", scores.accuracy)
