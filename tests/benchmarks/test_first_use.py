@@ -7,6 +7,7 @@ import json
 import pytest
 
 from auxlearn.errors import RunError
+from benchmarks.first_use import __main__ as program
 from benchmarks.first_use.__main__ import (
     FILE,
     LIBRARIES,
@@ -54,7 +55,7 @@ def test_the_page_has_the_recorded_results_and_the_lines_of_the_scripts():
 def test_a_script_that_fails_is_an_error_with_its_last_words(tmp_path, monkeypatch):
     broken = tmp_path / "with_nothing.py"
     broken.write_text("raise SystemExit('no such data')")
-    monkeypatch.setattr("benchmarks.first_use.__main__.script", lambda library: broken)
+    monkeypatch.setattr(program, "script", lambda library: broken)
     with pytest.raises(RunError, match=r"with_nothing\.py failed with seed 3:\nno such data"):
         measure("nothing", tmp_path, tmp_path, 3, "")
     broken.write_text(
