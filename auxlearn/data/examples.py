@@ -132,7 +132,7 @@ class RawExamples:
         labels: One label name per example; ``None`` if the table has no label column.
         text_pairs: Second texts of a sentence-pair task.
         meta: Every other column, as text.
-        found_labels: The labels that the table has, before any was renamed.
+        found_labels: The label of each example as the table has it, before any was renamed.
     """
 
     table: Table
@@ -140,7 +140,7 @@ class RawExamples:
     labels: list[str] | None
     text_pairs: list[str] | None = None
     meta: dict[str, list[str]] = field(default_factory=dict)
-    found_labels: frozenset[str] = frozenset()
+    found_labels: tuple[str, ...] = ()
 
 
 def parse_examples(table: Table, columns: ColumnNames, *, labelled: bool = True) -> RawExamples:
@@ -180,7 +180,7 @@ def parse_examples(table: Table, columns: ColumnNames, *, labelled: bool = True)
             for name, values in table.columns.items()
             if name not in used
         },
-        found_labels=frozenset(labels or ()),
+        found_labels=tuple(labels or ()),
     )
 
 

@@ -144,6 +144,24 @@ def test_a_killed_run_on_data_in_memory_resumes(from_files, settings, tmp_path, 
         assert weights(run) == weights(from_files.folder)
 
 
+def test_a_label_map_is_of_the_run_as_it_is_with_files(from_files, settings, tmp_path, monkeypatch):
+    """Further sets in memory are read with the map of the run, which a saved copy follows too."""
+    numbered = FRAME.assign(label=FRAME["label"].map(dict(zip(helpers.LABELS, "123", strict=True))))
+    given = {helpers.LABELS[0]: 1, helpers.LABELS[1]: 2, helpers.LABELS[2]: 3}
+    monkeypatch.setattr("auxlearn.reporting.plots.plot_run", lambda *_: [])
+    run = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        helpers.stop_before_step(patch, 3)
+        with pytest.raises(SystemExit):
+            auxlearn.train(dataset=numbered, labels=given, output=run, **settings)
+    call("train", "--config", run / "config.yaml", "--output", run)
+    found = auxlearn.train(dataset=numbered, labels=given, output=run, **settings)
+    assert weights(run) == weights(from_files.folder)
+    assert found.config["labels"] == {name: [str(label)] for name, label in given.items()}
+    test = numbered[numbered["split"] == "test"].drop(columns="split")
+    assert auxlearn.evaluate(found, test)["data"].all == found.evaluations["test"].all
+
+
 def test_without_an_output_the_folder_follows_from_the_data(settings, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     helpers.stop_before_step(monkeypatch, 0)
