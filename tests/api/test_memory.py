@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import threading
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +18,7 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 import auxlearn
 from auxlearn.errors import ConfigError, DataError, RunError, UserError
 from auxlearn.files import content_digest
+from auxlearn.training.loop import TrainingLoop
 from tests import helpers
 from tests.cli.helpers import call
 
@@ -142,6 +146,34 @@ def test_a_killed_run_on_data_in_memory_resumes(from_files, settings, tmp_path, 
         else:
             call("train", "--config", run / "config.yaml", "--output", run)
         assert weights(run) == weights(from_files.folder)
+
+
+def test_a_process_killed_on_data_in_memory_resumes_by_the_same_call(
+    from_files, settings, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("auxlearn.reporting.plots.plot_run", lambda *_: [])
+    given = {"dataset": FRAME, "output": tmp_path / "run", **settings}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of threads, which wait
+        child = os.fork()
+    if child == 0:
+        real = TrainingLoop.run_step
+
+        def run_step(loop):
+            if loop.state.step == 3:
+                os.kill(os.getpid(), signal.SIGKILL)
+            real(loop)
+
+        monkeypatch.setattr(TrainingLoop, "run_step", run_step)
+        try:
+            auxlearn.train(**given)
+        finally:
+            os._exit(1)
+    _, status = os.waitpid(child, 0)
+    assert os.WTERMSIG(status) == signal.SIGKILL
+    assert (given["output"] / "checkpoint" / "latest.json").exists()
+    auxlearn.train(**given)
+    assert weights(given["output"]) == weights(from_files.folder)
 
 
 def test_a_label_map_is_of_the_run_as_it_is_with_files(from_files, settings, tmp_path, monkeypatch):
