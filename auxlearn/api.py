@@ -419,5 +419,4 @@ def _sets(value: Any) -> Sequence[Any]:
 
 
 def _with_dataset(config: RunConfig, path: Path) -> RunConfig:
-    # The saved labels are the classes already.
-    return config.model_copy(update={"dataset": str(path), "labels": {}})
+    return config.model_copy(update={"dataset": str(path)})

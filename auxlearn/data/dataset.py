@@ -114,6 +114,8 @@ class TextDataset:
         ood: Out-of-distribution evaluation sets by name.
         metric: The metric usually reported for it: "accuracy" or "macro_f1".
         notes: Sentences for the user, such as what was changed on reading.
+        found_labels: Label of each example by split as it was in memory, if labels were renamed:
+            what a saved copy holds, so that the same settings read it.
     """
 
     name: str
@@ -121,6 +123,7 @@ class TextDataset:
     ood: dict[str, Split] = field(default_factory=dict)
     metric: str = "accuracy"
     notes: tuple[str, ...] = ()
+    found_labels: dict[str, tuple[str, ...]] = field(default_factory=dict, compare=False)
 
     def __repr__(self) -> str:
         sizes = ", ".join(

@@ -15,6 +15,8 @@ from auxlearn.wording import describe, shorten, some_of
 
 _ADVICE = " (--labels gives a label its class, --unknown-labels count counts them as wrong)"
 
+LACKED = "has labels that train lacks"
+
 LONGEST_TEXT = 1_000_000
 """Characters of a text: tokenising one takes some 200 bytes per character."""
 
@@ -130,7 +132,7 @@ class RawExamples:
         labels: One label name per example; ``None`` if the table has no label column.
         text_pairs: Second texts of a sentence-pair task.
         meta: Every other column, as text.
-        found_labels: The labels that the table has, before any was renamed.
+        found_labels: The label of each example as the table has it, before any was renamed.
     """
 
     table: Table
@@ -138,7 +140,7 @@ class RawExamples:
     labels: list[str] | None
     text_pairs: list[str] | None = None
     meta: dict[str, list[str]] = field(default_factory=dict)
-    found_labels: frozenset[str] = frozenset()
+    found_labels: tuple[str, ...] = ()
 
 
 def parse_examples(table: Table, columns: ColumnNames, *, labelled: bool = True) -> RawExamples:
@@ -178,7 +180,7 @@ def parse_examples(table: Table, columns: ColumnNames, *, labelled: bool = True)
             for name, values in table.columns.items()
             if name not in used
         },
-        found_labels=frozenset(labels or ()),
+        found_labels=tuple(labels or ()),
     )
 
 
@@ -204,7 +206,7 @@ def to_split(
         if unknown:
             first = next(row for row, label in enumerate(examples.labels) if label in unknown)
             raise DataError(
-                f"{examples.table.place(first)}: {name} has labels that train lacks: "
+                f"{examples.table.place(first)}: {name} {LACKED}: "
                 f"{some_of(map(repr, unknown))}; train has {some_of(list(map(repr, label_names)))}"
                 f"{advice}"
             )
@@ -273,7 +275,7 @@ def assemble(
             if unknown:
                 count = sum(label in unknown for label in examples.labels or ())
                 notes.append(
-                    f"{name} has labels that train lacks: {some_of(unknown)}; their {count:,} of "
+                    f"{name} {LACKED}: {some_of(unknown)}; their {count:,} of "
                     f"{len(examples.texts):,} examples count as wrong"
                 )
         elif name in ("train", "dev", "test") or not unknown:

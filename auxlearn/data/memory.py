@@ -78,7 +78,8 @@ def read_memory(
     )
     splits, more = assemble(raw, columns)
     notes = [*notes, *left_out, *_misspelt(splits), *more]
-    dataset = TextDataset(name=name or "", splits=splits, notes=tuple(notes))
+    found = {split: one.found_labels for split, one in raw.items()} if columns.renamed else {}
+    dataset = TextDataset(name=name or "", splits=splits, notes=tuple(notes), found_labels=found)
     return dataset if name else dataset.named(f"data-{dataset.fingerprint[:8]}")
 
 
@@ -137,7 +138,7 @@ def read_memory_table(data: Any) -> Table:
 
 
 def save_folder(dataset: TextDataset, folder: Path, columns: ColumnNames | None = None) -> None:
-    """Write a data set as a folder that reads back as the same data set.
+    """Write a data set as a folder that the same settings read back as the same data set.
 
     Args:
         dataset: The data set, as :func:`read_memory` returned it.
@@ -151,7 +152,11 @@ def save_folder(dataset: TextDataset, folder: Path, columns: ColumnNames | None 
     names = (columns.text, columns.text_pair, columns.label)
     with replaced_folder(folder) as temporary:
         for name, split in dataset.splits.items():
-            lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in split.rows(*names))
+            rows = split.rows(*names)
+            if found := dataset.found_labels.get(name):
+                given = zip(rows, found, strict=True)
+                rows = ({**row, columns.label: label} for row, label in given)
+            lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
             write_text(temporary / f"{name}.jsonl", "".join(lines))
 
 

@@ -9,8 +9,10 @@ from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
 from auxlearn.data.dataset import Split, TextDataset
+from auxlearn.data.examples import LACKED
 from auxlearn.errors import ConfigError, DataError
 from auxlearn.rng import derive_seed
+from auxlearn.wording import some_of
 
 _NOT_LETTER_OR_DIGIT = re.compile(r"[\W_]+")
 
@@ -189,4 +191,11 @@ def take_fold(dataset: TextDataset, fold: str) -> TextDataset:
     )
     if "test" in dataset.splits:
         note += f"; the test split of the data set ({len(dataset.splits['test'])}) is not read"
-    return replace(dataset, splits=splits, notes=(*dataset.notes, note))
+    notes = [*(one for one in dataset.notes if not one.startswith(f"test {LACKED}")), note]
+    alone = sorted({train.labels[row] for row in held} - {train.labels[row] for row in rest})
+    if alone:
+        notes.append(
+            f"fold {number} of {count} tests on all examples of some classes, which cannot be "
+            f"learned from the other folds: {some_of(train.label_names[label] for label in alone)}"
+        )
+    return replace(dataset, splits=splits, notes=tuple(notes))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from auxlearn.config import Metric, RunConfig
+from auxlearn.config import Metric, OODSource, RunConfig
 from auxlearn.data.dataset import Split
 from auxlearn.data.folders import split_name
 from auxlearn.data.memory import in_memory
@@ -24,9 +24,9 @@ from auxlearn.data.run_data import load_run_data
 from auxlearn.data.table_files import Table
 from auxlearn.errors import DataError, RunError, did_you_mean
 from auxlearn.evaluation.classifier import Classifier
-from auxlearn.evaluation.finished import check_pairs, read_evaluated
-from auxlearn.evaluation.metrics import score_predictions, to_model_labels
-from auxlearn.evaluation.ood import true_labels
+from auxlearn.evaluation.finished import mapped_set, name_sets, read_evaluated
+from auxlearn.evaluation.metrics import score_predictions
+from auxlearn.evaluation.ood import map_predictions, true_labels
 from auxlearn.evaluation.predict import (
     check_format,
     prediction_columns,
@@ -35,10 +35,13 @@ from auxlearn.evaluation.predict import (
 from auxlearn.results.folder import RunFolder, check_finished
 from auxlearn.results.predictions import other_predictions, prediction_lines, predictions_path
 from auxlearn.results.record import MANY_LABELS, RunResults, Scores
-from auxlearn.wording import describe, some_of
+from auxlearn.wording import some_of
 
 if TYPE_CHECKING:
     import pandas
+
+#: The probabilities of two labels that differ by no more are equal as they are stored.
+STORED_DIGIT = 2e-8
 
 #: Metrics that are shown of each run.
 METRICS: tuple[Metric, ...] = ("accuracy", "macro_f1")
@@ -217,6 +220,7 @@ def _of_stored(runs: Mapping[Path, RunResults], split: str) -> Ensemble:
         right = float((predicted == truth).mean())
         if len(truth) != recorded.examples or abs(right - recorded.accuracy) > 1e-9:
             raise other_predictions(run, name)
+        _check_decision(run, name, predicted, members[run])
         if labels is None:
             labels, label_names = truth, names
         elif names != label_names or not np.array_equal(truth, labels):
@@ -227,6 +231,23 @@ def _of_stored(runs: Mapping[Path, RunResults], split: str) -> Ensemble:
     assert labels is not None
     scores = {run: results.evaluations[name].all for run, results in runs.items()}
     return _ensemble(name, label_names, labels, members, scores)
+
+
+def _check_decision(run: Path, name: str, predicted: np.ndarray, probabilities: np.ndarray) -> None:
+    """Check that a run predicted the labels that are most likely by what it has stored.
+
+    Raises:
+        RunError: It predicted the label of the most likely class of the model instead, where
+            several classes stand for one label, and has stored the probabilities of labels.
+    """
+    best = probabilities.argmax(1)
+    of_prediction = probabilities[np.arange(len(predicted)), predicted]
+    if (probabilities.max(1) - of_prediction > STORED_DIGIT)[best != predicted].any():
+        raise RunError(
+            f"{run} predicted '{name}' by the most likely class of the model (decision: argmax), "
+            "which the mean probabilities of labels do not give: an ensemble takes sets that were "
+            "evaluated with decision: sum"
+        )
 
 
 def _set_of(runs: Mapping[Path, RunResults], split: str) -> str:
@@ -244,14 +265,19 @@ def _of_models(
 ) -> Ensemble:
     """Average the probabilities that the models of the runs compute."""
     examples, _ = read_evaluated(dataset, split, config, None)
+    name = "data" if in_memory(dataset) else next(iter(name_sets([dataset], split)))
+    source = OODSource(
+        dataset=str(dataset) if not in_memory(dataset) else name,
+        name=name,
+        split=split,
+        unknown_labels=config.unknown_labels,
+    )
     members = {}
     for run, results in runs.items():
-        name = describe(dataset) if in_memory(dataset) else Path(dataset).name
-        check_pairs(results, examples, name)
-        labels = np.array(to_model_labels(examples, results.dataset.label_names))
-        classifier = Classifier.of_run(run)
-        members[run] = classifier.probabilities(examples.texts, examples.text_pairs)
-        label_names = classifier.label_names
+        found = mapped_set(results, source, examples)
+        probabilities = Classifier.of_run(run).probabilities(examples.texts, examples.text_pairs)
+        members[run], _ = map_predictions(probabilities, found.labels, "sum")
+        labels, label_names = true_labels(examples, found), found.labels.label_names
     scores = {
         run: score_predictions(labels, m.argmax(1), label_names) for run, m in members.items()
     }

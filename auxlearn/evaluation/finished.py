@@ -90,26 +90,15 @@ def evaluate_run(
     trained = RunResults.load(run)
     mapped = {}
     for name, (evaluated, _) in read.items():
-        place = str(sets[name]) if not in_memory(sets[name]) else name
         source = OODSource(
-            dataset=place,
+            dataset=str(sets[name]) if not in_memory(sets[name]) else name,
             name=name,
             split=split,
             labels=_as_dict(labels),
             decision=decision,
             unknown_labels=config.unknown_labels,
         )
-        source = with_cards(source, trained.dataset.name, trained.dataset.label_names)
-        source = source.model_copy(update={"subsets": card_subsets(source, evaluated)})
-        label_map = map_labels(
-            trained.dataset.label_names,
-            evaluated.label_names,
-            source.labels,
-            name,
-            source.unknown_labels,
-        )
-        check_pairs(trained, evaluated, name)
-        mapped[name] = OODSet(source, evaluated, label_map)
+        mapped[name] = mapped_set(trained, source, evaluated)
     classifier = Classifier.of_run(run)
     found = {
         name: _evaluate(classifier, ood, read[name][1], _majority(trained))
@@ -117,6 +106,27 @@ def evaluate_run(
     }
     without = [name for name, (_, train) in read.items() if train is None]
     return Evaluations(found, no_train=tuple(without))
+
+
+def mapped_set(trained: RunResults, source: OODSource, evaluated: Split) -> OODSet:
+    """Return a set to evaluate a run on, with its labels mapped to the classes of the run.
+
+    Args:
+        trained: The results of the run.
+        source: The set; what it leaves out is completed from the data-set cards.
+        evaluated: Its examples.
+
+    Raises:
+        DataError: The labels cannot be mapped, or one of the two has pairs of texts.
+    """
+    classes = trained.dataset.label_names
+    source = with_cards(source, trained.dataset.name, classes)
+    source = source.model_copy(update={"subsets": card_subsets(source, evaluated)})
+    label_map = map_labels(
+        classes, evaluated.label_names, source.labels, source.name, source.unknown_labels
+    )
+    check_pairs(trained, evaluated, source.name)
+    return OODSet(source, evaluated, label_map)
 
 
 def _evaluate(

@@ -52,11 +52,7 @@ def sweep_of(
         base = content.get("base")
         if isinstance(base, Mapping) and in_memory(base.get("dataset", "")):
             dataset = _read(base)
-            # The saved labels are the classes already.
-            content["base"] = {
-                **{name: value for name, value in base.items() if name != "labels"},
-                "dataset": _place(dataset),
-            }
+            content["base"] = {**base, "dataset": _place(dataset)}
         sweep = validate(SweepFile, _plain(content, "sweep"), "sweep")
     elif isinstance(source, str | os.PathLike):
         sweep = read_sweep(Path(source))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import threading
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +18,7 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 import auxlearn
 from auxlearn.errors import ConfigError, DataError, RunError, UserError
 from auxlearn.files import content_digest
+from auxlearn.training.loop import TrainingLoop
 from tests import helpers
 from tests.cli.helpers import call
 
@@ -138,6 +142,52 @@ def test_a_killed_run_on_data_in_memory_resumes(from_files, settings, tmp_path, 
         assert (run / "checkpoint" / "latest.json").exists()
     call("train", "--config", run / "config.yaml", "--output", run)
     assert weights(run) == weights(from_files.folder)
+
+
+def test_a_process_killed_on_data_in_memory_resumes_by_the_same_call(
+    from_files, settings, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("auxlearn.reporting.plots.plot_run", lambda *_: [])
+    given = {"dataset": FRAME, "output": tmp_path / "run", **settings}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of threads, which wait
+        child = os.fork()
+    if child == 0:
+        real = TrainingLoop.run_step
+
+        def run_step(loop):
+            if loop.state.step == 3:
+                os.kill(os.getpid(), signal.SIGKILL)
+            real(loop)
+
+        monkeypatch.setattr(TrainingLoop, "run_step", run_step)
+        try:
+            auxlearn.train(**given)
+        finally:
+            os._exit(1)
+    _, status = os.waitpid(child, 0)
+    assert os.WTERMSIG(status) == signal.SIGKILL
+    assert (given["output"] / "checkpoint" / "latest.json").exists()
+    auxlearn.train(**given)
+    assert weights(given["output"]) == weights(from_files.folder)
+
+
+def test_a_label_map_is_of_the_run_as_it_is_with_files(from_files, settings, tmp_path, monkeypatch):
+    """Further sets in memory are read with the map of the run, which a saved copy follows too."""
+    numbered = FRAME.assign(label=FRAME["label"].map(dict(zip(helpers.LABELS, "123", strict=True))))
+    given = {helpers.LABELS[0]: 1, helpers.LABELS[1]: 2, helpers.LABELS[2]: 3}
+    monkeypatch.setattr("auxlearn.reporting.plots.plot_run", lambda *_: [])
+    run = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        helpers.stop_before_step(patch, 3)
+        with pytest.raises(SystemExit):
+            auxlearn.train(dataset=numbered, labels=given, output=run, **settings)
+    call("train", "--config", run / "config.yaml", "--output", run)
+    found = auxlearn.train(dataset=numbered, labels=given, output=run, **settings)
+    assert weights(run) == weights(from_files.folder)
+    assert found.config["labels"] == {name: [str(label)] for name, label in given.items()}
+    test = numbered[numbered["split"] == "test"].drop(columns="split")
+    assert auxlearn.evaluate(found, test)["data"].all == found.evaluations["test"].all
 
 
 def test_without_an_output_the_folder_follows_from_the_data(settings, tmp_path, monkeypatch):

@@ -77,7 +77,9 @@ def test_a_mapping_runs_resumes_and_goes_into_a_comparison(settings, tmp_path):
 def test_data_in_memory_are_saved_in_the_folder_and_give_the_same_digits(settings, tmp_path):
     source = {"name": "frame", "seeds": 1}
     frame = frame_of(settings["dataset"]).rename(columns={"text": "body"})
-    base = {**settings, "dataset": frame, "text_column": "body"}
+    numbers = {name: number for number, name in enumerate(sorted(set(frame["label"])))}
+    frame["label"] = frame["label"].map(numbers)
+    base = {**settings, "dataset": frame, "text_column": "body", "labels": numbers}
     place = tmp_path / "memory"
     found = auxlearn.sweep({**source, "base": base}, output=place, executor=InlineExecutor())
     (saved,) = place.glob("data/*/*/train.jsonl")
@@ -88,6 +90,10 @@ def test_data_in_memory_are_saved_in_the_folder_and_give_the_same_digits(setting
     (one,), (other,) = found.trials, files.trials
     assert one.dev == other.dev
     assert one.evaluations == other.evaluations
+    run = place / "trials" / one.digest
+    held = frame[frame["split"] == "test"].drop(columns="split")
+    scores = auxlearn.evaluate(run, held)["data"].all  # by the label map of the sweep
+    assert scores == auxlearn.load_run(run).evaluations["test"].all
     again = InlineExecutor()
     assert auxlearn.sweep({**source, "base": base}, output=place, executor=again) == found
     assert again.jobs == []

@@ -187,6 +187,24 @@ def test_dev_of_a_fold():
     assert with_dev(own, seed=0, fold="2/4").splits["dev"].texts == ("own",)
 
 
+def test_notes_are_of_what_is_read():
+    lacks = "has labels that train lacks: x; their 1 of 1 examples count as wrong"
+    split = make_split([(f"text {number}", number == 8) for number in range(9)], classes=2)
+    other = make_split([("own", 0)])
+    dataset = TextDataset(
+        "set",
+        {"train": split, "dev": other, "test": other},
+        notes=(f"dev {lacks}", f"test {lacks}"),
+    )
+    notes = [take_fold(dataset, f"{number}/3").notes for number in (1, 2, 3)]
+    assert {one[0] for one in notes} == {f"dev {lacks}"}
+    assert not any(lacks in note for one in notes for note in one[1:])
+    alone = [number for number, one in enumerate(notes, 1) if one[-1].endswith("folds: c1")]
+    assert [1 in take_fold(dataset, f"{n}/3").splits["test"].labels for n in (1, 2, 3)] == [
+        number in alone for number in (1, 2, 3)
+    ]
+
+
 def test_fewer_texts_than_folds():
     with pytest.raises(DataError, match="data set 'set': 2 distinct training texts cannot be"):
         as_folds(make_split([("a", 0), ("a", 0), ("b", 1)]), 3)

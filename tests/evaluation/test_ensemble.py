@@ -94,6 +94,42 @@ def test_the_command_writes_what_predict_writes(runs, tmp_path):
     assert len(printed["runs"]) == 2
 
 
+def test_another_data_set_is_read_as_evaluate_reads_it(runs, tmp_path):
+    members = [shutil.copytree(runs / name, tmp_path / name) for name in "ab"]
+    rows = [{"text": text, "label": label.upper()} for text, label in ROWS[12:]]
+    rows[0]["label"] = "MAYBE"
+    with pytest.raises(UserError, match=r"'data' has the labels .*no counterpart for MAYBE"):
+        auxlearn.ensemble(*members, dataset=rows)
+    for run in members:
+        config = (run / "config.yaml").read_text()
+        (run / "config.yaml").write_text(
+            config.replace("unknown_labels: error", "unknown_labels: count")
+        )
+    found = auxlearn.ensemble(*members, dataset=rows)
+    assert found.label_names == ("no", "yes", "MAYBE")
+    assert list(found.runs.values()) == [
+        auxlearn.evaluate(run, rows)["data"].all for run in members
+    ]
+    truth = ["MAYBE", *(label for _, label in ROWS[13:])]
+    said = list(found.predictions()["predicted_label"])
+    assert found.scores.accuracy == accuracy_score(truth, said)
+    expected = f1_score(truth, said, average="macro", zero_division=0)
+    assert found.scores.macro_f1 == pytest.approx(expected)
+    assert (found.probabilities[:, 2] == 0).all()
+
+
+def test_labels_of_the_most_likely_class_have_no_mean(runs, tmp_path):
+    """With decision argmax, a label is predicted whose classes together may be less likely."""
+    copy = shutil.copytree(runs / "a", tmp_path / "a")
+    path = copy / "predictions" / "test.jsonl"
+    first, *rest = path.read_text().splitlines(keepends=True)
+    row = json.loads(first)
+    row["probabilities"].reverse()
+    path.write_text(json.dumps(row) + "\n" + "".join(rest))
+    with pytest.raises(UserError, match=r"predicted 'test' by the most likely class .*decision"):
+        auxlearn.ensemble(runs / "b", copy)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
