@@ -9,9 +9,9 @@ from auxlearn.sweeps.sweep_file import label
 
 #: Settings that say where and on what a run was trained, not how.
 _NOT_METHOD = {
-    "dataset", "encoder", "metric", "seed", "fold", "output", "cache_dir", "tensorboard", "device",
+    "dataset", "encoder", "metric", "seed", "fold", "output", "cache_dir", "report_to", "device",
     "ood", "text_column", "text_pair_column", "label_column", "keep_null_labels", "labels",
-    "unknown_labels", "plugins", "keep_model",
+    "unknown_labels", "plugins", "keep_model", "gradient_log_steps",
 }  # fmt: skip
 
 

@@ -156,13 +156,18 @@ class Evaluator:
         )
 
     def _predict(self, split: Split, labels: Sequence[int]) -> Predictions:
-        unknown = len(self._names(split)) - len(self._dataset.label_names)
+        classes = len(self._dataset.label_names)
+        unknown = len(self._names(split)) - classes
 
         def decide(block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             return np.pad(block, ((0, 0), (0, unknown))), block.argmax(1)
 
         return reduce_predictions(
-            self._blocks(split), labels, len(self._names(split)), decide if unknown else None
+            self._blocks(split),
+            labels,
+            len(self._names(split)),
+            decide if unknown else None,
+            classes,
         )
 
     def _names(self, split: Split) -> tuple[str, ...]:

@@ -93,7 +93,8 @@ class Predictions:
         top: The most likely classes, ``(examples, kept)``: all of them in their order, or with more
             than ``MANY_LABELS`` classes the :data:`TOP_CLASSES` most likely ones, best first.
         probabilities: Their probabilities, ``(examples, kept)``.
-        mass: Sum of the probabilities of each class over the examples, ``(classes,)``.
+        mass: Sum of the probabilities of each class over the examples whose label the model knows,
+            ``(classes,)``.
     """
 
     predicted: np.ndarray
@@ -108,6 +109,7 @@ def reduce_predictions(
     labels: Sequence[int] | np.ndarray,
     classes: int,
     decide: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]] | None = None,
+    known: int | None = None,
 ) -> Predictions:
     """Gather predictions from blocks of probabilities.
 
@@ -117,8 +119,10 @@ def reduce_predictions(
         classes: Number of classes.
         decide: Maps a block of probabilities to those of other classes and predicted classes; by
             default the classes are the model's, and the most likely one is predicted.
+        known: Number of the classes that the model can predict, which come first; by default all.
     """
     truth = np.asarray(labels)
+    knows = truth < (classes if known is None else known)
     many = classes > MANY_LABELS
     kept = min(TOP_CLASSES, classes) if many else classes
     predicted = np.empty(len(truth), dtype=np.int64)
@@ -130,7 +134,7 @@ def reduce_predictions(
         values, chosen = decide(block) if decide else (block, block.argmax(1))
         predicted[rows] = chosen
         of_truth[rows] = values[np.arange(len(rows)), truth[rows]]
-        mass += values.sum(0)
+        mass += values[knows[rows]].sum(0)
         best = _most_likely(values, kept) if many else np.arange(kept)
         top[rows] = best
         probabilities[rows] = np.take_along_axis(values, best, 1) if many else values

@@ -13,7 +13,7 @@ from auxlearn.cli import cli
 from auxlearn.comparison.compare import compare
 from auxlearn.comparison.names import run_names
 from auxlearn.comparison.runs import runs_of_method
-from auxlearn.config import load_config
+from auxlearn.config import RunConfig, load_config
 from auxlearn.errors import UserError
 from tests.comparison.conftest import METHODS, right_by_method
 
@@ -128,6 +128,17 @@ def test_names_of_runs_say_in_what_they_differ():
         "l3mask, meta, l3mask.score surprisal",
         "single task",
     ]
+
+
+def test_settings_that_change_no_result_name_no_other_method():
+    config = {**RunConfig().resolved().model_dump(mode="json"), "seed": 0}
+    changed = {
+        "report_to": ["tensorboard"], "gradient_log_steps": 5, "keep_model": False,
+        "output": "runs/b", "cache_dir": "cache",
+    }  # fmt: skip
+    assert changed.keys() <= config.keys()
+    assert RunConfig(**changed).digest == RunConfig().digest
+    assert run_names([config, {**config, **changed}]) == ["single task"] * 2
 
 
 def test_an_unfinished_sweep_is_compared_and_what_is_missing_is_named(make_sweep):

@@ -153,3 +153,17 @@ def test_the_surrogate_from_sums_is_that_of_all_probabilities(metric):
     assert surrogate_from_sums(found.of_truth, found.mass, labels, metric) == pytest.approx(
         expected
     )
+
+
+def test_examples_of_unknown_labels_have_no_part_in_the_sums():
+    probabilities = np.random.default_rng(0).dirichlet(np.ones(4), 30)
+    labels = np.arange(30) % 5  # the model has no class 4
+    known = labels < 4
+
+    def decide(block):
+        return np.pad(block, ((0, 0), (0, 1))), block.argmax(1)
+
+    found = reduce_predictions([(np.arange(30), probabilities)], labels, 5, decide, known=4)
+    assert surrogate_from_sums(
+        found.of_truth[known], found.mass[:4], labels[known], "macro_f1"
+    ) == pytest.approx(surrogate_metric(probabilities[known], labels[known], "macro_f1"))
