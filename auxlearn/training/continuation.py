@@ -42,7 +42,7 @@ def check_source(config: RunConfig, output: Path) -> None:
 
     Raises:
         RunError: It is the run itself, is no run folder, is not finished, kept no model, or its
-            results are damaged.
+            results are damaged; or it was trained on examples of the fold that is tested.
         EncoderError: Its model or its heads are damaged.
     """
     source = source_of(config)
@@ -52,6 +52,14 @@ def check_source(config: RunConfig, output: Path) -> None:
         raise RunError(f"init_from: {source.path} is the run itself: choose another --output")
     model_of(source.path)
     RunResults.load(source.path)
+    earlier = source.read_config()
+    same_data = expand(earlier.dataset) == expand(config.dataset)
+    if config.fold is not None and same_data and earlier.fold != config.fold:
+        raise RunError(
+            f"init_from: the run in {source.path} was trained on examples of the fold "
+            f"{config.fold} that is tested: begin from a run with --fold {config.fold}, or of "
+            "other data"
+        )
     verify_export(source.model_path)
     verify_export(source.heads_path)
 

@@ -178,3 +178,10 @@ def test_the_run_itself_and_another_encoder_are_refused(folder, one_layer, tmp_p
     with pytest.raises(ConfigError, match=r"trained the encoder .*, not 'bert': leave encoder out"):
         RunConfig(init_from=str(folder / "first"), encoder="bert").resolved()
     assert RunConfig(init_from=str(folder / "first")).resolved().encoder == str(one_layer)
+
+
+def test_a_source_that_has_seen_the_tested_fold_is_refused(folder, tmp_path):
+    given = settings(folder, init_from=folder / "first", fold="1/2", output=tmp_path / "next")
+    with pytest.raises(UserError, match=r"was trained on examples of the fold 1/2 that is tested"):
+        auxlearn.train(**given)
+    assert not (tmp_path / "next").exists()
