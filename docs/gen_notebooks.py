@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 #: Seconds that a cell may take.
 TIMEOUT = 600
 
-#: Bars and widgets for the eye, which a page of text could not hold.
-QUIET = {"PYTHONWARNINGS": "ignore:IProgress not found", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+#: Left out is what tells of the machine: bars, widgets, workers of a sweep that start anew.
+QUIET = {
+    "PYTHONWARNINGS": "ignore:IProgress not found,ignore:A worker stopped while some jobs",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+}
 
 
 def executed(text: str) -> Any:
