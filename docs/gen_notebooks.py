@@ -67,7 +67,9 @@ def to_markdown(notebook: Any, stem: str) -> tuple[str, dict[str, bytes]]:
 
     names = {"unique_key": stem, "output_files_dir": f"{stem}_files"}
     text, resources = MarkdownExporter().from_notebook_node(notebook, names)
-    return text, resources["outputs"]
+    for brought in (r"<style scoped>.*?</style>\n", r' border="1" class="dataframe"'):
+        text = re.sub(brought, "", text, flags=re.DOTALL)  # tables look as all others of the site
+    return text.replace('<tr style="text-align: right;">', "<tr>"), resources["outputs"]
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
