@@ -24,7 +24,7 @@ test: WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 
 test: .venv/.installed
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m 'not slow'
 
-test-all: .venv/.installed
+test-all: .venv/.docs
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 lint: .venv/.installed

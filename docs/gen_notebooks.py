@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 #: Seconds that a cell may take.
 TIMEOUT = 600
 
-#: Bars and widgets for the eye, which a page of text could not hold.
-QUIET = {"PYTHONWARNINGS": "ignore:IProgress not found", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+#: Left out is what tells of the machine: bars, widgets, workers of a sweep that start anew.
+QUIET = {
+    "PYTHONWARNINGS": "ignore:IProgress not found,ignore:A worker stopped while some jobs",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+}
 
 
 def executed(text: str) -> Any:
@@ -64,7 +67,9 @@ def to_markdown(notebook: Any, stem: str) -> tuple[str, dict[str, bytes]]:
 
     names = {"unique_key": stem, "output_files_dir": f"{stem}_files"}
     text, resources = MarkdownExporter().from_notebook_node(notebook, names)
-    return text, resources["outputs"]
+    for brought in (r"<style scoped>.*?</style>\n", r' border="1" class="dataframe"'):
+        text = re.sub(brought, "", text, flags=re.DOTALL)  # tables look as all others of the site
+    return text.replace('<tr style="text-align: right;">', "<tr>"), resources["outputs"]
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:

@@ -7,7 +7,7 @@ clone are left out, and data and encoders that a reader would have are replaced 
 
     python scripts/walk_documents.py
 
-The exit code is 1 if a block fails. It takes some minutes, most of them for the installation.
+The exit code is 1 if a block fails. It takes about ten minutes of one core.
 """
 
 from __future__ import annotations

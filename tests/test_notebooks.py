@@ -131,3 +131,5 @@ def test_notebooks_run(path, monkeypatch):
     notebook = notebooks.executed(path.read_text(encoding="utf-8"))
     text, _ = notebooks.to_markdown(notebook, path.stem)
     assert "Traceback" not in text
+    assert "<table>" in text
+    assert 'class="dataframe"' not in text
