@@ -19,6 +19,14 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 STEPS = 2
 
+slow = pytest.mark.slow
+
+
+def some_slow(names, quick):
+    """Mark all but some of the cases as slow: those stand for the others in every run."""
+    return [name if name in quick else pytest.param(name, marks=slow) for name in names]
+
+
 #: Waits of a step that a task cannot do without.
 OF_TASK = {
     # The tokens that the encoder predicts are put into the text, which is on the CPU: tasks that
@@ -74,7 +82,8 @@ def options_of(task: str, labelled: Path) -> dict[str, object]:
     ("task", "weighting"),
     [
         *((task, "fixed") for task in builtin(TASKS)),
-        *((task, "meta") for task in ("random_mlm", "mask_tuning", "supervised")),
+        ("mask_tuning", "meta"),
+        *(pytest.param(task, "meta", marks=slow) for task in ("random_mlm", "supervised")),
     ],
 )
 def test_every_task(task, weighting, config, labelled, on_accelerator):
@@ -92,7 +101,9 @@ def test_every_task(task, weighting, config, labelled, on_accelerator):
 MASKS_OF_LOSS = {"hidden_cut": 1}
 
 
-@pytest.mark.parametrize("loss", builtin(LOSSES))
+@pytest.mark.parametrize(
+    "loss", some_slow(builtin(LOSSES), ("cross_entropy", "hidden_cut", "confidence"))
+)
 def test_every_loss(loss, config, smallest, on_accelerator):
     options = {
         "bias_encoder": smallest["encoder"],
@@ -116,7 +127,10 @@ def smallest(one_layer, tmp_path_factory) -> dict[str, str]:
 RULES = {WEIGHTINGS.get(name).__module__: name for name in builtin(WEIGHTINGS)}
 
 
-@pytest.mark.parametrize("weighting", sorted({*RULES.values(), *OF_WEIGHTING}))
+@pytest.mark.parametrize(
+    "weighting",
+    some_slow(sorted({*RULES.values(), *OF_WEIGHTING}), (*OF_WEIGHTING, "gradnorm", "pcd")),
+)
 def test_every_weighting_with_two_tasks(weighting, config, smallest, on_accelerator):
     report = on_accelerator(
         runs.train,
@@ -130,7 +144,7 @@ def test_every_weighting_with_two_tasks(weighting, config, smallest, on_accelera
     check(report, OF_WEIGHTING.get(weighting, 1))
 
 
-@pytest.mark.parametrize("family", helpers.FAMILIES)
+@pytest.mark.parametrize("family", some_slow(helpers.FAMILIES, ("bert", *OF_PASS)))
 def test_every_family(family, config, on_accelerator):
     report = on_accelerator(
         runs.train,
@@ -144,7 +158,10 @@ def test_every_family(family, config, on_accelerator):
     )
 
 
-@pytest.mark.parametrize("task", ["random_mlm", "mask_tuning", "replaced_tokens", "supervised"])
+@pytest.mark.parametrize(
+    "task",
+    some_slow(["random_mlm", "mask_tuning", "replaced_tokens", "supervised"], ("mask_tuning",)),
+)
 def test_accumulation(task, config, labelled, on_accelerator):
     aux = [{task: options_of(task, labelled)}]
     report = on_accelerator(

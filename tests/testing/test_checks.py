@@ -265,6 +265,7 @@ def test_a_checkpoint_of_a_tiny_run_holds_heads_and_states(tmp_path):
     assert any(name.startswith("optimizer:") for name in tensors)
 
 
+@pytest.mark.slow
 def test_losses_on_the_accelerator_are_those_of_the_cpu():
     report = check_loss("cross_entropy", {"label_smoothing": 0.1}, accelerator=True)
     assert report.checks[-2].name == "accelerator"

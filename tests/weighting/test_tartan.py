@@ -152,7 +152,7 @@ def second_implementation(harness, accumulation, masked, compared, late):
     return logits
 
 
-@pytest.mark.parametrize(("kind", "accumulation"), [(TartanReleased, 1), (TartanReleased, 2), (Tartan, 1)])  # noqa: E501 # fmt: skip
+@pytest.mark.parametrize(("kind", "accumulation"), [(TartanReleased, 2), (Tartan, 1), pytest.param(TartanReleased, 1, marks=pytest.mark.slow)])  # noqa: E501 # fmt: skip
 def test_the_logits_after_twenty_steps(one_layer, kind, accumulation):
     released = kind is TartanReleased
     rule = kind(TartanOptions(), ("primary", "every3"))
