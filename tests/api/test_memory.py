@@ -147,7 +147,6 @@ def test_a_killed_run_on_data_in_memory_resumes(from_files, settings, tmp_path, 
 def test_a_process_killed_on_data_in_memory_resumes_by_the_same_call(
     from_files, settings, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("auxlearn.reporting.plots.plot_run", lambda *_: [])
     given = {"dataset": FRAME, "output": tmp_path / "run", **settings}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of threads, which wait
@@ -176,7 +175,6 @@ def test_a_label_map_is_of_the_run_as_it_is_with_files(from_files, settings, tmp
     """Further sets in memory are read with the map of the run, which a saved copy follows too."""
     numbered = FRAME.assign(label=FRAME["label"].map(dict(zip(helpers.LABELS, "123", strict=True))))
     given = {helpers.LABELS[0]: 1, helpers.LABELS[1]: 2, helpers.LABELS[2]: 3}
-    monkeypatch.setattr("auxlearn.reporting.plots.plot_run", lambda *_: [])
     run = tmp_path / "run"
     with monkeypatch.context() as patch:
         helpers.stop_before_step(patch, 3)

@@ -26,11 +26,6 @@ def settings(tmp_path_factory, encoder_folder):
     }
 
 
-@pytest.fixture(autouse=True)
-def without_plots(monkeypatch):
-    monkeypatch.setattr("auxlearn.reporting.plots.plot_run", lambda *_: [])
-
-
 def frame_of(folder: str) -> pd.DataFrame:
     parts = [
         pd.read_json(Path(folder) / f"{name}.jsonl", lines=True).assign(split=name)

@@ -26,13 +26,11 @@ def runs(tmp_path_factory, one_layer):
     folder = tmp_path_factory.mktemp("ensemble")
     for split, part in (("train", ROWS[:8]), ("dev", ROWS[8:12]), ("test", ROWS[12:])):
         write_split(folder / "data" / "reviews" / f"{split}.tsv", part)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("auxlearn.reporting.plots.plot_run", lambda *given: [])
-        for seed, name in enumerate("ab"):
-            auxlearn.train(
-                dataset=folder / "data" / "reviews", encoder=one_layer, seed=seed, epochs=1,
-                learning_rate=1e-2, device="cpu", output=folder / name,
-            )  # fmt: skip
+    for seed, name in enumerate("ab"):
+        auxlearn.train(
+            dataset=folder / "data" / "reviews", encoder=one_layer, seed=seed, epochs=1,
+            learning_rate=1e-2, device="cpu", output=folder / name,
+        )  # fmt: skip
     for name, change in (
         ("other", {"fingerprint": "feedfacecafebeef"}),
         ("renamed", {"label_names": ["da", "no"]}),

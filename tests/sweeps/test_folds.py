@@ -15,8 +15,7 @@ from auxlearn.sweeps.sweep_file import read_sweep
 from tests.sweeps.conftest import InlineExecutor
 
 
-def test_each_trial_tests_on_its_fold(sweep_file, fast_settings, tmp_path, monkeypatch):
-    monkeypatch.setattr("auxlearn.reporting.plots.plot_run", lambda *_: [])
+def test_each_trial_tests_on_its_fold(sweep_file, fast_settings, tmp_path):
     path = sweep_file(folds=3, seeds=1, base={"epochs": 1})
     folder = SweepFolder(tmp_path / "out")
     records = run_sweep(read_sweep(path), folder, InlineExecutor())

@@ -38,9 +38,7 @@ def folder(tmp_path_factory, one_layer):
         rows = [(text, names[n % len(names)]) for n, text in enumerate(helpers.LINES[:18])]
         for split, part in (("train", rows[:8]), ("dev", rows[8:12]), ("test", rows[12:])):
             write_split(place / data / f"{split}.tsv", part)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("auxlearn.reporting.plots.plot_run", lambda *given: [])
-        auxlearn.train(**settings(place, one_layer, aux=AUX, output=place / "first"))
+    auxlearn.train(**settings(place, one_layer, aux=AUX, output=place / "first"))
     return place
 
 
@@ -129,8 +127,7 @@ def test_a_checkpoint_without_a_classifier_says_nothing(one_layer):
     assert load_encoder(str(one_layer), ["no", "yes"]).kept_classifier is None
 
 
-def test_a_run_records_what_it_began_from(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("auxlearn.reporting.plots.plot_run", lambda *given: [])
+def test_a_run_records_what_it_began_from(folder, tmp_path):
     source = shutil.copytree(folder / "first", tmp_path / "first")
     given = settings(folder, init_from=source, output=tmp_path / "next")
     results = auxlearn.train(**given)

@@ -17,15 +17,7 @@ from tests.cli.helpers import call, error
 
 
 @pytest.fixture(scope="module")
-def no_plots():
-    """Plots take longer than these trainings."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("auxlearn.reporting.plots.plot_run", lambda *_: [])
-        yield
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory, encoder_folder, no_plots):
+def run(tmp_path_factory, encoder_folder):
     """Labels 0, 1, 2, of which 1 and 2 stand for one class; 8 and 9 are in dev and test only."""
     folder = tmp_path_factory.mktemp("labels")
     rows = [

@@ -18,15 +18,7 @@ from tests.cli.helpers import call, error
 
 
 @pytest.fixture(scope="module")
-def no_plots():
-    """Plots take longer than these trainings."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("auxlearn.reporting.plots.plot_run", lambda *_: [])
-        yield
-
-
-@pytest.fixture(scope="module")
-def start(tmp_path_factory, encoder_folder, no_plots):
+def start(tmp_path_factory, encoder_folder):
     """Train on long texts whose label depends on the end; return the results of a folder."""
     folder = tmp_path_factory.mktemp("runs")
     rows = [
