@@ -20,6 +20,10 @@ from auxlearn.weighting.base import ValidationOptions
 #: Auxiliary shares that are tried; 0, the single task, belongs to the grid as well.
 ALPHAS = (0.1, 0.3, 0.5, 0.7, 0.9)
 TASKS = ("random_mlm", "l3mask", "mask_tuning")
+#: Two auxiliary tasks at once, of which one has nothing to teach: it predicts shuffled labels.
+PAIR = "random_mlm+shuffled_labels"
+#: Registers ``shuffled_labels``.
+PAIR_PLUGIN = Path(__file__).parents[2] / "examples" / "clean_vs_shuffled.py"
 SINGLE, FIXED = "single", "fixed"
 #: Rules without validation data that take part where they are registered.
 BESIDE = ("uncertainty", "random", "equal")
@@ -69,8 +73,8 @@ class Method:
 
     Attributes:
         name: "single", "fixed 0.3", or the name of a rule.
-        task: The auxiliary task; empty for the single task.
-        alpha: Auxiliary share, 0 for the single task, ``None`` for a rule.
+        task: The auxiliary task, or several with ``+`` between them; empty for the single task.
+        alpha: Share of all auxiliary tasks, 0 for the single task, ``None`` for a rule.
         settings: Of the run.
     """
 
@@ -120,7 +124,7 @@ def methods_of(
 
     Args:
         wanted: Some of "single", "fixed" and the rules; by default all.
-        tasks: The auxiliary tasks.
+        tasks: The auxiliary tasks; several with ``+`` between them are trained together.
         variants: Rules with options of their own, such as ``{"meta": {"split": "train:0.2"}}``.
 
     Raises:
@@ -135,12 +139,15 @@ def methods_of(
     chosen = set(wanted or known)
     found = [Method(SINGLE, "", 0.0, {"aux": []})] if SINGLE in chosen else []
     for task in tasks:
+        common: dict[str, Any] = {"aux": task.split("+")}
+        if task == PAIR:
+            common["plugins"] = [str(PAIR_PLUGIN)]
         for alpha in ALPHAS if FIXED in chosen else ():
-            settings = {"aux": [task], "weights": {"fixed": {"alpha": alpha}}}
+            settings = common | {"weights": {"fixed": {"alpha": alpha}}}
             found.append(Method(f"{FIXED} {alpha:g}", task, alpha, settings))
         for name, weights in named.items():
             if name in chosen:
-                found.append(Method(name, task, None, {"aux": [task], "weights": weights}))
+                found.append(Method(name, task, None, common | {"weights": weights}))
     return found
 
 

@@ -19,9 +19,10 @@ from auxlearn.sweeps.folder import SweepFolder
 from auxlearn.sweeps.plan import expand_cells, plan_trials
 from auxlearn.sweeps.view import ConsoleView
 from auxlearn.sweeps.worker import Job, Outcome
-from benchmarks.common import add_device, check_device, machine
+from benchmarks.common import RESULTS, add_device, check_device, machine
 from benchmarks.regret.plan import (
     HELD_OUT,
+    PAIR,
     TASKS,
     Method,
     Setting,
@@ -30,7 +31,7 @@ from benchmarks.regret.plan import (
     sweep_of,
     write_subset,
 )
-from benchmarks.regret.records import Record, read_record
+from benchmarks.regret.records import Record, RecordFile, read_record
 from benchmarks.regret.report import write_report
 
 
@@ -114,8 +115,9 @@ def _main(argv: Sequence[str] | None) -> int:
             f"-{Path(options.encoder).name}" if options.encoder != "tiny" else ""
         )
         plans.append((setting, dataset, SweepFolder(options.output / "sweeps" / name)))
-    failed = 0 if options.no_run else run(plans, methods, base, options)
-    records = read_all(plans, methods, base, options.seeds)
+    known = RecordFile(options.records)
+    failed = 0 if options.no_run else run(plans, methods, base, options, known)
+    records = read_all(plans, methods, base, options, known)
     about = {
         "settings": {key: str(value) for key, value in vars(options).items()},
         "machine": machine(options),
@@ -139,7 +141,14 @@ def read_options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--methods", nargs="+", metavar="NAME", help="some of single, fixed, and the rules"
     )
-    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
+    parser.add_argument("--tasks", nargs="+", choices=[*TASKS, PAIR], default=[*TASKS, PAIR])
+    parser.add_argument(
+        "--records",
+        type=Path,
+        default=RESULTS / "regret.jsonl",
+        metavar="FILE",
+        help="results of finished trials: these are not run again, new ones are added",
+    )
     parser.add_argument(
         "--variant",
         action="append",
@@ -211,8 +220,32 @@ def dataset_of(setting: Setting, options: argparse.Namespace) -> str:
 Plans = Sequence[tuple[Setting, str, SweepFolder]]
 
 
+def trial_of(
+    folder: SweepFolder, method: Method, seed: int, options: argparse.Namespace
+) -> dict[str, Any]:
+    """Return what tells a trial from others in the file of records.
+
+    It names settings of the benchmark instead of the digest of the run's configuration, so that a
+    setting that auxlearn gains does not make the records of earlier revisions useless.
+    """
+    settings = {key: value for key, value in method.settings.items() if key != "plugins"}
+    return {
+        "sweep": folder.path.name,
+        "method": settings,
+        "seed": seed,
+        "epochs": options.epochs,
+        "max_length": options.max_length,
+        "dev": options.dev_examples,
+        "test": options.test_examples,
+    }
+
+
 def run(
-    plans: Plans, methods: Sequence[Method], base: dict[str, Any], options: argparse.Namespace
+    plans: Plans,
+    methods: Sequence[Method],
+    base: dict[str, Any],
+    options: argparse.Namespace,
+    known: RecordFile,
 ) -> int:
     """Run what is missing: one seed in all settings, then the next; return how many failed."""
     deadline = None if options.minutes is None else time.monotonic() + 60 * options.minutes
@@ -221,8 +254,15 @@ def run(
     with UntilDeadline(LocalExecutor(options.jobs, options.threads), deadline) as executor:
         for seed in range(options.seeds):
             for setting, dataset, folder in plans:
+                missing = [
+                    method
+                    for method in methods
+                    if known.get(trial_of(folder, method, seed, options)) is None
+                ]
+                if not missing:
+                    continue
                 console.print(f"seed {seed}: {folder.path.name}")
-                sweep = sweep_of(setting, methods, [seed], dataset, base)
+                sweep = sweep_of(setting, missing, [seed], dataset, base)
                 try:
                     with ConsoleView(console, folder) as view:
                         records = run_sweep(sweep, folder, executor, view=view)
@@ -237,19 +277,28 @@ def run(
 
 
 def read_all(
-    plans: Plans, methods: Sequence[Method], base: dict[str, Any], seeds: int
+    plans: Plans,
+    methods: Sequence[Method],
+    base: dict[str, Any],
+    options: argparse.Namespace,
+    known: RecordFile,
 ) -> list[Record]:
-    """Return the records of all finished trials."""
+    """Return the records of all finished trials, and add those of run folders to the file."""
     by_label = {method.label: method for method in methods}
     records = []
     for setting, dataset, folder in plans:
-        sweep = sweep_of(setting, methods, range(seeds), dataset, base)
+        sweep = sweep_of(setting, methods, range(options.seeds), dataset, base)
         for trial in plan_trials(sweep, expand_cells(sweep)):
             method = by_label[trial.cell["method"]]
-            path = folder.run(trial.digest).path
-            record = read_record(path, setting, method, trial.seed)
+            name = trial_of(folder, method, trial.seed, options)
+            record = known.get(name)
+            if record is None:
+                record = read_record(folder.run(trial.digest).path, setting, method, trial.seed)
+                if record is not None:
+                    known.add(name, record)
             if record is not None:
                 records.append(record)
+    known.save()
     return records
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from auxlearn.errors import DataError
+from auxlearn.files import write_text
 from auxlearn.metric_keys import Quantity
 from auxlearn.results.folder import RunFolder
 from auxlearn.results.record import RunResults
@@ -36,7 +39,9 @@ class Record:
         constant: Whether one class is predicted for every test example.
         seconds: Of training, evaluations on dev included.
         steps: Optimizer steps.
-        course: Auxiliary share of the weights by step.
+        course: Auxiliary share of a rule's weights by step; empty for a fixed share.
+        weights: Weight of each objective at the end.
+        revision: Of the code that trained it.
     """
 
     setting: str
@@ -50,6 +55,8 @@ class Record:
     seconds: float
     steps: int
     course: Course = ()
+    weights: Mapping[str, float] = field(default_factory=dict)
+    revision: str = ""
 
     @property
     def share(self) -> float | None:
@@ -63,16 +70,17 @@ class Record:
 
 
 def course_of(rows: Rows) -> Course:
-    """Return the auxiliary share of the weights by step, 0 to 1; rows without weights are left out.
+    """Return the auxiliary share of the weights by step, 0 to 1, to four digits.
 
-    Weights need not sum to 1 (those of uncertainty do not), so the share is of their sum.
+    Rows without weights are left out. Weights need not sum to 1 (those of uncertainty do not), so
+    the share is of their sum.
     """
     course = []
     for row in rows:
         weights = Quantity.WEIGHT.read(row)
         total = sum(weights.values())
         if len(weights) > 1 and total > 0:
-            course.append((int(row["step"]), 1 - weights["primary"] / total))
+            course.append((int(row["step"]), round(1 - weights["primary"] / total, 4)))
     return tuple(course)
 
 
@@ -110,7 +118,9 @@ def record_of(
         constant=test.constant_prediction is not None,
         seconds=results.seconds["training"],
         steps=results.steps,
-        course=course_of(rows),
+        course=course_of(rows) if method.alpha is None else (),
+        weights={name: round(weight, 4) for name, weight in results.weights.items()},
+        revision=results.environment.git_revision or "",
     )
 
 
@@ -120,3 +130,48 @@ def read_record(path: Path, setting: Setting, method: Method, seed: int) -> Reco
     if not folder.finished:
         return None
     return record_of(setting, method, seed, RunResults.load(path), folder.read_metrics())
+
+
+class RecordFile:
+    """Records of finished trials, one JSON object on each line, which outlive the run folders.
+
+    Args:
+        path: The file; it need not exist.
+
+    Raises:
+        DataError: A line is not a record.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._records: dict[str, Record] = {}
+        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+        for number, line in enumerate(lines, start=1):
+            try:
+                content = json.loads(line)
+                trial = content.pop("trial")
+                content["course"] = tuple((step, share) for step, share in content["course"])
+                self._records[json.dumps(trial, sort_keys=True)] = Record(**content)
+            except (ValueError, KeyError, TypeError) as error:
+                raise DataError(
+                    f"{path}, line {number}: not a record of a trial: restore the file, or name "
+                    "another one with --records"
+                ) from error
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def get(self, trial: Mapping[str, Any]) -> Record | None:
+        """Return the record of a trial; ``None`` if there is none."""
+        return self._records.get(json.dumps(trial, sort_keys=True))
+
+    def add(self, trial: Mapping[str, Any], record: Record) -> None:
+        """Add the record of a trial; :meth:`save` writes it."""
+        self._records[json.dumps(trial, sort_keys=True)] = record
+
+    def save(self) -> None:
+        """Write all records, ordered by trial."""
+        lines = []
+        for trial, record in sorted(self._records.items()):
+            lines.append(json.dumps({"trial": json.loads(trial), **asdict(record)}) + "\n")
+        write_text(self.path, "".join(lines))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from benchmarks.regret.analysis import best_alpha, in_standard_errors, outcomes,
 from benchmarks.regret.plan import (
     ALPHAS,
     HELD_OUT,
+    PAIR,
     SETTINGS,
     TASKS,
     choose_settings,
@@ -27,7 +29,7 @@ from benchmarks.regret.plan import (
     write_subset,
 )
 from benchmarks.regret.program import TimeUp, UntilDeadline, main
-from benchmarks.regret.records import Record, course_of, settled
+from benchmarks.regret.records import Record, RecordFile, course_of, settled
 from benchmarks.regret.report import grouped, markdown, write_report
 from tests.sweeps.conftest import InlineExecutor
 
@@ -286,6 +288,7 @@ def in_this_process(monkeypatch) -> None:
 def command(pairs: Path, output: Path, encoder: Path) -> list[str]:
     given = f"--data {pairs.parent} --output {output} --only qqp --examples qqp=20 --epochs 1"
     given += f" --encoder {encoder} --max-length 16 --tasks random_mlm --methods single fixed meta"
+    given += f" --records {output / 'records.jsonl'}"
     return [*given.split(), "--seeds", "1"]
 
 
@@ -316,6 +319,43 @@ def test_the_program_runs_resumes_and_reports(
     written = {run.path: (run.path / "results.json").stat().st_mtime_ns for run in runs}
     assert main(given) == 0  # nothing is run again
     assert {p: (p / "results.json").stat().st_mtime_ns for p in written} == written
+    shutil.rmtree(output / "sweeps")  # the records outlive the run folders
+    assert main(given) == 0
+    assert "3 of 3 trials finished, 0 failed" in capsys.readouterr().out
+    assert not (output / "sweeps").exists()
+    again = json.loads((output / "report" / "regret.json").read_text())
+    assert [again["records"], again["outcomes"]] == [content["records"], content["outcomes"]]
+
+
+def test_the_file_of_records_returns_what_it_was_given(tmp_path):
+    path = tmp_path / "records.jsonl"
+    file = RecordFile(path)
+    plain = record("fixed 0.3", 1, 0.5, 0.25)
+    learned = record("meta", 0, 0.5, 0.25, course=((10, 0.1), (20, 0.12345678)), revision="abc")
+    file.add({"sweep": "set-20", "seed": 1}, plain)
+    file.add({"sweep": "set-20", "seed": 0}, learned)
+    file.save()
+    found = RecordFile(path)
+    assert len(found) == 2
+    assert found.get({"seed": 1, "sweep": "set-20"}) == plain
+    assert found.get({"seed": 0, "sweep": "set-20"}) == learned
+    assert found.get({"seed": 2, "sweep": "set-20"}) is None
+
+
+@pytest.mark.parametrize("line", ["{", "[]", "{}", '{"trial": {}, "course": [1]}'])
+def test_a_line_that_is_no_record_is_one_error(line, tmp_path, capsys):
+    (tmp_path / "records.jsonl").write_text(line + "\n")
+    given = ["--output", str(tmp_path), "--only", "pydocs", "--no-run"]
+    assert main([*given, "--records", str(tmp_path / "records.jsonl")]) == 2
+    assert "records.jsonl, line 1: not a record of a trial" in capsys.readouterr().err
+    assert (tmp_path / "records.jsonl").read_text() == line + "\n"
+
+
+def test_two_auxiliary_tasks_at_once_of_which_one_has_nothing_to_teach():
+    found = methods_of(["meta", "fixed"], [PAIR])
+    assert {tuple(one.settings["aux"]) for one in found} == {("random_mlm", "shuffled_labels")}
+    sweep = sweep_of(choose_settings(["pydocs"], {}, "tiny")[0], found, [0], "pydocs", {})
+    assert len(plan_trials(sweep, expand_cells(sweep))) == 1 + len(ALPHAS)
 
 
 def test_bad_input_is_one_line(tmp_path, capsys):
