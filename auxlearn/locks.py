@@ -160,7 +160,7 @@ def holder(path: Path) -> str:
         return text
     state = _state_of(process)
     if state == "T":
-        return f"{text} (it is stopped: `kill -CONT {process}` lets it go on)"
+        return f"{text} (it is stopped: `kill -CONT {process}` lets it continue)"
     if state == "":
         return f"{text} (it has ended, but a process that it started still holds the lock)"
     return text

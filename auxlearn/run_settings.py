@@ -97,8 +97,8 @@ class RunSettings(Settings):
         None,
         "Model",
         "Finished run to continue from: its encoder, its classification head if the labels are the "
-        "same, and its heads of the objectives that this run has too. Weights of objectives begin "
-        "anew.",
+        "same, and its heads of the objectives that this run has too. Loss weights start from "
+        "their initial values.",
     )
     random_head: bool = _field(
         False,

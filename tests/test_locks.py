@@ -87,7 +87,7 @@ def test_a_file_left_by_a_killed_process_is_no_lock(tmp_path):
     ("state", "said"),
     [
         ("S", ""),
-        ("T", " (it is stopped: `kill -CONT 4711` lets it go on)"),
+        ("T", " (it is stopped: `kill -CONT 4711` lets it continue)"),
         ("", " (it has ended, but a process that it started still holds the lock)"),
         (None, ""),
     ],

@@ -15,7 +15,7 @@ def keep_classes(
     label_names: Sequence[str],
     info: Mapping[str, Any],
 ) -> bool | None:
-    """Keep the output layer of a classifier if it is for the same labels; else initialise it anew.
+    """Keep the output layer of a classifier if it is for the same labels; else re-initialise it.
 
     transformers keeps any output layer that has the same number of rows, whatever the labels are.
 
@@ -32,7 +32,7 @@ def keep_classes(
     if f"{name}.weight" in info["missing_keys"]:
         return None
     if f"{name}.weight" in {key for key, *_ in info["mismatched_keys"]}:
-        return False  # another number of labels: transformers has initialised it anew
+        return False  # another number of labels: transformers has re-initialised it
     own = [names.get(number) for number in range(len(names))]
     if sorted(map(str, own)) == sorted(label_names):
         order = [own.index(label) for label in label_names]

@@ -51,5 +51,5 @@ class ForwardingReporter(Reporter):
                 self._trackers.remove(tracker)
                 reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
                 self.message(
-                    f"reporter {tracker.name} has failed ({reason}): the run goes on without it"
+                    f"reporter {tracker.name} has failed ({reason}): the run continues without it"
                 )

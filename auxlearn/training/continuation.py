@@ -2,7 +2,7 @@
 
 The encoder and the classification head come from ``model/`` of that run, the
 masked-language-model head and the heads of objectives from ``heads/``. Weights of objectives,
-optimizer and schedule begin anew.
+optimizer and schedule start from their initial state.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def load_heads(
             continue
         own = head.state_dict()
         if {n: t.shape for n, t in own.items()} != {n: t.shape for n, t in found.items()}:
-            reporter.message(f"head {key} of {source.path} has other shapes: it begins anew")
+            reporter.message(f"head {key} of {source.path} has other shapes: it is newly initialised")
             continue
         head.load_state_dict(found)
         parts.append(f"head {key}")

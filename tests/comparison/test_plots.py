@@ -52,5 +52,9 @@ def test_the_plots_show_the_scores_and_epochs(make_sweep, tmp_path, monkeypatch)
     assert marks == pytest.approx([50.0, 55.0, 60.0])
     said = {text.get_text() for text in drawn["ranks"].axes[0].texts}
     assert {"two  1.00", "RTM  2.00", "STL  3.00"} < said
+    for kind in ("curves", "time", "epochs"):  # a panel for each data set, one legend for all
+        found = [axes for axes in drawn[kind].axes if axes.get_visible()]
+        assert [axes.get_title().split("\n")[0] for axes in found] == ["sst2", "qqp"]
+        assert len(drawn[kind].legends) == 1
     assert drawn["epochs"].axes[0].get_xlim()[0] == 0
     assert drawn["epochs"].get_size_inches()[0] == pytest.approx(3.3)

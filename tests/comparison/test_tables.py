@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import statistics
 
 import pytest
@@ -90,6 +91,41 @@ def test_wide_tables_are_divided(make_sweep):
     assert tex.count(r"\begin{tabular}") > 2
     assert "(continued)" in tex
     assert all(tex.count(name) == 1 for name in sets)
+
+
+def columns_by_table(tex: str) -> list[int]:
+    """How many columns of scores each part of a divided LaTeX table has."""
+    found = re.findall(r"\\begin{tabular}{@{}\w(?:{\d+pt})?(r+)@{}", tex)
+    return [len(columns) for columns in found[: 1 + tex.count("(continued)")]]
+
+
+def test_the_columns_of_a_data_set_stay_in_one_table(make_sweep):
+    sets = [f"corpus{number}" for number in range(4)]
+    folder = make_sweep(
+        lambda t: {"dev": 20, "test": 20 + t.seed, "away": 19}, grid={"dataset": sets}, seeds=2
+    )
+    tex = compare(folder.path, metrics=["accuracy", "macro_f1"]).to_latex(decimals=3)
+    assert len(columns_by_table(tex)) > 1
+    for name in sets:  # one head above all of its columns, of two sets and two metrics
+        assert tex.count(rf"\multicolumn{{4}}{{c}}{{{name}}}") == tex.count(name) == 1
+
+
+def test_tables_are_filled_evenly(make_sweep):
+    sets = [f"corpus{number}" for number in range(6)]
+    folder = make_sweep(lambda t: {"dev": 20, "test": 20 + t.seed}, grid={"dataset": sets}, seeds=2)
+    columns = columns_by_table(compare(folder.path).to_latex(decimals=6))
+    assert sum(columns) == 7  # with the average
+    assert len(columns) > 1
+    assert max(columns) - min(columns) <= 1
+
+
+def test_long_names_of_methods_are_broken_into_lines(make_sweep):
+    folder = make_sweep(right_by_method, grid=METHODS, seeds=2)
+    assert "raggedright" not in compare(folder.path).to_latex()
+    long = "random masking with weights that follow the validation loss"
+    tex = compare(folder.path, names={"RTM": long}).to_latex()
+    assert r"\begin{tabular}{@{}p{110pt}" in tex
+    assert rf"\raggedright\hangindent=1em {long} & " in tex
 
 
 def test_a_single_method_is_not_marked_as_best(make_sweep):

@@ -162,5 +162,5 @@ def test_a_tracker_that_fails_is_left_out_and_the_run_goes_on():
 
     listener = Listener()
     send(ForwardingReporter(listener, [Failing(ReportedRun(None, {}))]))
-    line = "reporter failing has failed (ConnectionError: no server): the run goes on without it"
+    line = "reporter failing has failed (ConnectionError: no server): the run continues without it"
     assert listener.received == [line, *ENTRIES]

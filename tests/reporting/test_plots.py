@@ -14,7 +14,7 @@ from matplotlib.image import imread
 
 from auxlearn.errors import UserError
 from auxlearn.reporting.plots import _smoothed, plot_run
-from auxlearn.reporting.style import COLOURS
+from auxlearn.reporting.style import COLOURS, colour, marker
 from tests.reporting import examples
 
 
@@ -52,8 +52,8 @@ def test_a_run_without_auxiliary_task_has_no_weights(tmp_path):
 
 @pytest.mark.parametrize("name", ["losses", "weights", "gradients"])
 def test_an_objective_has_a_line_of_its_colour(plots, name):
-    for colour in COLOURS[:3]:
-        assert pixels_of(plots[name], colour) > 500
+    for shown in COLOURS[:3]:
+        assert pixels_of(plots[name], shown) > 500
     assert pixels_of(plots[name], COLOURS[3]) == 0
 
 
@@ -122,3 +122,7 @@ def test_pyplot_and_its_global_state_are_not_used(tmp_path):
     )
     root = Path(__file__).parents[2]
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, cwd=root)
+
+
+def test_colour_and_marker_together_tell_36_series_apart():
+    assert len({(colour(number), marker(number)) for number in range(36)}) == 36

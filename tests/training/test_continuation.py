@@ -1,4 +1,4 @@
-"""Training that continues from a finished run: what is taken, what begins anew, what is refused."""
+"""Training that continues from a finished run: what is taken, what is new, what is refused."""
 
 from __future__ import annotations
 
