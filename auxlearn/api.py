@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from auxlearn.config import RunConfig, validate
 from auxlearn.data.examples import columns_of
-from auxlearn.data.memory import in_memory, read_memory
+from auxlearn.data.memory import in_memory, read_memory, refuse_for_files
 from auxlearn.errors import ConfigError, DataError
 from auxlearn.local_files import expand
 from auxlearn.reporting.notebook import default_reporter
@@ -95,9 +95,7 @@ def train(
         config = _config({**config.model_dump(exclude_unset=True), "dataset": dataset})
     reporter = reporter or default_reporter()
     if dataset is None or not in_memory(dataset):
-        for name, value in (("dataset_name", dataset_name), ("split_column", split_column)):
-            if value is not None:
-                raise ConfigError(f"{name} is for a data set in memory: leave it out")
+        refuse_for_files(dataset_name, split_column)
         return run.train(config, reporter)
     data = read_memory(dataset, columns_of(config), name=dataset_name, split_column=split_column)
     place = Path(data.fingerprint, data.name)

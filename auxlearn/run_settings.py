@@ -12,6 +12,16 @@ from pydantic import Field, field_validator, model_validator
 
 from auxlearn.settings import ClassLabels, Metric, OODSource, PluginChoice, Settings, TextWindow
 
+#: Settings that say how the columns of a labelled data set are read.
+COLUMN_SETTINGS = (
+    "text_column",
+    "text_pair_column",
+    "label_column",
+    "keep_null_labels",
+    "labels",
+    "unknown_labels",
+)
+
 _SINGLE = (str, dict, os.PathLike)
 
 

@@ -10,6 +10,7 @@ import click
 
 from auxlearn.commands.help import Example, ExampleCommand
 from auxlearn.commands.options import run_config, run_options
+from auxlearn.run_settings import COLUMN_SETTINGS
 
 if TYPE_CHECKING:
     from auxlearn.inspection.breakdown import Group
@@ -29,12 +30,7 @@ EXAMPLES = (
 #: Settings of a run that decide what is masked.
 SETTINGS = (
     "dataset",
-    "text_column",
-    "text_pair_column",
-    "label_column",
-    "keep_null_labels",
-    "labels",
-    "unknown_labels",
+    *COLUMN_SETTINGS,
     "max_length",
     "text_window",
     "encoder",

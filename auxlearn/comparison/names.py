@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from auxlearn.run_settings import COLUMN_SETTINGS
 from auxlearn.sweeps.sweep_file import label
 
 #: Settings that say where and on what a run was trained, not how.
 _NOT_METHOD = {
     "dataset", "encoder", "metric", "seed", "fold", "output", "cache_dir", "report_to", "device",
-    "ood", "text_column", "text_pair_column", "label_column", "keep_null_labels", "labels",
-    "unknown_labels", "plugins", "keep_model", "gradient_log_steps",
+    "ood", "plugins", "keep_model", "gradient_log_steps", *COLUMN_SETTINGS,
 }  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from auxlearn.data.examples import ColumnNames, RawExamples, assemble, parse_exa
 from auxlearn.data.folders import CORE_SPLITS, in_reading_order, parse_splits, split_name
 from auxlearn.data.labels import sort_labels
 from auxlearn.data.table_files import MOST_COLUMNS, Table
-from auxlearn.errors import DataError, did_you_mean
+from auxlearn.errors import ConfigError, DataError, did_you_mean
 from auxlearn.files import replaced_folder, write_text
 from auxlearn.local_files import name_problem
 from auxlearn.wording import describe, shorten, some_of
@@ -81,6 +81,17 @@ def read_memory(
     found = {split: one.found_labels for split, one in raw.items()} if columns.renamed else {}
     dataset = TextDataset(name=name or "", splits=splits, notes=tuple(notes), found_labels=found)
     return dataset if name else dataset.named(f"data-{dataset.fingerprint[:8]}")
+
+
+def refuse_for_files(name: str | None, split_column: str | None) -> None:
+    """Refuse arguments of :func:`read_memory` beside a data set that is not in memory.
+
+    Raises:
+        ConfigError: One of them is given.
+    """
+    for argument, value in (("dataset_name", name), ("split_column", split_column)):
+        if value is not None:
+            raise ConfigError(f"{argument} is for a data set in memory: leave it out")
 
 
 def read_memory_split(

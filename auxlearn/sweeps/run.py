@@ -21,6 +21,8 @@ def sweep(
     source: str | os.PathLike[str] | Mapping[str, Any] | SweepFile,
     *,
     output: str | os.PathLike[str] | None = None,
+    dataset_name: str | None = None,
+    split_column: str | None = None,
     jobs: int | None = None,
     executor: Literal["local", "ray", "slurm"] | Executor = "local",
     threads: int | None = None,
@@ -42,6 +44,10 @@ def sweep(
             ``base`` can be data in memory as for :func:`auxlearn.train`; they are saved in the
             sweep's folder, under ``data/``.
         output: The sweep's folder; by default ``sweeps/NAME``.
+        dataset_name: Name of data in memory in results and tables; by default ``data-`` and a
+            fingerprint of the examples.
+        split_column: Column of data in memory with the split of each row; by default ``split`` if
+            there is one.
         jobs: Maximum number of trials at a time; by default 1 (local) or 100 (slurm).
         executor: What runs the trials: processes of this machine, Ray, SLURM, or an engine of
             one's own, which the caller closes and to which ``jobs`` to ``slurm_minutes`` do not
@@ -77,7 +83,7 @@ def sweep(
             )
             auxlearn.compare(results)
     """
-    read, folder = sweep_of(source, output)
+    read, folder = sweep_of(source, output, dataset_name, split_column)
     check_output(folder.path)
     cache = None if cache_dir is None else os.fspath(cache_dir)
     with ExitStack() as stack:

@@ -10,29 +10,22 @@ from typing import Any
 from auxlearn.config import RunConfig, validate
 from auxlearn.data.dataset import TextDataset
 from auxlearn.data.examples import columns_of
-from auxlearn.data.memory import in_memory, is_table, read_memory, save_folder
+from auxlearn.data.memory import in_memory, is_table, read_memory, refuse_for_files, save_folder
 from auxlearn.errors import ConfigError, DataError
 from auxlearn.files import check_output
 from auxlearn.local_files import expand
+from auxlearn.run_settings import COLUMN_SETTINGS
 from auxlearn.sweeps.folder import SweepFolder
 from auxlearn.sweeps.plan import expand_cells, plan_trials
 from auxlearn.sweeps.sweep_file import SweepFile, read_sweep
 from auxlearn.wording import describe, shorten
 
-#: Settings of the base that say how its data are read.
-_COLUMNS = (
-    "text_column",
-    "text_pair_column",
-    "label_column",
-    "keep_null_labels",
-    "labels",
-    "unknown_labels",
-)
-
 
 def sweep_of(
     source: str | os.PathLike[str] | Mapping[str, Any] | SweepFile,
     output: str | os.PathLike[str] | None,
+    dataset_name: str | None = None,
+    split_column: str | None = None,
 ) -> tuple[SweepFile, SweepFolder]:
     """Return a sweep and its folder; data in memory are saved in the folder, under ``data/``.
 
@@ -40,6 +33,8 @@ def sweep_of(
         source: Path of a sweep file, a mapping with the keys of one, or what
             :func:`~auxlearn.sweeps.sweep_file.read_sweep` returned.
         output: The folder; by default ``sweeps/NAME``.
+        dataset_name: Name of data in memory.
+        split_column: Column with the split of each row of data in memory.
 
     Raises:
         UserError: The sweep has unknown or invalid entries, or its data cannot be read.
@@ -51,7 +46,10 @@ def sweep_of(
         content = dict(source)
         base = content.get("base")
         if isinstance(base, Mapping) and in_memory(base.get("dataset", "")):
-            dataset = _read(base)
+            columns = _columns(base)
+            dataset = read_memory(
+                base["dataset"], columns, name=dataset_name, split_column=split_column
+            )
             content["base"] = {**base, "dataset": _place(dataset)}
         sweep = validate(SweepFile, _plain(content, "sweep"), "sweep")
     elif isinstance(source, str | os.PathLike):
@@ -61,6 +59,8 @@ def sweep_of(
             f"{describe(source)} ({type(source).__name__}) is no sweep: give the path of a sweep "
             "file, or a mapping with the same keys"
         )
+    if dataset is None:
+        refuse_for_files(dataset_name, split_column)
     folder = SweepFolder(expand(Path(output) if output is not None else f"sweeps/{sweep.name}"))
     if dataset is not None:
         place = folder.path / _place(dataset)
@@ -74,12 +74,8 @@ def sweep_of(
     return sweep, folder
 
 
-def _read(base: Mapping[str, Any]) -> TextDataset:
-    return read_memory(base["dataset"], _columns(base))
-
-
 def _columns(base: Mapping[str, Any]) -> Any:
-    given = {name: base[name] for name in _COLUMNS if name in base}
+    given = {name: base[name] for name in COLUMN_SETTINGS if name in base}
     return columns_of(validate(RunConfig, given, "sweep: base"))
 
 

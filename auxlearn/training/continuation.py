@@ -143,7 +143,9 @@ def load_heads(
             continue
         own = head.state_dict()
         if {n: t.shape for n, t in own.items()} != {n: t.shape for n, t in found.items()}:
-            reporter.message(f"head {key} of {source.path} has other shapes: it is newly initialised")
+            reporter.message(
+                f"head {key} of {source.path} has other shapes: it is newly initialised"
+            )
             continue
         head.load_state_dict(found)
         parts.append(f"head {key}")

@@ -7,33 +7,36 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median, stdev
 
-from auxlearn.comparison.statistics import mean_interval
 from benchmarks.regret.plan import ALPHAS, FIXED, SINGLE
 from benchmarks.regret.records import Record
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A method with a task in a setting; scores are means over seeds, 0 to 1.
+    """A method with a task in a setting; scores are 0 to 1.
 
     Attributes:
         setting: Name of the setting.
         task: The auxiliary task.
         method: Name of the method.
-        seeds: Seeds that all of the compared methods have.
-        single: Test score of the single task; ``None`` if it has not been trained.
+        seeds: Seeds of the method.
+        test: Test score, mean over seeds.
+        deviation: Its sample standard deviation; ``None`` with one seed.
+        difference: ``test`` minus that of the single task, mean over the seeds that both have;
+            ``None`` without such seeds.
+        error: Its standard error, paired by seed; ``None`` with one seed or without spread.
+        grid: Test score of every fixed share, over the seeds that all shares have; empty if one
+            of them is missing.
+        grid_seeds: How many seeds these are.
         alpha: The best fixed auxiliary share on dev; ``None`` if the grid has gaps.
-        best: Its test score.
-        test: The method's test score.
-        regret: ``best - test``.
-        harm: ``single - test``.
-        harm_paired: Harm in standard errors of the mean difference, paired by seed; ``None`` if
-            that has no spread.
-        harm_unpaired: Harm in standard errors of the difference of two independent means.
+        best: Its test score, over the seeds that the method has.
+        regret: ``best`` minus the method's test score of the same seeds.
         constant: Runs that predict one class for every test example.
+        worsened: Those of them whose seed predicts several classes as a single task.
         time: Training time over that of fixed weights of the same seed, median.
         step_time: The same of one optimizer step.
         share: Auxiliary share of the weights at the end, mean.
+        weights: Weight of each objective at the end, mean.
         settled: Share of the steps after which the weights stay within .05 of their end, median.
     """
 
@@ -41,53 +44,69 @@ class Outcome:
     task: str
     method: str
     seeds: int
-    single: float | None
+    test: float
+    deviation: float | None
+    difference: float | None
+    error: float | None
+    grid: Mapping[float, float]
+    grid_seeds: int
     alpha: float | None
     best: float | None
-    test: float
     regret: float | None
-    harm: float | None
-    harm_paired: float | None
-    harm_unpaired: float | None
     constant: int
+    worsened: int
     time: float | None
     step_time: float | None
     share: float | None
+    weights: Mapping[str, float]
     settled: float | None
+
+    @property
+    def errors_below(self) -> float | None:
+        """How many standard errors the method is below the single task."""
+        if self.difference is None or self.error is None:
+            return None
+        return -self.difference / self.error
 
 
 @dataclass(frozen=True)
 class Summary:
-    """A method over settings.
+    """A method with a task over settings.
 
     Attributes:
         method: Name of the method.
-        settings: How many settings have a regret.
-        regret: Mean over the settings of the mean over their tasks.
-        interval: Half the width of its 95% interval over settings, 0 with a single one.
-        worst_regret: The largest of one setting and task.
-        harm: Mean, as the regret.
-        worst_harm: The largest in paired standard errors.
-        harmful: Settings and tasks harmed by more than two paired standard errors.
-        compared: Settings and tasks that have a harm.
-        constant: Runs that predict one class for every test example.
+        task: The auxiliary task.
+        settings: Settings in which it can be compared with the single task.
+        difference: Mean over settings of its test score minus that of the single task.
+        difference_error: Standard error over settings; ``None`` with fewer than two.
+        worst: The largest number of standard errors below the single task.
+        below_one: Settings in which it is below by more than one standard error.
+        below_two: By more than two.
+        with_error: Settings that have a standard error.
+        worsened: Runs that predict one class where the single task does not.
         runs: Runs.
-        time: Median over settings and tasks, over fixed weights.
+        regrets: Settings that have a regret.
+        regret: Mean over these settings.
+        regret_error: Its standard error over settings; ``None`` with fewer than two.
+        time: Median over settings, over fixed weights.
         step_time: The same of one optimizer step.
-        settled: Median over settings and tasks.
+        settled: Median over settings.
     """
 
     method: str
+    task: str
     settings: int
-    regret: float | None
-    interval: float | None
-    worst_regret: float | None
-    harm: float | None
-    worst_harm: float | None
-    harmful: int
-    compared: int
-    constant: int
+    difference: float | None
+    difference_error: float | None
+    worst: float | None
+    below_one: int
+    below_two: int
+    with_error: int
+    worsened: int
     runs: int
+    regrets: int
+    regret: float | None
+    regret_error: float | None
     time: float | None
     step_time: float | None
     settled: float | None
@@ -112,30 +131,25 @@ def best_alpha(grid: Mapping[float, BySeed]) -> tuple[float, list[int]] | None:
     return max(sorted(means), key=lambda alpha: means[alpha]), seeds
 
 
-def in_standard_errors(
-    first: Sequence[float], second: Sequence[float]
-) -> tuple[float | None, float | None]:
-    """Return the mean difference in its standard errors, paired and unpaired.
+def paired(first: Sequence[float], second: Sequence[float]) -> tuple[float, float | None]:
+    """Return the mean of ``first - second`` and its standard error.
 
     Args:
-        first: One value for each seed.
+        first: One value for each seed, at least one.
         second: The same seeds in the same order.
 
     Returns:
-        ``None`` where there are fewer than two seeds or no spread.
+        ``None`` as the error with a single seed, or where all differences are equal.
     """
-    count = len(first)
-    if count < 2:
-        return None, None
     differences = [a - b for a, b in zip(first, second, strict=True)]
-    paired = stdev(differences) / math.sqrt(count)
-    unpaired = math.sqrt((stdev(first) ** 2 + stdev(second) ** 2) / count)
-    mean = fmean(differences)
+    error = standard_error(differences)
     # Equal differences leave a spread of rounding errors.
-    return (
-        mean / paired if paired > 1e-12 else None,
-        mean / unpaired if unpaired > 1e-12 else None,
-    )
+    return fmean(differences), None if error is None or error < 1e-12 else error
+
+
+def standard_error(values: Sequence[float]) -> float | None:
+    """Return the standard error of a mean; ``None`` for fewer than two values."""
+    return stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
 
 
 def outcomes(records: Iterable[Record]) -> list[Outcome]:
@@ -176,16 +190,23 @@ def _outcome(
 ) -> Outcome:
     chosen = best_alpha(grid)
     alpha, best, regret = None, None, None
+    by_share: dict[float, float] = {}
     if chosen is not None:
+        for one, by_seed in sorted(grid.items()):
+            by_share[one] = fmean(by_seed[seed].test for seed in chosen[1])
         seeds = [seed for seed in chosen[1] if seed in records]
         if seeds:
             alpha = chosen[0]
             best = fmean(grid[alpha][seed].test for seed in seeds)
             regret = best - fmean(records[seed].test for seed in seeds)
+    tests = [record.test for record in records.values()]
     both = sorted(set(single) & set(records))
-    plain = [single[seed].test for seed in both]
-    own = [records[seed].test for seed in both]
-    paired, unpaired = in_standard_errors(plain, own)
+    difference, error = None, None
+    if both:
+        difference, error = paired(
+            [records[seed].test for seed in both], [single[seed].test for seed in both]
+        )
+    constant = [seed for seed, record in records.items() if record.constant]
     fixed = [one for share, one in grid.items() if share > 0]
     shares = [one.share for one in records.values() if one.share is not None]
     rests = [one.settled for one in records.values() if one.settled is not None]
@@ -194,20 +215,31 @@ def _outcome(
         task=task,
         method=name,
         seeds=len(records),
-        single=fmean(plain) if both else None,
+        test=fmean(tests),
+        deviation=stdev(tests) if len(tests) > 1 else None,
+        difference=difference,
+        error=error,
+        grid=by_share,
+        grid_seeds=len(chosen[1]) if chosen else 0,
         alpha=alpha,
         best=best,
-        test=fmean(record.test for record in records.values()),
         regret=regret,
-        harm=fmean(plain) - fmean(own) if both else None,
-        harm_paired=paired,
-        harm_unpaired=unpaired,
-        constant=sum(record.constant for record in records.values()),
+        constant=len(constant),
+        worsened=sum(seed in single and not single[seed].constant for seed in constant),
         time=_over_fixed(records, fixed, lambda record: record.seconds),
         step_time=_over_fixed(records, fixed, lambda record: record.seconds / record.steps),
         share=fmean(shares) if shares else None,
+        weights=_mean_weights(records.values()),
         settled=median(rests) if rests else None,
     )
+
+
+def _mean_weights(records: Iterable[Record]) -> dict[str, float]:
+    found: dict[str, list[float]] = {}
+    for record in records:
+        for name, weight in record.weights.items():
+            found.setdefault(name, []).append(weight)
+    return {name: fmean(values) for name, values in found.items()}
 
 
 def _over_fixed(
@@ -222,50 +254,41 @@ def _over_fixed(
 
 
 def summaries(found: Iterable[Outcome]) -> list[Summary]:
-    """Return every method over the settings; the methods in their first order."""
-    by_method: dict[str, list[Outcome]] = {}
+    """Return every method with every task over the settings, in their first order."""
+    groups: dict[tuple[str, str], list[Outcome]] = {}
     for outcome in found:
-        by_method.setdefault(outcome.method, []).append(outcome)
-    return [_summary(name, members) for name, members in by_method.items()]
+        groups.setdefault((outcome.method, outcome.task), []).append(outcome)
+    return [_summary(*names, members) for names, members in groups.items()]
 
 
-def _summary(name: str, members: Sequence[Outcome]) -> Summary:
-    regrets = _by_setting(members, "regret")
-    harms = _by_setting(members, "harm")
-    errors = [o.harm_paired for o in members if o.harm_paired is not None]
-    # The single task has no auxiliary task: its runs are the same with each.
-    runs = {(o.setting, o.task if name != SINGLE else ""): o for o in members}.values()
+def _summary(method: str, task: str, members: Sequence[Outcome]) -> Summary:
+    differences = [o.difference for o in members if o.difference is not None]
+    regrets = [o.regret for o in members if o.regret is not None]
+    below = [one for o in members if (one := o.errors_below) is not None]
 
     def middle(attribute: str) -> float | None:
         values = [v for o in members if (v := getattr(o, attribute)) is not None]
         return median(values) if values else None
 
     return Summary(
-        method=name,
-        settings=len(regrets),
+        method=method,
+        task=task,
+        settings=len(differences),
+        difference=fmean(differences) if differences else None,
+        difference_error=standard_error(differences),
+        worst=max(below, default=None),
+        below_one=sum(errors > 1 for errors in below),
+        below_two=sum(errors > 2 for errors in below),
+        with_error=len(below),
+        worsened=sum(o.worsened for o in members),
+        runs=sum(o.seeds for o in members),
+        regrets=len(regrets),
         regret=fmean(regrets) if regrets else None,
-        interval=mean_interval(regrets) if regrets else None,
-        worst_regret=max((o.regret for o in members if o.regret is not None), default=None),
-        harm=fmean(harms) if harms else None,
-        worst_harm=max(errors, default=None),
-        harmful=sum(error > 2 for error in errors),
-        compared=sum(o.harm is not None for o in members),
-        constant=sum(o.constant for o in runs),
-        runs=sum(o.seeds for o in runs),
+        regret_error=standard_error(regrets),
         time=middle("time"),
         step_time=middle("step_time"),
         settled=middle("settled"),
     )
-
-
-def _by_setting(members: Iterable[Outcome], attribute: str) -> list[float]:
-    """Return the mean over the tasks of each setting: tasks of one setting share its data."""
-    values: dict[str, list[float]] = {}
-    for outcome in members:
-        value = getattr(outcome, attribute)
-        if value is not None:
-            values.setdefault(outcome.setting, []).append(value)
-    return [fmean(found) for found in values.values()]
 
 
 def is_rule(method: str) -> bool:

@@ -13,6 +13,7 @@ import yaml
 from rich.console import Console
 
 from auxlearn.errors import DataError, Interrupted, UserError
+from auxlearn.files import write_text
 from auxlearn.sweeps.execute import run_sweep
 from auxlearn.sweeps.executors import Executor, LocalExecutor
 from auxlearn.sweeps.folder import SweepFolder
@@ -33,6 +34,7 @@ from benchmarks.regret.plan import (
 )
 from benchmarks.regret.records import Record, RecordFile, read_record
 from benchmarks.regret.report import write_report
+from benchmarks.report import put
 
 
 class TimeUp(Interrupted):
@@ -122,7 +124,10 @@ def _main(argv: Sequence[str] | None) -> int:
         "settings": {key: str(value) for key, value in vars(options).items()},
         "machine": machine(options),
     }
-    print(write_report(records, options.held_out, options.output / "report", about))
+    text = write_report(records, options.held_out, options.output / "report", about)
+    if options.page:
+        page = put(options.page.read_text(encoding="utf-8"), "learned weights", [text.rstrip()])
+        write_text(options.page, page)
     wanted = len(plans) * len(methods) * options.seeds
     print(
         f"{len(records)} of {wanted} trials finished, {failed} failed: {options.output / 'report'}"
@@ -183,6 +188,9 @@ def read_options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, help="start no further trial after this time")
     parser.add_argument("--jobs", type=int, default=1, help="maximum number of trials at a time")
     parser.add_argument("--threads", type=int, help="CPU threads per trial")
+    parser.add_argument(
+        "--page", type=Path, metavar="FILE", help="page whose section of tables is replaced"
+    )
     parser.add_argument("--no-run", action="store_true", help="report on what has finished")
     add_device(parser)
     options = parser.parse_args(argv)
@@ -220,9 +228,7 @@ def dataset_of(setting: Setting, options: argparse.Namespace) -> str:
 Plans = Sequence[tuple[Setting, str, SweepFolder]]
 
 
-def trial_of(
-    folder: SweepFolder, method: Method, seed: int, options: argparse.Namespace
-) -> dict[str, Any]:
+def trial_of(sweep: str, method: Method, seed: int, options: argparse.Namespace) -> dict[str, Any]:
     """Return what tells a trial from others in the file of records.
 
     It names settings of the benchmark instead of the digest of the run's configuration, so that a
@@ -230,7 +236,7 @@ def trial_of(
     """
     settings = {key: value for key, value in method.settings.items() if key != "plugins"}
     return {
-        "sweep": folder.path.name,
+        "sweep": sweep,
         "method": settings,
         "seed": seed,
         "epochs": options.epochs,
@@ -257,7 +263,7 @@ def run(
                 missing = [
                     method
                     for method in methods
-                    if known.get(trial_of(folder, method, seed, options)) is None
+                    if known.get(trial_of(folder.path.name, method, seed, options)) is None
                 ]
                 if not missing:
                     continue
@@ -290,7 +296,7 @@ def read_all(
         sweep = sweep_of(setting, methods, range(options.seeds), dataset, base)
         for trial in plan_trials(sweep, expand_cells(sweep)):
             method = by_label[trial.cell["method"]]
-            name = trial_of(folder, method, trial.seed, options)
+            name = trial_of(folder.path.name, method, trial.seed, options)
             record = known.get(name)
             if record is None:
                 record = read_record(folder.run(trial.digest).path, setting, method, trial.seed)

@@ -1,21 +1,21 @@
-"""Tables and plots of regret and harm, in Markdown and JSON."""
+"""Tables of regret and harm, in Markdown and JSON."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from auxlearn.files import write_json, write_text
-from benchmarks.regret.analysis import Outcome, Summary, is_rule, outcomes, summaries
+from benchmarks.regret.analysis import Outcome, is_rule, outcomes, summaries
+from benchmarks.regret.plan import ALPHAS, SINGLE
+from benchmarks.regret.plots import draw
 from benchmarks.regret.records import Record
 from benchmarks.tables import table
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+#: Groups of settings, by whether they were used for choosing.
+CHOSEN_BY, HELD_OUT = "Settings that defaults were chosen by", "Held-out settings"
 
 
 def write_report(
@@ -41,7 +41,7 @@ def write_report(
             "records": [asdict(record) for record in records],
         },
     )
-    text = "\n\n".join(markdown(groups)) + "\n"
+    text = "\n\n".join(markdown(found, held_out)) + "\n"
     write_text(folder / "regret.md", text)
     draw(records, found, folder)
     return text
@@ -49,109 +49,126 @@ def write_report(
 
 def grouped(found: Iterable[Outcome], held_out: Collection[str]) -> dict[str, list[Outcome]]:
     """Part the outcomes by whether defaults were chosen by their setting; empty parts go."""
-    groups: dict[str, list[Outcome]] = {
-        "Settings that defaults were chosen by": [],
-        "Held-out settings": [],
-    }
+    groups: dict[str, list[Outcome]] = {CHOSEN_BY: [], HELD_OUT: []}
     for outcome in found:
-        groups[list(groups)[outcome.setting in held_out]].append(outcome)
+        groups[HELD_OUT if outcome.setting in held_out else CHOSEN_BY].append(outcome)
     return {title: members for title, members in groups.items() if members}
 
 
-def markdown(groups: dict[str, list[Outcome]]) -> Iterable[str]:
+def markdown(found: Sequence[Outcome], held_out: Collection[str]) -> Iterable[str]:
     """Yield the paragraphs of the report."""
-    yield (
-        "Scores, regret and harm are in points of the setting's metric on test. Regret is against "
-        "the best fixed auxiliary share on dev, 0 included; harm is against the single task, also "
-        "in its standard errors, paired by seed and unpaired. Time is that of training over fixed "
-        "weights of the same seed. Weights have settled at the share of the steps after which they "
-        "stay within .05 of where they end. `constant` counts the runs that predict one class."
-    )
-    for title, members in groups.items():
-        yield f"## {title}"
-        yield summary_table(summaries(members))
-        for (setting, task), some in _by_place(members).items():
-            first = next((o for o in some if o.alpha is not None), None)
-            best = (
-                "" if first is None else f": best alpha {first.alpha:g}, test {points(first.best)}"
-            )
-            yield f"**{setting}, {task}**{best}"
-            yield outcome_table(some)
+    for title, members in grouped(found, held_out).items():
+        yield f"**{title}**"
+        yield summary_table(members)
+    for task in dict.fromkeys(outcome.task for outcome in found):
+        some = [outcome for outcome in found if outcome.task == task]
+        rules = dict.fromkeys(outcome.method for outcome in some if is_rule(outcome.method))
+        for rule in rules:
+            yield f"**`{rule}`, {task}**"
+            yield rule_table(some, rule, held_out)
+        if any(outcome.alpha is not None for outcome in some):
+            yield f"**Fixed shares, {task}**"
+            yield fixed_table(some, list(rules), held_out)
 
 
-def summary_table(found: Iterable[Summary]) -> str:
-    """Return one row for each method."""
+def summary_table(found: Iterable[Outcome]) -> str:
+    """Return one row for each rule and task, and for each fixed share."""
     return table(
         (
             "method",
+            "task",
             "settings",
+            "minus single task",
+            "lowest, s.e.",
+            "below by > 1 s.e.",
+            "> 2 s.e.",
+            "only it constant",
             "regret",
-            "worst regret",
-            "harm",
-            "worst harm, s.e.",
-            "harmed by > 2 s.e.",
-            "constant",
-            "time",
-            "time of a step",
             "settled",
+            "time",
         ),
         [
             (
                 s.method,
+                s.task,
                 str(s.settings),
-                points(s.regret) + (f" ± {points(s.interval)}" if s.settings > 1 else ""),
-                points(s.worst_regret),
-                points(s.harm),
-                number(s.worst_harm),
-                f"{s.harmful} of {s.compared}",
-                f"{s.constant} of {s.runs}",
-                number(s.time),
-                number(s.step_time),
+                points(s.difference, "+") + plus_minus(s.difference_error),
+                number(None if s.worst is None else -s.worst),
+                f"{s.below_one} of {s.with_error}",
+                f"{s.below_two} of {s.with_error}",
+                f"{s.worsened} of {s.runs}",
+                points(s.regret, "+") + plus_minus(s.regret_error),
                 share(s.settled),
+                number(s.time),
             )
-            for s in found
+            for s in summaries(found)
+            if s.method != SINGLE
         ],
     )
 
 
-def outcome_table(found: Iterable[Outcome]) -> str:
-    """Return one row for each method of a setting and task."""
-    return table(
-        (
-            "method",
-            "seeds",
-            "test",
-            "regret",
-            "harm",
-            "s.e. paired",
-            "unpaired",
-            "constant",
-            "auxiliary share",
-            "settled",
-            "time",
-        ),
-        [
+def rule_table(found: Sequence[Outcome], rule: str, held_out: Collection[str]) -> str:
+    """Return a rule beside the single task, one row for each setting."""
+    singles = {outcome.setting: outcome for outcome in found if outcome.method == SINGLE}
+    rows = []
+    for o in found:
+        if o.method == rule:
+            single = singles.get(o.setting)
+            weights = [
+                f"{weight:.2f}" for name, weight in o.weights.items() if name != "primary"
+            ] or [number(o.share)]
+            rows.append(
+                (
+                    name_of(o.setting, held_out),
+                    str(o.seeds),
+                    "" if single is None else points(single.test) + plus_minus(single.deviation),
+                    points(o.test) + plus_minus(o.deviation),
+                    points(o.difference, "+") + plus_minus(o.error),
+                    ", ".join(weights),
+                    share(o.settled),
+                )
+            )
+    head = ("setting", "seeds", "single task", f"`{rule}`", "difference ± s.e.")
+    return table((*head, "weight at the end", "settled"), rows)
+
+
+def fixed_table(found: Sequence[Outcome], rules: Sequence[str], held_out: Collection[str]) -> str:
+    """Return the test score of every fixed share, the best on dev, and each rule's regret."""
+    by_name = {(outcome.setting, outcome.method): outcome for outcome in found}
+    rows = []
+    for setting in dict.fromkeys(outcome.setting for outcome in found):
+        single = by_name.get((setting, SINGLE))
+        if single is None or single.alpha is None:
+            continue
+        ruled = [by_name.get((setting, rule)) for rule in rules]
+        rows.append(
             (
-                o.method,
-                str(o.seeds),
-                points(o.test),
-                points(o.regret),
-                points(o.harm),
-                number(o.harm_paired),
-                number(o.harm_unpaired),
-                str(o.constant),
-                number(o.share),
-                share(o.settled),
-                number(o.time),
+                name_of(setting, held_out),
+                str(single.grid_seeds),
+                *map(points, single.grid.values()),
+                f"{single.alpha:g}",
+                points(single.grid[single.alpha]),
+                *(points(one.regret, "+") if one is not None else "" for one in ruled),
             )
-            for o in found
-        ],
-    )
+        )
+    shares = ("single", *(f"{alpha:g}" for alpha in ALPHAS))
+    regrets = (f"regret of `{rule}`" for rule in rules)
+    return table(("setting", "seeds", *shares, "best on dev", "its test score", *regrets), rows)
 
 
-def points(value: float | None) -> str:
+def name_of(setting: str, held_out: Collection[str]) -> str:
+    """Return the name of a setting, and whether it was held out."""
+    return f"{setting} (held out)" if setting in held_out else setting
+
+
+def points(value: float | None, sign: str = "") -> str:
     """Return a score in points."""
-    return "" if value is None else f"{100 * value:.2f}"
+    return "" if value is None else f"{100 * value:{sign}.1f}"
+
+
+def plus_minus(value: float | None) -> str:
+    """Return a spread in points, to stand behind a score."""
+    return "" if value is None else f" ± {100 * value:.1f}"
 
 
 def number(value: float | None) -> str:
@@ -162,101 +179,3 @@ def number(value: float | None) -> str:
 def share(value: float | None) -> str:
     """Return a share in per cent."""
     return "" if value is None else f"{value:.0%}"
-
-
-def _by_place(found: Iterable[Outcome]) -> dict[tuple[str, str], list[Outcome]]:
-    places: dict[tuple[str, str], list[Outcome]] = {}
-    for outcome in found:
-        places.setdefault((outcome.setting, outcome.task), []).append(outcome)
-    return places
-
-
-def draw(records: Sequence[Record], found: Sequence[Outcome], folder: Path) -> None:
-    """Draw test score by alpha with the rules marked, and the rules' weights over time."""
-    from matplotlib.figure import Figure
-
-    places = _by_place(found)
-    if not places:
-        return
-    settings = list(dict.fromkeys(setting for setting, _ in places))
-    tasks = list(dict.fromkeys(task for _, task in places))
-    names = list(dict.fromkeys(o.method for o in found if is_rule(o.method)))
-    colours = {name: f"C{number}" for number, name in enumerate(names)}
-    plots: dict[str, Callable[[Axes, list[Record], dict[str, str]], None]] = {
-        "alpha": draw_alpha,
-        "weights": draw_weights,
-    }
-    for title, plot in plots.items():
-        panels = [(setting, task) for setting in settings for task in tasks]
-        columns = len(tasks) if len(tasks) > 1 else min(3, len(panels))  # a row for each setting
-        lines = math.ceil(len(panels) / columns)
-        figure = Figure(figsize=(4.0 * columns, 3.0 * lines + 0.6), layout="constrained")
-        axes = figure.subplots(lines, columns, squeeze=False)
-        for ax, (setting, task) in zip(axes.flat, panels, strict=False):
-            some = [r for r in records if r.setting == setting and r.task in (task, "")]
-            plot(ax, some, colours)
-            ax.set_title(f"{setting}, {task}", fontsize=9)
-        for ax in axes.flat[len(panels) :]:
-            ax.axis("off")
-        handles = {
-            name: handle
-            for ax in axes.flat
-            for handle, name in zip(*ax.get_legend_handles_labels(), strict=True)
-        }
-        if handles:
-            figure.legend(
-                list(handles.values()),
-                list(handles),
-                loc="outside lower center",
-                ncols=6,
-                fontsize=7,
-            )
-        folder.mkdir(parents=True, exist_ok=True)
-        figure.savefig(folder / f"{title}.png", dpi=90)
-
-
-def draw_alpha(axes: Axes, records: list[Record], colours: dict[str, str]) -> None:
-    """Draw the test score of every fixed share, and each rule where its weights end."""
-    fixed: dict[float, list[float]] = {}
-    ruled: dict[str, list[Record]] = {}
-    for record in records:
-        if record.alpha is not None:
-            fixed.setdefault(record.alpha, []).append(record.test)
-        elif record.share is not None:
-            ruled.setdefault(record.method, []).append(record)
-    alphas = sorted(fixed)
-    errors = [
-        100 * stdev(fixed[a]) / len(fixed[a]) ** 0.5 if len(fixed[a]) > 1 else 0.0 for a in alphas
-    ]
-    means = [100 * fmean(fixed[a]) for a in alphas]
-    axes.errorbar(alphas, means, yerr=errors, color="0.4", marker="o", markersize=3, capsize=2)
-    for name, members in ruled.items():
-        axes.plot(
-            fmean(r.share or 0.0 for r in members),
-            100 * fmean(r.test for r in members),
-            marker="D",
-            linestyle="",
-            color=colours[name],
-            label=name,
-        )
-    axes.set_xlabel("auxiliary share", fontsize=8)
-    axes.set_ylabel("test", fontsize=8)
-
-
-def draw_weights(axes: Axes, records: list[Record], colours: dict[str, str]) -> None:
-    """Draw the auxiliary share of every rule's weights over its steps, a line for each seed."""
-    drawn: set[str] = set()
-    for record in records:
-        if record.alpha is None and record.course:
-            steps, shares = zip(*record.course, strict=True)
-            axes.plot(
-                steps,
-                shares,
-                color=colours[record.method],
-                linewidth=0.8,
-                label=None if record.method in drawn else record.method,
-            )
-            drawn.add(record.method)
-    axes.set_ylim(0, 1)
-    axes.set_xlabel("optimizer step", fontsize=8)
-    axes.set_ylabel("auxiliary share", fontsize=8)

@@ -94,6 +94,21 @@ def test_data_in_memory_are_saved_in_the_folder_and_give_the_same_digits(setting
     assert again.jobs == []
 
 
+def test_data_in_memory_can_have_a_name_and_a_column_of_splits(settings, tmp_path):
+    frame = frame_of(settings["dataset"]).rename(columns={"split": "part"})
+    found = auxlearn.sweep(
+        {"name": "frame", "base": {**settings, "dataset": frame}, "seeds": 1},
+        output=tmp_path / "out",
+        dataset_name="reviews",
+        split_column="part",
+        executor=InlineExecutor(),
+    )
+    run = auxlearn.load_run(found.folder / "trials" / found.trials[0].digest)
+    assert run.dataset.name == "reviews"
+    assert run.dataset.examples["test"] > 0
+    assert auxlearn.compare(found).blocks[0].columns[0].dataset == "reviews"
+
+
 def test_a_failed_trial_is_among_the_results(settings, tmp_path):
     source = {
         "name": "fails",
@@ -138,5 +153,7 @@ def test_a_refused_sweep_saves_no_data(settings, tmp_path):
     with pytest.raises(ConfigError, match="epochs"):
         auxlearn.sweep({"name": "x", "base": base}, output=tmp_path / "out")
     assert not (tmp_path / "out").exists()
+    with pytest.raises(ConfigError, match="dataset_name is for a data set in memory"):
+        auxlearn.sweep({"name": "x", "base": {}}, output=tmp_path / "out", dataset_name="reviews")
     with pytest.raises(ConfigError, match="unknown engine 'slrum': did you mean 'slurm'"):
         auxlearn.sweep({"name": "x", "base": {}}, output=tmp_path / "out", executor="slrum")

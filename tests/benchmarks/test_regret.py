@@ -15,7 +15,7 @@ from auxlearn.registry import WEIGHTINGS
 from auxlearn.results.folder import RunFolder
 from auxlearn.sweeps.plan import expand_cells, plan_trials
 from benchmarks.regret import plan, program
-from benchmarks.regret.analysis import best_alpha, in_standard_errors, outcomes, summaries
+from benchmarks.regret.analysis import best_alpha, outcomes, paired, summaries
 from benchmarks.regret.plan import (
     ALPHAS,
     HELD_OUT,
@@ -73,11 +73,11 @@ def test_regret_is_against_the_alpha_that_dev_chooses():
     assert (meta.alpha, meta.best) == (0.3, 0.66)  # not 0.5, which is better on test alone
     assert meta.test == pytest.approx(0.62)
     assert meta.regret == pytest.approx(0.04)
-    assert meta.single == pytest.approx(0.52)
-    assert meta.harm == pytest.approx(-0.10)
+    assert meta.difference == pytest.approx(0.10)
+    assert (meta.grid, meta.grid_seeds) == (pytest.approx(TEST), 2)
     assert outcome_of(found, "fixed 0.3").regret == pytest.approx(0.0)
     assert outcome_of(found, "single").regret == pytest.approx(0.14)
-    assert outcome_of(found, "single").harm == 0.0
+    assert outcome_of(found, "single").difference == 0.0
 
 
 def test_the_single_task_may_be_the_best_alpha():
@@ -87,11 +87,11 @@ def test_the_single_task_may_be_the_best_alpha():
     assert meta.regret == pytest.approx(0.02)  # over the seed that meta has
 
 
-def test_a_grid_with_gaps_gives_no_regret_but_harm():
+def test_a_grid_with_gaps_gives_no_regret_but_a_difference():
     some = [r for r in grid(DEV, TEST) if r.method != "fixed 0.9"]
     meta = outcome_of(outcomes([*some, record("meta", 0, 0.9, 0.60)]), "meta")
-    assert meta.regret is None
-    assert meta.harm == pytest.approx(-0.08)
+    assert (meta.regret, meta.alpha, meta.grid_seeds) == (None, None, 0)
+    assert meta.difference == pytest.approx(0.08)
 
 
 def test_only_seeds_that_every_alpha_has_choose():
@@ -112,13 +112,19 @@ def test_of_equal_means_the_smallest_alpha_wins():
     assert outcome_of(outcomes(grid(level, TEST)), "single").alpha == 0.0
 
 
-def test_harm_in_standard_errors_by_hand():
-    # differences .1, .3: mean .2, deviation .1414, error .1; each sample has variance .02 and .08
-    paired, unpaired = in_standard_errors([0.5, 0.7], [0.4, 0.4])
-    assert paired == pytest.approx(2.0)
-    assert unpaired == pytest.approx(0.2 / (0.02 / 2) ** 0.5)
-    assert in_standard_errors([0.5, 0.6], [0.4, 0.5])[0] is None  # no spread
-    assert in_standard_errors([0.5], [0.4]) == (None, None)
+def test_differences_are_paired_by_seed():
+    # differences .1, .3: mean .2, deviation .1414, error .1
+    difference, error = paired([0.5, 0.7], [0.4, 0.4])
+    assert (difference, error) == (pytest.approx(0.2), pytest.approx(0.1))
+    assert paired([0.5, 0.6], [0.4, 0.5])[1] is None  # no spread
+    assert paired([0.5], [0.4]) == (pytest.approx(0.1), None)
+    singles = [record("single", seed, 0, test) for seed, test in ((0, 0.4), (1, 0.6), (2, 0.9))]
+    rule = [record("meta", seed, 0, test) for seed, test in ((0, 0.3), (1, 0.4), (7, 0.0))]
+    meta = outcome_of(outcomes([*singles, *rule]), "meta")
+    assert meta.seeds == 3
+    assert meta.difference == pytest.approx(-0.15)  # over seeds 0 and 1
+    assert meta.error == pytest.approx(0.05)
+    assert meta.errors_below == pytest.approx(3.0)
 
 
 def test_time_is_over_fixed_weights_of_the_same_seed():
@@ -129,32 +135,37 @@ def test_time_is_over_fixed_weights_of_the_same_seed():
     assert meta.step_time == pytest.approx((1.5 + 4.0) / 2)
 
 
-def test_a_summary_weighs_settings_alike_and_gives_an_interval():
+def test_a_summary_weighs_settings_alike():
     records = []
-    for setting, task, test in (("a", "t", 0.60), ("a", "u", 0.56), ("b", "t", 0.66)):
-        fixed = [r for r in grid(DEV, TEST, setting=setting) if r.task or task == "t"]
-        records += [replace(r, task=task) if r.task else r for r in fixed]
-        records += [record("meta", s, 0, test, setting=setting, task=task) for s in (0, 1)]
-    records[-1] = replace(records[-1], constant=True)
+    for setting, test in (("a", 0.60), ("b", 0.66), ("c", 0.66)):
+        records += grid(DEV, TEST, setting=setting)
+        records += [record("meta", s, 0, test, setting=setting) for s in (0, 1)]
     meta = next(s for s in summaries(outcomes(records)) if s.method == "meta")
-    # regrets .06 and .10 in setting a, so .08; 0 in setting b
-    assert meta.settings == 2
-    assert meta.regret == pytest.approx(0.04)
-    assert meta.worst_regret == pytest.approx(0.10)
-    assert meta.interval == pytest.approx(12.7062 * 0.04, rel=1e-4)  # t(.975, 1) times s / sqrt(2)
-    assert (meta.constant, meta.runs) == (1, 6)
-    single = next(s for s in summaries(outcomes(records)) if s.method == "single")
-    assert single.runs == 4  # of two settings; with each task they are the same
+    # regrets .06, 0, 0; differences .08, .14, .14
+    assert (meta.task, meta.settings, meta.regrets, meta.runs) == ("task", 3, 3, 6)
+    assert meta.regret == pytest.approx(0.02)
+    assert meta.regret_error == pytest.approx(0.02)
+    assert meta.difference == pytest.approx(0.12)
+    assert meta.difference_error == pytest.approx(0.02)
 
 
-def test_harm_is_counted_beyond_two_standard_errors():
+def test_settings_below_the_single_task_are_counted_by_standard_errors():
     records = grid(DEV, TEST, seeds=(0, 1, 2))
     records += [record("bad", s, 0, 0.30 + 0.01 * s) for s in range(3)]
+    records += [record("worse", s, 0, 0.50 + 0.01 * (s == 1)) for s in range(3)]
     records += [record("same", s, 0, 0.51 + 0.02 * s) for s in range(3)]
     found = {s.method: s for s in summaries(outcomes(records))}
-    assert (found["bad"].harmful, found["bad"].compared) == (1, 1)
-    assert found["bad"].worst_harm == pytest.approx(0.21 / (0.01 / 3**0.5))
-    assert found["same"].harmful == 0
+    assert (found["bad"].below_one, found["bad"].below_two, found["bad"].with_error) == (1, 1, 1)
+    assert found["bad"].worst == pytest.approx(0.21 / (0.01 / 3**0.5))
+    assert (found["same"].below_one, found["same"].below_two) == (0, 0)
+
+
+def test_a_constant_prediction_counts_where_the_single_task_makes_another():
+    singles = [record("single", 0, 0, 0.5), record("single", 1, 0, 0.4, constant=True)]
+    rule = [record("meta", seed, 0, 0.4, constant=True) for seed in (0, 1)]
+    found = outcomes([*singles, *rule])
+    assert (outcome_of(found, "meta").constant, outcome_of(found, "meta").worsened) == (2, 1)
+    assert next(s for s in summaries(found) if s.method == "meta").worsened == 1
 
 
 def test_course_is_the_share_of_the_weights():
@@ -310,6 +321,7 @@ def test_the_program_runs_resumes_and_reports(
     assert set(methods) == {"single", "fixed 0.3", "meta"}
     assert methods["fixed 0.3"]["share"] == pytest.approx(0.3)
     assert methods["meta"]["regret"] is not None
+    assert set(methods["meta"]["weights"]) == {"primary", "random_mlm"}
     assert content["held out"] == sorted(HELD_OUT)
     assert (output / "report" / "alpha.png").stat().st_size > 1000
     assert (output / "report" / "weights.png").stat().st_size > 1000
@@ -366,12 +378,41 @@ def test_bad_input_is_one_line(tmp_path, capsys):
 
 def test_held_out_settings_are_reported_apart(tmp_path):
     records = [*grid(DEV, TEST, setting="chosen"), *grid(DEV, TEST, setting="kept")]
-    groups = grouped(outcomes(records), ["kept"])
+    weights = {"primary": 0.8, "task": 0.2}
+    records += [
+        record("meta", seed, 0, test, setting="kept", weights=weights)
+        for seed, test in ((0, 0.54), (1, 0.56))
+    ]
+    found = outcomes(records)
+    groups = grouped(found, ["kept"])
     assert [{o.setting for o in members} for members in groups.values()] == [{"chosen"}, {"kept"}]
-    text = "\n".join(markdown(groups))
-    assert text.index("## Settings that defaults were chosen by") < text.index("**chosen, task**")
-    assert text.index("## Held-out settings") < text.index("**kept, task**: best alpha 0.3")
-    assert "| fixed 0.1 | 2 | 58.00 | 8.00 | -6.00 |" in text
+    text = "\n".join(markdown(found, ["kept"]))
+    assert text.index("**Settings that defaults were chosen by**") < text.index("**Held-out")
+    assert "| kept (held out) | 2 | 52.0 ± 0.0 | 55.0 ± 1.4 | +3.0 ± 1.0 | 0.20 |  |" in text
+    row = "| 2 | 52.0 | 58.0 | 66.0 | 69.0 | 41.0 | 20.0 | 0.3 | 66.0 |"
+    assert f"| chosen {row}  |" in text
+    assert f"| kept (held out) {row} +11.0 |" in text
+    assert "| meta | task | 1 | +3.0 | 3.00 | 0 of 1 | 0 of 1 | 0 of 2 | +11.0 |" in text
     written = write_report(records, ["kept"], tmp_path, {})
     assert (tmp_path / "regret.md").read_text() == written
-    assert write_report([], [], tmp_path / "empty", {}).startswith("Scores")
+    assert write_report([], [], tmp_path / "empty", {}) == "\n"
+
+
+def test_the_tables_go_into_a_page(pairs, tmp_path, encoder_folder):
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- learned weights -->\nold\n<!-- /learned weights -->\nafter\n")
+    records = tmp_path / "records.jsonl"
+    file = RecordFile(records)
+    options = program.read_options(["--output", str(tmp_path / "out")])
+    for method in methods_of(["single", "meta"], ["l3mask"]):
+        for seed in (0, 1):
+            name = program.trial_of("pydocs-all", method, seed, options)
+            found = replace(record(method.name, seed, 0.5, 0.5), task=method.task, setting="pydocs")
+            file.add(name, found)
+    file.save()
+    given = f"--output {tmp_path / 'out'} --only pydocs --seeds 2 --no-run --records {records}"
+    assert main([*given.split(), "--page", str(page)]) == 0
+    text = page.read_text()
+    assert text.startswith("before\n<!-- learned weights -->\n**Settings")
+    assert text.endswith("<!-- /learned weights -->\nafter\n")
+    assert "| pydocs | 2 | 50.0 ± 0.0 | 50.0 ± 0.0 | +0.0 |" in text

@@ -1,0 +1,103 @@
+"""Plots of the regret benchmark: score against alpha with the rules marked, weights by step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from benchmarks.regret.analysis import Outcome, is_rule, standard_error
+from benchmarks.regret.records import Record
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def draw(records: Sequence[Record], found: Sequence[Outcome], folder: Path) -> None:
+    """Draw test score by alpha with the rules marked, and the rules' weights over time."""
+    from matplotlib.figure import Figure
+
+    settings = list(dict.fromkeys(outcome.setting for outcome in found))
+    tasks = list(dict.fromkeys(outcome.task for outcome in found))
+    if not settings:
+        return
+    names = list(dict.fromkeys(o.method for o in found if is_rule(o.method)))
+    colours = {name: f"C{number}" for number, name in enumerate(names)}
+    plots: dict[str, Callable[[Axes, list[Record], dict[str, str]], None]] = {
+        "alpha": draw_alpha,
+        "weights": draw_weights,
+    }
+    for title, plot in plots.items():
+        panels = [(setting, task) for setting in settings for task in tasks]
+        columns = len(tasks) if len(tasks) > 1 else min(3, len(panels))  # a row for each setting
+        lines = math.ceil(len(panels) / columns)
+        figure = Figure(figsize=(4.0 * columns, 3.0 * lines + 0.6), layout="constrained")
+        axes = figure.subplots(lines, columns, squeeze=False)
+        for ax, (setting, task) in zip(axes.flat, panels, strict=False):
+            some = [r for r in records if r.setting == setting and r.task in (task, "")]
+            plot(ax, some, colours)
+            ax.set_title(f"{setting}, {task}", fontsize=9)
+        for ax in axes.flat[len(panels) :]:
+            ax.axis("off")
+        handles = {
+            name: handle
+            for ax in axes.flat
+            for handle, name in zip(*ax.get_legend_handles_labels(), strict=True)
+        }
+        if handles:
+            figure.legend(
+                list(handles.values()),
+                list(handles),
+                loc="outside lower center",
+                ncols=6,
+                fontsize=7,
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        figure.savefig(folder / f"{title}.png", dpi=90)
+
+
+def draw_alpha(axes: Axes, records: list[Record], colours: dict[str, str]) -> None:
+    """Draw the test score of every fixed share, and each rule where its weights end."""
+    fixed: dict[float, list[float]] = {}
+    ruled: dict[str, list[Record]] = {}
+    for record in records:
+        if record.alpha is not None:
+            fixed.setdefault(record.alpha, []).append(record.test)
+        elif record.share is not None:
+            ruled.setdefault(record.method, []).append(record)
+    alphas = sorted(fixed)
+    errors = [100 * (standard_error(fixed[a]) or 0.0) for a in alphas]
+    means = [100 * fmean(fixed[a]) for a in alphas]
+    axes.errorbar(alphas, means, yerr=errors, color="0.4", marker="o", markersize=3, capsize=2)
+    for name, members in ruled.items():
+        axes.plot(
+            fmean(r.share or 0.0 for r in members),
+            100 * fmean(r.test for r in members),
+            marker="D",
+            linestyle="",
+            color=colours[name],
+            label=name,
+        )
+    axes.set_xlabel("auxiliary share", fontsize=8)
+    axes.set_ylabel("test", fontsize=8)
+
+
+def draw_weights(axes: Axes, records: list[Record], colours: dict[str, str]) -> None:
+    """Draw the auxiliary share of every rule's weights over its steps, a line for each seed."""
+    drawn: set[str] = set()
+    for record in records:
+        if record.alpha is None and record.course:
+            steps, shares = zip(*record.course, strict=True)
+            axes.plot(
+                steps,
+                shares,
+                color=colours[record.method],
+                linewidth=0.8,
+                label=None if record.method in drawn else record.method,
+            )
+            drawn.add(record.method)
+    axes.set_ylim(0, 1)
+    axes.set_xlabel("optimizer step", fontsize=8)
+    axes.set_ylabel("auxiliary share", fontsize=8)
