@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.regret.analysis import Outcome, is_rule, standard_error
+from benchmarks.regret.plan import FIXED
 from benchmarks.regret.records import Record
 
 if TYPE_CHECKING:
@@ -16,29 +17,37 @@ if TYPE_CHECKING:
 
 
 def draw(records: Sequence[Record], found: Sequence[Outcome], folder: Path) -> None:
-    """Draw test score by alpha with the rules marked, and the rules' weights over time."""
+    """Draw test score by alpha with the rules marked, and the rules' weights over time.
+
+    Args:
+        records: Finished trials.
+        found: Their outcomes; the first plot shows tasks that were trained with fixed shares.
+        folder: Where to write ``alpha.png`` and ``weights.png``.
+    """
     from matplotlib.figure import Figure
 
-    settings = list(dict.fromkeys(outcome.setting for outcome in found))
-    tasks = list(dict.fromkeys(outcome.task for outcome in found))
-    if not settings:
-        return
     names = list(dict.fromkeys(o.method for o in found if is_rule(o.method)))
     colours = {name: f"C{number}" for number, name in enumerate(names)}
-    plots: dict[str, Callable[[Axes, list[Record], dict[str, str]], None]] = {
-        "alpha": draw_alpha,
-        "weights": draw_weights,
+    plots: dict[str, tuple[Callable[[Axes, list[Record], dict[str, str]], None], Any]] = {
+        "alpha": (draw_alpha, lambda outcome: outcome.method.startswith(FIXED)),
+        "weights": (draw_weights, lambda outcome: is_rule(outcome.method)),
     }
-    for title, plot in plots.items():
+    for title, (plot, belongs) in plots.items():
+        shown = [outcome for outcome in found if belongs(outcome)]
+        tasks = list(dict.fromkeys(outcome.task for outcome in shown))
+        settings = list(dict.fromkeys(outcome.setting for outcome in shown))
         panels = [(setting, task) for setting in settings for task in tasks]
-        columns = len(tasks) if len(tasks) > 1 else min(3, len(panels))  # a row for each setting
+        if not panels:
+            continue
+        columns = len(tasks) if len(tasks) > 1 else min(4, len(panels))  # a row for each setting
         lines = math.ceil(len(panels) / columns)
-        figure = Figure(figsize=(4.0 * columns, 3.0 * lines + 0.6), layout="constrained")
+        figure = Figure(figsize=(2.8 * columns, 2.1 * lines + 0.5), layout="constrained")
         axes = figure.subplots(lines, columns, squeeze=False)
         for ax, (setting, task) in zip(axes.flat, panels, strict=False):
             some = [r for r in records if r.setting == setting and r.task in (task, "")]
             plot(ax, some, colours)
-            ax.set_title(f"{setting}, {task}", fontsize=9)
+            ax.set_title(f"{setting}\n{task}", fontsize=8)
+            ax.tick_params(labelsize=7)
         for ax in axes.flat[len(panels) :]:
             ax.axis("off")
         handles = {
@@ -55,7 +64,7 @@ def draw(records: Sequence[Record], found: Sequence[Outcome], folder: Path) -> N
                 fontsize=7,
             )
         folder.mkdir(parents=True, exist_ok=True)
-        figure.savefig(folder / f"{title}.png", dpi=90)
+        figure.savefig(folder / f"{title}.png", dpi=120)
 
 
 def draw_alpha(axes: Axes, records: list[Record], colours: dict[str, str]) -> None:
