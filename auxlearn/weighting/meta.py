@@ -126,6 +126,11 @@ def meta_gradient_of_logits(weights: Tensor, products: Tensor) -> Tensor:
 class MetaOptions(LogitOptions, ValidationOptions):
     """Options of meta-learned weights."""
 
+    initial: tuple[float, ...] | None = Field(
+        None,
+        description="Initial weight of each objective, primary first; by default "
+        f"{INITIAL_PRIMARY:g} for the primary task, and equal shares of the rest.",
+    )
     mix: Literal["steps", "gradients"] = Field(
         "steps",
         description="What is weighted: the optimizer steps of the objectives, each with moments "
