@@ -208,7 +208,7 @@ def dataset_of(setting: Setting, options: argparse.Namespace) -> str:
     if setting.source is None:
         return setting.name
     folder = options.output / "data" / setting.folder
-    if options.no_run and (folder / "subset.json").is_file():
+    if options.no_run:  # records and run folders are all that is read
         return str(folder)
     source = None if options.data is None else options.data / setting.source
     if source is None or not source.is_dir():

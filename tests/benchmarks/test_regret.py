@@ -398,7 +398,7 @@ def test_held_out_settings_are_reported_apart(tmp_path):
     assert write_report([], [], tmp_path / "empty", {}) == "\n"
 
 
-def test_the_tables_go_into_a_page(pairs, tmp_path, encoder_folder):
+def test_the_tables_go_into_a_page(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- learned weights -->\nold\n<!-- /learned weights -->\nafter\n")
     records = tmp_path / "records.jsonl"
@@ -406,13 +406,13 @@ def test_the_tables_go_into_a_page(pairs, tmp_path, encoder_folder):
     options = program.read_options(["--output", str(tmp_path / "out")])
     for method in methods_of(["single", "meta"], ["l3mask"]):
         for seed in (0, 1):
-            name = program.trial_of("pydocs-all", method, seed, options)
-            found = replace(record(method.name, seed, 0.5, 0.5), task=method.task, setting="pydocs")
+            name = program.trial_of("qqp-1000", method, seed, options)
+            found = replace(record(method.name, seed, 0.5, 0.5), task=method.task, setting="qqp")
             file.add(name, found)
     file.save()
-    given = f"--output {tmp_path / 'out'} --only pydocs --seeds 2 --no-run --records {records}"
+    given = f"--output {tmp_path / 'out'} --only qqp --seeds 2 --no-run --records {records}"
     assert main([*given.split(), "--page", str(page)]) == 0
     text = page.read_text()
     assert text.startswith("before\n<!-- learned weights -->\n**Settings")
     assert text.endswith("<!-- /learned weights -->\nafter\n")
-    assert "| pydocs | 2 | 50.0 ± 0.0 | 50.0 ± 0.0 | +0.0 |" in text
+    assert "| qqp | 2 | 50.0 ± 0.0 | 50.0 ± 0.0 | +0.0 |" in text
