@@ -231,8 +231,10 @@ def check_arguments(program: str, arguments: list[str]) -> None:
         patch.setattr(argparse.ArgumentParser, "parse_args", parse)
         patch.setattr(sys, "argv", [program, *arguments])
         helpers.only_builtin_plugins(patch)
-        for module in (program, f"{program}.__main__"):  # runpy warns of what is imported
-            patch.delitem(sys.modules, module, raising=False)
+        # runpy warns of a module that is imported. A package stays: imported again, it would be
+        # another object than the one that its submodules belong to.
+        package = (ROOT / program.replace(".", "/")).is_dir()
+        patch.delitem(sys.modules, f"{program}.__main__" if package else program, raising=False)
         script = program.endswith(".py")
         start, what = (
             (runpy.run_path, str(ROOT / program)) if script else (runpy.run_module, program)

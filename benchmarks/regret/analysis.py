@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median, stdev
 
+from auxlearn.comparison.statistics import MINIMUM_SEEDS
 from benchmarks.regret.plan import ALPHAS, FIXED, SINGLE
 from benchmarks.regret.records import Record
 
@@ -24,7 +25,8 @@ class Outcome:
         deviation: Its sample standard deviation; ``None`` with one seed.
         difference: ``test`` minus that of the single task, mean over the seeds that both have;
             ``None`` without such seeds.
-        error: Its standard error, paired by seed; ``None`` with one seed or without spread.
+        error: Its standard error, paired by seed; ``None`` with fewer than
+            :data:`~auxlearn.comparison.statistics.MINIMUM_SEEDS` seeds or without spread.
         grid: Test score of every fixed share, over the seeds that all shares have; empty if one
             of them is missing.
         grid_seeds: How many seeds these are.
@@ -139,10 +141,11 @@ def paired(first: Sequence[float], second: Sequence[float]) -> tuple[float, floa
         second: The same seeds in the same order.
 
     Returns:
-        ``None`` as the error with a single seed, or where all differences are equal.
+        ``None`` as the error with fewer than :data:`MINIMUM_SEEDS` seeds, whose spread says
+        nothing, or where all differences are equal.
     """
     differences = [a - b for a, b in zip(first, second, strict=True)]
-    error = standard_error(differences)
+    error = standard_error(differences) if len(differences) >= MINIMUM_SEEDS else None
     # Equal differences leave a spread of rounding errors.
     return fmean(differences), None if error is None or error < 1e-12 else error
 

@@ -85,7 +85,6 @@ def summary_table(found: Iterable[Outcome]) -> str:
             "only it constant",
             "regret",
             "settled",
-            "time",
         ),
         [
             (
@@ -99,7 +98,6 @@ def summary_table(found: Iterable[Outcome]) -> str:
                 f"{s.worsened} of {s.runs}",
                 points(s.regret, "+") + plus_minus(s.regret_error),
                 share(s.settled),
-                number(s.time),
             )
             for s in summaries(found)
             if s.method != SINGLE

@@ -113,18 +113,18 @@ def test_of_equal_means_the_smallest_alpha_wins():
 
 
 def test_differences_are_paired_by_seed():
-    # differences .1, .3: mean .2, deviation .1414, error .1
-    difference, error = paired([0.5, 0.7], [0.4, 0.4])
-    assert (difference, error) == (pytest.approx(0.2), pytest.approx(0.1))
-    assert paired([0.5, 0.6], [0.4, 0.5])[1] is None  # no spread
-    assert paired([0.5], [0.4]) == (pytest.approx(0.1), None)
-    singles = [record("single", seed, 0, test) for seed, test in ((0, 0.4), (1, 0.6), (2, 0.9))]
-    rule = [record("meta", seed, 0, test) for seed, test in ((0, 0.3), (1, 0.4), (7, 0.0))]
+    # differences .1, .2, .3: mean .2, deviation .1
+    difference, error = paired([0.5, 0.6, 0.7], [0.4, 0.4, 0.4])
+    assert (difference, error) == (pytest.approx(0.2), pytest.approx(0.1 / 3**0.5))
+    assert paired([0.5, 0.6, 0.7], [0.4, 0.5, 0.6])[1] is None  # no spread
+    assert paired([0.5, 0.7], [0.4, 0.4]) == (pytest.approx(0.2), None)
+    singles = [record("single", seed, 0, 0.3 + 0.1 * seed) for seed in range(4)]
+    rule = [record("meta", seed, 0, test) for seed, test in ((0, 0.2), (1, 0.2), (2, 0.2), (7, 0))]
     meta = outcome_of(outcomes([*singles, *rule]), "meta")
-    assert meta.seeds == 3
-    assert meta.difference == pytest.approx(-0.15)  # over seeds 0 and 1
-    assert meta.error == pytest.approx(0.05)
-    assert meta.errors_below == pytest.approx(3.0)
+    assert meta.seeds == 4
+    assert meta.difference == pytest.approx(-0.2)  # over seeds 0, 1 and 2
+    assert meta.error == pytest.approx(0.1 / 3**0.5)
+    assert meta.errors_below == pytest.approx(2 * 3**0.5)
 
 
 def test_time_is_over_fixed_weights_of_the_same_seed():
@@ -377,22 +377,22 @@ def test_bad_input_is_one_line(tmp_path, capsys):
 
 
 def test_held_out_settings_are_reported_apart(tmp_path):
-    records = [*grid(DEV, TEST, setting="chosen"), *grid(DEV, TEST, setting="kept")]
+    records = [*grid(DEV, TEST, setting="chosen"), *grid(DEV, TEST, (0, 1, 2), setting="kept")]
     weights = {"primary": 0.8, "task": 0.2}
     records += [
         record("meta", seed, 0, test, setting="kept", weights=weights)
-        for seed, test in ((0, 0.54), (1, 0.56))
+        for seed, test in ((0, 0.54), (1, 0.56), (2, 0.55))
     ]
     found = outcomes(records)
     groups = grouped(found, ["kept"])
     assert [{o.setting for o in members} for members in groups.values()] == [{"chosen"}, {"kept"}]
     text = "\n".join(markdown(found, ["kept"]))
     assert text.index("**Settings that defaults were chosen by**") < text.index("**Held-out")
-    assert "| kept (held out) | 2 | 52.0 ± 0.0 | 55.0 ± 1.4 | +3.0 ± 1.0 | 0.20 |  |" in text
-    row = "| 2 | 52.0 | 58.0 | 66.0 | 69.0 | 41.0 | 20.0 | 0.3 | 66.0 |"
-    assert f"| chosen {row}  |" in text
-    assert f"| kept (held out) {row} +11.0 |" in text
-    assert "| meta | task | 1 | +3.0 | 3.00 | 0 of 1 | 0 of 1 | 0 of 2 | +11.0 |" in text
+    assert "| kept (held out) | 3 | 52.0 ± 0.0 | 55.0 ± 1.0 | +3.0 ± 0.6 | 0.20 |  |" in text
+    row = "52.0 | 58.0 | 66.0 | 69.0 | 41.0 | 20.0 | 0.3 | 66.0 |"
+    assert f"| chosen | 2 | {row}  |" in text
+    assert f"| kept (held out) | 3 | {row} +11.0 |" in text
+    assert "| meta | task | 1 | +3.0 | 5.20 | 0 of 1 | 0 of 1 | 0 of 3 | +11.0 |" in text
     written = write_report(records, ["kept"], tmp_path, {})
     assert (tmp_path / "regret.md").read_text() == written
     assert write_report([], [], tmp_path / "empty", {}) == "\n"
