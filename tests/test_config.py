@@ -155,6 +155,16 @@ def test_options_of_plug_ins_are_checked_all_at_once():
     ]
 
 
+@pytest.mark.parametrize("given", [0.5, "0.9,0.1"])
+def test_a_value_in_place_of_a_list_is_told_what_a_list_is(given):
+    config = RunConfig(aux="random_mlm", weights={"meta": {"initial": given}})
+    with pytest.raises(ConfigError) as caught:
+        config.resolved()
+    assert str(caught.value) == (
+        f"meta: initial: Input should be a list, such as [a, b], got {given!r}"
+    )
+
+
 def test_unknown_plug_ins_get_a_suggestion():
     with pytest.raises(ConfigError) as caught:
         RunConfig(aux="l3msk", weights="meat").resolved()
