@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -128,6 +129,10 @@ def _main(argv: Sequence[str] | None) -> int:
     if options.page:
         page = put(options.page.read_text(encoding="utf-8"), "learned weights", [text.rstrip()])
         write_text(options.page, page)
+        for plot in (options.output / "report").glob("*.png"):
+            target = options.page.parents[1] / "img" / f"regret_{plot.name}"
+            target.parent.mkdir(exist_ok=True)
+            shutil.copyfile(plot, target)
     wanted = len(plans) * len(methods) * options.seeds
     print(
         f"{len(records)} of {wanted} trials finished, {failed} failed: {options.output / 'report'}"
@@ -189,7 +194,10 @@ def read_options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=1, help="maximum number of trials at a time")
     parser.add_argument("--threads", type=int, help="CPU threads per trial")
     parser.add_argument(
-        "--page", type=Path, metavar="FILE", help="page whose section of tables is replaced"
+        "--page",
+        type=Path,
+        metavar="FILE",
+        help="page whose section of tables is replaced, with the plots in ../img",
     )
     parser.add_argument("--no-run", action="store_true", help="report on what has finished")
     add_device(parser)

@@ -57,7 +57,10 @@ def grouped(found: Iterable[Outcome], held_out: Collection[str]) -> dict[str, li
 
 def markdown(found: Sequence[Outcome], held_out: Collection[str]) -> Iterable[str]:
     """Yield the paragraphs of the report."""
-    for title, members in grouped(found, held_out).items():
+    groups = grouped(found, held_out)
+    if len(groups) > 1:
+        groups["All settings"] = list(found)
+    for title, members in groups.items():
         yield f"**{title}**"
         yield summary_table(members)
     for task in dict.fromkeys(outcome.task for outcome in found):

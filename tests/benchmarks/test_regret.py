@@ -389,6 +389,8 @@ def test_held_out_settings_are_reported_apart(tmp_path):
     text = "\n".join(markdown(found, ["kept"]))
     assert text.index("**Settings that defaults were chosen by**") < text.index("**Held-out")
     assert "| kept (held out) | 3 | 52.0 ± 0.0 | 55.0 ± 1.0 | +3.0 ± 0.6 | 0.20 |  |" in text
+    assert "**All settings**" in text
+    assert "| fixed 0.1 | task | 2 | +6.0 ± 0.0 |" in text
     row = "52.0 | 58.0 | 66.0 | 69.0 | 41.0 | 20.0 | 0.3 | 66.0 |"
     assert f"| chosen | 2 | {row}  |" in text
     assert f"| kept (held out) | 3 | {row} +11.0 |" in text
@@ -399,7 +401,8 @@ def test_held_out_settings_are_reported_apart(tmp_path):
 
 
 def test_the_tables_go_into_a_page(tmp_path):
-    page = tmp_path / "page.md"
+    page = tmp_path / "docs" / "results" / "page.md"
+    page.parent.mkdir(parents=True)
     page.write_text("before\n<!-- learned weights -->\nold\n<!-- /learned weights -->\nafter\n")
     records = tmp_path / "records.jsonl"
     file = RecordFile(records)
@@ -407,7 +410,9 @@ def test_the_tables_go_into_a_page(tmp_path):
     for method in methods_of(["single", "meta"], ["l3mask"]):
         for seed in (0, 1):
             name = program.trial_of("qqp-1000", method, seed, options)
-            found = replace(record(method.name, seed, 0.5, 0.5), task=method.task, setting="qqp")
+            course = ((10, 0.1),) if method.name == "meta" else ()
+            found = record(method.name, seed, 0.5, 0.5, setting="qqp", course=course)
+            found = replace(found, task=method.task)
             file.add(name, found)
     file.save()
     given = f"--output {tmp_path / 'out'} --only qqp --seeds 2 --no-run --records {records}"
@@ -415,4 +420,6 @@ def test_the_tables_go_into_a_page(tmp_path):
     text = page.read_text()
     assert text.startswith("before\n<!-- learned weights -->\n**Settings")
     assert text.endswith("<!-- /learned weights -->\nafter\n")
+    plot = tmp_path / "out" / "report" / "weights.png"
+    assert (tmp_path / "docs/img/regret_weights.png").read_bytes() == plot.read_bytes()
     assert "| qqp | 2 | 50.0 ± 0.0 | 50.0 ± 0.0 | +0.0 |" in text
