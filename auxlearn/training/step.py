@@ -204,9 +204,9 @@ class RunStep:
         validation = self._require_validation()
         total: Gradient = [None] * len(self.parameters)
         losses = []
-        for number in range(index, index + batches):
+        for part in range(batches):
             with self.encoder.evaluating(), self.settings.autocast():
-                loss = validation.loss(self.encoder, self.number, number) / batches
+                loss = validation.loss(self.encoder, self.number, index, batches, part) / batches
             add_gradient(total, torch.autograd.grad(loss, self.parameters, allow_unused=True))
             losses.append(loss.detach())
         self.losses[VALIDATION] = torch.stack(losses).sum()
@@ -232,11 +232,9 @@ class RunStep:
         validation = self._require_validation()
         assert isinstance(model, SharedEncoder)
         losses = []
-        for number in range(batches):
+        for part in range(batches):
             with model.evaluating(), self.settings.autocast():
-                losses.append(
-                    model(lambda encoder, n=number: validation.loss(encoder, self.number, n))
-                )
+                losses.append(model(validation.loss, self.number, 0, batches, part))
         mean = torch.stack(losses).mean()
         self.losses[VALIDATION] = mean.detach()
         return mean

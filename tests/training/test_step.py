@@ -260,7 +260,7 @@ def load_twin(encoder, twin):
 
 
 def test_the_validation_gradient_is_the_mean_over_batches(new_encoder):
-    training_step = Harness(new_encoder()).training_step
+    training_step = Harness(new_encoder().double()).training_step
     training_step.begin(2)
     mean, loss = training_step.validation_gradient(batches=3), training_step.losses["validation"]
     single, losses = [], []
@@ -268,11 +268,11 @@ def test_the_validation_gradient_is_the_mean_over_batches(new_encoder):
         single.append(training_step.validation_gradient(index))
         losses.append(float(training_step.losses["validation"]))
     assert len(set(losses)) == 3
-    assert float(loss) == pytest.approx(sum(losses) / 3, rel=1e-6)
+    assert float(loss) == pytest.approx(sum(losses) / 3, rel=1e-12)
     for found, *batches in zip(mean, *single, strict=True):
         assert (found is None) == (batches[0] is None)
         if found is not None:
-            torch.testing.assert_close(found, sum(batches) / 3, rtol=1e-4, atol=1e-7)
+            torch.testing.assert_close(found, sum(batches) / 3, rtol=1e-9, atol=1e-12)
 
 
 def test_the_validation_gradient_has_no_dropout_and_restores_the_mode(new_encoder):

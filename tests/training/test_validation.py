@@ -159,6 +159,31 @@ def test_no_batch_is_sorted_by_length(tiny_bert, monkeypatch, head):
         assert int(labels.bincount(minlength=2).min()) >= len(labels) // 5
 
 
+@pytest.mark.parametrize("metric", ["accuracy", "macro_f1"])
+def test_parts_of_several_batches_need_less_padding_where_the_mean_allows_it(
+    tiny_bert, monkeypatch, metric
+):
+    texts = tokenized(tiny_bert, LINES * 4, [row % 3 for row in range(len(LINES) * 4)])
+    made, drawn = ValidationObjective(texts, 8, metric, 0, batches_per_step=4), []
+    monkeypatch.setattr(
+        "auxlearn.training.validation.collate",
+        lambda given, places: drawn.append(places) or collate(given, places),
+    )
+    with tiny_bert.evaluating():
+        apart = torch.stack([made.loss(tiny_bert, 5, index) for index in (1, 2, 3)])
+        together = torch.stack([made.loss(tiny_bert, 5, 1, 3, part) for part in range(3)])
+    batches, parts = drawn[:3], drawn[3:]
+    assert [len(part) for part in parts] == [8, 8, 8]
+    torch.testing.assert_close(together.mean(), apart.mean(), rtol=1e-6, atol=0)
+    if metric == "macro_f1":
+        assert all(map(torch.equal, batches, parts))
+        return
+    assert sorted(torch.cat(parts).tolist()) == sorted(torch.cat(batches).tolist())
+    lengths = texts.lengths[torch.cat(parts)].tolist()
+    assert lengths == sorted(lengths, reverse=True)
+    assert not any(map(torch.equal, batches, parts))
+
+
 def test_validation_texts_are_labelled(tiny_bert):
     with pytest.raises(ValueError, match="needs labelled texts"):
         ValidationObjective(tokenized(tiny_bert, LINES), 8, "accuracy", 0)
