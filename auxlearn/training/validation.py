@@ -110,9 +110,7 @@ class ValidationObjective:
         order = self.texts.lengths[examples].argsort(descending=True, stable=True)
         return examples[order].split(self.batch_size)
 
-    def _dev_head(
-        self, encoder: SharedEncoder, step: int, new: bool
-    ) -> Callable[[Tensor], Tensor]:
+    def _dev_head(self, encoder: SharedEncoder, step: int, new: bool) -> Callable[[Tensor], Tensor]:
         """Return the head of a step, with a graph if it has a closed form.
 
         A fitted head is kept for all batches of its step. Its dependence on the encoder is left out
