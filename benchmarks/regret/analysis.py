@@ -114,6 +114,27 @@ class Summary:
     settled: float | None
 
 
+@dataclass(frozen=True)
+class Difference:
+    """A method beside another with the same task in a setting.
+
+    Attributes:
+        setting: Name of the setting.
+        task: The auxiliary task.
+        method: Name of the method.
+        seeds: Seeds that both have.
+        mean: Its test score minus that of the other, mean over these seeds.
+        error: Its standard error, paired by seed; ``None`` as of :func:`paired`.
+    """
+
+    setting: str
+    task: str
+    method: str
+    seeds: int
+    mean: float
+    error: float | None
+
+
 #: Records by seed.
 BySeed = Mapping[int, Record]
 
@@ -180,6 +201,31 @@ def outcomes(records: Iterable[Record]) -> list[Outcome]:
         contestants = {SINGLE: single, **methods} if single else methods
         for name, one in contestants.items():
             found.append(_outcome(setting, task, name, one, single, grid))
+    return found
+
+
+def differences(records: Iterable[Record], other: str) -> list[Difference]:
+    """Compare every rule with another one, in each setting and with each task.
+
+    Args:
+        records: Finished trials.
+        other: The rule that is subtracted.
+
+    Returns:
+        None for the single task, the fixed shares and the other rule itself.
+    """
+    by_method: dict[tuple[str, str, str], dict[int, float]] = {}
+    for record in records:
+        if is_rule(record.method):
+            name = (record.setting, record.task, record.method)
+            by_method.setdefault(name, {})[record.seed] = record.test
+    found = []
+    for (setting, task, method), tests in by_method.items():
+        others = by_method.get((setting, task, other), {})
+        both = sorted(set(tests) & set(others))
+        if method != other and both:
+            mean, error = paired([tests[seed] for seed in both], [others[seed] for seed in both])
+            found.append(Difference(setting, task, method, len(both), mean, error))
     return found
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.regret.analysis import Outcome, is_rule, standard_error
+from benchmarks.regret.analysis import Outcome, standard_error
 from benchmarks.regret.plan import FIXED
 from benchmarks.regret.records import Record
 
@@ -16,21 +16,20 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def draw(records: Sequence[Record], found: Sequence[Outcome], folder: Path) -> None:
-    """Draw test score by alpha with the rules marked, and the rules' weights over time.
+def draw(records: Sequence[Record], found: Sequence[Outcome], rule: str, folder: Path) -> None:
+    """Draw test score by alpha with a rule marked, and the rule's weights over time.
 
     Args:
         records: Finished trials.
         found: Their outcomes; the first plot shows tasks that were trained with fixed shares.
+        rule: The rule; with several ones no plot could be read.
         folder: Where to write ``alpha.png`` and ``weights.png``.
     """
     from matplotlib.figure import Figure
 
-    names = list(dict.fromkeys(o.method for o in found if is_rule(o.method)))
-    colours = {name: f"C{number}" for number, name in enumerate(names)}
-    plots: dict[str, tuple[Callable[[Axes, list[Record], dict[str, str]], None], Any]] = {
+    plots: dict[str, tuple[Callable[[Axes, list[Record], str], None], Any]] = {
         "alpha": (draw_alpha, lambda outcome: outcome.method.startswith(FIXED)),
-        "weights": (draw_weights, lambda outcome: is_rule(outcome.method)),
+        "weights": (draw_weights, lambda outcome: outcome.method == rule),
     }
     for title, (plot, belongs) in plots.items():
         shown = [outcome for outcome in found if belongs(outcome)]
@@ -45,7 +44,7 @@ def draw(records: Sequence[Record], found: Sequence[Outcome], folder: Path) -> N
         axes = figure.subplots(lines, columns, squeeze=False)
         for ax, (setting, task) in zip(axes.flat, panels, strict=False):
             some = [r for r in records if r.setting == setting and r.task in (task, "")]
-            plot(ax, some, colours)
+            plot(ax, some, rule)
             ax.set_title(f"{setting}\n{task}", fontsize=8)
             ax.tick_params(labelsize=7)
         for ax in axes.flat[len(panels) :]:
@@ -67,46 +66,36 @@ def draw(records: Sequence[Record], found: Sequence[Outcome], folder: Path) -> N
         figure.savefig(folder / f"{title}.png", dpi=120)
 
 
-def draw_alpha(axes: Axes, records: list[Record], colours: dict[str, str]) -> None:
-    """Draw the test score of every fixed share, and each rule where its weights end."""
+def draw_alpha(axes: Axes, records: list[Record], rule: str) -> None:
+    """Draw the test score of every fixed share, and the rule where its weights end."""
     fixed: dict[float, list[float]] = {}
-    ruled: dict[str, list[Record]] = {}
     for record in records:
         if record.alpha is not None:
             fixed.setdefault(record.alpha, []).append(record.test)
-        elif record.share is not None:
-            ruled.setdefault(record.method, []).append(record)
     alphas = sorted(fixed)
     errors = [100 * (standard_error(fixed[a]) or 0.0) for a in alphas]
     means = [100 * fmean(fixed[a]) for a in alphas]
     axes.errorbar(alphas, means, yerr=errors, color="0.4", marker="o", markersize=3, capsize=2)
-    for name, members in ruled.items():
+    ruled = [record for record in records if record.method == rule and record.share is not None]
+    if ruled:
         axes.plot(
-            fmean(r.share or 0.0 for r in members),
-            100 * fmean(r.test for r in members),
+            fmean(record.share or 0.0 for record in ruled),
+            100 * fmean(record.test for record in ruled),
             marker="D",
             linestyle="",
-            color=colours[name],
-            label=name,
+            color="C0",
+            label=rule,
         )
     axes.set_xlabel("auxiliary share", fontsize=8)
     axes.set_ylabel("test", fontsize=8)
 
 
-def draw_weights(axes: Axes, records: list[Record], colours: dict[str, str]) -> None:
-    """Draw the auxiliary share of every rule's weights over its steps, a line for each seed."""
-    drawn: set[str] = set()
+def draw_weights(axes: Axes, records: list[Record], rule: str) -> None:
+    """Draw the auxiliary share of the rule's weights over its steps, a line for each seed."""
     for record in records:
-        if record.alpha is None and record.course:
+        if record.method == rule and record.course:
             steps, shares = zip(*record.course, strict=True)
-            axes.plot(
-                steps,
-                shares,
-                color=colours[record.method],
-                linewidth=0.8,
-                label=None if record.method in drawn else record.method,
-            )
-            drawn.add(record.method)
+            axes.plot(steps, shares, color="C0", linewidth=0.8)
     axes.set_ylim(0, 1)
     axes.set_xlabel("optimizer step", fontsize=8)
     axes.set_ylabel("auxiliary share", fontsize=8)

@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from auxlearn.files import write_json, write_text
-from benchmarks.regret.analysis import Outcome, is_rule, outcomes, summaries
+from benchmarks.regret.analysis import (
+    Difference,
+    Outcome,
+    differences,
+    is_rule,
+    outcomes,
+    standard_error,
+    summaries,
+)
 from benchmarks.regret.plan import ALPHAS, SINGLE
 from benchmarks.regret.plots import draw
 from benchmarks.regret.records import Record
@@ -41,9 +50,10 @@ def write_report(
             "records": [asdict(record) for record in records],
         },
     )
-    text = "\n\n".join(markdown(found, held_out)) + "\n"
+    rule = next((outcome.method for outcome in found if is_rule(outcome.method)), "")
+    text = "\n\n".join(markdown(found, rule, differences(records, rule), held_out)) + "\n"
     write_text(folder / "regret.md", text)
-    draw(records, found, folder)
+    draw(records, found, rule, folder)
     return text
 
 
@@ -55,8 +65,20 @@ def grouped(found: Iterable[Outcome], held_out: Collection[str]) -> dict[str, li
     return {title: members for title, members in groups.items() if members}
 
 
-def markdown(found: Sequence[Outcome], held_out: Collection[str]) -> Iterable[str]:
-    """Yield the paragraphs of the report."""
+def markdown(
+    found: Sequence[Outcome],
+    rule: str,
+    compared: Sequence[Difference],
+    held_out: Collection[str],
+) -> Iterable[str]:
+    """Yield the paragraphs of the report.
+
+    Args:
+        found: Every method in every setting.
+        rule: The rule that is shown setting by setting, normally ``meta``.
+        compared: The other rules beside it.
+        held_out: Settings that no default was chosen by.
+    """
     groups = grouped(found, held_out)
     if len(groups) > 1:
         groups["All settings"] = list(found)
@@ -65,13 +87,16 @@ def markdown(found: Sequence[Outcome], held_out: Collection[str]) -> Iterable[st
         yield summary_table(members)
     for task in dict.fromkeys(outcome.task for outcome in found):
         some = [outcome for outcome in found if outcome.task == task]
-        rules = dict.fromkeys(outcome.method for outcome in some if is_rule(outcome.method))
-        for rule in rules:
+        if any(outcome.method == rule for outcome in some):
             yield f"**`{rule}`, {task}**"
             yield rule_table(some, rule, held_out)
         if any(outcome.alpha is not None for outcome in some):
             yield f"**Fixed shares, {task}**"
-            yield fixed_table(some, list(rules), held_out)
+            yield fixed_table(some, rule, held_out)
+        others = [difference for difference in compared if difference.task == task]
+        if others:
+            yield f"**Other rules minus `{rule}`, {task}**"
+            yield difference_table(others, held_out)
 
 
 def summary_table(found: Iterable[Outcome]) -> str:
@@ -133,15 +158,14 @@ def rule_table(found: Sequence[Outcome], rule: str, held_out: Collection[str]) -
     return table((*head, "weight at the end", "settled"), rows)
 
 
-def fixed_table(found: Sequence[Outcome], rules: Sequence[str], held_out: Collection[str]) -> str:
-    """Return the test score of every fixed share, the best on dev, and each rule's regret."""
+def fixed_table(found: Sequence[Outcome], rule: str, held_out: Collection[str]) -> str:
+    """Return the test score of every fixed share, the best on dev, and a rule's regret."""
     by_name = {(outcome.setting, outcome.method): outcome for outcome in found}
     rows = []
     for setting in dict.fromkeys(outcome.setting for outcome in found):
-        single = by_name.get((setting, SINGLE))
+        single, ruled = by_name.get((setting, SINGLE)), by_name.get((setting, rule))
         if single is None or single.alpha is None:
             continue
-        ruled = [by_name.get((setting, rule)) for rule in rules]
         rows.append(
             (
                 name_of(setting, held_out),
@@ -149,12 +173,30 @@ def fixed_table(found: Sequence[Outcome], rules: Sequence[str], held_out: Collec
                 *map(points, single.grid.values()),
                 f"{single.alpha:g}",
                 points(single.grid[single.alpha]),
-                *(points(one.regret, "+") if one is not None else "" for one in ruled),
+                "" if ruled is None else points(ruled.regret, "+"),
             )
         )
     shares = ("single", *(f"{alpha:g}" for alpha in ALPHAS))
-    regrets = (f"regret of `{rule}`" for rule in rules)
-    return table(("setting", "seeds", *shares, "best on dev", "its test score", *regrets), rows)
+    best = ("best on dev", "its test score", f"regret of `{rule}`")
+    return table(("setting", "seeds", *shares, *best), rows)
+
+
+def difference_table(found: Sequence[Difference], held_out: Collection[str]) -> str:
+    """Return the differences of rules from another, one row for each rule."""
+    settings = list(dict.fromkeys(one.setting for one in found))
+    rows = []
+    for method in dict.fromkeys(one.method for one in found):
+        by_setting = {one.setting: one for one in found if one.method == method}
+        seeds = sorted({one.seeds for one in by_setting.values()})
+        means = [one.mean for one in by_setting.values()]
+        cells = []
+        for setting in settings:
+            one = by_setting.get(setting)
+            cells.append("" if one is None else points(one.mean, "+") + plus_minus(one.error))
+        mean = points(fmean(means), "+") + plus_minus(standard_error(means))
+        rows.append((method, " to ".join(map(str, sorted({seeds[0], seeds[-1]}))), *cells, mean))
+    names = (name_of(setting, held_out) for setting in settings)
+    return table(("rule", "seeds", *names, "mean ± s.e. over settings"), rows)
 
 
 def name_of(setting: str, held_out: Collection[str]) -> str:

@@ -15,7 +15,7 @@ from auxlearn.registry import WEIGHTINGS
 from auxlearn.results.folder import RunFolder
 from auxlearn.sweeps.plan import expand_cells, plan_trials
 from benchmarks.regret import plan, program
-from benchmarks.regret.analysis import best_alpha, outcomes, paired, summaries
+from benchmarks.regret.analysis import best_alpha, differences, outcomes, paired, summaries
 from benchmarks.regret.plan import (
     ALPHAS,
     HELD_OUT,
@@ -386,7 +386,7 @@ def test_held_out_settings_are_reported_apart(tmp_path):
     found = outcomes(records)
     groups = grouped(found, ["kept"])
     assert [{o.setting for o in members} for members in groups.values()] == [{"chosen"}, {"kept"}]
-    text = "\n".join(markdown(found, ["kept"]))
+    text = "\n".join(markdown(found, "meta", differences(records, "meta"), ["kept"]))
     assert text.index("**Settings that defaults were chosen by**") < text.index("**Held-out")
     assert "| kept (held out) | 3 | 52.0 ± 0.0 | 55.0 ± 1.0 | +3.0 ± 0.6 | 0.20 |  |" in text
     assert "**All settings**" in text
@@ -398,6 +398,35 @@ def test_held_out_settings_are_reported_apart(tmp_path):
     written = write_report(records, ["kept"], tmp_path, {})
     assert (tmp_path / "regret.md").read_text() == written
     assert write_report([], [], tmp_path / "empty", {}) == "\n"
+
+
+def test_other_rules_stand_beside_the_first_one(tmp_path):
+    records = []
+    for setting, gap in (("one", 0.02), ("kept", -0.04)):
+        for seed in range(3):
+            first = 0.5 + 0.1 * seed
+            records += [
+                record("single", seed, 0, 0.1, setting=setting),
+                record("meta", seed, 0, first, setting=setting),
+                record("other", seed, 0, first + gap + 0.01 * (seed - 1), setting=setting),
+            ]
+    records.append(record("meta(every=2)", 1, 0, 0.63, setting="one"))
+    records.append(record("meta(every=2)", 7, 0, 0.9, setting="one"))  # no other has this seed
+    by_name = {(one.method, one.setting): one for one in differences(records, "meta")}
+    assert set(by_name) == {("other", "one"), ("other", "kept"), ("meta(every=2)", "one")}
+    assert by_name["other", "one"].mean == pytest.approx(0.02)
+    assert by_name["other", "one"].error == pytest.approx(0.01 / 3**0.5)
+    assert (by_name["meta(every=2)", "one"].seeds, by_name["meta(every=2)", "one"].error) == (
+        1,
+        None,
+    )
+    text = write_report(records, ["kept"], tmp_path, {})
+    assert "**Other rules minus `meta`, task**" in text
+    assert "| rule | seeds | one | kept (held out) | mean ± s.e. over settings |" in text
+    assert "| other | 3 | +2.0 ± 0.6 | -4.0 ± 0.6 | -1.0 ± 3.0 |" in text
+    assert "| meta(every=2) | 1 | +3.0 |  | +3.0 |" in text
+    assert "**`meta`, task**" in text
+    assert "**`other`" not in text
 
 
 def test_the_tables_go_into_a_page(tmp_path):
