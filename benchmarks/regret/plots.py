@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -67,20 +67,30 @@ def draw(records: Sequence[Record], found: Sequence[Outcome], rule: str, folder:
 
 
 def draw_alpha(axes: Axes, records: list[Record], rule: str) -> None:
-    """Draw the test score of every fixed share, and the rule where its weights end."""
-    fixed: dict[float, list[float]] = {}
+    """Draw the test score of every fixed share, and the rule where its weights end.
+
+    Only seeds that all of them have are in the means.
+    """
+    fixed: dict[float, dict[int, float]] = {}
+    ruled: dict[int, Record] = {}
     for record in records:
         if record.alpha is not None:
-            fixed.setdefault(record.alpha, []).append(record.test)
+            fixed.setdefault(record.alpha, {})[record.seed] = record.test
+        elif record.method == rule and record.share is not None:
+            ruled[record.seed] = record
+    series: list[Collection[int]] = [*fixed.values(), *([ruled] if ruled else [])]
+    seeds = sorted(set.intersection(*map(set, series)))
+    if not seeds:
+        return
     alphas = sorted(fixed)
-    errors = [100 * (standard_error(fixed[a]) or 0.0) for a in alphas]
-    means = [100 * fmean(fixed[a]) for a in alphas]
+    tests = [[fixed[alpha][seed] for seed in seeds] for alpha in alphas]
+    errors = [100 * (standard_error(some) or 0.0) for some in tests]
+    means = [100 * fmean(some) for some in tests]
     axes.errorbar(alphas, means, yerr=errors, color="0.4", marker="o", markersize=3, capsize=2)
-    ruled = [record for record in records if record.method == rule and record.share is not None]
     if ruled:
         axes.plot(
-            fmean(record.share or 0.0 for record in ruled),
-            100 * fmean(record.test for record in ruled),
+            fmean(ruled[seed].share or 0.0 for seed in seeds),
+            100 * fmean(ruled[seed].test for seed in seeds),
             marker="D",
             linestyle="",
             color="C0",

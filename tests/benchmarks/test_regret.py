@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
 from auxlearn.data.load import load_dataset
 from auxlearn.errors import DataError, SweepError
@@ -28,6 +29,7 @@ from benchmarks.regret.plan import (
     sweep_of,
     write_subset,
 )
+from benchmarks.regret.plots import draw_alpha
 from benchmarks.regret.program import TimeUp, UntilDeadline, main
 from benchmarks.regret.records import Record, RecordFile, course_of, settled
 from benchmarks.regret.report import grouped, markdown, write_report
@@ -427,6 +429,20 @@ def test_other_rules_stand_beside_the_first_one(tmp_path):
     assert "| meta(every=2) | 1 | +3.0 |  | +3.0 |" in text
     assert "**`meta`, task**" in text
     assert "**`other`" not in text
+
+
+def test_the_plot_has_the_seeds_that_all_have():
+    course = ((10, 0.2),)
+    records = [*grid(DEV, TEST), record("single", 2, 0, 0.9)]  # no share has the third seed
+    records += [record("meta", seed, 0, 0.6 + 0.1 * seed, course=course) for seed in (1, 2)]
+    axes = Figure().subplots()
+    draw_alpha(axes, records, "meta")
+    line, *_, diamond = axes.lines
+    assert line.get_ydata() == pytest.approx([100 * test for test in TEST.values()])
+    assert (diamond.get_xdata(), diamond.get_ydata()) == (
+        pytest.approx([0.2]),
+        pytest.approx([70]),  # seed 1 alone
+    )
 
 
 def test_the_tables_go_into_a_page(tmp_path):
