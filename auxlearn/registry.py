@@ -17,8 +17,10 @@ import sys
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from hashlib import sha256
+from importlib.machinery import SOURCE_SUFFIXES, SourceFileLoader
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 from auxlearn.errors import ConfigError, did_you_mean
@@ -271,6 +273,19 @@ register_weighting = WEIGHTINGS.register
 register_reporter = REPORTERS.register
 
 
+class _SourceLoader(SourceFileLoader):
+    """Imports a file from its source alone.
+
+    Cached bytecode is told from that of an earlier version by time in seconds and size, so that an
+    edit within a second could be missed; and the folder may be one that is not to be written to.
+    """
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        code: CodeType = self.source_to_code(self.get_data(path), path)
+        return code
+
+
 def load_plugin(path: str | Path) -> str:
     """Import a Python file, whose decorators register its plug-ins.
 
@@ -287,9 +302,11 @@ def load_plugin(path: str | Path) -> str:
     name = f"{_PLUGIN_MODULE}{path.stem}_{plugin_digest(path)[:8]}"
     if name in sys.modules:
         return name
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
+    if path.suffix not in SOURCE_SUFFIXES:
         raise ConfigError(f"plug-in file {path} is not a Python file: name a .py file")
+    loader = _SourceLoader(name, str(path))
+    spec = importlib.util.spec_from_loader(name, loader)
+    assert spec is not None
     earlier = [
         other
         for other, known in sys.modules.items()
@@ -298,7 +315,7 @@ def load_plugin(path: str | Path) -> str:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        loader.exec_module(module)
     except ConfigError:
         del sys.modules[name]
         raise

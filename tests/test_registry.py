@@ -115,12 +115,14 @@ def test_a_file_registers_a_task(tmp_path):
     assert "from_file" in TASKS.names()
 
 
-def test_an_edited_file_replaces_its_earlier_version(tmp_path):
+def test_an_edited_file_replaces_its_earlier_version(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)  # whatever the environment says
     path = tmp_path / "edited.py"
     body = '@register_task("edited")\nclass Mine:\n    version = {}\n'
     for version in (1, 2, 1):
         load_plugin(plugin(path, body.format(version)))
         assert TASKS.get("edited").version == version
+    assert [found.name for found in tmp_path.iterdir()] == ["edited.py"]  # no bytecode beside it
     other = plugin(tmp_path / "other.py", body.format(3))
     assert "is taken by auxlearn_plugin_edited_" in refusal(other)
 

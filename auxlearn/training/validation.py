@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -78,9 +78,7 @@ class ValidationObjective:
             batches: Number of consecutive batches.
             part: Which of as many parts, each of the size of a batch.
         """
-        first = step * self.batches_per_step + index
-        drawn = [self._examples(number) for number in range(first, first + batches)]
-        batch = self._batch(self._by_length(drawn)[part])
+        batch = self._batch(self._part(step * self.batches_per_step + index, batches, part))
         assert batch.labels is not None
         if self.head == "own":
             logits = encoder.classify(batch)
@@ -98,17 +96,17 @@ class ValidationObjective:
             return balanced_sample(self.labels, self.batch_size, generator)
         return self._stream.indices(number)
 
-    def _by_length(self, drawn: Sequence[Tensor]) -> Sequence[Tensor]:
-        """Return the examples of some batches in as many others, sorted so as to need less padding.
+    def _part(self, first: int, batches: int, part: int) -> Tensor:
+        """Return the numbers of the examples of a part of some batches.
 
-        All examples count alike in the mean cross-entropy of batches of one size, so that it does
-        not depend on the grouping. Smooth macro-F1 does: its batches stay as they were drawn.
+        All examples count alike in the mean cross-entropy of batches of one size, however they are
+        grouped. Grouped by length they need less padding. Smooth macro-F1 depends on the grouping.
         """
-        if self.metric == "macro_f1" or len(drawn) == 1:
-            return drawn
-        examples = torch.cat(list(drawn))
-        order = self.texts.lengths[examples].argsort(descending=True, stable=True)
-        return examples[order].split(self.batch_size)
+        if self.metric == "macro_f1" or batches == 1:
+            return self._examples(first + part)
+        drawn = torch.cat([self._examples(first + number) for number in range(batches)])
+        order = self.texts.lengths[drawn].argsort(descending=True, stable=True)
+        return drawn[order].split(self.batch_size)[part]
 
     def _dev_head(self, encoder: SharedEncoder, step: int, new: bool) -> Callable[[Tensor], Tensor]:
         """Return the head of a step, with a graph if it has a closed form.

@@ -79,7 +79,7 @@ def draw_alpha(axes: Axes, records: list[Record], rule: str) -> None:
         elif record.method == rule and record.share is not None:
             ruled[record.seed] = record
     series: list[Collection[int]] = [*fixed.values(), *([ruled] if ruled else [])]
-    seeds = sorted(set.intersection(*map(set, series)))
+    seeds = sorted(set.intersection(*map(set, series))) if series else []
     if not seeds:
         return
     alphas = sorted(fixed)

@@ -43,7 +43,9 @@ def expected(run):
 
 
 def check(frame: pd.DataFrame, expected: np.ndarray) -> None:
-    np.testing.assert_array_equal(frame[ADDED[1:]].to_numpy(), expected)
+    # A batch of another size may be rounded otherwise.
+    rtol = 0 if len(expected) == len(TEXTS) else 1e-6
+    np.testing.assert_allclose(frame[ADDED[1:]].to_numpy(), expected, rtol=rtol, atol=0)
     assert frame["predicted_label"].tolist() == [("no", "yes")[row.argmax()] for row in expected]
 
 
@@ -100,7 +102,8 @@ def test_a_table_comes_back_with_its_columns_and_predictions(run, expected, tmp_
     found = READ[suffix](output)
     pd.testing.assert_frame_equal(found[list(before)], before)
     assert list(found) == [*before, *ADDED]
-    np.testing.assert_allclose(found[ADDED[1:]].to_numpy(), expected[kept], rtol=1e-12, atol=0)
+    rtol = 1e-12 if len(kept) == len(TEXTS) else 1e-6  # a batch of another size
+    np.testing.assert_allclose(found[ADDED[1:]].to_numpy(), expected[kept], rtol=rtol, atol=0)
     again = auxlearn.predict(run, source, output=tmp_path / f"again{suffix}")
     assert (tmp_path / f"again{suffix}").read_bytes() == output.read_bytes()
     check(again, expected[kept])

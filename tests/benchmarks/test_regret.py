@@ -443,6 +443,9 @@ def test_the_plot_has_the_seeds_that_all_have():
         pytest.approx([0.2]),
         pytest.approx([70]),  # seed 1 alone
     )
+    empty = Figure().subplots()
+    draw_alpha(empty, [], "meta")
+    assert not empty.lines
 
 
 def test_the_tables_go_into_a_page(tmp_path):
