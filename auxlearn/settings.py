@@ -320,9 +320,8 @@ def config_error(error: ValidationError, model: type[Settings], where: str) -> C
             lines.append(f"{where}: unknown key '{key}': {hint}")
         else:
             message = fault["msg"].removeprefix("Value error, ")
-            if (
-                fault["type"] == "tuple_type"
-            ):  # what users write is a list, in YAML and in the shell
+            # What users write is a list, in YAML and in the shell.
+            if fault["type"] == "tuple_type":
                 message = "Input should be a list, such as [a, b]"
             given = "" if fault["loc"] == () else f", got {describe(fault['input'])}"
             lines.append(f"{where}: {key}: {message}{given}")
