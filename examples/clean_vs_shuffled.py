@@ -44,6 +44,9 @@ STEPS = 200
 #: By how much the clean labels' share of all weights is to exceed the shuffled labels' share.
 GAP = 0.3
 
+#: For how many steps at least it has to stay there: a noisy rule may be above in the last alone.
+STAY = 20
+
 
 @register_task("clean_labels")
 class CleanLabels(AuxiliaryTask):
@@ -142,22 +145,22 @@ def gaps(rows: list[dict]) -> list[tuple[int, float]]:
 
 
 def verdict(found: list[tuple[int, float]]) -> dict[str, float | int | None]:
-    """Say when the gap was first above :data:`GAP`, since when it stayed there, and its end.
+    """Say when the gap was first above :data:`GAP`, from when on it stayed there, and its end.
 
     Args:
         found: The gap by recorded step, as :func:`gaps` returns it.
 
     Returns:
-        ``first`` and ``lasting``, steps or ``None`` for never, and ``end``, the mean gap over the
-        last fifty steps.
+        ``first`` and ``lasting`` (for :data:`STAY` steps or more), steps or ``None`` for never, and
+        ``end``, the mean gap over the last fifty steps.
     """
     above = [step for step, gap in found if gap > GAP]
     below = [step for step, gap in found if gap <= GAP]
-    lasting = [step for step in above if step > max(below, default=0)]
+    lasting = min((step for step in above if step > max(below, default=0)), default=STEPS)
     last = [gap for step, gap in found if step > STEPS - 50]
     return {
         "first": min(above, default=None),
-        "lasting": min(lasting, default=None),
+        "lasting": lasting if lasting <= STEPS - STAY else None,
         "end": statistics.fmean(last),
     }
 
@@ -168,7 +171,7 @@ def measure(rules: list[str], seeds: int, path: Path) -> dict[str, dict[str, dic
     Raises:
         UserError: The file was written with other settings.
     """
-    settings = {"steps": STEPS, "gap": GAP, "options": RULES}
+    settings = {"steps": STEPS, "gap": GAP, "stay": STAY, "options": RULES}
     runs: dict[str, dict[str, dict]] = {}
     if path.is_file():
         known = json.loads(path.read_text(encoding="utf-8"))

@@ -49,6 +49,9 @@ def test_verdicts(example):
     assert verdict(falls)["end"] == pytest.approx((4 * 0.4 + 0.1) / 5)
     by_chance = [(step, 0.4 if step == 90 else 0.1) for step in steps]
     assert verdict(by_chance) == {"first": 90, "lasting": None, "end": pytest.approx(0.1)}
+    for start, lasting in ((180, 180), (190, None)):  # ten steps are too few to stay
+        ends = [(step, 0.4 if step >= start else 0.1) for step in steps]
+        assert (verdict(ends)["first"], verdict(ends)["lasting"]) == (start, lasting)
     never = [(step, 0.3) for step in steps]  # not above
     assert verdict(never) == {"first": None, "lasting": None, "end": pytest.approx(0.3)}
 
