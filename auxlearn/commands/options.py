@@ -279,22 +279,29 @@ def _owners(plugins: Iterable[tuple[Registry, str]]) -> dict[str, list[_Owner]]:
 
 
 def _owner(flag: str, owners: Mapping[str, list[_Owner]]) -> _Owner:
-    who = owners.get(flag.replace("_", "-"), [])
+    written = flag.replace("_", "-")
+    who = owners.get(written, [])
     if len(who) > 1:
         choices = " or ".join(option_flag(owner.plugin, owner.option) for owner in who)
         raise ConfigError(f"option '{flag}' is ambiguous: write {choices}")
     if not who:
-        for registry, choose in (
-            (TASKS, "--aux"),
-            (WEIGHTINGS, "--weights"),
-            (LOSSES, "--loss"),
-        ):
-            others = [(registry, name) for name in registry.names()]
-            for other in _owners(others).get(flag.replace("_", "-"), []):
-                raise ConfigError(
-                    f"option '{flag}' belongs to {other.plugin}, which is not chosen: "
-                    f"add {choose} {other.plugin}"
-                )
+        registries = ((TASKS, "--aux"), (WEIGHTINGS, "--weights"), (LOSSES, "--loss"))
+        others = {
+            owner.plugin: choose
+            for registry, choose in registries
+            for owner in _owners((registry, name) for name in registry.names()).get(written, [])
+        }
+        if len(others) == 1:
+            ((name, choose),) = others.items()
+            raise ConfigError(
+                f"option '{flag}' belongs to {name}, which is not chosen: add {choose} {name}"
+            )
+        if others:
+            *names, last = others
+            raise ConfigError(
+                f"option '{flag}' belongs to {', '.join(names)} and {last}, none of which is "
+                f"chosen: name one with {' or '.join(dict.fromkeys(others.values()))}"
+            )
         core = [name for option in run_options() for name in option.opts]
         hint = did_you_mean(flag, [*core, "--config", *owners])
         near = hint if hint.startswith("did you mean") else "see `auxlearn train --help`"
