@@ -41,9 +41,17 @@ NAME = "pretend"
 
 ROOT = Path(__file__).parents[2]
 
-#: Parts of paths whose code a wait is ascribed to.
-WATCHED = ("/auxlearn/", "/transformers/", "/examples/")
-UNWATCHED = ("/tests/", "/auxlearn/testing/")
+#: Folders whose code a wait is ascribed to: whole paths, because any folder above, such as that of
+#: a clone with its virtual environment, may have one of these names.
+WATCHED = tuple(
+    f"{folder.as_posix()}/"
+    for folder in (
+        ROOT / "auxlearn",
+        ROOT / "examples",
+        Path(torch.__file__).parents[1] / "transformers",
+    )
+)
+UNWATCHED = f"{Path(__file__).parent.as_posix()}/"
 
 aten = torch.ops.aten
 
@@ -81,9 +89,9 @@ def place() -> str:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         path = frame.f_code.co_filename.replace("\\", "/")
-        for part in WATCHED:
-            if part in path and not any(own in path for own in UNWATCHED):
-                return f"{part[1:]}{path.rpartition(part)[2]}:{frame.f_lineno}"
+        for folder in WATCHED:
+            if path.startswith(folder) and not path.startswith(UNWATCHED):
+                return f"{Path(folder).name}/{path.removeprefix(folder)}:{frame.f_lineno}"
         frame = frame.f_back
     return "elsewhere"
 
