@@ -127,6 +127,12 @@ def test_a_wait_has_a_place(on_accelerator):
     assert outside == "elsewhere"
 
 
+def test_a_folder_named_like_the_package_is_not_the_package():
+    names: dict = {"place": pretend.place}
+    exec(compile("found = place()", "/clone/auxlearn/.venv/lib/module.py", "exec"), names)
+    assert names["found"] == "elsewhere"
+
+
 def trained_beside_the_cpu() -> tuple[float, list[str], bool, bool]:
     """Train a small network on both devices; return the largest difference of a weight."""
     made = []
