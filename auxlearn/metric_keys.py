@@ -3,6 +3,7 @@
 ========================  =======================================================================
 ``loss/NAME``             mean loss of an objective since the previous row, in the unit of the loss
 ``weight/NAME``           weight of an objective
+``candidate/NAME``        weight that is being learned for an objective, applied or not yet
 ``dev/METRIC``            metric on dev: ``accuracy``, ``macro_f1``, ``loss``, ``surrogate``
 ``aux/NAME/METRIC``       metric of an auxiliary task on dev examples of its own
 ``norm/NAME``             L2 norm of an objective's gradient, as the weighting computes it
@@ -39,6 +40,7 @@ class Quantity(StrEnum):
 
     LOSS = "loss"
     WEIGHT = "weight"
+    CANDIDATE = "candidate"
     DEV = "dev"
     AUX = "aux"
     NORM = "norm"

@@ -9,6 +9,7 @@ def test_the_spelling_of_the_keys_is_fixed():
     assert [quantity.key("x") for quantity in Quantity] == [
         "loss/x",
         "weight/x",
+        "candidate/x",
         "dev/x",
         "aux/x",
         "norm/x",

@@ -106,6 +106,11 @@ def _gradient_panels(entries: Entries) -> list[Panel]:
 
 def _weights(axes: Axes, entries: Entries, results: RunResults) -> None:
     _lines(axes, entries, results, Quantity.WEIGHT, list(results.weights))
+    for number, name in list(enumerate(results.weights))[1:]:
+        steps, learned = _series(entries, Quantity.CANDIDATE.key(name))
+        if steps:  # a rule with a gate: what it learns, applied or not
+            label = f"{name}, learned"
+            axes.plot(steps, learned, color=colour(number), linestyle=":", label=label)
     axes.set_ylabel("weight")
     # The weights of some rules do not sum to 1.
     axes.set_ylim(0, max(1.0, *axes.get_ylim()))

@@ -349,6 +349,9 @@ class RunResults:
 
     def warnings(self) -> list[str]:
         """Return what a reader of the scores must know first, one sentence each."""
+        return [*self._warn_of_constant_prediction(), *self._warn_of_unused_tasks()]
+
+    def _warn_of_constant_prediction(self) -> list[str]:
         if self.degenerate is None:
             return []
         auxiliary = " or a smaller share of the auxiliary tasks" if self.config["aux"] else ""
@@ -356,6 +359,17 @@ class RunResults:
             f"degenerate run: the best checkpoint predicts '{self.degenerate}' for every dev "
             "example, so its scores are those of a constant prediction; try more epochs, another "
             f"learning rate, metric macro_f1{auxiliary}"
+        ]
+
+    def _warn_of_unused_tasks(self) -> list[str]:
+        """Say which auxiliary tasks a rule with a gate left out at the end."""
+        ((rule, options),) = self.config["weights"].items()
+        unused = [name for name, weight in self.weights.items() if weight == 0]
+        if not unused or not options.get("gate"):
+            return []
+        return [
+            f"not applied: {', '.join(unused)}; on validation examples {rule} found no sufficient "
+            f"evidence that the primary task gains (gate {options['gate']:g}; 0 applies all tasks)"
         ]
 
     def reproducible(self) -> dict[str, Any]:

@@ -90,6 +90,7 @@ class RunStep:
         self.parameters = [p for p in encoder.parameters() if p.requires_grad]
         self.placements = placements_of(encoder, self.parameters)
         self.losses: dict[str, Tensor] = {}
+        self.isolated: frozenset[str] = frozenset()
         self.number = 0
         self.total_steps = schedule.total
         self._warned_about_attention = False
@@ -104,6 +105,7 @@ class RunStep:
         """Select the batches and the learning rate of a step (counted from 0)."""
         self.number = step
         self.schedule.apply(step)
+        self.isolated = frozenset()
         self.losses = {}
         self.gradient_metrics = {}
 
@@ -302,7 +304,7 @@ class RunStep:
                 loss = self._primary_loss(model, batch, step, term)
             else:
                 result = self._auxiliary_loss(model, batch, step, term)
-                if result.primary is not None:
+                if result.primary is not None and term.name not in self.isolated:
                     substitutes[term.micro_batch] = result.primary
                 if not lookahead:
                     self._log_perturbation(term.name, batch, result)

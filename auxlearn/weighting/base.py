@@ -63,6 +63,8 @@ class TrainingStep(Protocol):
         losses: Mean loss of each objective on the batches of this step, by name: scalars without
             graph, on the encoder's device. Filled by :meth:`backward`, :meth:`gradients` and
             :meth:`micro_gradients`; ``"validation"`` is added by the methods that compute it.
+        isolated: Auxiliary tasks whose changes of the primary batch are left out in this step: the
+            primary task is trained on its own texts. A weighting may set it; none at first.
     """
 
     names: tuple[str, ...]
@@ -75,6 +77,7 @@ class TrainingStep(Protocol):
     optimizer: torch.optim.Optimizer
     max_grad_norm: float
     losses: dict[str, Tensor]
+    isolated: frozenset[str]
 
     def backward(self, weights: Sequence[float] | Tensor) -> None:
         """Add the gradient of the weighted sum of the losses to ``.grad``.

@@ -249,11 +249,15 @@ class LogitWeighting(LearnedWeighting):
     @property
     def weights(self) -> Tensor:
         """Softmax of the logits."""
+        return self.softmax()
+
+    def softmax(self) -> Tensor:
+        """Return the weights as learned, ``(objectives,)``; a subclass may not apply all."""
         return self.logits.detach().softmax(0)
 
     def is_learning(self, step: TrainingStep) -> bool:
-        """Whether the logits are updated in a step."""
-        return super().is_learning(step) and step.number % self.options.every == 0
+        """Whether the logits are updated in a step: the last of every ``every`` steps."""
+        return super().is_learning(step) and (step.number + 1) % self.options.every == 0
 
     def apply_weight_gradient(self, gradient: Tensor) -> None:
         """Step the logits' optimizer with a gradient with respect to the weights.
@@ -261,7 +265,7 @@ class LogitWeighting(LearnedWeighting):
         Args:
             gradient: ``(objectives,)``, without the derivative of the softmax.
         """
-        weights = self.weights
+        weights = self.softmax()
         self.apply_logit_gradient(softmax_gradient(weights, gradient.detach().to(weights)))
 
     def apply_logit_gradient(self, gradient: Tensor) -> None:
@@ -274,7 +278,7 @@ class LogitWeighting(LearnedWeighting):
         self.optimizer.step()
         with torch.no_grad():
             floor = self.options.floor
-            if floor and float(self.weights[0]) < floor:
+            if floor and float(self.softmax()[0]) < floor:
                 self.logits[0] = floored_primary_logit(self.logits, floor)
 
     def state_dict(self) -> dict[str, Tensor]:

@@ -13,6 +13,13 @@ and :math:`\theta' = \theta + u_0 + \sum_{i>0} (w_i / w_0) u_i`
 
 exact, and without second derivatives of the encoder.
 
+Two departures make the direction reliable. In place of the gradient of one step's validation
+batches, v is a moving average over steps (:mod:`auxlearn.weighting.gradient_average`). And an
+auxiliary objective is charged a margin m, a share of the primary task's contribution:
+:math:`(w_i / w_0) (v^\top u_i + m \, |v^\top u_0|)`, the derivative of
+:math:`L_{val} + m \, |v^\top u_0| \sum_{i>0} w_i / w_0` with the price held constant. Without them
+(``validation_decay: 0``, ``margin: 0``) the update follows the derivative of the loss alone.
+
 With ``mix: gradients``, :math:`\theta' = U(\theta, \sum_i w_i g_i)` is one step U of the run's
 optimizer with the gradients :math:`g_i` of all objectives at :math:`\theta`, and
 :math:`\partial L_{val} / \partial w_i = v^\top (\partial U / \partial g) \, g_i`, exact as well:
@@ -52,6 +59,7 @@ from auxlearn.weighting.base import (
     shared_gradient,
     weighted_sum,
 )
+from auxlearn.weighting.gradient_average import GradientAverage
 from auxlearn.weighting.gram import head_gradient
 from auxlearn.weighting.learned import (
     EPSILON,
@@ -64,11 +72,20 @@ from auxlearn.weighting.separate import SeparateSteps
 from auxlearn.weighting.step_derivative import StepDerivative, gram_matrices
 
 #: Initial weight of the primary task, and default of its floor.
-INITIAL_PRIMARY, FLOOR = 0.9, 0.4
+INITIAL_PRIMARY, FLOOR = 0.98, 0.4
+
+#: Default share of the primary task's contribution that an auxiliary task must exceed.
+MARGIN = 0.1
+
+#: Default weight of all auxiliary tasks together from which on they are applied.
+GATE = 0.06
+
+#: Default decay of the moving average of validation gradients.
+VALIDATION_DECAY = 0.9
 
 #: Largest change of a logit while the weights are learned, at the default learning rate. So the
-#: ratio of two weights can change by a factor of exp(2.5), about 12.
-MAX_LOGIT_CHANGE = 1.25
+#: ratio of two weights can change by a factor of exp(4), about 55.
+MAX_LOGIT_CHANGE = 2.0
 
 
 def logit_learning_rate(step: int, steps: float, every: int, initial: float | None) -> float:
@@ -102,6 +119,26 @@ def default_meta_weights(count: int) -> Tensor:
     weights = torch.full((count,), (1 - INITIAL_PRIMARY) / others, dtype=torch.float64)
     weights[0] = INITIAL_PRIMARY
     return weights / weights.sum()
+
+
+def with_margin(gains: Tensor, margin: float) -> Tensor:
+    r"""Charge auxiliary objectives for what they must at least contribute.
+
+    The optimizer of the logits sees whether the validation loss falls along a step, hardly by how
+    much, so that an objective that contributes next to nothing would keep or gain weight by chance.
+    With a margin it has to lower the loss by more than that share of what the primary task does.
+
+    Args:
+        gains: Derivatives of the validation loss along the objectives' steps, or by their weights,
+            ``(objectives,)``, the primary task first; negative where an objective helps.
+        margin: Share of the primary task's, at least 0.
+
+    Returns:
+        The same, plus ``margin`` times the absolute value of the first for all others.
+    """
+    charged = gains.clone()
+    charged[1:] += margin * gains[0].abs()
+    return charged
 
 
 def meta_gradient_of_logits(weights: Tensor, products: Tensor) -> Tensor:
@@ -146,12 +183,15 @@ class MetaOptions(LogitOptions, ValidationOptions):
         "Adam are close to the sign of the gradient, and their derivative is lost in rounding.",
     )
     learn_share: float = Field(
-        0.25,
+        0.5,
         gt=0,
         le=1,
         description="Share of the optimizer steps, counted from the first, in which the weights "
         "are learned; the learning rate of the logits decreases linearly to 0 over them, and "
         "afterwards the weights are held fixed.",
+    )
+    every: int = Field(
+        2, ge=1, description="Optimizer steps from one update of the weights to the next."
     )
     learning_rate: float | None = Field(
         None,
@@ -164,6 +204,27 @@ class MetaOptions(LogitOptions, ValidationOptions):
         description="Scale each gradient to the norm of the primary task's over the shared "
         "parameters before it is weighted (primary), or weight it as it is (none). No effect with "
         "mix steps, whose steps have similar norms anyway.",
+    )
+    gate: float = Field(
+        GATE,
+        ge=0,
+        lt=1,
+        description="Weight, divided by the number of auxiliary tasks, that one of them must have "
+        "learned before it changes parameters or texts of the primary task; until then only its "
+        "own head is trained. Only with mix steps; 0: no gate.",
+    )
+    margin: float = Field(
+        MARGIN,
+        ge=0,
+        description="Share of the primary task's contribution to the validation loss that an "
+        "auxiliary task must exceed for its weight to grow.",
+    )
+    validation_decay: float = Field(
+        VALIDATION_DECAY,
+        ge=0,
+        lt=1,
+        description="Decay of the moving average of validation gradients, which takes the place "
+        "of a step's own gradient; 0: no average. Not with unroll.",
     )
     batches: int = Field(
         3, ge=1, description="Validation batches over which a step's meta-gradient is averaged."
@@ -211,20 +272,42 @@ class Meta(LogitWeighting):
                 "optimizer state: add mix gradients"
             )
         self._separate = SeparateSteps(len(self.objectives))
+        self._average = GradientAverage(options.validation_decay)
 
     def default_weights(self) -> Tensor:
         """Return the initial weights if option ``initial`` is not given."""
         return default_meta_weights(len(self.objectives))
+
+    @property
+    def weights(self) -> Tensor:
+        """Weights that are applied: zero for an auxiliary task below the gate; their sum is 1."""
+        weights = self.softmax() * torch.tensor(self._applied())
+        return weights / weights.sum()
+
+    def _applied(self) -> list[bool]:
+        """Whether each objective's steps reach the parameters of the primary task."""
+        learned = self.softmax()[1:]
+        gate = self.options.gate / max(1, len(learned))
+        gated = self.options.mix == "steps"
+        return [True, *(not gated or weight >= gate for weight in learned.tolist())]
 
     def step(self, step: TrainingStep) -> None:
         """Make one optimizer step, and update the logits if the schedule says so."""
         if self.options.mix == "gradients" or len(self.objectives) == 1:
             super().step(step)
             return
-        gradients = step.gradients()
-        weights = self.weights
-        steps = self._separate.step(step, gradients, weights)
+        applied = self._applied()
+        step.isolated = frozenset(
+            name for name, on in zip(step.names, applied, strict=True) if not on
+        )
         self._metrics = {}
+        if step.number >= self.options.learn_share * step.total_steps and not any(applied[1:]):
+            step.backward(self.weights)  # no auxiliary task will be applied any more
+            step.optimizer_step()
+            return
+        gradients = step.gradients()
+        weights = self.softmax()
+        steps = self._separate.step(step, gradients, weights, applied)
         if self.is_learning(step):
             self._set_rate(step)
             self._update_logits(step, gradients, weights, steps)
@@ -237,7 +320,7 @@ class Meta(LogitWeighting):
         steps: Sequence[Gradient],
     ) -> None:
         """Update the logits with the meta-gradient of the separate steps that were just made."""
-        validation = step.validation_gradient(batches=self.options.batches)
+        validation = self._validation_gradient(step)
         found = gather_scalars(
             [
                 dot(validation, validation),
@@ -248,12 +331,18 @@ class Meta(LogitWeighting):
         )
         count = len(steps)
         square, step_squares, products, squares = found.split([1, count, count, count])
-        self.apply_logit_gradient(meta_gradient_of_logits(weights, products))
+        charged = with_margin(products, self.options.margin)
+        self.apply_logit_gradient(meta_gradient_of_logits(weights, charged))
         cosines = -products / (square * step_squares).sqrt().clamp(min=EPSILON)
         self._metrics = {Quantity.NORM.key(VALIDATION): float(square.sqrt())}
+        self._metrics |= Quantity.CANDIDATE.row(step.names, self.softmax().tolist())
         for name, norm, cosine in zip(step.names, squares.sqrt(), cosines, strict=True):
             self._metrics[Quantity.NORM.key(name)] = float(norm)
             self._metrics[Quantity.COSINE.key(name)] = float(cosine)
+
+    def _validation_gradient(self, step: TrainingStep) -> Gradient:
+        """Return the moving average of the validation gradients up to this step's."""
+        return self._average.update(step.validation_gradient(batches=self.options.batches))
 
     @property
     def validation_batches(self) -> int:
@@ -294,12 +383,12 @@ class Meta(LogitWeighting):
         derivative = StepDerivative(step.optimizer, step.parameters, step.max_grad_norm)
         apply_gradient(step, weighted_sum(gradients, weights))
         weight_gradient, products = derivative.weight_gradient(
-            gradients, weights, gram, step.validation_gradient(batches=self.options.batches)
+            gradients, weights, gram, self._validation_gradient(step)
         )
         self._metrics = alignment_metrics(step.names, gram, products) | scale_metrics(
             step.names, factors
         )
-        self.apply_weight_gradient(factors * weight_gradient)
+        self.apply_weight_gradient(with_margin(factors * weight_gradient, self.options.margin))
 
     def _unrolled(self, step: TrainingStep) -> None:
         from auxlearn.weighting.unrolling import unrolled_gradient
@@ -319,15 +408,23 @@ class Meta(LogitWeighting):
             step.optimizer_step()
         else:
             apply_gradient(step, first)
-        self.apply_weight_gradient(factors * weight_gradient.to(factors))
+        gains = factors * weight_gradient.to(factors)
+        self.apply_weight_gradient(with_margin(gains, self.options.margin))
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return what the logits need, and the moments of the auxiliary objectives."""
-        moments = self._separate.state_dict()
-        return super().state_dict() | {f"steps/{key}": value for key, value in moments.items()}
+        """Return what the logits need, the auxiliary moments, and the validation gradient."""
+        found = super().state_dict()
+        for prefix, part in self._parts():
+            found |= {f"{prefix}/{key}": value for key, value in part.state_dict().items()}
+        return found
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Restore what :meth:`state_dict` returned."""
-        moments = {k.removeprefix("steps/"): v for k, v in state.items() if k.startswith("steps/")}
-        super().load_state_dict({k: v for k, v in state.items() if not k.startswith("steps/")})
-        self._separate.load_state_dict(moments)
+        own = dict(state)
+        for prefix, part in self._parts():
+            keys = [key for key in own if key.startswith(f"{prefix}/")]
+            part.load_state_dict({key.removeprefix(f"{prefix}/"): own.pop(key) for key in keys})
+        super().load_state_dict(own)
+
+    def _parts(self) -> list[tuple[str, SeparateSteps | GradientAverage]]:
+        return [("steps", self._separate), ("validation", self._average)]

@@ -34,22 +34,27 @@ from torch import Tensor
 from auxlearn.weighting.base import Gradient, TrainingStep, apply_gradient
 
 
-def step_coefficients(weights: Sequence[float], has_step: Sequence[bool]) -> list[float]:
+def step_coefficients(
+    weights: Sequence[float], has_step: Sequence[bool], applied: Sequence[bool]
+) -> list[float]:
     """Return the factors of the objectives' steps for one parameter.
 
     Args:
         weights: One by objective, above zero, the primary task first.
         has_step: Whether each objective has a gradient, and so a step, for the parameter.
+        applied: Whether the steps of each objective change the parameters that the primary task
+            has a step for; all others they change in any case.
 
     Returns:
         One by objective: its weight over the primary task's, or over the sum of the weights of the
         objectives that have a step if the primary task has none; 0 for objectives without a step.
     """
+    used = [has and (on or not has_step[0]) for has, on in zip(has_step, applied, strict=True)]
     if has_step[0]:
         total = weights[0]
     else:
-        total = sum(weight for weight, has in zip(weights, has_step, strict=True) if has)
-    return [weight / total if has else 0.0 for weight, has in zip(weights, has_step, strict=True)]
+        total = sum(weight for weight, on in zip(weights, used, strict=True) if on)
+    return [weight / total if on else 0.0 for weight, on in zip(weights, used, strict=True)]
 
 
 class SeparateSteps:
@@ -66,7 +71,11 @@ class SeparateSteps:
         self._states: list[dict[int, dict[str, Tensor]]] = [{} for _ in range(count - 1)]
 
     def step(
-        self, step: TrainingStep, gradients: Sequence[Gradient], weights: Tensor
+        self,
+        step: TrainingStep,
+        gradients: Sequence[Gradient],
+        weights: Tensor,
+        applied: Sequence[bool] | None = None,
     ) -> list[Gradient]:
         """Compute the step of every objective, and add their weighted sum to the parameters.
 
@@ -74,21 +83,28 @@ class SeparateSteps:
             step: The training step; its optimizer is stepped once by objective.
             gradients: One by objective.
             weights: One by objective, above zero; only their ratios count.
+            applied: Which objectives change the parameters that the primary task reaches; by
+                default all. With the primary task alone the parameters become, bit by bit, what
+                single-task training makes of them.
 
         Returns:
             :math:`u_i` of each objective; ``None`` for a parameter without gradient.
         """
         before = [p.detach().clone() for p in step.parameters]
         steps = []
-        for index, gradient in enumerate(gradients):
-            self._step_of(index, step, gradient)
-            steps.append(_undo(step.parameters, before, gradient))
-        values = weights.tolist()
+        for index in range(1, len(gradients)):
+            self._step_of(index, step, gradients[index])
+            steps.append(_undo(step.parameters, before, gradients[index]))
+        # The primary task's own step is left as the optimizer makes it, not undone and added again:
+        # before + (after - before) differs from after by rounding.
+        self._step_of(0, step, gradients[0])
+        steps.insert(0, _difference(step.parameters, before, gradients[0]))
+        values, on = weights.tolist(), applied or [True] * len(gradients)
         with torch.no_grad():
             for parameter, *by_objective in zip(step.parameters, *steps, strict=True):
-                factors = step_coefficients(values, [u is not None for u in by_objective])
-                for factor, own in zip(factors, by_objective, strict=True):
-                    if own is not None:
+                factors = step_coefficients(values, [u is not None for u in by_objective], on)
+                for factor, own in zip(factors[1:], by_objective[1:], strict=True):
+                    if own is not None and factor:
                         parameter.add_(own, alpha=factor)
         return steps
 
@@ -144,6 +160,16 @@ class SeparateSteps:
             self._states[int(index)].setdefault(int(number), {})[key] = value.clone()
 
 
+def _difference(
+    parameters: Sequence[Tensor], before: Sequence[Tensor], gradient: Gradient
+) -> Gradient:
+    """Return what a step with a gradient has changed; ``None`` where it changed nothing."""
+    return [
+        None if grad is None else parameter.detach() - old
+        for parameter, old, grad in zip(parameters, before, gradient, strict=True)
+    ]
+
+
 def _undo(parameters: Sequence[Tensor], before: Sequence[Tensor], gradient: Gradient) -> Gradient:
     """Undo the step that was made with a gradient, and return it.
 
@@ -152,12 +178,9 @@ def _undo(parameters: Sequence[Tensor], before: Sequence[Tensor], gradient: Grad
         before: The parameters before the step.
         gradient: ``None`` where the step changed nothing.
     """
-    found: Gradient = []
+    found = _difference(parameters, before, gradient)
     with torch.no_grad():
         for parameter, old, grad in zip(parameters, before, gradient, strict=True):
-            if grad is None:
-                found.append(None)
-                continue
-            found.append(parameter.detach() - old)
-            parameter.copy_(old)
+            if grad is not None:
+                parameter.copy_(old)
     return found

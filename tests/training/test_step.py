@@ -590,6 +590,7 @@ def test_the_meta_gradient_of_a_real_encoder(new_encoder, kind, max_grad_norm):
         batches=1,
         mix="gradients",
         scale="none",
+        margin=0,
         initial=(1, 1, 1),
         floor=0,
     )

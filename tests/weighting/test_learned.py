@@ -47,7 +47,7 @@ def test_initial_weights_that_do_not_fit(name):
 
 def test_weights_are_held_fixed_during_the_warm_up_and_after_the_learned_share():
     fake = NetworkStep(Network(), adamw, 0.0)
-    rule = make("meta", warmup_steps=3, learn_share=0.5)
+    rule = make("meta", warmup_steps=3, learn_share=0.5, every=1)
     moved = []
     for step in range(9):
         before, fake.number = rule.weights, step

@@ -37,11 +37,12 @@ RULES = {
     "meta, two steps": {
         "learning_rate": 0.1,
         "learn_share": 1,
+        "every": 1,
         "mix": "gradients",
         "unroll": 2,
     },
     "meta, closed head": {"learning_rate": 0.1, "learn_share": 1, "dev_head": "closed"},
-    "meta, every second": {"learning_rate": 0.2, "learn_share": 1, "every": 2},
+    "meta, every step": {"learning_rate": 0.05, "learn_share": 1, "every": 1},
     "tartan": {"learning_rate": 0.05},
     "tartan_released": {"learning_rate": 0.05},
 }

@@ -6,8 +6,14 @@ import pytest
 import torch
 
 from auxlearn.errors import ConfigError
-from auxlearn.weighting.meta import Meta, MetaOptions, default_meta_weights, meta_gradient_of_logits
-from auxlearn.weighting.separate import SeparateSteps, step_coefficients
+from auxlearn.weighting.meta import (
+    Meta,
+    MetaOptions,
+    default_meta_weights,
+    meta_gradient_of_logits,
+    with_margin,
+)
+from auxlearn.weighting.separate import step_coefficients
 from tests.weighting.network import NAMES, RATE, Network, NetworkStep, adamw
 
 SHARED = 3  # the primary task reaches the first three parameters, the last is the others' head
@@ -48,9 +54,21 @@ def by_hand(network, weights_of, steps, taped=None):
     return params
 
 
+START = (0.9, 0.05, 0.05)
+
+
 def ready(**given):
     fake = NetworkStep(Network(), adamw, CLIP)
-    return fake, Meta(MetaOptions(**{"warmup_steps": 0, "learn_share": 1, **given}), NAMES)
+    options = {
+        "warmup_steps": 0,
+        "learn_share": 1,
+        "every": 1,
+        "initial": START,
+        "margin": 0,
+        "gate": 0,
+        **given,
+    }
+    return fake, Meta(MetaOptions(**options), NAMES)
 
 
 def test_steps_are_those_of_one_adamw_for_each_objective():
@@ -95,20 +113,37 @@ def test_the_meta_gradient_is_exact(before):
         assert float(rule.logits.grad[index]) == pytest.approx(numeric, rel=1e-5, abs=1e-9)
 
 
-def test_auxiliary_tasks_of_no_weight_leave_the_primary_task_as_it_is_alone():
+def test_tasks_below_the_gate_leave_the_primary_task_as_it_is_alone():
+    """Bit by bit, although the meta-gradient is taken and their own head is trained."""
     alone = NetworkStep(Network(), adamw, CLIP)
-    fake, _ = ready()
-    separate = SeparateSteps(3)
-    weights = torch.tensor([1.0, 1e-30, 1e-30], dtype=torch.float64)
+    fake, rule = ready(initial=None, gate=0.9)
     for step in range(5):
         alone.number = fake.number = step
-        separate.step(fake, fake.gradients(), weights)
+        rule.step(fake)
         for parameter, part in zip(alone.parameters, alone.gradients()[0], strict=True):
             parameter.grad = part
         alone.optimizer_step()
+        assert rule.weights.tolist() == [1.0, 0.0, 0.0]
     for found, wanted in zip(fake.parameters[:SHARED], alone.parameters[:SHARED], strict=True):
-        torch.testing.assert_close(found.detach(), wanted.detach(), rtol=1e-12, atol=1e-15)
+        assert torch.equal(found.detach(), wanted.detach())
     assert not torch.equal(fake.parameters[SHARED].detach(), alone.parameters[SHARED].detach())
+    candidates = [rule.metrics()[f"candidate/{name}"] for name in NAMES]
+    assert candidates == rule.softmax().tolist()
+    assert candidates[1] != pytest.approx(0.01, rel=1e-3)  # it is learned all the same
+
+
+def test_a_task_is_applied_once_its_weight_has_reached_the_gate():
+    _, rule = ready(initial=None, gate=0.06)
+    for weights, expected in [
+        ((0.95, 0.029, 0.021), [1, 0, 0]),
+        ((0.95, 0.031, 0.019), [0.95 / 0.981, 0.031 / 0.981, 0]),
+        ((0.9, 0.04, 0.06), [0.9, 0.04, 0.06]),
+    ]:
+        with torch.no_grad():
+            rule.logits.copy_(torch.tensor(weights, dtype=torch.float64).log())
+        assert rule.weights.tolist() == pytest.approx(expected, abs=1e-12)
+    mixed = Meta(MetaOptions(mix="gradients"), NAMES)
+    assert mixed.weights.tolist() == pytest.approx([0.98, 0.01, 0.01], abs=1e-12)
 
 
 def test_the_optimizer_is_left_with_the_state_of_the_primary_task():
@@ -120,15 +155,15 @@ def test_the_optimizer_is_left_with_the_state_of_the_primary_task():
 
 def test_a_resumed_rule_makes_the_same_steps():
     def run(interrupt):
-        fake, rule = ready(warmup_steps=1)
+        fake, rule = ready(warmup_steps=1, margin=0.1)
         for step in range(7):
             if step == interrupt:
                 state = {name: tensor.clone() for name, tensor in rule.state_dict().items()}
-                _, rule = ready(warmup_steps=1)
+                _, rule = ready(warmup_steps=1, margin=0.1)
                 rule.load_state_dict(state)
             fake.number = step
             rule.step(fake)
-        return [p.detach() for p in fake.parameters]
+        return [*(p.detach() for p in fake.parameters), rule.weights]
 
     undisturbed = run(None)
     for interrupt in (0, 1, 4):
@@ -141,11 +176,11 @@ def test_an_unroll_wants_mixed_gradients():
         Meta(MetaOptions(unroll=2), NAMES)
 
 
-def test_the_primary_task_starts_with_nine_tenths_and_keeps_two_fifths():
-    _, rule = ready()
-    assert rule.weights.tolist() == pytest.approx([0.9, 0.05, 0.05], abs=1e-12)
+def test_auxiliary_tasks_start_with_two_per_cent_and_the_primary_task_keeps_two_fifths():
+    _, rule = ready(initial=None)
+    assert rule.softmax().tolist() == pytest.approx([0.98, 0.01, 0.01], abs=1e-12)
     assert default_meta_weights(1).tolist() == [1.0]
-    assert default_meta_weights(2).tolist() == pytest.approx([0.9, 0.1], abs=1e-15)
+    assert default_meta_weights(2).tolist() == pytest.approx([0.98, 0.02], abs=1e-15)
     _, rule = ready(learning_rate=0.5)
     for _ in range(50):
         rule.apply_logit_gradient(torch.tensor([1.0, -1.0, -1.0]))
@@ -164,7 +199,23 @@ def test_the_primary_task_starts_with_nine_tenths_and_keeps_two_fifths():
 )
 def test_coefficients_by_hand(has_step, expected):
     """Ratios to the primary weight; an average where the primary task has no step."""
-    assert step_coefficients((0.8, 0.4, 0.2), has_step) == pytest.approx(expected, abs=1e-15)
+    found = step_coefficients((0.8, 0.4, 0.2), has_step, (True, True, True))
+    assert found == pytest.approx(expected, abs=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("has_step", "expected"),
+    [
+        ((True, True, True), [1, 0, 0.25]),
+        ((True, True, False), [1, 0, 0]),
+        ((False, True, True), [0, 2 / 3, 1 / 3]),
+        ((False, True, False), [0, 1, 0]),
+    ],
+)
+def test_coefficients_of_a_task_that_is_not_applied(has_step, expected):
+    """The second objective only changes what the primary task does not reach: its own head."""
+    found = step_coefficients((0.8, 0.4, 0.2), has_step, (True, False, True))
+    assert found == pytest.approx(expected, abs=1e-15)
 
 
 def test_the_meta_gradient_of_logits_by_autograd():
@@ -177,3 +228,55 @@ def test_the_meta_gradient_of_logits_by_autograd():
     (expected,) = torch.autograd.grad(v @ after, logits)
     found = meta_gradient_of_logits(weights.detach(), torch.stack(steps) @ v)
     torch.testing.assert_close(found, expected, rtol=1e-13, atol=1e-15)
+
+
+@pytest.mark.parametrize("primary", [-2.0, 2.0])
+def test_an_auxiliary_task_must_exceed_a_share_of_what_the_primary_task_contributes(primary):
+    """The logit of a task whose step lowers the loss by less than the margin falls."""
+    products = torch.tensor([primary, -0.3, -0.1], dtype=torch.float64)
+    charged = with_margin(products, 0.1)
+    assert charged.tolist() == pytest.approx([primary, -0.1, 0.1], abs=1e-15)
+    assert torch.equal(with_margin(products, 0.0), products)
+    gradient = meta_gradient_of_logits(torch.tensor(START, dtype=torch.float64), charged)
+    assert gradient[1] < 0 < gradient[2]
+    assert float(gradient.sum()) == pytest.approx(0, abs=1e-15)
+
+
+def test_the_meta_gradient_follows_the_average_of_validation_gradients(monkeypatch):
+    fake, rule = ready(validation_decay=0.8)
+    gradients, steps, weights = [], [], []
+    validate, step_all = fake.validation_gradient, rule._separate.step
+
+    def validation_gradient(**given):
+        gradients.append(validate(**given))
+        return gradients[-1]
+
+    def step_of_each(step, given, current, applied):
+        steps.append(step_all(step, given, current, applied))
+        weights.append(current)
+        return steps[-1]
+
+    monkeypatch.setattr(fake, "validation_gradient", validation_gradient)
+    monkeypatch.setattr(rule._separate, "step", step_of_each)
+    for step in range(3):
+        fake.number = step
+        rule.step(fake)
+    shares = [0.2 * 0.8**age / (1 - 0.8**3) for age in (2, 1, 0)]
+    assert sum(shares) == pytest.approx(1, abs=1e-15)
+    products = [
+        sum(
+            share * float((part * moved).sum())
+            for share, gradient in zip(shares, gradients, strict=True)
+            for part, moved in zip(gradient, own, strict=True)
+            if part is not None and moved is not None
+        )
+        for own in steps[-1]
+    ]
+    expected = meta_gradient_of_logits(weights[-1], torch.tensor(products, dtype=torch.float64))
+    torch.testing.assert_close(rule.logits.grad, expected, rtol=1e-12, atol=0)
+    last_alone = sum(
+        float((part * moved).sum())
+        for part, moved in zip(gradients[-1], steps[-1][1], strict=True)
+        if part is not None and moved is not None
+    )
+    assert abs(last_alone - products[1]) > 1e-3 * abs(products[1])

@@ -1,0 +1,68 @@
+"""The moving average of gradients, against torch's Adam and by hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from auxlearn.weighting.gradient_average import GradientAverage
+
+
+def gradients(count):
+    generator = torch.Generator().manual_seed(3)
+    return [torch.randn(4, generator=generator, dtype=torch.float64) for _ in range(count)]
+
+
+def test_it_is_the_bias_corrected_first_moment_of_adam():
+    """Adam without a second moment (beta 0, step 1 times the size of the gradient) gives it."""
+    average = GradientAverage(0.9)
+    parameter = torch.zeros(4, dtype=torch.float64, requires_grad=True)
+    adam = torch.optim.Adam([parameter], lr=1.0, betas=(0.9, 0.0), eps=0.0)
+    for gradient in gradients(6):
+        before = parameter.detach().clone()
+        parameter.grad = gradient.clone()
+        adam.step()
+        first_moment = (before - parameter.detach()) * gradient.abs()
+        (found,) = average.update([gradient])
+        torch.testing.assert_close(found, first_moment, rtol=1e-12, atol=1e-14)
+
+
+def test_constant_gradients_are_their_own_average():
+    average = GradientAverage(0.97)
+    (gradient,) = gradients(1)
+    for _ in range(5):
+        (found,) = average.update([gradient])
+        torch.testing.assert_close(found, gradient, rtol=1e-13, atol=0)
+
+
+def test_without_decay_it_is_the_last_gradient():
+    average = GradientAverage(0.0)
+    first, second = gradients(2)
+    average.update([first, None])
+    found = average.update([second, None])
+    assert found[0] is second
+    assert found[1] is None
+    assert average.state_dict() == {}
+
+
+def test_a_parameter_without_gradient_counts_as_zero_once_it_has_had_one():
+    average = GradientAverage(0.5)
+    (gradient,) = gradients(1)
+    assert average.update([gradient, None])[1] is None
+    found, late = average.update([None, gradient])
+    torch.testing.assert_close(found, gradient * 0.25 / 0.75, rtol=1e-13, atol=0)
+    torch.testing.assert_close(late, gradient * 0.5 / 0.75, rtol=1e-13, atol=0)
+
+
+@pytest.mark.parametrize("interrupt", [0, 1, 3])
+def test_a_restored_average_goes_on_with_the_same_numbers(interrupt):
+    given = [[gradient, None] for gradient in gradients(5)]
+    undisturbed, other = GradientAverage(0.9), GradientAverage(0.9)
+    for number, gradient in enumerate(given):
+        if number == interrupt:
+            state = other.state_dict()
+            other = GradientAverage(0.9)
+            other.load_state_dict(state)
+        wanted, found = undisturbed.update(gradient), other.update(gradient)
+        assert torch.equal(found[0], wanted[0])
+        assert found[1] is None
