@@ -188,33 +188,25 @@ def test_auxiliary_tasks_start_with_two_per_cent_and_the_primary_task_keeps_two_
 
 
 @pytest.mark.parametrize(
-    ("has_step", "expected"),
+    ("has_step", "second_applied", "expected"),
     [
-        ((True, True, True), [1, 0.5, 0.25]),
-        ((True, False, True), [1, 0, 0.25]),
-        ((False, True, True), [0, 2 / 3, 1 / 3]),
-        ((False, False, True), [0, 0, 1]),
-        ((False, False, False), [0, 0, 0]),
+        ((True, True, True), True, [1, 0.5, 0.25]),
+        ((True, False, True), True, [1, 0, 0.25]),
+        ((False, True, True), True, [0, 2 / 3, 1 / 3]),
+        ((False, False, True), True, [0, 0, 1]),
+        ((False, False, False), True, [0, 0, 0]),
+        ((True, True, True), False, [1, 0, 0.25]),
+        ((True, True, False), False, [1, 0, 0]),
+        ((False, True, True), False, [0, 2 / 3, 1 / 3]),
+        ((False, True, False), False, [0, 1, 0]),
     ],
 )
-def test_coefficients_by_hand(has_step, expected):
-    """Ratios to the primary weight; an average where the primary task has no step."""
-    found = step_coefficients((0.8, 0.4, 0.2), has_step, (True, True, True))
-    assert found == pytest.approx(expected, abs=1e-15)
+def test_coefficients_by_hand(has_step, second_applied, expected):
+    """Ratios to the primary weight; an average where the primary task has no step.
 
-
-@pytest.mark.parametrize(
-    ("has_step", "expected"),
-    [
-        ((True, True, True), [1, 0, 0.25]),
-        ((True, True, False), [1, 0, 0]),
-        ((False, True, True), [0, 2 / 3, 1 / 3]),
-        ((False, True, False), [0, 1, 0]),
-    ],
-)
-def test_coefficients_of_a_task_that_is_not_applied(has_step, expected):
-    """The second objective only changes what the primary task does not reach: its own head."""
-    found = step_coefficients((0.8, 0.4, 0.2), has_step, (True, False, True))
+    An objective that is not applied only changes what the primary task does not reach.
+    """
+    found = step_coefficients((0.8, 0.4, 0.2), has_step, (True, second_applied, True))
     assert found == pytest.approx(expected, abs=1e-15)
 
 
