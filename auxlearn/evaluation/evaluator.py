@@ -27,7 +27,7 @@ from auxlearn.evaluation.metrics import (
     to_model_labels,
 )
 from auxlearn.evaluation.ood import evaluate_ood, map_predictions, true_labels
-from auxlearn.evaluation.surrogate import surrogate_from_sums, surrogate_metric
+from auxlearn.evaluation.surrogate import Surrogate, surrogate_from_sums, surrogate_metric
 from auxlearn.files import write_bytes
 from auxlearn.metric_keys import SURROGATE
 from auxlearn.results.record import MANY_LABELS, Evaluation
@@ -72,14 +72,13 @@ class Evaluator:
         train_labels = dataset.splits["train"].labels or ()
         self._majority = Counter(train_labels).most_common(1)[0][0]
 
-    def dev_metrics(self, surrogate: Metric | None) -> dict[str, float]:
+    def dev_metrics(self, surrogate: Surrogate | None) -> dict[str, float]:
         """Return accuracy, macro-F1 and loss on dev, by name.
 
         The encoder must be in evaluation mode.
 
         Args:
-            surrogate: Metric whose differentiable surrogate is added under "surrogate"; ``None``
-                adds none.
+            surrogate: Surrogate that is added under "surrogate"; ``None`` adds none.
         """
         labels = to_model_labels(self._dev, self._names(self._dev))
         found = self._predict(self._dev, labels)
@@ -93,15 +92,15 @@ class Evaluator:
             metrics[SURROGATE] = self._surrogate(found, np.asarray(labels), surrogate)
         return metrics
 
-    def _surrogate(self, found: Predictions, labels: np.ndarray, metric: Metric) -> float:
-        """Return the surrogate of a metric on the examples whose label the model knows."""
+    def _surrogate(self, found: Predictions, labels: np.ndarray, surrogate: Surrogate) -> float:
+        """Return a surrogate on the examples whose label the model knows."""
         classes = len(self._dataset.label_names)
         known = labels < classes
         if len(found.mass) > MANY_LABELS:
             return surrogate_from_sums(
-                found.of_truth[known], found.mass[:classes], labels[known], metric
+                found.of_truth[known], found.mass[:classes], labels[known], surrogate
             )
-        return surrogate_metric(found.probabilities[known, :classes], labels[known], metric)
+        return surrogate_metric(found.probabilities[known, :classes], labels[known], surrogate)
 
     def dev_baseline(self, metric: Metric) -> float:
         """Return a metric on dev for always predicting the most frequent class of train."""

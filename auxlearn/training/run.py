@@ -8,7 +8,7 @@ from functools import cached_property, partial
 from typing import Any
 
 from auxlearn.cache import TensorCache
-from auxlearn.config import Metric, RunConfig
+from auxlearn.config import RunConfig
 from auxlearn.data.batches import BatchStream
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.examples import columns_of
@@ -21,7 +21,7 @@ from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.encoders.trainable import LowRankAdapters, freeze
 from auxlearn.errors import ConfigError
 from auxlearn.evaluation.evaluator import Evaluator
-from auxlearn.evaluation.surrogate import surrogate_report
+from auxlearn.evaluation.surrogate import Surrogate, surrogate_report
 from auxlearn.files import replaced_folder
 from auxlearn.local_files import expand
 from auxlearn.losses.base import PrimaryLoss
@@ -384,9 +384,9 @@ class _Run:
         )
 
     @property
-    def _surrogate(self) -> Metric:
-        """The metric whose surrogate is the validation loss; for accuracy it is cross-entropy."""
-        return self.config.metric if self.weighting.follows_metric else "accuracy"
+    def _surrogate(self) -> Surrogate:
+        """What the validation loss is."""
+        return self.config.metric if self.weighting.follows_metric else "cross_entropy"
 
     def _validation_objective(self) -> ValidationObjective | None:
         if self.data.validation is None:

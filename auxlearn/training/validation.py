@@ -9,13 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from auxlearn import rng
-from auxlearn.config import Metric
 from auxlearn.data.batches import Batch, UniformStream, collate
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.devices import upload
 from auxlearn.encoders.precision import full_precision
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.evaluation.surrogate import surrogate_loss
+from auxlearn.evaluation.surrogate import Surrogate, surrogate_loss
 from auxlearn.training.dev_head import HEAD_EXAMPLES, closed_form_head, fit_head, initialise_head
 from auxlearn.weighting.base import DevHead
 
@@ -23,13 +22,14 @@ from auxlearn.weighting.base import DevHead
 class ValidationObjective:
     """Loss on mini-batches of validation examples.
 
-    For accuracy it is the cross-entropy on uniformly drawn batches; for macro-F1 it is one minus
-    the smooth macro-F1 on batches with equal numbers of examples per class, as far as possible.
+    For accuracy it is one minus the smooth accuracy on uniformly drawn batches; for macro-F1 one
+    minus the smooth macro-F1 on batches with equal numbers of examples per class, as far as
+    possible.
 
     Args:
         texts: Labelled validation texts.
         batch_size: Examples per batch.
-        metric: The metric that the loss is a surrogate of.
+        surrogate: The metric that the loss stands for, or the cross-entropy on uniform batches.
         seed: The run's seed.
         head: Head that the loss is computed through: the run's own classification head, or one
             fitted in every step to other validation examples (:mod:`auxlearn.training.dev_head`).
@@ -44,7 +44,7 @@ class ValidationObjective:
         self,
         texts: TokenizedTexts,
         batch_size: int,
-        metric: Metric,
+        surrogate: Surrogate,
         seed: int,
         head: DevHead = "own",
         batches_per_step: int = 1,
@@ -55,7 +55,7 @@ class ValidationObjective:
         self.texts = texts
         self.labels = texts.labels
         self.batch_size = min(batch_size, len(texts))
-        self.metric = metric
+        self.surrogate = surrogate
         self.seed = seed
         self.head = head
         self.batches_per_step = batches_per_step
@@ -87,11 +87,11 @@ class ValidationObjective:
             features = encoder.features(batch)
             with full_precision(features.device):
                 logits = head(features)
-        return surrogate_loss(logits, batch.labels, self.metric)
+        return surrogate_loss(logits, batch.labels, self.surrogate)
 
     def _examples(self, number: int) -> Tensor:
         """Return the numbers of the examples of a batch."""
-        if self.metric == "macro_f1":
+        if self.surrogate == "macro_f1":
             generator = rng.generator(self.seed, "validation", "balanced", number)
             return balanced_sample(self.labels, self.batch_size, generator)
         return self._stream.indices(number)
@@ -99,10 +99,10 @@ class ValidationObjective:
     def _part(self, first: int, batches: int, part: int) -> Tensor:
         """Return the numbers of the examples of a part of some batches.
 
-        All examples count alike in the mean cross-entropy of batches of one size, however they are
-        grouped. Grouped by length they need less padding. Smooth macro-F1 depends on the grouping.
+        All examples count alike in a mean over batches of one size, however they are grouped.
+        Grouped by length they need less padding. Smooth macro-F1 depends on the grouping.
         """
-        if self.metric == "macro_f1" or batches == 1:
+        if self.surrogate == "macro_f1" or batches == 1:
             return self._examples(first + part)
         drawn = torch.cat([self._examples(first + number) for number in range(batches)])
         order = self.texts.lengths[drawn].argsort(descending=True, stable=True)

@@ -187,8 +187,8 @@ class Weighting(ABC):
         attends_to_padding: Whether the attention mask is left out in training, so that padding is
             attended to. Only for reproducing released code that does so.
         follows_metric: Whether the validation loss is the differentiable surrogate of the metric
-            that selects the checkpoint, for macro F1 on class-balanced batches. If not, it is the
-            cross-entropy on uniformly drawn batches whatever the metric.
+            that selects the checkpoint: one minus smooth accuracy, or one minus smooth macro-F1 on
+            class-balanced batches. If not, it is the cross-entropy on uniformly drawn batches.
         clips_apart: Whether the gradient of the classification head is clipped to
             :attr:`TrainingStep.max_grad_norm` separately from the gradient of all other parameters,
             instead of both together.

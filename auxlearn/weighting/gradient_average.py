@@ -1,9 +1,8 @@
 r"""Moving average of the gradients of successive steps.
 
-The gradient of a few validation batches is mostly noise: its inner product with the optimizer step
-of even the primary task is below zero in about every second step. Parameters change little from one
-step to the next, so that an average over steps has far less noise at the price of a small lag, and
-costs no further pass. With decay :math:`\beta` and the gradients :math:`v_1, \dots, v_t`,
+The gradient of a few validation batches is mostly noise. Parameters change little from one step to
+the next, so that an average over steps has far less noise at the price of a small lag, and costs no
+further pass. With decay :math:`\beta` and the gradients :math:`v_1, \dots, v_t`,
 
 .. math:: \bar v_t = \frac{1 - \beta}{1 - \beta^t} \sum_{s=1}^{t} \beta^{t-s} v_s,
 

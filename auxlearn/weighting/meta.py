@@ -32,12 +32,14 @@ weights (as in Franceschi et al. 2018, "Bilevel Programming for Hyperparameter O
 Meta-Learning", https://arxiv.org/abs/1806.04910, and in MAML, https://arxiv.org/abs/1703.03400);
 then the first of them is made.
 
-Cost: keeps the gradient or step of each objective, and one backward pass by validation batch while
-the weights are learned; with ``unroll`` the graphs of K steps.
+Cost: keeps the gradient or step of each objective, the average of validation gradients (a copy of
+the parameters), and makes one backward pass by validation batch when the weights are updated; with
+``unroll`` it keeps the graphs of K steps.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -72,39 +74,41 @@ from auxlearn.weighting.separate import SeparateSteps
 from auxlearn.weighting.step_derivative import StepDerivative, gram_matrices
 
 #: Initial weight of the primary task, and default of its floor.
-INITIAL_PRIMARY, FLOOR = 0.98, 0.4
+INITIAL_PRIMARY, FLOOR = 0.98, 0.6
 
 #: Default share of the primary task's contribution that an auxiliary task must exceed.
-MARGIN = 0.1
+MARGIN = 0.3
 
 #: Default weight of all auxiliary tasks together from which on they are applied.
 GATE = 0.06
 
+#: Smallest weight that an auxiliary task can be left with, as a share of the gate.
+LEAST = 1 / 3
+
 #: Default decay of the moving average of validation gradients.
 VALIDATION_DECAY = 0.9
 
-#: Largest change of a logit while the weights are learned, at the default learning rate. So the
-#: ratio of two weights can change by a factor of exp(4), about 55.
-MAX_LOGIT_CHANGE = 2.0
+#: Change of a logit over the run if all evidence points one way, at the default learning rate. The
+#: ratio of two weights then changes by a factor of exp(8), about 3000: what a task needs from its
+#: initial weight to the gate, a factor of 3, takes a seventh of the run.
+MAX_LOGIT_CHANGE = 4.0
 
 
-def logit_learning_rate(step: int, steps: float, every: int, initial: float | None) -> float:
-    """Return the learning rate of the logits in a step: it decreases linearly to 0.
+def logit_learning_rate(steps: int, every: int) -> float:
+    """Return the default learning rate of the logits.
 
     Adam changes a logit by about its learning rate in each step, whatever the norm of the gradient.
-    So the number of steps decides how much the weights can change, and the default learning rate is
+    So the number of steps decides how much the weights can change, and the learning rate is
     inversely proportional to it.
 
     Args:
-        step: Number of the step, from 0.
-        steps: Number of steps in which the weights are learned.
+        steps: Number of optimizer steps of the run.
         every: Steps from one update of the logits to the next.
-        initial: Learning rate in step 0; ``None`` for one at which a logit changes by
-            :data:`MAX_LOGIT_CHANGE` in all, at most 1.
+
+    Returns:
+        The rate at which a logit can change by :data:`MAX_LOGIT_CHANGE` in all, at most 1.
     """
-    if initial is None:
-        initial = min(1.0, 2 * MAX_LOGIT_CHANGE * every / steps)
-    return initial * max(0.0, 1 - step / steps)
+    return min(1.0, MAX_LOGIT_CHANGE * every / steps)
 
 
 def default_meta_weights(count: int) -> Tensor:
@@ -160,6 +164,23 @@ def meta_gradient_of_logits(weights: Tensor, products: Tensor) -> Tensor:
     return gradient
 
 
+def raise_logits(logits: Tensor, least: float) -> None:
+    """Raise the logits of auxiliary tasks to where these have a smallest weight, in place.
+
+    For a task that is not applied yet, evidence is summed up from the last time that there was none
+    (as in Page's cumulative sum test, 1954, "Continuous Inspection Schemes", Biometrika 41): it
+    need not make up for the steps in which, say, the task's own head had yet to learn something.
+
+    Args:
+        logits: ``(objectives,)``, the primary task first.
+        least: Sum of the weights of the auxiliary tasks if all of them are at the smallest weight,
+            below 1; 0 changes nothing.
+    """
+    if least and len(logits) > 1:
+        lowest = logits[0] + math.log(least / (1 - least) / (len(logits) - 1))
+        logits[1:].clamp_(min=lowest)
+
+
 class MetaOptions(LogitOptions, ValidationOptions):
     """Options of meta-learned weights."""
 
@@ -182,22 +203,14 @@ class MetaOptions(LogitOptions, ValidationOptions):
         description="Optimizer steps before the first update of the weights. The first steps of "
         "Adam are close to the sign of the gradient, and their derivative is lost in rounding.",
     )
-    learn_share: float = Field(
-        0.5,
-        gt=0,
-        le=1,
-        description="Share of the optimizer steps, counted from the first, in which the weights "
-        "are learned; the learning rate of the logits decreases linearly to 0 over them, and "
-        "afterwards the weights are held fixed.",
-    )
     every: int = Field(
         2, ge=1, description="Optimizer steps from one update of the weights to the next."
     )
     learning_rate: float | None = Field(
         None,
         gt=0,
-        description="Initial learning rate of the logits; by default the one at which a logit can "
-        f"change by {MAX_LOGIT_CHANGE:g} in all.",
+        description="Learning rate of the logits; by default the one at which a logit can change "
+        f"by {MAX_LOGIT_CHANGE:g} in the run.",
     )
     scale: Literal["none", "primary"] = Field(
         "primary",
@@ -333,6 +346,8 @@ class Meta(LogitWeighting):
         square, step_squares, products, squares = found.split([1, count, count, count])
         charged = with_margin(products, self.options.margin)
         self.apply_logit_gradient(meta_gradient_of_logits(weights, charged))
+        with torch.no_grad():
+            raise_logits(self.logits, LEAST * self.options.gate)
         cosines = -products / (square * step_squares).sqrt().clamp(min=EPSILON)
         self._metrics = {Quantity.NORM.key(VALIDATION): float(square.sqrt())}
         self._metrics |= Quantity.CANDIDATE.row(step.names, self.softmax().tolist())
@@ -363,12 +378,9 @@ class Meta(LogitWeighting):
             self._one_step(step)
 
     def _set_rate(self, step: TrainingStep) -> None:
-        options = self.options
-        steps = options.learn_share * step.total_steps
+        given = self.options.learning_rate
         for group in self.optimizer.param_groups:
-            group["lr"] = logit_learning_rate(
-                step.number, steps, options.every, options.learning_rate
-            )
+            group["lr"] = given or logit_learning_rate(step.total_steps, self.options.every)
 
     def _one_step(self, step: TrainingStep) -> None:
         gradients = step.gradients()

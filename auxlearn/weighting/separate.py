@@ -75,7 +75,7 @@ class SeparateSteps:
         step: TrainingStep,
         gradients: Sequence[Gradient],
         weights: Tensor,
-        applied: Sequence[bool] | None = None,
+        applied: Sequence[bool],
     ) -> list[Gradient]:
         """Compute the step of every objective, and add their weighted sum to the parameters.
 
@@ -83,9 +83,9 @@ class SeparateSteps:
             step: The training step; its optimizer is stepped once by objective.
             gradients: One by objective.
             weights: One by objective, above zero; only their ratios count.
-            applied: Which objectives change the parameters that the primary task reaches; by
-                default all. With the primary task alone the parameters become, bit by bit, what
-                single-task training makes of them.
+            applied: Which objectives change the parameters that the primary task reaches. With the
+                primary task alone these become, bit by bit, what single-task training makes of
+                them.
 
         Returns:
             :math:`u_i` of each objective; ``None`` for a parameter without gradient.
@@ -99,10 +99,10 @@ class SeparateSteps:
         # before + (after - before) differs from after by rounding.
         self._step_of(0, step, gradients[0])
         steps.insert(0, _difference(step.parameters, before, gradients[0]))
-        values, on = weights.tolist(), applied or [True] * len(gradients)
+        values = weights.tolist()
         with torch.no_grad():
             for parameter, *by_objective in zip(step.parameters, *steps, strict=True):
-                factors = step_coefficients(values, [u is not None for u in by_objective], on)
+                factors = step_coefficients(values, [u is not None for u in by_objective], applied)
                 for factor, own in zip(factors[1:], by_objective[1:], strict=True):
                     if own is not None and factor:
                         parameter.add_(own, alpha=factor)

@@ -21,7 +21,7 @@ from auxlearn.plugins import AuxiliaryTask, Settings, register_task
 from auxlearn.training.loop import TrainingLoop
 from auxlearn.weighting.unrolling import unrolled_gradient
 from tests import helpers
-from tests.training.test_step import Harness
+from tests.training.harness import Harness
 
 
 class LengthOptions(Settings):

@@ -20,7 +20,7 @@ from auxlearn.objectives.context import InputTracker, ObjectiveContext
 from auxlearn.settings import validate
 from auxlearn.tasks.supervised import Supervised, SupervisedOptions
 from tests import helpers
-from tests.training.test_step import CLASSES, Harness
+from tests.training.harness import CLASSES, Harness
 
 
 def write_set(folder, labels, name="train", lines=helpers.LINES):

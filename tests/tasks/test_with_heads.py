@@ -17,7 +17,7 @@ from auxlearn.tasks.sentence_order import SentenceOrder, divide
 from auxlearn.tasks.simcse import SimCSE
 from auxlearn.training.micro_batches import split_batch
 from tests import helpers
-from tests.training.test_step import CLASSES, Harness
+from tests.training.harness import CLASSES, Harness
 
 
 @pytest.fixture

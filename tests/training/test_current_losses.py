@@ -9,7 +9,7 @@ from auxlearn.encoders.load import load_encoder
 from auxlearn.tasks.mask_tuning import MaskTuning
 from auxlearn.tasks.random_mlm import RandomMLM
 from tests.helpers import LABELS, LINES, context, tokenized
-from tests.training.test_step import Harness
+from tests.training.harness import Harness
 
 
 @pytest.fixture

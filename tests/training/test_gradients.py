@@ -17,7 +17,7 @@ from auxlearn.tasks.random_mlm import RandomMLM
 from auxlearn.training.gradients import GradientLog, compare_gradients, keeping_state
 from auxlearn.training.validation import ValidationObjective
 from tests.helpers import LABELS, LINES, context, snapshot, stop_before_step, tokenized
-from tests.training.test_step import Harness
+from tests.training.harness import Harness
 
 PAIR = "primary/random_mlm"
 

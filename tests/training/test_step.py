@@ -1,4 +1,4 @@
-"""One optimizer step: weights, gradients, micro-batches, and the meta-gradient of an encoder."""
+"""One optimizer step: weights, gradients and micro-batches."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch.func import functional_call
 
 from auxlearn.config import Settings
 from auxlearn.data.batches import BatchStream, UniformStream, collate
@@ -17,72 +16,15 @@ from auxlearn.registry import TASKS
 from auxlearn.tasks.base import AuxiliaryTask, TaskResult
 from auxlearn.tasks.random_mlm import RandomMLM
 from auxlearn.training.micro_batches import split_batch
-from auxlearn.training.optimization import LinearSchedule
-from auxlearn.training.step import RunStep
-from auxlearn.training.terms import Auxiliary, StepSettings
-from auxlearn.training.validation import ValidationObjective
-from auxlearn.weighting.meta import Meta, MetaOptions
 from tests.helpers import (
     LABELS,
     LINES,
     context,
-    cross_entropy,
     snapshot,
     tokenized,
     without_dropout,
 )
-
-CLASSES = [number % 3 for number in range(len(LINES))]
-
-
-class Harness:
-    """The training step of an encoder on labelled lines with some tasks, as in a run."""
-
-    def __init__(
-        self,
-        encoder,
-        tasks=(),
-        batch_size=8,
-        gradient_accumulation_steps=1,
-        max_grad_norm=1.0,
-        seed=0,
-        clip_head_separately=False,
-    ):
-        encoder.train()
-        self.encoder = encoder
-        self.texts = tokenized(encoder, LINES, CLASSES)
-        self.optimizer = torch.optim.AdamW(encoder.parameters(), lr=1e-3, weight_decay=0.1)
-        auxiliaries = [
-            Auxiliary(
-                name,
-                task,
-                BatchStream(self.texts, batch_size, seed, name) if task.batches == "own" else None,
-            )
-            for name, task in tasks
-        ]
-        self.training_step = RunStep(
-            encoder,
-            primary=BatchStream(self.texts, batch_size, seed, "primary"),
-            primary_loss=cross_entropy(),
-            auxiliaries=auxiliaries,
-            schedule=LinearSchedule(self.optimizer, 10, 0.2),
-            settings=StepSettings(
-                seed=seed,
-                gradient_accumulation_steps=gradient_accumulation_steps,
-                max_grad_norm=max_grad_norm,
-                clip_head_separately=clip_head_separately,
-            ),
-            validation=ValidationObjective(self.texts, 6, "accuracy", seed),
-        )
-
-    def run(self, steps, weights):
-        losses = []
-        for step in range(steps):
-            self.training_step.begin(step)
-            self.training_step.backward(weights)
-            losses.append(dict(self.training_step.losses))
-            self.training_step.optimizer_step()
-        return losses
+from tests.training.harness import CLASSES, Harness
 
 
 @pytest.fixture
@@ -546,125 +488,3 @@ def test_one_graph_is_alive_at_a_time(new_encoder):
             graphs = []
             Harness(new_encoder(), tasks, gradient_accumulation_steps=accumulation).run(2, weights)
             assert graphs == [0] * 6 * accumulation
-
-
-class MaskedWords(AuxiliaryTask):
-    """Predict fixed positions, so that the loss can be computed without this package."""
-
-    name = "masked_words"
-
-    def __init__(self, every):
-        super().__init__(Settings())
-        self.every = every
-
-    def inputs(self, encoder, batch):
-        places = torch.arange(batch.input_ids.shape[1]) % self.every == 1
-        positions = batch.maskable & places
-        ids = batch.input_ids.masked_fill(positions, encoder.tokenizer.mask_token_id)
-        return replace(batch, input_ids=ids), positions, batch.input_ids[positions]
-
-    def loss(self, encoder, batch, generator):
-        changed, positions, targets = self.inputs(encoder, batch)
-        logits = encoder.predict_tokens(changed, positions)
-        return torch.nn.functional.cross_entropy(logits, targets)
-
-
-@pytest.mark.parametrize("kind", ["adamw", "sgd"])
-@pytest.mark.parametrize("max_grad_norm", [0.0, 0.5])
-def test_the_meta_gradient_of_a_real_encoder(new_encoder, kind, max_grad_norm):
-    """Three ordinary steps, then one that is differentiated as a whole, through the encoder."""
-    warm_up = 3
-    encoder = without_dropout(new_encoder()).double()
-    encoder.body.set_attn_implementation("eager")  # the others have no second derivative
-    tasks = [("every3", MaskedWords(3)), ("every5", MaskedWords(5))]
-    harness = Harness(encoder, tasks, max_grad_norm=max_grad_norm)
-    training_step = harness.training_step
-    if kind == "adamw":
-        training_step.optimizer = torch.optim.AdamW(encoder.parameters(), lr=0.01, weight_decay=0.1)
-    else:
-        training_step.optimizer = torch.optim.SGD(encoder.parameters(), lr=0.01, momentum=0.9)
-    training_step.schedule = LinearSchedule(training_step.optimizer, 10, 0.2)
-    options = MetaOptions(
-        warmup_steps=warm_up,
-        learn_share=1,
-        batches=1,
-        mix="gradients",
-        scale="none",
-        margin=0,
-        initial=(1, 1, 1),
-        floor=0,
-    )
-    rule = Meta(options, training_step.names)
-    with torch.no_grad():
-        rule.logits.copy_(torch.tensor([0.2, -0.4, 0.5]))
-    for step in range(warm_up):
-        training_step.begin(step)
-        rule.step(training_step)
-
-    # The state before the step.
-    names = [name for name, p in encoder.named_parameters() if p.requires_grad]
-    start = {n: p.detach().clone().requires_grad_() for n, p in encoder.named_parameters()}
-    state = {
-        name: {k: torch.as_tensor(v).clone() for k, v in training_step.optimizer.state[p].items()}
-        for name, p in encoder.named_parameters()
-    }
-    logits = rule.logits.detach().clone().requires_grad_()
-    primary = training_step.primary.batch(warm_up)
-    own = [auxiliary.stream.batch(warm_up) for auxiliary in training_step.auxiliaries]
-    held_out = collate(
-        harness.texts, UniformStream(harness.texts, 6, 0, "validation").indices(warm_up)
-    )
-    training_step.begin(warm_up)
-    rate = training_step.optimizer.param_groups[0]["lr"]
-    rule.step(training_step)
-
-    # The names that each parameter is substituted under: tied ones under all of theirs, but the
-    # body, which is one module under two names, under one name only.
-    first_name = {id(p): name for name, p in encoder.named_parameters()}
-    places = {
-        place: first_name[id(p)]
-        for place, p in encoder.named_parameters(remove_duplicate=False)
-        if not place.startswith("language_model.bert.")
-    }
-
-    def call(parameters, *arguments):
-        substituted = {place: parameters[name] for place, name in places.items()}
-        return functional_call(encoder, substituted, arguments, tie_weights=False)
-
-    cross_entropy = torch.nn.functional.cross_entropy
-    losses = [cross_entropy(call(start, "classify", primary), primary.labels)]
-    for (_, task), batch in zip(tasks, own, strict=True):
-        changed, positions, targets = task.inputs(encoder, batch)
-        losses.append(cross_entropy(call(start, "predict_tokens", changed, positions), targets))
-    total = (logits.softmax(0) * torch.stack(losses)).sum()
-    grads = torch.autograd.grad(
-        total, [start[name] for name in names], create_graph=True, allow_unused=True
-    )
-    norm = torch.stack([(g**2).sum() for g in grads if g is not None]).sum().sqrt()
-    if max_grad_norm:
-        assert norm > max_grad_norm
-        grads = [None if g is None else g * max_grad_norm / (norm + 1e-6) for g in grads]
-    updated = {}
-    for name, g in zip(names, grads, strict=True):
-        p, known = start[name], state[name]
-        if g is None:
-            updated[name] = p
-        elif kind == "sgd":
-            updated[name] = p - rate * (0.9 * known["momentum_buffer"] + g)
-        else:
-            count = float(known["step"]) + 1
-            mean = (0.9 * known["exp_avg"] + 0.1 * g) / (1 - 0.9**count)
-            # Rows of the embedding that no batch held have no gradient and a moment of zero, where
-            # the root has no derivative; a number far below every other stands in for the zero.
-            square = (0.999 * known["exp_avg_sq"] + 0.001 * g**2) / (1 - 0.999**count) + 1e-60
-            updated[name] = p - rate * 0.1 * p - rate * mean / (square.sqrt() + 1e-8)
-    validation = cross_entropy(call(updated, "classify", held_out), held_out.labels)
-    (expected,) = torch.autograd.grad(validation, logits)
-
-    for name, p in encoder.named_parameters():
-        torch.testing.assert_close(p, updated[name].detach(), rtol=1e-8, atol=1e-12)
-    torch.testing.assert_close(
-        training_step.losses["validation"], validation.detach(), rtol=1e-9, atol=0
-    )
-    assert expected.abs().min() > 1e-7
-    torch.testing.assert_close(rule.logits.grad, expected, rtol=1e-8, atol=0)

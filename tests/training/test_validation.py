@@ -126,15 +126,19 @@ def test_the_loss_for_macro_f1(objective, tiny_bert):
     assert loss.requires_grad
 
 
-def test_the_loss_for_accuracy_is_the_cross_entropy(objective, tiny_bert):
-    made = objective("accuracy", 7)
+@pytest.mark.parametrize("surrogate", ["accuracy", "cross_entropy"])
+def test_the_loss_for_accuracy_is_the_mean_probability_of_other_classes(
+    surrogate, objective, tiny_bert
+):
+    made = objective(surrogate, 7)
     made.labels = torch.tensor(LABELS) % 3
     made.texts = replace(made.texts, labels=made.labels)
     stream = UniformStream(made.texts, 7, 0, "validation")
     for step in (0, 3, 9):
         rows = stream.indices(step)
         logits = tiny_bert.classify(collate(made.texts, rows))
-        expected = -logits.log_softmax(-1)[torch.arange(len(rows)), made.labels[rows]].mean()
+        right = logits.softmax(-1)[torch.arange(len(rows)), made.labels[rows]]
+        expected = (1 - right if surrogate == "accuracy" else -right.log()).mean()
         torch.testing.assert_close(made.loss(tiny_bert, step), expected)
 
 

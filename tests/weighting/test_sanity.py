@@ -19,7 +19,7 @@ from auxlearn.tasks.base import AuxiliaryTask, Settings
 from auxlearn.training.optimization import LinearSchedule
 from auxlearn.training.validation import ValidationObjective
 from tests.helpers import LABELS, LINES, tokenized
-from tests.training.test_step import Harness
+from tests.training.harness import Harness
 
 STEPS = 60
 WORDS = ("parser", "tagger", "corpus")
@@ -33,16 +33,10 @@ def text(number, line):
 TEXTS = [text(number, line.split()[:3]) for number, line in enumerate(LINES * 2)]
 HELD_OUT = [text(number, line.split()[3:6]) for number, line in enumerate(LINES)]
 RULES = {
-    "meta": {"learning_rate": 0.1, "learn_share": 1},
-    "meta, two steps": {
-        "learning_rate": 0.1,
-        "learn_share": 1,
-        "every": 1,
-        "mix": "gradients",
-        "unroll": 2,
-    },
-    "meta, closed head": {"learning_rate": 0.1, "learn_share": 1, "dev_head": "closed"},
-    "meta, every step": {"learning_rate": 0.05, "learn_share": 1, "every": 1},
+    "meta": {"learning_rate": 0.1, "margin": 0.1},
+    "meta, two steps": {"learning_rate": 0.1, "every": 1, "mix": "gradients", "unroll": 2},
+    "meta, closed head": {"learning_rate": 0.1, "dev_head": "closed"},
+    "meta, every step": {"learning_rate": 0.05, "margin": 0.1, "every": 1},
     "tartan": {"learning_rate": 0.05},
     "tartan_released": {"learning_rate": 0.05},
 }

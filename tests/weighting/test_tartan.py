@@ -26,7 +26,7 @@ from auxlearn.weighting.tartan import (
     tartan_logit_gradient,
 )
 from tests.helpers import LABELS, LINES, without_dropout
-from tests.training.test_step import Harness, MaskedWords
+from tests.training.harness import Harness, MaskedWords
 
 STEPS = 20
 cross_entropy = torch.nn.functional.cross_entropy
@@ -46,7 +46,7 @@ def ready(folder, rule, accumulation):
     training_step.validation = ValidationObjective(
         harness.texts,
         6,
-        "accuracy",
+        "cross_entropy",
         0,
         head=rule.dev_head,
         batches_per_step=accumulation,
@@ -256,7 +256,7 @@ def test_the_metric_only_selects_in_the_released_form(
     with pytest.raises(SystemExit):
         train(config)
     training_step = seen["training_step"]
-    assert training_step.validation.metric == ("accuracy" if released else "macro_f1")
+    assert training_step.validation.surrogate == ("cross_entropy" if released else "macro_f1")
     assert training_step.settings.clip_head_separately == released
 
 

@@ -11,7 +11,7 @@ import torch
 from auxlearn.weighting.meta import Meta
 from auxlearn.weighting.unrolling import unrolled_gradient
 from tests.helpers import LABELS, without_dropout
-from tests.training.test_step import Harness, MaskedWords
+from tests.training.harness import Harness, MaskedWords
 from tests.weighting.network import (
     NAMES,
     RATE,
