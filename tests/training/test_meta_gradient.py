@@ -31,7 +31,6 @@ def test_the_meta_gradient_of_a_real_encoder(encoder_folder, kind, max_grad_norm
     training_step.schedule = LinearSchedule(training_step.optimizer, 10, 0.2)
     options = MetaOptions(
         warmup_steps=warm_up,
-        learn_share=1,
         batches=1,
         mix="gradients",
         scale="none",

@@ -265,7 +265,7 @@ def test_a_degenerate_run_is_reported(config, dataset, tmp_path):
     for row in rows[3:]:
         row["label"] = "background"
     (skewed / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    results = train(config(dataset=str(skewed), learning_rate=1e-2))
+    results = train(config(dataset=str(skewed), learning_rate=1e-2, weights="fixed"))
     assert results.degenerate == "background"
     (warning,) = results.warnings()
     assert "predicts 'background' for every dev example" in warning

@@ -6,11 +6,12 @@ import pytest
 import torch
 
 from auxlearn.errors import ConfigError
-from auxlearn.weighting.meta import (
-    Meta,
-    MetaOptions,
+from auxlearn.weighting.meta import Meta, MetaOptions
+from auxlearn.weighting.meta_logits import (
     default_meta_weights,
+    logit_learning_rate,
     meta_gradient_of_logits,
+    raise_logits,
     with_margin,
 )
 from auxlearn.weighting.separate import step_coefficients
@@ -61,7 +62,6 @@ def ready(**given):
     fake = NetworkStep(Network(), adamw, CLIP)
     options = {
         "warmup_steps": 0,
-        "learn_share": 1,
         "every": 1,
         "initial": START,
         "margin": 0,
@@ -185,6 +185,32 @@ def test_auxiliary_tasks_start_with_two_per_cent_and_the_primary_task_keeps_thre
     for _ in range(50):
         rule.apply_logit_gradient(torch.tensor([1.0, -1.0, -1.0]))
     assert float(rule.weights[0]) == pytest.approx(0.6, abs=1e-12)
+
+
+def test_no_auxiliary_task_falls_below_a_third_of_the_gate():
+    """A task that the evidence speaks against needs no more of it later than one without any."""
+    _, rule = ready(initial=None, learning_rate=0.5, gate=0.06)
+    fake, _ = ready()
+    for number in range(10):
+        fake.number = number
+        rule.step(fake)
+        weights = rule.softmax()
+        assert float((weights[1:] / weights[0]).min()) >= 0.01 / 0.98 - 1e-12
+    logits = torch.tensor([1.0, -9.0, 0.5], dtype=torch.float64)
+    raise_logits(logits, 0.02)
+    weights = logits.softmax(0)
+    assert float(weights[1] / weights[0]) == pytest.approx(0.01 / 0.98, rel=1e-12)
+    assert logits[[0, 2]].tolist() == [1.0, 0.5]
+    for untouched in (torch.tensor([1.0, -9.0]), torch.tensor([1.0])):
+        before = untouched.clone()
+        raise_logits(untouched, 0.0)
+        assert torch.equal(untouched, before)
+
+
+def test_all_evidence_one_way_changes_a_logit_by_four_in_the_run():
+    for steps, every in ((190, 4), (40, 2), (7, 1)):
+        assert logit_learning_rate(steps, every) * (steps / every) == pytest.approx(4)
+    assert logit_learning_rate(3, 4) == 1
 
 
 @pytest.mark.parametrize(

@@ -196,7 +196,7 @@ def test_one_step_of_an_encoder_by_both_ways(harness, family):
     for made in (one, other):
         advance(made, 3)
     weight_gradient, _ = unrolled_gradient(one.training_step, weights, 1, batches=3)
-    rule = Meta(meta_options(initial=(0.6, 0.4)), other.training_step.names)
+    rule = Meta(meta_options(initial=(0.6, 0.4), batches=3), other.training_step.names)
     rule.step(other.training_step)
     expected = weights * (weight_gradient - (weights * weight_gradient).sum())
     torch.testing.assert_close(rule.logits.grad, expected, rtol=1e-8, atol=0)

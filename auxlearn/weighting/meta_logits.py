@@ -1,0 +1,103 @@
+"""The logits of meta-learned weights: initial values, learning rate and gradient."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+#: Initial weight of the primary task.
+INITIAL_PRIMARY = 0.98
+
+#: Change of a logit over the run if all evidence points one way, at the default learning rate. The
+#: ratio of two weights then changes by a factor of exp(8), about 3000: what a task needs from its
+#: initial weight to the gate, a factor of 3, takes a seventh of the run.
+MAX_LOGIT_CHANGE = 4.0
+
+
+def logit_learning_rate(steps: int, every: int) -> float:
+    """Return the default learning rate of the logits.
+
+    Adam changes a logit by about its learning rate in each step, whatever the norm of the gradient.
+    So the number of steps decides how much the weights can change, and the learning rate is
+    inversely proportional to it.
+
+    Args:
+        steps: Number of optimizer steps of the run.
+        every: Steps from one update of the logits to the next.
+
+    Returns:
+        The rate at which a logit can change by :data:`MAX_LOGIT_CHANGE` in all, at most 1.
+    """
+    return min(1.0, MAX_LOGIT_CHANGE * every / steps)
+
+
+def default_meta_weights(count: int) -> Tensor:
+    """Return the default initial weights of ``count`` objectives, the primary task first.
+
+    The primary task has :data:`INITIAL_PRIMARY`, the others share the rest equally.
+
+    Returns:
+        ``(count,)``, float64, with sum 1.
+    """
+    others = max(1, count - 1)
+    weights = torch.full((count,), (1 - INITIAL_PRIMARY) / others, dtype=torch.float64)
+    weights[0] = INITIAL_PRIMARY
+    return weights / weights.sum()
+
+
+def with_margin(gains: Tensor, margin: float) -> Tensor:
+    r"""Charge auxiliary objectives for what they must at least contribute.
+
+    The optimizer of the logits sees whether the validation loss falls along a step, hardly by how
+    much, so that an objective that contributes next to nothing would keep or gain weight by chance.
+    With a margin it has to lower the loss by more than that share of what the primary task does.
+
+    Args:
+        gains: Derivatives of the validation loss along the objectives' steps, or by their weights,
+            ``(objectives,)``, the primary task first; negative where an objective helps.
+        margin: Share of the primary task's, at least 0.
+
+    Returns:
+        The same, plus ``margin`` times the absolute value of the first for all others.
+    """
+    charged = gains.clone()
+    charged[1:] += margin * gains[0].abs()
+    return charged
+
+
+def meta_gradient_of_logits(weights: Tensor, products: Tensor) -> Tensor:
+    r"""Return the derivative of the validation loss after separate steps, by logit.
+
+    The parameters of heads that the primary task does not depend on have no part in it: the
+    validation gradient is zero there.
+
+    Args:
+        weights: :math:`w`, ``(objectives,)``, the primary task first.
+        products: :math:`v^\top u_i`, inner product of the validation gradient after the step with
+            each objective's own step, ``(objectives,)``; the first is not used.
+
+    Returns:
+        :math:`\partial L_{val} / \partial z_i`, ``(objectives,)``; they sum to 0.
+    """
+    gradient = weights / weights[0] * products
+    gradient[0] = -gradient[1:].sum()
+    return gradient
+
+
+def raise_logits(logits: Tensor, least: float) -> None:
+    """Raise the logits of auxiliary tasks to where these have a smallest weight, in place.
+
+    For a task that is not applied yet, evidence is summed up from the last time that there was none
+    (as in Page's cumulative sum test, 1954, "Continuous Inspection Schemes", Biometrika 41): it
+    need not make up for the steps in which, say, the task's own head had yet to learn something.
+
+    Args:
+        logits: ``(objectives,)``, the primary task first.
+        least: Sum of the weights of the auxiliary tasks if all of them are at the smallest weight,
+            below 1; 0 changes nothing.
+    """
+    if least and len(logits) > 1:
+        lowest = logits[0] + math.log(least / (1 - least) / (len(logits) - 1))
+        logits[1:].clamp_(min=lowest)
