@@ -368,8 +368,9 @@ class RunResults:
         if not unused or not options.get("gate"):
             return []
         return [
-            f"not applied: {', '.join(unused)}; on validation examples {rule} found no sufficient "
-            f"evidence that the primary task gains (gate {options['gate']:g}; 0 applies all tasks)"
+            f"not applied at the end: {', '.join(unused)}; on validation examples {rule} found no "
+            f"sufficient evidence that the primary task gains (gate {options['gate']:g}; 0 applies "
+            "all tasks)"
         ]
 
     def reproducible(self) -> dict[str, Any]:

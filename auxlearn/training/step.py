@@ -214,6 +214,11 @@ class RunStep:
         self.losses[VALIDATION] = torch.stack(losses).sum()
         return total
 
+    @property
+    def constant_validation_loss(self) -> float:
+        """Validation loss of the best constant prediction."""
+        return self._require_validation().constant_loss
+
     def _gradient_of(self, validation: ValidationObjective) -> Gradient:
         """Return the gradient of a validation objective that only serves the measurement."""
         with self.encoder.evaluating(), self.settings.autocast():

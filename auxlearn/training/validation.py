@@ -64,6 +64,22 @@ class ValidationObjective:
         self._head_stream = UniformStream(texts, HEAD_EXAMPLES, seed, "dev head")
         self._heads: dict[int, nn.Module] = {}
 
+    @property
+    def constant_loss(self) -> float:
+        """Loss of the best prediction that is the same for every example.
+
+        For accuracy it is certain of the most frequent class. The smooth macro-F1 of balanced
+        classes is highest for equal probabilities, and the cross-entropy lowest for the shares of
+        the classes, whose entropy it is.
+        """
+        counts = self.labels.unique(return_counts=True)[1].double()
+        shares = counts / counts.sum()
+        if self.surrogate == "macro_f1":
+            return 1 - 1 / len(shares)
+        if self.surrogate == "accuracy":
+            return 1 - float(shares.max())
+        return -float((shares * shares.log()).sum())
+
     def loss(
         self, encoder: SharedEncoder, step: int, index: int = 0, batches: int = 1, part: int = 0
     ) -> Tensor:

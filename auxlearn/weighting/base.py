@@ -122,6 +122,14 @@ class TrainingStep(Protocol):
                 :attr:`Weighting.validation_split`.
         """
 
+    @property
+    def constant_validation_loss(self) -> float:
+        """Validation loss of the best prediction that is the same for every example.
+
+        Raises:
+            RuntimeError: As of :meth:`validation_gradient`.
+        """
+
     def optimizer_step(self) -> None:
         """Clip the gradient in ``.grad``, step the optimizer, and clear ``.grad``."""
 

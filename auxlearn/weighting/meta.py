@@ -20,6 +20,12 @@ auxiliary objective is charged a margin m, a share of the primary task's contrib
 :math:`L_{val} + m \, |v^\top u_0| \sum_{i>0} w_i / w_0` with the price held constant. Without them
 (``validation_decay: 0``, ``margin: 0``) the update follows the derivative of the loss alone.
 
+Any change of training changes its result, for better or worse. So an auxiliary objective starts
+with a small weight and is applied only once its weight has passed a gate; until then, the
+parameters of the primary task are bit by bit those of training it alone. Nor is there evidence for
+or against anything while the primary task is no better than a constant prediction: the logits stay
+as they are until the moving average of the validation loss is a tenth below that of one.
+
 With ``mix: gradients``, :math:`\theta' = U(\theta, \sum_i w_i g_i)` is one step U of the run's
 optimizer with the gradients :math:`g_i` of all objectives at :math:`\theta`, and
 :math:`\partial L_{val} / \partial w_i = v^\top (\partial U / \partial g) \, g_i`, exact as well:
@@ -93,6 +99,10 @@ GATE = 0.06
 #: Default decay of the moving average of validation gradients.
 VALIDATION_DECAY = 0.95
 
+#: Share of the validation loss of a constant prediction that the primary task must be below before
+#: evidence counts.
+LEARNED = 0.9
+
 #: Smallest weight that an auxiliary task can be left with, as a share of the gate.
 LEAST = 1 / 3
 
@@ -137,7 +147,8 @@ class MetaOptions(LogitOptions, ValidationOptions):
         lt=1,
         description="Weight, divided by the number of auxiliary tasks, that one of them must have "
         "learned before it changes parameters or texts of the primary task; until then only its "
-        "own head is trained. Only with mix steps; 0: no gate.",
+        "own head is trained. The weights stay as they are until the validation loss is a tenth "
+        "below that of a constant prediction. Only with mix steps; 0: no gate.",
     )
     margin: float = Field(
         MARGIN,
@@ -199,6 +210,7 @@ class Meta(LogitWeighting):
             )
         self._separate = SeparateSteps(len(self.objectives))
         self._average = GradientAverage(options.validation_decay)
+        self._loss_average = GradientAverage(options.validation_decay)
 
     def default_weights(self) -> Tensor:
         """Return the initial weights if option ``initial`` is not given."""
@@ -247,8 +259,11 @@ class Meta(LogitWeighting):
     ) -> None:
         """Update the logits with the meta-gradient of the separate steps that were just made."""
         validation = self._validation_gradient(step)
+        (loss,) = self._loss_average.update([step.losses[VALIDATION]])
+        assert loss is not None
         found = gather_scalars(
             [
+                loss,
                 dot(validation, validation),
                 *(dot(u, u) for u in steps),
                 *(dot(u, validation) for u in steps),
@@ -256,11 +271,13 @@ class Meta(LogitWeighting):
             ]
         )
         count = len(steps)
-        square, step_squares, products, squares = found.split([1, count, count, count])
-        charged = with_margin(products, self.options.margin)
-        self.apply_logit_gradient(meta_gradient_of_logits(weights, charged))
-        with torch.no_grad():
-            raise_logits(self.logits, LEAST * self.options.gate)
+        loss, square, step_squares, products, squares = found.split([1, 1, count, count, count])
+        gate = self.options.gate
+        if not gate or float(loss) < LEARNED * step.constant_validation_loss:
+            charged = with_margin(products, self.options.margin)
+            self.apply_logit_gradient(meta_gradient_of_logits(weights, charged))
+            with torch.no_grad():
+                raise_logits(self.logits, LEAST * gate)
         cosines = -products / (square * step_squares).sqrt().clamp(min=EPSILON)
         self._metrics = {Quantity.NORM.key(VALIDATION): float(square.sqrt())}
         self._metrics |= Quantity.CANDIDATE.row(step.names, self.softmax().tolist())
@@ -352,4 +369,8 @@ class Meta(LogitWeighting):
         super().load_state_dict(own)
 
     def _parts(self) -> list[tuple[str, SeparateSteps | GradientAverage]]:
-        return [("steps", self._separate), ("validation", self._average)]
+        return [
+            ("steps", self._separate),
+            ("validation", self._average),
+            ("loss", self._loss_average),
+        ]

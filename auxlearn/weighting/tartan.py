@@ -13,6 +13,9 @@ averaged over the micro-batches of the step. The validation loss is computed wit
 initialised head that is fitted to validation examples in every step. Neither the optimizer nor the
 softmax is differentiated; :mod:`auxlearn.weighting.meta` has the exact derivative of a step.
 
+Departs from the paper in the validation loss of ``tartan``, which is a smooth form of the metric
+that selects the checkpoint (:mod:`auxlearn.evaluation.surrogate`); the paper has the cross-entropy.
+
 Cost: keeps the gradient of each objective; a validation batch by micro-batch, and the fit of the
 head.
 """

@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 from sklearn.metrics import f1_score
 
 from auxlearn.data.batches import UniformStream, collate
-from auxlearn.evaluation.surrogate import smooth_macro_f1
+from auxlearn.evaluation.surrogate import smooth_macro_f1, surrogate_loss
 from auxlearn.rng import generator
 from auxlearn.training.validation import ValidationObjective, balanced_sample
 from tests.helpers import LINES, tokenized
@@ -124,6 +124,23 @@ def test_the_loss_for_macro_f1(objective, tiny_bert):
     loss = made.loss(tiny_bert, 5)
     assert torch.equal(loss, expected)
     assert loss.requires_grad
+
+
+@pytest.mark.parametrize("surrogate", ["accuracy", "cross_entropy", "macro_f1"])
+def test_the_loss_of_the_best_constant_prediction(surrogate, objective):
+    """Against a search over constant predictions, on labels in the shares of the batches."""
+    made = objective(surrogate, 7)
+    made.labels = torch.tensor([0, 0, 0, 1, 1, 2])
+    labels = torch.tensor([0, 1, 2]) if surrogate == "macro_f1" else made.labels
+    grid = torch.tensor([0, 1e-9, 1 / 6, 1 / 3, 1 / 2, 1 - 1e-9, 1], dtype=torch.float64)
+    tried = torch.cartesian_prod(grid, grid)
+    rows = torch.cat([tried, 1 - tried.sum(1, keepdim=True)], 1)
+    rows = rows[(rows >= 0).all(1)]
+    found = [
+        float(surrogate_loss(row.log().expand(len(labels), 3), labels, surrogate)) for row in rows
+    ]
+    lowest = min(value for value in found if value == value)
+    assert made.constant_loss == pytest.approx(lowest, abs=1e-6)
 
 
 @pytest.mark.parametrize("surrogate", ["accuracy", "cross_entropy"])

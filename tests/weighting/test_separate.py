@@ -207,6 +207,26 @@ def test_no_auxiliary_task_falls_below_a_third_of_the_gate():
         assert torch.equal(untouched, before)
 
 
+def test_no_evidence_counts_until_the_primary_task_beats_a_constant_prediction(monkeypatch):
+    fake, rule = ready(gate=0.06, validation_decay=0.5)
+    losses = [1.0, 0.9, 0.2, 0.3]  # their moving averages: 1, .933, .514, .4
+    validate = fake.validation_gradient
+
+    def validation_gradient(**given):
+        found = validate(**given)
+        fake.losses["validation"] = torch.tensor(losses[fake.number], dtype=torch.float64)
+        return found
+
+    monkeypatch.setattr(fake, "validation_gradient", validation_gradient)
+    monkeypatch.setattr(type(fake), "constant_validation_loss", 0.5)
+    changed = []
+    for fake.number in range(4):
+        before = rule.logits.detach().clone()
+        rule.step(fake)
+        changed.append(not torch.equal(rule.logits, before))
+    assert changed == [False, False, False, True]  # 0.4 is below 0.9 of 0.5
+
+
 def test_all_evidence_one_way_changes_a_logit_by_four_in_the_run():
     for steps, every in ((190, 4), (40, 2), (7, 1)):
         assert logit_learning_rate(steps, every) * (steps / every) == pytest.approx(4)
