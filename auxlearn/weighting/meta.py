@@ -24,7 +24,7 @@ Any change of training changes its result, for better or worse. So an auxiliary 
 with a small weight and is applied only once its weight has passed a gate; until then, the
 parameters of the primary task are bit by bit those of training it alone. Nor is there evidence for
 or against anything while the primary task is no better than a constant prediction: the logits stay
-as they are until the moving average of the validation loss is a tenth below that of one.
+as they are while the moving average of the validation loss is above that of one.
 
 With ``mix: gradients``, :math:`\theta' = U(\theta, \sum_i w_i g_i)` is one step U of the run's
 optimizer with the gradients :math:`g_i` of all objectives at :math:`\theta`, and
@@ -99,10 +99,6 @@ GATE = 0.06
 #: Default decay of the moving average of validation gradients.
 VALIDATION_DECAY = 0.95
 
-#: Share of the validation loss of a constant prediction that the primary task must be below before
-#: evidence counts.
-LEARNED = 0.9
-
 #: Smallest weight that an auxiliary task can be left with, as a share of the gate.
 LEAST = 1 / 3
 
@@ -147,8 +143,8 @@ class MetaOptions(LogitOptions, ValidationOptions):
         lt=1,
         description="Weight, divided by the number of auxiliary tasks, that one of them must have "
         "learned before it changes parameters or texts of the primary task; until then only its "
-        "own head is trained. The weights stay as they are until the validation loss is a tenth "
-        "below that of a constant prediction. Only with mix steps; 0: no gate.",
+        "own head is trained. The weights stay as they are while the validation loss is above "
+        "that of a constant prediction. Only with mix steps; 0: no gate.",
     )
     margin: float = Field(
         MARGIN,
@@ -273,7 +269,7 @@ class Meta(LogitWeighting):
         count = len(steps)
         loss, square, step_squares, products, squares = found.split([1, 1, count, count, count])
         gate = self.options.gate
-        if not gate or float(loss) < LEARNED * step.constant_validation_loss:
+        if not gate or float(loss) < step.constant_validation_loss:
             charged = with_margin(products, self.options.margin)
             self.apply_logit_gradient(meta_gradient_of_logits(weights, charged))
             with torch.no_grad():
