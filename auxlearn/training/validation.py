@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -64,7 +65,7 @@ class ValidationObjective:
         self._head_stream = UniformStream(texts, HEAD_EXAMPLES, seed, "dev head")
         self._heads: dict[int, nn.Module] = {}
 
-    @property
+    @cached_property
     def constant_loss(self) -> float:
         """Loss of the best prediction that is the same for every example.
 
