@@ -68,7 +68,8 @@ class Outcome:
         """How many standard errors the method is below the single task."""
         if self.difference is None or self.error is None:
             return None
-        return -self.difference / self.error
+        # Where a single seed differs, mean and standard error are equal but for rounding.
+        return round(-self.difference / self.error, 9)
 
 
 @dataclass(frozen=True)

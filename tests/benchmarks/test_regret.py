@@ -81,6 +81,16 @@ def test_differences_are_paired_by_seed():
     assert meta.errors_below == pytest.approx(2 * 3**0.5)
 
 
+@pytest.mark.parametrize("seeds", [3, 4, 5, 7])
+@pytest.mark.parametrize("loss", [0.1, 0.032, 0.003, 0.0071])
+def test_one_seed_that_differs_is_one_standard_error_below(seeds, loss):
+    singles = [record("single", seed, 0, 0.3 + 0.1 * seed) for seed in range(seeds)]
+    rule = [record("meta", seed, 0, 0.3 + 0.1 * seed - loss * (not seed)) for seed in range(seeds)]
+    found = outcomes([*singles, *rule])
+    assert outcome_of(found, "meta").errors_below == 1
+    assert next(s for s in summaries(found) if s.method == "meta").below_one == 0
+
+
 def test_time_is_over_fixed_weights_of_the_same_seed():
     fixed = grid(DEV, TEST, seeds=(0,)) + grid(DEV, TEST, seeds=(1,), seconds=40.0)
     rule = [record("meta", 0, 0, 0, seconds=15.0), record("meta", 1, 0, 0, seconds=80.0, steps=50)]
