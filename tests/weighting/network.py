@@ -19,7 +19,6 @@ def meta_options(**given):
             "floor": 0.0,
             "scale": "none",
             "margin": 0.0,
-            "every": 1,
             "learning_rate": 0.02,
             "initial": (1.0, 1.0, 1.0),
             **given,

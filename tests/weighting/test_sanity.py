@@ -34,7 +34,7 @@ TEXTS = [text(number, line.split()[:3]) for number, line in enumerate(LINES * 2)
 HELD_OUT = [text(number, line.split()[3:6]) for number, line in enumerate(LINES)]
 RULES = {
     "meta": {"learning_rate": 0.1, "margin": 0.1, "gate": 0},
-    "meta, two steps": {"learning_rate": 0.1, "every": 1, "mix": "gradients", "unroll": 2},
+    "meta, two steps": {"learning_rate": 0.1, "mix": "gradients", "unroll": 2},
     "meta, closed head": {"learning_rate": 0.1, "dev_head": "closed"},
     "meta, every second step": {"learning_rate": 0.1, "margin": 0.1, "gate": 0, "every": 2},
     "tartan": {"learning_rate": 0.05},

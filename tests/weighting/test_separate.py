@@ -62,7 +62,6 @@ def ready(**given):
     fake = NetworkStep(Network(), adamw, CLIP)
     options = {
         "warmup_steps": 0,
-        "every": 1,
         "initial": START,
         "margin": 0,
         "gate": 0,
@@ -207,7 +206,14 @@ def test_no_auxiliary_task_falls_below_a_third_of_the_gate():
         assert torch.equal(untouched, before)
 
 
-def test_no_evidence_counts_until_the_primary_task_beats_a_constant_prediction(monkeypatch):
+@pytest.mark.parametrize("resumed", [False, True])
+@pytest.mark.parametrize(
+    ("constant", "expected"),
+    [(0.45, [False, False, False, True]), (0.35, [False, False, False, False])],
+)
+def test_no_evidence_counts_until_the_primary_task_beats_a_constant_prediction(
+    monkeypatch, constant, expected, resumed
+):
     fake, rule = ready(gate=0.06, validation_decay=0.5)
     losses = [1.0, 0.9, 0.2, 0.3]  # their moving averages: 1, .933, .514, .4
     validate = fake.validation_gradient
@@ -218,13 +224,17 @@ def test_no_evidence_counts_until_the_primary_task_beats_a_constant_prediction(m
         return found
 
     monkeypatch.setattr(fake, "validation_gradient", validation_gradient)
-    monkeypatch.setattr(type(fake), "constant_validation_loss", 0.45)
+    monkeypatch.setattr(type(fake), "constant_validation_loss", constant)
     changed = []
     for fake.number in range(4):
+        if resumed:
+            state = rule.state_dict()
+            _, rule = ready(gate=0.06, validation_decay=0.5)
+            rule.load_state_dict(state)
         before = rule.logits.detach().clone()
         rule.step(fake)
         changed.append(not torch.equal(rule.logits, before))
-    assert changed == [False, False, False, True]
+    assert changed == expected
 
 
 def test_all_evidence_one_way_changes_a_logit_by_four_in_the_run():
