@@ -167,7 +167,6 @@ class TinyRun:
         self.encoder.train()
         trained = [p for p in self.encoder.parameters() if p.requires_grad]
         optimizer = build_optimizer(trained, 1e-3, 0.01)
-        options = self.weighting.options
         self.step = RunStep(
             self.encoder,
             primary=BatchStream(self._texts, BATCH_SIZE, seed, "primary"),
@@ -182,7 +181,7 @@ class TinyRun:
             ),
             validation=ValidationObjective(
                 dev_texts,
-                getattr(options, "batch_size", None) or BATCH_SIZE,
+                self.weighting.validation_batch_size(BATCH_SIZE),
                 circumstances.metric,
                 seed,
                 head=self.weighting.dev_head,

@@ -56,7 +56,7 @@ from auxlearn.training.preparation import (
 from auxlearn.training.step import RunStep
 from auxlearn.training.terms import Auxiliary, StepSettings
 from auxlearn.training.validation import ValidationObjective
-from auxlearn.weighting.base import ValidationOptions, Weighting
+from auxlearn.weighting.base import Weighting
 
 
 def train(
@@ -391,11 +391,9 @@ class _Run:
     def _validation_objective(self) -> ValidationObjective | None:
         if self.data.validation is None:
             return None
-        options = self.weighting.options
-        size = options.batch_size if isinstance(options, ValidationOptions) else None
         return ValidationObjective(
             self._tokenize(self.data.validation),
-            size or self.config.batch_size,
+            self.weighting.validation_batch_size(self.config.batch_size),
             self._surrogate,
             self.config.seed,
             head=self.weighting.dev_head,

@@ -119,7 +119,7 @@ class TrainingStep(Protocol):
 
         Raises:
             RuntimeError: The weighting has no validation examples; see
-                :attr:`Weighting.validation_split`.
+                :attr:`Weighting.validation_source`.
         """
 
     @property
@@ -228,6 +228,15 @@ class Weighting(ABC):
     def validation_batches(self) -> int:
         """Number of validation batches that the rule uses in a step."""
         return 1
+
+    def validation_batch_size(self, batch_size: int) -> int:
+        """Return the number of examples of a validation batch.
+
+        Args:
+            batch_size: Training examples per objective per optimizer step.
+        """
+        given = self.options.batch_size if isinstance(self.options, ValidationOptions) else None
+        return given or batch_size
 
     @property
     def differentiates_twice(self) -> bool:

@@ -159,6 +159,11 @@ class MetaOptions(LogitOptions, ValidationOptions):
         description="Decay of the moving average of validation gradients, which takes the place "
         "of a step's own gradient; 0: no average. Not with unroll.",
     )
+    batch_size: int | None = Field(
+        None,
+        ge=1,
+        description="Validation examples per batch; by default half the training batch size.",
+    )
     batches: int = Field(
         1, ge=1, description="Validation batches over which a step's meta-gradient is averaged."
     )
@@ -289,6 +294,13 @@ class Meta(LogitWeighting):
     def validation_batches(self) -> int:
         """Number of validation batches of a step, as option ``batches`` has it."""
         return self.options.batches
+
+    def validation_batch_size(self, batch_size: int) -> int:
+        """Return option ``batch_size``, by default half the training batch size.
+
+        The moving average makes up for the noise of a small batch; a larger one costs time.
+        """
+        return self.options.batch_size or (batch_size + 1) // 2
 
     @property
     def differentiates_twice(self) -> bool:
