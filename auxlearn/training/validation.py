@@ -69,14 +69,15 @@ class ValidationObjective:
     def constant_loss(self) -> float:
         """Loss of the best prediction that is the same for every example.
 
-        For accuracy it is certain of the most frequent class. The smooth macro-F1 of balanced
-        classes is highest for equal probabilities, and the cross-entropy lowest for the shares of
-        the classes, whose entropy it is.
+        For accuracy it is certain of the most frequent class. The cross-entropy is lowest for the
+        shares of the classes, whose entropy it is. The smooth macro-F1 of a balanced batch is
+        highest for the shares of the classes in it, where it is 1 / classes; if a batch is too
+        small to hold all classes, for equal probabilities, where it is 2 / (classes + examples).
         """
         counts = self.labels.unique(return_counts=True)[1].double()
         shares = counts / counts.sum()
         if self.surrogate == "macro_f1":
-            return 1 - 1 / len(shares)
+            return 1 - 2 / (len(shares) + min(len(shares), self.batch_size))
         if self.surrogate == "accuracy":
             return 1 - float(shares.max())
         return -float((shares * shares.log()).sum())

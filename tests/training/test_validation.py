@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from dataclasses import replace
 
@@ -141,6 +142,26 @@ def test_the_loss_of_the_best_constant_prediction(surrogate, objective):
     ]
     lowest = min(value for value in found if value == value)
     assert made.constant_loss == pytest.approx(lowest, abs=1e-6)
+
+
+def test_the_loss_of_the_best_constant_prediction_for_batches_without_all_classes(objective):
+    """Against gradient ascent on the mean macro-F1 of all batches, whose classes are not known."""
+    made = objective("macro_f1", 3)
+    made.labels = torch.tensor([0, 1, 2, 3, 4] * 2)
+    logits = torch.randn(5, generator=generator(0), dtype=torch.float64).requires_grad_()
+    batches = [torch.tensor(batch) for batch in itertools.combinations(range(5), 3)]
+    optimizer = torch.optim.LBFGS([logits], max_iter=200, tolerance_grad=1e-12)
+
+    def loss():
+        optimizer.zero_grad()
+        found = [surrogate_loss(logits.expand(3, 5), batch, "macro_f1") for batch in batches]
+        mean = torch.stack(found).mean()
+        mean.backward()
+        return mean
+
+    optimizer.step(loss)
+    assert made.constant_loss == pytest.approx(loss().item(), abs=1e-9)
+    assert made.constant_loss == pytest.approx(0.75)
 
 
 @pytest.mark.parametrize("surrogate", ["accuracy", "cross_entropy"])
