@@ -28,6 +28,7 @@ from auxlearn.errors import (
 from auxlearn.results.record import BestCheckpoint, RunResults
 from auxlearn.tasks.l3mask import L3Mask
 from auxlearn.training.loop import TrainingLoop
+from auxlearn.training.validation import ValidationObjective
 from tests import helpers
 
 
@@ -226,6 +227,25 @@ def test_validation_examples_held_out_of_train_are_not_trained_on(config, monkey
         return {tuple(part.tolist()) for part in tokens.input_ids.split(tokens.lengths.tolist())}
 
     assert not texts(seen["train"]) & texts(seen["validation"])
+
+
+@pytest.mark.parametrize(
+    ("weights", "expected"),
+    [({"meta": {}}, 4), ({"meta": {"batch_size": 3}}, 3), ({"tartan": {}}, 8)],
+)
+def test_validation_batches_of_meta_have_half_the_training_batch_size(
+    config, monkeypatch, weights, expected
+):
+    batches, examples = [], ValidationObjective._examples
+
+    def record(validation, number):
+        batches.append(examples(validation, number))
+        return batches[-1]
+
+    monkeypatch.setattr(ValidationObjective, "_examples", record)
+    train(config(weights=weights, epochs=1))
+    assert batches
+    assert {len(batch) for batch in batches} == {expected}
 
 
 def test_patience_ends_a_run_and_the_best_checkpoint_is_exported(config, monkeypatch):
