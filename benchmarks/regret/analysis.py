@@ -23,8 +23,10 @@ class Outcome:
         seeds: Seeds of the method.
         test: Test score, mean over seeds.
         deviation: Its sample standard deviation; ``None`` with one seed.
-        difference: ``test`` minus that of the single task, mean over the seeds that both have;
-            ``None`` without such seeds.
+        single: Test score of the single task, mean over the seeds that both have; ``None`` without
+            such seeds.
+        single_deviation: Its sample standard deviation; ``None`` with fewer than two such seeds.
+        difference: Test score minus that of the single task, mean over these seeds.
         error: Its standard error, paired by seed; ``None`` with fewer than
             :data:`~auxlearn.comparison.statistics.MINIMUM_SEEDS` seeds or without spread.
         grid: Test score of every fixed share, over the seeds that all shares have; empty if one
@@ -48,6 +50,8 @@ class Outcome:
     seeds: int
     test: float
     deviation: float | None
+    single: float | None
+    single_deviation: float | None
     difference: float | None
     error: float | None
     grid: Mapping[float, float]
@@ -251,11 +255,10 @@ def _outcome(
             regret = best - fmean(records[seed].test for seed in seeds)
     tests = [record.test for record in records.values()]
     both = sorted(set(single) & set(records))
+    references = [single[seed].test for seed in both]
     difference, error = None, None
     if both:
-        difference, error = paired(
-            [records[seed].test for seed in both], [single[seed].test for seed in both]
-        )
+        difference, error = paired([records[seed].test for seed in both], references)
     constant = [seed for seed, record in records.items() if record.constant]
     fixed = [one for share, one in grid.items() if share > 0]
     shares = [one.share for one in records.values() if one.share is not None]
@@ -267,6 +270,8 @@ def _outcome(
         seeds=len(records),
         test=fmean(tests),
         deviation=stdev(tests) if len(tests) > 1 else None,
+        single=fmean(references) if references else None,
+        single_deviation=stdev(references) if len(references) > 1 else None,
         difference=difference,
         error=error,
         grid=by_share,

@@ -135,11 +135,9 @@ def summary_table(found: Iterable[Outcome]) -> str:
 
 def rule_table(found: Sequence[Outcome], rule: str, held_out: Collection[str]) -> str:
     """Return a rule beside the single task, one row for each setting."""
-    singles = {outcome.setting: outcome for outcome in found if outcome.method == SINGLE}
     rows = []
     for o in found:
         if o.method == rule:
-            single = singles.get(o.setting)
             weights = [
                 f"{weight:.2f}" for name, weight in o.weights.items() if name != "primary"
             ] or [number(o.share)]
@@ -147,7 +145,7 @@ def rule_table(found: Sequence[Outcome], rule: str, held_out: Collection[str]) -
                 (
                     name_of(o.setting, held_out),
                     str(o.seeds),
-                    "" if single is None else points(single.test) + plus_minus(single.deviation),
+                    points(o.single) + plus_minus(o.single_deviation),
                     points(o.test) + plus_minus(o.deviation),
                     points(o.difference, "+") + plus_minus(o.error),
                     ", ".join(weights),

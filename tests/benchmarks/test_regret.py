@@ -77,6 +77,7 @@ def test_differences_are_paired_by_seed():
     meta = outcome_of(outcomes([*singles, *rule]), "meta")
     assert meta.seeds == 4
     assert meta.difference == pytest.approx(-0.2)  # over seeds 0, 1 and 2
+    assert (meta.single, meta.single_deviation) == (pytest.approx(0.4), pytest.approx(0.1))
     assert meta.error == pytest.approx(0.1 / 3**0.5)
     assert meta.errors_below == pytest.approx(2 * 3**0.5)
 
@@ -163,6 +164,7 @@ def test_without_weights_nothing_settles():
 def test_held_out_settings_are_reported_apart(tmp_path):
     records = [*grid(DEV, TEST, setting="chosen"), *grid(DEV, TEST, (0, 1, 2), setting="kept")]
     weights = {"primary": 0.8, "task": 0.2}
+    records += [record("single", 7, 0, 0.9, setting="kept")]  # a seed that the rule does not have
     records += [
         record("meta", seed, 0, test, setting="kept", weights=weights)
         for seed, test in ((0, 0.54), (1, 0.56), (2, 0.55))
