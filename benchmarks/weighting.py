@@ -8,10 +8,10 @@ Encoders are built from configurations, with random weights: the cost of a step 
 on them. All contestants share one encoder and take turns within one process, so that a machine
 that slows down slows all of them down; a ratio is the median of the ratios of the rounds. Two
 objectives, the classification and masked language modelling at 15% of the tokens; the validation
-batch is as large as the training batch.
+batch has the rule's default size.
 
-The lower bound of a rule that uses validation examples in every step is one more pass of a batch.
-It is measured as well, as ``validation pass``.
+The lower bound of a rule that uses as many validation as training examples in every step is one
+more pass of a batch. It is measured as well, as ``validation pass``.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from benchmarks.common import (
 )
 
 LENGTH, ROWS, CLASSES = 128, 256, 4
-#: Texts of a batch, of training and of validation alike, by device and size.
+#: Texts of a training batch, by device and size.
 BATCH = {
     "cpu": {"minilm": 16, "base": 8, "large": 8},
     "cuda": {"minilm": 32, "base": 32, "large": 32},
@@ -164,7 +164,13 @@ class Contestant:
                 attends_to_padding=self.rule.attends_to_padding,
                 autocast=autocast(encoder.device.type, precision),
             ),
-            validation=ValidationObjective(rows, batch, "accuracy", 0, head=self.rule.dev_head),
+            validation=ValidationObjective(
+                rows,
+                self.rule.validation_batch_size(batch),
+                "accuracy",
+                0,
+                head=self.rule.dev_head,
+            ),
         )
 
     def warm_up(self) -> None:
