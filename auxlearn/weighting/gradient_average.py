@@ -1,8 +1,8 @@
-r"""Moving average of the gradients of successive steps.
+r"""Moving average of gradients, or of what an objective adds to the parameters, over steps.
 
-The gradient of a few validation batches is mostly noise. Parameters change little from one step to
-the next, so that an average over steps has far less noise at the price of a small lag, and costs no
-further pass. With decay :math:`\beta` and the gradients :math:`v_1, \dots, v_t`,
+The gradient of a few batches is mostly noise. Parameters change little from one step to the next,
+so that an average over steps has far less noise at the price of a small lag, and costs no further
+pass. With decay :math:`\beta` and the gradients :math:`v_1, \dots, v_t`,
 
 .. math:: \bar v_t = \frac{1 - \beta}{1 - \beta^t} \sum_{s=1}^{t} \beta^{t-s} v_s,
 
@@ -19,7 +19,7 @@ from auxlearn.weighting.base import Gradient
 
 
 class GradientAverage:
-    """The bias-corrected moving average of gradients.
+    """The bias-corrected moving average of gradients, or of steps.
 
     Memory: one copy of the parameters that have a gradient; none if ``decay`` is 0.
 
@@ -47,17 +47,15 @@ class GradientAverage:
         with torch.no_grad():
             for number, part in enumerate(gradient):
                 total = self._sums.get(number)
-                if total is not None:
+                if part is not None:
                     # the sums of a resumed run are on the CPU
-                    total = total.to(part.device) if part is not None else total
+                    total = torch.zeros_like(part) if total is None else total.to(part.device)
+                    total.lerp_(part, 1 - self.decay)
+                elif total is not None:
                     total.mul_(self.decay)
-                elif part is not None:
-                    total = torch.zeros_like(part)
-                if total is None:
+                else:
                     average.append(None)
                     continue
-                if part is not None:
-                    total.add_(part, alpha=1 - self.decay)
                 self._sums[number] = total
                 average.append(total / correction)
         return average

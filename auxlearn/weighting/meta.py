@@ -13,12 +13,17 @@ and :math:`\theta' = \theta + u_0 + \sum_{i>0} (w_i / w_0) u_i`
 
 exact, and without second derivatives of the encoder.
 
-Two departures make the direction reliable. In place of the gradient of one step's validation
-batches, v is a moving average over steps (:mod:`auxlearn.weighting.gradient_average`). And an
-auxiliary objective is charged a margin m, a share of the primary task's contribution:
+Three departures make the direction reliable. In place of the gradient of one step's validation
+batches, v is a moving average over steps (:mod:`auxlearn.weighting.gradient_average`), and so is
+each :math:`u_i`. The average of :math:`u_i` is, up to a factor, what a constant :math:`w_i / w_0`
+has changed in the parameters over the last steps if second derivatives are left out: forward
+accumulation with decay (Franceschi et al. 2017, "Forward and Reverse Gradient-Based Hyperparameter
+Optimization", https://arxiv.org/abs/1703.01785, without its Hessians). And an auxiliary objective
+is charged a margin m, a share of the primary task's contribution:
 :math:`(w_i / w_0) (v^\top u_i + m \, |v^\top u_0|)`, the derivative of
 :math:`L_{val} + m \, |v^\top u_0| \sum_{i>0} w_i / w_0` with the price held constant. Without them
-(``validation_decay: 0``, ``margin: 0``) the update follows the derivative of the loss alone.
+(``validation_decay: 0``, ``step_decay: 0``, ``margin: 0``) the update follows the derivative of the
+loss alone.
 
 Any change of training changes its result, for better or worse. So an auxiliary objective starts
 with a small weight and is applied only once its weight has passed a gate; until then, the
@@ -38,9 +43,9 @@ weights (as in Franceschi et al. 2018, "Bilevel Programming for Hyperparameter O
 Meta-Learning", https://arxiv.org/abs/1806.04910, and in MAML, https://arxiv.org/abs/1703.03400);
 then the first of them is made.
 
-Cost: keeps the gradient or step of each objective, the average of validation gradients (a copy of
-the parameters), and makes one backward pass by validation batch when the weights are updated; with
-``unroll`` it keeps the graphs of K steps.
+Cost: keeps the gradient or step of each objective, the averages of the validation gradient and of
+each objective's steps (a copy of the parameters each), and makes one backward pass by validation
+batch when the weights are updated; with ``unroll`` it keeps the graphs of K steps.
 """
 
 from __future__ import annotations
@@ -98,6 +103,9 @@ GATE = 0.06
 
 #: Default decay of the moving average of validation gradients.
 VALIDATION_DECAY = 0.95
+
+#: Default decay of the moving average of each objective's steps.
+STEP_DECAY = 0.95
 
 #: Smallest weight that an auxiliary task can be left with, as a share of the gate.
 LEAST = 1 / 3
@@ -159,6 +167,13 @@ class MetaOptions(LogitOptions, ValidationOptions):
         description="Decay of the moving average of validation gradients, which takes the place "
         "of a step's own gradient; 0: no average. Not with unroll.",
     )
+    step_decay: float = Field(
+        STEP_DECAY,
+        ge=0,
+        lt=1,
+        description="Decay of the moving average of each objective's steps, which takes the place "
+        "of its last step in the meta-gradient; 0: no average. Only with mix steps.",
+    )
     batch_size: int | None = Field(
         None,
         ge=1,
@@ -212,6 +227,7 @@ class Meta(LogitWeighting):
         self._separate = SeparateSteps(len(self.objectives))
         self._average = GradientAverage(options.validation_decay)
         self._loss_average = GradientAverage(options.validation_decay)
+        self._step_averages = [GradientAverage(options.step_decay) for _ in self.objectives]
 
     def default_weights(self) -> Tensor:
         """Return the initial weights if option ``initial`` is not given."""
@@ -260,6 +276,8 @@ class Meta(LogitWeighting):
     ) -> None:
         """Update the logits with the meta-gradient of the separate steps that were just made."""
         validation = self._validation_gradient(step)
+        averages = zip(self._step_averages, steps, strict=True)
+        steps = [average.update(last) for average, last in averages]
         (loss,) = self._loss_average.update([step.losses[VALIDATION]])
         assert loss is not None
         found = gather_scalars(
@@ -362,7 +380,7 @@ class Meta(LogitWeighting):
         self.apply_weight_gradient(with_margin(gains, self.options.margin))
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return what the logits need, the auxiliary moments, and the validation gradient."""
+        """Return what the logits need, the auxiliary moments, and the moving averages."""
         found = super().state_dict()
         for prefix, part in self._parts():
             found |= {f"{prefix}/{key}": value for key, value in part.state_dict().items()}
@@ -381,4 +399,5 @@ class Meta(LogitWeighting):
             ("steps", self._separate),
             ("validation", self._average),
             ("loss", self._loss_average),
+            *((f"step_{i}", average) for i, average in enumerate(self._step_averages)),
         ]

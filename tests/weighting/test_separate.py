@@ -14,7 +14,7 @@ from auxlearn.weighting.meta_logits import (
     raise_logits,
     with_margin,
 )
-from auxlearn.weighting.separate import step_coefficients
+from auxlearn.weighting.separate import SeparateSteps, step_coefficients
 from tests.weighting.network import NAMES, RATE, Network, NetworkStep, adamw
 
 SHARED = 3  # the primary task reaches the first three parameters, the last is the others' head
@@ -290,41 +290,47 @@ def test_an_auxiliary_task_must_exceed_a_share_of_what_the_primary_task_contribu
     assert float(gradient.sum()) == pytest.approx(0, abs=1e-15)
 
 
-def test_the_meta_gradient_follows_the_average_of_validation_gradients(monkeypatch):
-    fake, rule = ready(validation_decay=0.8)
+@pytest.mark.parametrize("resumed", [False, True])
+@pytest.mark.parametrize(("validation_decay", "step_decay"), [(0.8, 0.0), (0.0, 0.7), (0.8, 0.7)])
+def test_the_meta_gradient_is_the_product_of_averages(
+    monkeypatch, validation_decay, step_decay, resumed
+):
+    """Of the validation gradients and of each objective's steps, both written out as sums."""
+    options = {"validation_decay": validation_decay, "step_decay": step_decay}
+    fake, rule = ready(**options)
     gradients, steps, weights = [], [], []
-    validate, step_all = fake.validation_gradient, rule._separate.step
+    validate, step_all = fake.validation_gradient, SeparateSteps.step
 
     def validation_gradient(**given):
         gradients.append(validate(**given))
         return gradients[-1]
 
-    def step_of_each(step, given, current, applied):
-        steps.append(step_all(step, given, current, applied))
+    def step_of_each(self, step, given, current, applied):
+        steps.append(step_all(self, step, given, current, applied))
         weights.append(current)
         return steps[-1]
 
     monkeypatch.setattr(fake, "validation_gradient", validation_gradient)
-    monkeypatch.setattr(rule._separate, "step", step_of_each)
-    for step in range(3):
-        fake.number = step
+    monkeypatch.setattr(SeparateSteps, "step", step_of_each)
+    for fake.number in range(3):
+        if resumed:
+            state = rule.state_dict()
+            _, rule = ready(**options)
+            rule.load_state_dict(state)
         rule.step(fake)
-    shares = [0.2 * 0.8**age / (1 - 0.8**3) for age in (2, 1, 0)]
-    assert sum(shares) == pytest.approx(1, abs=1e-15)
-    products = [
-        sum(
-            share * float((part * moved).sum())
-            for share, gradient in zip(shares, gradients, strict=True)
-            for part, moved in zip(gradient, own, strict=True)
-            if part is not None and moved is not None
-        )
-        for own in steps[-1]
-    ]
-    expected = meta_gradient_of_logits(weights[-1], torch.tensor(products, dtype=torch.float64))
+
+    def average(given, decay):
+        shares = [(1 - decay) * decay**age / (1 - decay**3) for age in (2, 1, 0)]
+        assert sum(shares) == pytest.approx(1, abs=1e-15)
+        zeros = [torch.zeros_like(p) for p in fake.parameters]
+        for share, parts in zip(shares, given, strict=True):
+            for zero, part in zip(zeros, parts, strict=True):
+                zero.add_(0 if part is None else share * part)
+        return torch.cat([zero.flatten() for zero in zeros]).detach()
+
+    v = average(gradients, validation_decay)
+    products = torch.stack([v @ average(own, step_decay) for own in zip(*steps, strict=True)])
+    expected = meta_gradient_of_logits(weights[-1], products)
     torch.testing.assert_close(rule.logits.grad, expected, rtol=1e-12, atol=0)
-    last_alone = sum(
-        float((part * moved).sum())
-        for part, moved in zip(gradients[-1], steps[-1][1], strict=True)
-        if part is not None and moved is not None
-    )
-    assert abs(last_alone - products[1]) > 1e-3 * abs(products[1])
+    last = average([gradients[-1]] * 3, 0.5) @ average([steps[-1][1]] * 3, 0.5)
+    assert abs(last - products[1]) > 1e-3 * abs(products[1])  # or the test would show nothing
