@@ -11,9 +11,10 @@ from torch import Tensor
 INITIAL_PRIMARY = 0.98
 
 #: Change of a logit over the run if all evidence points one way, at the default learning rate. The
-#: ratio of two weights then changes by a factor of exp(8), about 3000: what a task needs from its
-#: initial weight to the gate, a factor of 3, takes a seventh of the run.
-MAX_LOGIT_CHANGE = 4.0
+#: logits of the primary and of one auxiliary task change in opposite directions, so that the ratio
+#: of their weights can change by a factor of exp(16): what the task needs from its initial weight
+#: to the gate, a factor of about 3, takes a fourteenth of the run.
+MAX_LOGIT_CHANGE = 8.0
 
 
 def logit_learning_rate(steps: int, every: int) -> float:

@@ -237,10 +237,10 @@ def test_no_evidence_counts_until_the_primary_task_beats_a_constant_prediction(
     assert changed == expected
 
 
-def test_all_evidence_one_way_changes_a_logit_by_four_in_the_run():
-    for steps, every in ((190, 4), (40, 2), (7, 1)):
-        assert logit_learning_rate(steps, every) * (steps / every) == pytest.approx(4)
-    assert logit_learning_rate(3, 4) == 1
+def test_all_evidence_one_way_changes_a_logit_by_eight_in_the_run():
+    for steps, every in ((190, 4), (40, 2), (9, 1)):
+        assert logit_learning_rate(steps, every) * (steps / every) == pytest.approx(8)
+    assert logit_learning_rate(7, 1) == 1
 
 
 @pytest.mark.parametrize(
