@@ -19,17 +19,18 @@ each :math:`u_i`. The average of :math:`u_i` is, up to a factor, what a constant
 has changed in the parameters over the last steps if second derivatives are left out: forward
 accumulation with decay (Franceschi et al. 2017, "Forward and Reverse Gradient-Based Hyperparameter
 Optimization", https://arxiv.org/abs/1703.01785, without its Hessians). And an auxiliary objective
-is charged a margin m, a share of the primary task's contribution:
-:math:`(w_i / w_0) (v^\top u_i + m \, |v^\top u_0|)`, the derivative of
-:math:`L_{val} + m \, |v^\top u_0| \sum_{i>0} w_i / w_0` with the price held constant. Without them
-(``validation_decay: 0``, ``step_decay: 0``, ``margin: 0``) the update follows the derivative of the
-loss alone.
+is charged a price p, a share of the mean of :math:`|v^\top u_0|` over the steps so far:
+:math:`(w_i / w_0) (v^\top u_i + p)`, the derivative of :math:`L_{val} + p \sum_{i>0} w_i / w_0`
+with the price held constant. Without them (``validation_decay: 0``, ``step_decay: 0``,
+``margin: 0``) the update follows the derivative of the loss alone.
 
 Any change of training changes its result, for better or worse. So an auxiliary objective starts
 with a small weight and is applied only once its weight has passed a gate; until then, the
 parameters of the primary task are bit by bit those of training it alone. Nor is there evidence for
 or against anything while the primary task is no better than a constant prediction: the logits stay
-as they are while the moving average of the validation loss is above that of one.
+as they are while the moving average of the validation loss is above that of one. A gate that no
+objective has passed in a share of the steps is closed, and the rest of the run trains the primary
+task alone: a late objective can do little but harm.
 
 With ``mix: gradients``, :math:`\theta' = U(\theta, \sum_i w_i g_i)` is one step U of the run's
 optimizer with the gradients :math:`g_i` of all objectives at :math:`\theta`, and
@@ -85,9 +86,9 @@ from auxlearn.weighting.meta_logits import (
     MAX_LOGIT_CHANGE,
     default_meta_weights,
     logit_learning_rate,
+    lowest_logit,
     meta_gradient_of_logits,
-    raise_logits,
-    with_margin,
+    with_price,
 )
 from auxlearn.weighting.separate import SeparateSteps
 from auxlearn.weighting.step_derivative import StepDerivative, gram_matrices
@@ -95,11 +96,14 @@ from auxlearn.weighting.step_derivative import StepDerivative, gram_matrices
 #: Default of the smallest weight of the primary task.
 FLOOR = 0.6
 
-#: Default share of the primary task's contribution that an auxiliary task must exceed.
-MARGIN = 0.3
+#: Default share of the primary task's mean contribution that an auxiliary task must exceed.
+MARGIN = 0.5
 
 #: Default weight of all auxiliary tasks together from which on they are applied.
 GATE = 0.06
+
+#: Default share of the optimizer steps in which an auxiliary task can pass the gate.
+GATE_SHARE = 0.5
 
 #: Default decay of the moving average of validation gradients.
 VALIDATION_DECAY = 0.95
@@ -154,11 +158,19 @@ class MetaOptions(LogitOptions, ValidationOptions):
         "own head is trained. The weights stay as they are while the validation loss is above "
         "that of a constant prediction. Only with mix steps; 0: no gate.",
     )
+    gate_share: float = Field(
+        GATE_SHARE,
+        gt=0,
+        le=1,
+        description="Share of the optimizer steps, counted from the first, in which an auxiliary "
+        "task can pass the gate. Later a task that is not applied stays so; if none is, the rest "
+        "of the run is single-task training, at no further cost.",
+    )
     margin: float = Field(
         MARGIN,
         ge=0,
-        description="Share of the primary task's contribution to the validation loss that an "
-        "auxiliary task must exceed for its weight to grow.",
+        description="Share of the primary task's mean contribution to the validation loss so far "
+        "that an auxiliary task must exceed for its weight to grow.",
     )
     validation_decay: float = Field(
         VALIDATION_DECAY,
@@ -228,6 +240,7 @@ class Meta(LogitWeighting):
         self._average = GradientAverage(options.validation_decay)
         self._loss_average = GradientAverage(options.validation_decay)
         self._step_averages = [GradientAverage(options.step_decay) for _ in self.objectives]
+        self._contributions = torch.zeros(2, dtype=torch.float64)  # their sum and their number
 
     def default_weights(self) -> Tensor:
         """Return the initial weights if option ``initial`` is not given."""
@@ -256,7 +269,8 @@ class Meta(LogitWeighting):
             name for name, on in zip(step.names, applied, strict=True) if not on
         )
         self._metrics = {}
-        if step.number >= self.options.learn_share * step.total_steps and not any(applied[1:]):
+        learned = min(self.options.learn_share, self.options.gate_share) * step.total_steps
+        if step.number >= learned and not any(applied[1:]):
             step.backward(self.weights)  # no auxiliary task will be applied any more
             step.optimizer_step()
             return
@@ -291,18 +305,28 @@ class Meta(LogitWeighting):
         )
         count = len(steps)
         loss, square, step_squares, products, squares = found.split([1, 1, count, count, count])
+        charged = self._charged(products)
         gate = self.options.gate
         if not gate or float(loss) < step.constant_validation_loss:
-            charged = with_margin(products, self.options.margin)
             self.apply_logit_gradient(meta_gradient_of_logits(weights, charged))
-            with torch.no_grad():
-                raise_logits(self.logits, LEAST * gate)
+            if gate:
+                self._bound_logits(step)
         cosines = -products / (square * step_squares).sqrt().clamp(min=EPSILON)
         self._metrics = {Quantity.NORM.key(VALIDATION): float(square.sqrt())}
         self._metrics |= Quantity.CANDIDATE.row(step.names, self.softmax().tolist())
         for name, norm, cosine in zip(step.names, squares.sqrt(), cosines, strict=True):
             self._metrics[Quantity.NORM.key(name)] = float(norm)
             self._metrics[Quantity.COSINE.key(name)] = float(cosine)
+
+    def _bound_logits(self, step: TrainingStep) -> None:
+        """Keep the logits of tasks that are not applied within what the gate leaves them."""
+        lowest = lowest_logit(self.logits, LEAST * self.options.gate)
+        is_open = step.number + 1 < self.options.gate_share * step.total_steps
+        with torch.no_grad():
+            self.logits[1:].clamp_(min=lowest)
+            for index, on in enumerate(self._applied()):
+                if not (on or is_open):
+                    self.logits[index] = lowest
 
     def _validation_gradient(self, step: TrainingStep) -> Gradient:
         """Return the moving average of the validation gradients up to this step's."""
@@ -356,7 +380,7 @@ class Meta(LogitWeighting):
         self._metrics = alignment_metrics(step.names, gram, products) | scale_metrics(
             step.names, factors
         )
-        self.apply_weight_gradient(with_margin(factors * weight_gradient, self.options.margin))
+        self.apply_weight_gradient(self._charged(factors * weight_gradient))
 
     def _unrolled(self, step: TrainingStep) -> None:
         from auxlearn.weighting.unrolling import unrolled_gradient
@@ -376,19 +400,30 @@ class Meta(LogitWeighting):
             step.optimizer_step()
         else:
             apply_gradient(step, first)
-        gains = factors * weight_gradient.to(factors)
-        self.apply_weight_gradient(with_margin(gains, self.options.margin))
+        self.apply_weight_gradient(self._charged(factors * weight_gradient.to(factors)))
+
+    def _charged(self, gains: Tensor) -> Tensor:
+        """Return the gains, with the margin for auxiliary objectives.
+
+        The price is a share of what the primary task contributes on average over the run so far,
+        not of what it does now: once that has learned what it can, noise alone would exceed it.
+        """
+        contribution = abs(float(gains[0]))
+        self._contributions += torch.tensor([contribution, 1.0], dtype=torch.float64)
+        total, count = self._contributions.tolist()
+        return with_price(gains, self.options.margin * total / count)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return what the logits need, the auxiliary moments, and the moving averages."""
         found = super().state_dict()
         for prefix, part in self._parts():
             found |= {f"{prefix}/{key}": value for key, value in part.state_dict().items()}
-        return found
+        return found | {"contributions": self._contributions.clone()}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Restore what :meth:`state_dict` returned."""
         own = dict(state)
+        self._contributions = own.pop("contributions").clone()
         for prefix, part in self._parts():
             keys = [key for key in own if key.startswith(f"{prefix}/")]
             part.load_state_dict({key.removeprefix(f"{prefix}/"): own.pop(key) for key in keys})

@@ -48,23 +48,23 @@ def default_meta_weights(count: int) -> Tensor:
     return weights / weights.sum()
 
 
-def with_margin(gains: Tensor, margin: float) -> Tensor:
+def with_price(gains: Tensor, price: float) -> Tensor:
     r"""Charge auxiliary objectives for what they must at least contribute.
 
     The optimizer of the logits sees whether the validation loss falls along a step, hardly by how
     much, so that an objective that contributes next to nothing would keep or gain weight by chance.
-    With a margin it has to lower the loss by more than that share of what the primary task does.
+    With a price it has to lower the loss by more than that.
 
     Args:
         gains: Derivatives of the validation loss along the objectives' steps, or by their weights,
             ``(objectives,)``, the primary task first; negative where an objective helps.
-        margin: Share of the primary task's, at least 0.
+        price: At least 0.
 
     Returns:
-        The same, plus ``margin`` times the absolute value of the first for all others.
+        The same, plus ``price`` for all but the first.
     """
     charged = gains.clone()
-    charged[1:] += margin * gains[0].abs()
+    charged[1:] += price
     return charged
 
 
@@ -87,18 +87,16 @@ def meta_gradient_of_logits(weights: Tensor, products: Tensor) -> Tensor:
     return gradient
 
 
-def raise_logits(logits: Tensor, least: float) -> None:
-    """Raise the logits of auxiliary tasks to where these have a smallest weight, in place.
+def lowest_logit(logits: Tensor, least: float) -> float:
+    """Return the logit at which an auxiliary task has the smallest weight.
 
     For a task that is not applied yet, evidence is summed up from the last time that there was none
     (as in Page's cumulative sum test, 1954, "Continuous Inspection Schemes", Biometrika 41): it
     need not make up for the steps in which, say, the task's own head had yet to learn something.
 
     Args:
-        logits: ``(objectives,)``, the primary task first.
+        logits: ``(objectives,)``, at least two, the primary task first.
         least: Sum of the weights of the auxiliary tasks if all of them are at the smallest weight,
-            below 1; 0 changes nothing.
+            above 0 and below 1.
     """
-    if least and len(logits) > 1:
-        lowest = logits[0] + math.log(least / (1 - least) / (len(logits) - 1))
-        logits[1:].clamp_(min=lowest)
+    return float(logits[0].detach()) + math.log(least / (1 - least) / (len(logits) - 1))

@@ -10,9 +10,9 @@ from auxlearn.weighting.meta import Meta, MetaOptions
 from auxlearn.weighting.meta_logits import (
     default_meta_weights,
     logit_learning_rate,
+    lowest_logit,
     meta_gradient_of_logits,
-    raise_logits,
-    with_margin,
+    with_price,
 )
 from auxlearn.weighting.separate import SeparateSteps, step_coefficients
 from tests.weighting.network import NAMES, RATE, Network, NetworkStep, adamw
@@ -196,14 +196,46 @@ def test_no_auxiliary_task_falls_below_a_third_of_the_gate():
         weights = rule.softmax()
         assert float((weights[1:] / weights[0]).min()) >= 0.01 / 0.98 - 1e-12
     logits = torch.tensor([1.0, -9.0, 0.5], dtype=torch.float64)
-    raise_logits(logits, 0.02)
-    weights = logits.softmax(0)
-    assert float(weights[1] / weights[0]) == pytest.approx(0.01 / 0.98, rel=1e-12)
-    assert logits[[0, 2]].tolist() == [1.0, 0.5]
-    for untouched in (torch.tensor([1.0, -9.0]), torch.tensor([1.0])):
-        before = untouched.clone()
-        raise_logits(untouched, 0.0)
-        assert torch.equal(untouched, before)
+    logits[1:] = lowest_logit(logits, 0.02)
+    assert logits.softmax(0).tolist() == pytest.approx([0.98, 0.01, 0.01], rel=1e-12)
+
+
+@pytest.mark.parametrize("gate_share", [0.5, 1.0])
+def test_a_task_that_has_not_passed_the_gate_in_its_share_of_the_steps_stays_out(
+    monkeypatch, gate_share
+):
+    """One task gains from step to step, the other is applied and loses until it is left out."""
+    fake, rule = ready(initial=(0.88, 0.02, 0.1), gate=0.1, gate_share=gate_share)
+    slopes = torch.tensor([0.0, 0.1, -0.1], dtype=torch.float64)
+
+    def drift(gradient):
+        with torch.no_grad():
+            rule.logits.add_(slopes)
+
+    monkeypatch.setattr(rule, "apply_logit_gradient", drift)
+    monkeypatch.setattr(type(fake), "constant_validation_loss", float("inf"))
+    applied, separate = [], []
+    step_all = SeparateSteps.step
+
+    def step_of_each(self, *given):
+        separate.append(fake.number)
+        return step_all(self, *given)
+
+    monkeypatch.setattr(SeparateSteps, "step", step_of_each)
+    for number in range(fake.total_steps):
+        fake.number = number
+        applied.append(tuple(weight > 0 for weight in rule.weights.tolist()[1:]))
+        rule.step(fake)
+    half = fake.total_steps // 2
+    assert applied[0] == (False, True)
+    if gate_share == 1.0:
+        assert applied[-1] == (True, False)
+        assert separate == list(range(fake.total_steps))
+    else:
+        left = next(number for number, one in enumerate(applied) if one == (False, False))
+        assert half <= left < fake.total_steps
+        assert applied[left:] == [(False, False)] * (fake.total_steps - left)
+        assert separate == list(range(left))  # what follows is the primary task alone
 
 
 @pytest.mark.parametrize("resumed", [False, True])
@@ -278,16 +310,62 @@ def test_the_meta_gradient_of_logits_by_autograd():
     torch.testing.assert_close(found, expected, rtol=1e-13, atol=1e-15)
 
 
-@pytest.mark.parametrize("primary", [-2.0, 2.0])
-def test_an_auxiliary_task_must_exceed_a_share_of_what_the_primary_task_contributes(primary):
-    """The logit of a task whose step lowers the loss by less than the margin falls."""
-    products = torch.tensor([primary, -0.3, -0.1], dtype=torch.float64)
-    charged = with_margin(products, 0.1)
-    assert charged.tolist() == pytest.approx([primary, -0.1, 0.1], abs=1e-15)
-    assert torch.equal(with_margin(products, 0.0), products)
+def test_an_auxiliary_task_must_exceed_a_price():
+    """The logit of a task whose step lowers the loss by less than the price falls."""
+    products = torch.tensor([-2.0, -0.3, -0.1], dtype=torch.float64)
+    charged = with_price(products, 0.2)
+    assert charged.tolist() == pytest.approx([-2.0, -0.1, 0.1], abs=1e-15)
+    assert torch.equal(with_price(products, 0.0), products)
     gradient = meta_gradient_of_logits(torch.tensor(START, dtype=torch.float64), charged)
     assert gradient[1] < 0 < gradient[2]
     assert float(gradient.sum()) == pytest.approx(0, abs=1e-15)
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_the_price_is_a_share_of_what_the_primary_task_has_contributed_on_average(
+    monkeypatch, resumed
+):
+    """And not of what it does in the last step, which may be next to nothing."""
+    options = {"margin": 0.4, "validation_decay": 0.0, "step_decay": 0.0}
+    fake, rule = ready(**options)
+    contributions = []
+    validate, step_all = fake.validation_gradient, SeparateSteps.step
+    sizes = [1.0, -2.0, 1e-6]
+
+    def validation_gradient(**given):
+        found = validate(**given)
+        return [None if part is None else sizes[fake.number] * part for part in found]
+
+    def step_of_each(self, step, given, current, applied):
+        found = step_all(self, step, given, current, applied)
+        v = validation_gradient()
+        contributions.append(
+            [
+                sum(
+                    float((a * b).sum())
+                    for a, b in zip(v, own, strict=True)
+                    if not (a is None or b is None)
+                )
+                for own in found
+            ]
+        )
+        return found
+
+    monkeypatch.setattr(fake, "validation_gradient", validation_gradient)
+    monkeypatch.setattr(SeparateSteps, "step", step_of_each)
+    for fake.number in range(3):
+        if resumed:
+            state = rule.state_dict()
+            _, rule = ready(**options)
+            rule.load_state_dict(state)
+        weights = rule.softmax()
+        rule.step(fake)
+    price = 0.4 * sum(abs(own[0]) for own in contributions) / 3
+    assert price > 100 * abs(contributions[-1][0])
+    charged = torch.tensor(contributions[-1], dtype=torch.float64)
+    charged[1:] += price
+    expected = meta_gradient_of_logits(weights, charged)
+    torch.testing.assert_close(rule.logits.grad, expected, rtol=1e-9, atol=0)
 
 
 @pytest.mark.parametrize("resumed", [False, True])
