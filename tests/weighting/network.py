@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from auxlearn.weighting.meta import MetaOptions
+from auxlearn.weighting.meta_options import MetaOptions
 
 NAMES = ("primary", "first", "second")
 RATE = 0.05

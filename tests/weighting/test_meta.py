@@ -9,7 +9,8 @@ import torch
 from pydantic import ValidationError
 
 from auxlearn.settings import ValidationSource
-from auxlearn.weighting.meta import Meta, MetaOptions
+from auxlearn.weighting.meta import Meta
+from auxlearn.weighting.meta_options import MetaOptions
 from tests.weighting.network import NAMES, RATE, Network, NetworkStep, adamw, meta_options, sgd
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from auxlearn.errors import ConfigError
-from auxlearn.weighting.meta import Meta, MetaOptions
+from auxlearn.weighting.meta import Meta
 from auxlearn.weighting.meta_logits import (
     default_meta_weights,
     logit_learning_rate,
@@ -14,6 +14,7 @@ from auxlearn.weighting.meta_logits import (
     meta_gradient_of_logits,
     with_price,
 )
+from auxlearn.weighting.meta_options import MetaOptions
 from auxlearn.weighting.separate import SeparateSteps, step_coefficients
 from tests.weighting.network import NAMES, RATE, Network, NetworkStep, adamw
 

@@ -1,0 +1,127 @@
+"""Options of meta-learned weights and their defaults."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from auxlearn.weighting.base import ValidationOptions
+from auxlearn.weighting.learned import LogitOptions
+from auxlearn.weighting.meta_logits import INITIAL_PRIMARY, MAX_LOGIT_CHANGE
+
+#: Default of the smallest weight of the primary task.
+FLOOR = 0.6
+
+#: Default share of the primary task's mean contribution that an auxiliary task must exceed.
+MARGIN = 0.5
+
+#: Default weight of all auxiliary tasks together from which on they are applied.
+GATE = 0.06
+
+#: Default share of the optimizer steps in which an auxiliary task can pass the gate.
+GATE_SHARE = 0.5
+
+#: Default decay of the moving average of validation gradients.
+VALIDATION_DECAY = 0.95
+
+#: Default decay of the moving average of each objective's steps.
+STEP_DECAY = 0.95
+
+
+class MetaOptions(LogitOptions, ValidationOptions):
+    """Options of meta-learned weights."""
+
+    initial: tuple[float, ...] | None = Field(
+        None,
+        description="Initial weight of each objective, primary first; by default "
+        f"{INITIAL_PRIMARY:g} for the primary task, and equal shares of the rest.",
+    )
+    mix: Literal["steps", "gradients"] = Field(
+        "steps",
+        description="What is weighted: the optimizer steps of the objectives, each with moments "
+        "of its own (steps), or their gradients, with one optimizer state (gradients).",
+    )
+    floor: float = Field(
+        FLOOR, ge=0, lt=1, description="Smallest share of the sum of weights for the primary task."
+    )
+    warmup_steps: int = Field(
+        5,
+        ge=0,
+        description="Optimizer steps before the first update of the weights. The first steps of "
+        "Adam are close to the sign of the gradient, and their derivative is lost in rounding.",
+    )
+    learning_rate: float | None = Field(
+        None,
+        gt=0,
+        description="Learning rate of the logits; by default the one at which a logit can change "
+        f"by {MAX_LOGIT_CHANGE:g} in the run.",
+    )
+    scale: Literal["none", "primary"] = Field(
+        "primary",
+        description="Scale each gradient to the norm of the primary task's over the shared "
+        "parameters before it is weighted (primary), or weight it as it is (none). No effect with "
+        "mix steps, whose steps have similar norms anyway.",
+    )
+    gate: float = Field(
+        GATE,
+        ge=0,
+        lt=1,
+        description="Weight, divided by the number of auxiliary tasks, that one of them must have "
+        "learned before it changes parameters or texts of the primary task; until then only its "
+        "own head is trained. The weights stay as they are while the validation loss is above "
+        "that of a constant prediction. Only with mix steps; 0: no gate.",
+    )
+    gate_share: float = Field(
+        GATE_SHARE,
+        gt=0,
+        le=1,
+        description="Share of the optimizer steps, counted from the first, in which an auxiliary "
+        "task can pass the gate. Later a task that is not applied stays so; if none is, the rest "
+        "of the run is single-task training, at no further cost.",
+    )
+    margin: float = Field(
+        MARGIN,
+        ge=0,
+        description="Share of the primary task's mean contribution to the validation loss so far "
+        "that an auxiliary task must exceed for its weight to grow.",
+    )
+    validation_decay: float = Field(
+        VALIDATION_DECAY,
+        ge=0,
+        lt=1,
+        description="Decay of the moving average of validation gradients, which takes the place "
+        "of a step's own gradient; 0: no average. Not with unroll.",
+    )
+    step_decay: float = Field(
+        STEP_DECAY,
+        ge=0,
+        lt=1,
+        description="Decay of the moving average of each objective's steps, which takes the place "
+        "of its last step in the meta-gradient; 0: no average. Only with mix steps.",
+    )
+    batch_size: int | None = Field(
+        None,
+        ge=1,
+        description="Validation examples per batch; by default half the training batch size.",
+    )
+    batches: int = Field(
+        1, ge=1, description="Validation batches over which a step's meta-gradient is averaged."
+    )
+    dev_head: Literal["own", "closed", "fitted"] = Field(
+        "own",
+        description="Classification head of the validation loss: the run's own, or one made from "
+        "other validation examples, in closed form (and differentiated as well) or fitted in a few "
+        "steps (and held fixed when differentiating).",
+    )
+    unroll: int = Field(
+        1,
+        ge=1,
+        description="Optimizer steps that the validation loss is differentiated through. More "
+        "than one keeps the graphs of all of them and needs several times the memory.",
+    )
+    unroll_over: Literal["all", "heads"] = Field(
+        "all",
+        description="Parameters that an unroll of several steps updates. With heads the encoder is "
+        "frozen in it; objectives that share no head with the primary task then get no gradient.",
+    )
