@@ -231,7 +231,11 @@ def test_validation_examples_held_out_of_train_are_not_trained_on(config, monkey
 
 @pytest.mark.parametrize(
     ("weights", "expected"),
-    [({"meta": {}}, 4), ({"meta": {"batch_size": 3}}, 3), ({"tartan": {}}, 8)],
+    [
+        ({"meta": {"gate_share": 1}}, 4),
+        ({"meta": {"gate_share": 1, "batch_size": 3}}, 3),
+        ({"tartan": {}}, 8),
+    ],
 )
 def test_validation_batches_of_meta_have_half_the_training_batch_size(
     config, monkeypatch, weights, expected
