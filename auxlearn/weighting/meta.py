@@ -237,9 +237,10 @@ class Meta(LogitWeighting):
             self._one_step(step)
 
     def _set_rate(self, step: TrainingStep) -> None:
-        given = self.options.learning_rate
+        options = self.options
+        rate = logit_learning_rate(step.total_steps, options.every, options.validation_decay)
         for group in self.optimizer.param_groups:
-            group["lr"] = given or logit_learning_rate(step.total_steps, self.options.every)
+            group["lr"] = options.learning_rate or rate
 
     def _one_step(self, step: TrainingStep) -> None:
         gradients = step.gradients()

@@ -17,21 +17,24 @@ INITIAL_PRIMARY = 0.98
 MAX_LOGIT_CHANGE = 8.0
 
 
-def logit_learning_rate(steps: int, every: int) -> float:
+def logit_learning_rate(steps: int, every: int, decay: float) -> float:
     """Return the default learning rate of the logits.
 
     Adam changes a logit by about its learning rate in each step, whatever the norm of the gradient.
     So the number of steps decides how much the weights can change, and the learning rate is
-    inversely proportional to it.
+    inversely proportional to it. In a short run it is limited: a moving average remembers
+    ``1 / (1 - decay)`` updates, and what chance leaves in it must not decide alone.
 
     Args:
         steps: Number of optimizer steps of the run.
         every: Steps from one update of the logits to the next.
+        decay: Decay of the moving average of validation gradients.
 
     Returns:
-        The rate at which a logit can change by :data:`MAX_LOGIT_CHANGE` in all, at most 1.
+        The rate at which a logit can change by :data:`MAX_LOGIT_CHANGE` in all, and by at most 1 in
+        the updates that the average remembers.
     """
-    return min(1.0, MAX_LOGIT_CHANGE * every / steps)
+    return min(1 - decay, MAX_LOGIT_CHANGE * every / steps)
 
 
 def default_meta_weights(count: int) -> Tensor:

@@ -55,7 +55,7 @@ class MetaOptions(LogitOptions, ValidationOptions):
         None,
         gt=0,
         description="Learning rate of the logits; by default the one at which a logit can change "
-        f"by {MAX_LOGIT_CHANGE:g} in the run.",
+        f"by {MAX_LOGIT_CHANGE:g} in the run, at most 1 - validation_decay.",
     )
     scale: Literal["none", "primary"] = Field(
         "primary",

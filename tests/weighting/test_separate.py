@@ -271,9 +271,14 @@ def test_no_evidence_counts_until_the_primary_task_beats_a_constant_prediction(
 
 
 def test_all_evidence_one_way_changes_a_logit_by_eight_in_the_run():
-    for steps, every in ((190, 4), (40, 2), (9, 1)):
-        assert logit_learning_rate(steps, every) * (steps / every) == pytest.approx(8)
-    assert logit_learning_rate(7, 1) == 1
+    for steps, every in ((190, 1), (400, 2), (9, 1)):
+        assert logit_learning_rate(steps, every, 0.0) * (steps / every) == pytest.approx(8)
+    assert logit_learning_rate(7, 1, 0.0) == 1
+    assert logit_learning_rate(190, 1, 0.95) == 8 / 190
+
+
+def test_in_a_short_run_a_logit_changes_by_one_within_the_memory_of_the_average():
+    assert logit_learning_rate(100, 1, 0.95) * 20 == pytest.approx(1)
 
 
 @pytest.mark.parametrize(
