@@ -327,34 +327,35 @@ def test_an_auxiliary_task_must_exceed_a_price():
     assert float(gradient.sum()) == pytest.approx(0, abs=1e-15)
 
 
-@pytest.mark.parametrize("resumed", [False, True])
-def test_the_price_is_a_share_of_what_the_primary_task_has_contributed_on_average(
-    monkeypatch, resumed
-):
-    """And not of what it does in the last step, which may be next to nothing."""
-    options = {"margin": 0.4, "validation_decay": 0.0, "step_decay": 0.0}
+def three_steps(monkeypatch, options, resumed, sizes=(1.0, 1.0, 1.0)):
+    """Make three steps, and return the rule and all that its meta-gradient is made from.
+
+    Args:
+        resumed: Restore a new rule from the state before each step.
+        sizes: Factors of the validation gradient, by step.
+
+    Returns:
+        The rule; flattened validation gradients, ``(steps, elements)``; flattened steps of the
+        objectives, ``(steps, objectives, elements)``; the weights of the last step.
+    """
     fake, rule = ready(**options)
-    contributions = []
+    gradients, moved, weights = [], [], []
     validate, step_all = fake.validation_gradient, SeparateSteps.step
-    sizes = [1.0, -2.0, 1e-6]
+
+    def flat(parts):
+        whole = zip(parts, fake.parameters, strict=True)
+        return torch.cat([(torch.zeros_like(p) if u is None else u).flatten() for u, p in whole])
 
     def validation_gradient(**given):
-        found = validate(**given)
-        return [None if part is None else sizes[fake.number] * part for part in found]
+        size = sizes[fake.number]
+        found = [None if part is None else size * part for part in validate(**given)]
+        gradients.append(flat(found).detach())
+        return found
 
     def step_of_each(self, step, given, current, applied):
         found = step_all(self, step, given, current, applied)
-        v = validation_gradient()
-        contributions.append(
-            [
-                sum(
-                    float((a * b).sum())
-                    for a, b in zip(v, own, strict=True)
-                    if not (a is None or b is None)
-                )
-                for own in found
-            ]
-        )
+        moved.append(torch.stack([flat(own).detach() for own in found]))
+        weights.append(current)
         return found
 
     monkeypatch.setattr(fake, "validation_gradient", validation_gradient)
@@ -364,11 +365,22 @@ def test_the_price_is_a_share_of_what_the_primary_task_has_contributed_on_averag
             state = rule.state_dict()
             _, rule = ready(**options)
             rule.load_state_dict(state)
-        weights = rule.softmax()
         rule.step(fake)
-    price = 0.4 * sum(abs(own[0]) for own in contributions) / 3
-    assert price > 100 * abs(contributions[-1][0])
-    charged = torch.tensor(contributions[-1], dtype=torch.float64)
+    return rule, torch.stack(gradients), torch.stack(moved), weights[-1]
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_the_price_is_a_share_of_what_the_primary_task_has_contributed_on_average(
+    monkeypatch, resumed
+):
+    """And not of what it does in the last step, which may be next to nothing."""
+    options = {"margin": 0.4, "validation_decay": 0.0, "step_decay": 0.0}
+    sizes = (1.0, -2.0, 1e-6)
+    rule, gradients, moved, weights = three_steps(monkeypatch, options, resumed, sizes)
+    contributions = (moved @ gradients[:, :, None])[:, :, 0]
+    price = 0.4 * float(contributions[:, 0].abs().mean())
+    assert price > 100 * abs(contributions[-1, 0])
+    charged = contributions[-1].clone()
     charged[1:] += price
     expected = meta_gradient_of_logits(weights, charged)
     torch.testing.assert_close(rule.logits.grad, expected, rtol=1e-9, atol=0)
@@ -381,40 +393,15 @@ def test_the_meta_gradient_is_the_product_of_averages(
 ):
     """Of the validation gradients and of each objective's steps, both written out as sums."""
     options = {"validation_decay": validation_decay, "step_decay": step_decay}
-    fake, rule = ready(**options)
-    gradients, steps, weights = [], [], []
-    validate, step_all = fake.validation_gradient, SeparateSteps.step
-
-    def validation_gradient(**given):
-        gradients.append(validate(**given))
-        return gradients[-1]
-
-    def step_of_each(self, step, given, current, applied):
-        steps.append(step_all(self, step, given, current, applied))
-        weights.append(current)
-        return steps[-1]
-
-    monkeypatch.setattr(fake, "validation_gradient", validation_gradient)
-    monkeypatch.setattr(SeparateSteps, "step", step_of_each)
-    for fake.number in range(3):
-        if resumed:
-            state = rule.state_dict()
-            _, rule = ready(**options)
-            rule.load_state_dict(state)
-        rule.step(fake)
+    rule, gradients, moved, weights = three_steps(monkeypatch, options, resumed)
 
     def average(given, decay):
         shares = [(1 - decay) * decay**age / (1 - decay**3) for age in (2, 1, 0)]
         assert sum(shares) == pytest.approx(1, abs=1e-15)
-        zeros = [torch.zeros_like(p) for p in fake.parameters]
-        for share, parts in zip(shares, given, strict=True):
-            for zero, part in zip(zeros, parts, strict=True):
-                zero.add_(0 if part is None else share * part)
-        return torch.cat([zero.flatten() for zero in zeros]).detach()
+        return torch.einsum("s,s...->...", torch.tensor(shares, dtype=torch.float64), given)
 
-    v = average(gradients, validation_decay)
-    products = torch.stack([v @ average(own, step_decay) for own in zip(*steps, strict=True)])
-    expected = meta_gradient_of_logits(weights[-1], products)
+    products = average(moved, step_decay) @ average(gradients, validation_decay)
+    expected = meta_gradient_of_logits(weights, products)
     torch.testing.assert_close(rule.logits.grad, expected, rtol=1e-12, atol=0)
-    last = average([gradients[-1]] * 3, 0.5) @ average([steps[-1][1]] * 3, 0.5)
+    last = float(moved[-1, 1] @ gradients[-1])
     assert abs(last - products[1]) > 1e-3 * abs(products[1])  # or the test would show nothing
