@@ -201,13 +201,14 @@ def test_no_auxiliary_task_falls_below_a_third_of_the_gate():
     assert logits.softmax(0).tolist() == pytest.approx([0.98, 0.01, 0.01], rel=1e-12)
 
 
+@pytest.mark.parametrize("slope", [-0.1, 0.0])
 @pytest.mark.parametrize("gate_share", [0.5, 1.0])
 def test_a_task_that_has_not_passed_the_gate_in_its_share_of_the_steps_stays_out(
-    monkeypatch, gate_share
+    monkeypatch, gate_share, slope
 ):
-    """One task gains from step to step, the other is applied and loses until it is left out."""
+    """One task gains from step to step, the other is applied, and may lose until it is left out."""
     fake, rule = ready(initial=(0.88, 0.02, 0.1), gate=0.1, gate_share=gate_share)
-    slopes = torch.tensor([0.0, 0.1, -0.1], dtype=torch.float64)
+    slopes = torch.tensor([0.0, 0.1, slope], dtype=torch.float64)
 
     def drift(gradient):
         with torch.no_grad():
@@ -230,7 +231,10 @@ def test_a_task_that_has_not_passed_the_gate_in_its_share_of_the_steps_stays_out
     half = fake.total_steps // 2
     assert applied[0] == (False, True)
     if gate_share == 1.0:
-        assert applied[-1] == (True, False)
+        assert applied[-1] == (True, slope == 0)
+        assert separate == list(range(fake.total_steps))
+    elif slope == 0:
+        assert applied == [(False, True)] * fake.total_steps
         assert separate == list(range(fake.total_steps))
     else:
         left = next(number for number, one in enumerate(applied) if one == (False, False))
