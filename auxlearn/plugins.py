@@ -85,7 +85,8 @@ _PUBLIC = {
     "LearnedWeighting": "auxlearn.weighting.learned",
     "LogitOptions": "auxlearn.weighting.learned",
     "LogitWeighting": "auxlearn.weighting.learned",
-    "LossWeighting": "auxlearn.weighting.base",
+    "LossWeighting": "auxlearn.weighting.mixing",
+    "MixOptions": "auxlearn.weighting.mixing",
     "MaskedLanguageModelling": "auxlearn.tasks.base",
     "MaskingOptions": "auxlearn.tasks.base",
     "ObjectiveContext": "auxlearn.objectives.context",
@@ -158,7 +159,6 @@ if TYPE_CHECKING:
     from auxlearn.weighting.base import (
         DevHead as DevHead,
         Gradient as Gradient,
-        LossWeighting as LossWeighting,
         Placement as Placement,
         TrainingStep as TrainingStep,
         ValidationOptions as ValidationOptions,
@@ -176,6 +176,7 @@ if TYPE_CHECKING:
         LogitOptions as LogitOptions,
         LogitWeighting as LogitWeighting,
     )
+    from auxlearn.weighting.mixing import LossWeighting as LossWeighting, MixOptions as MixOptions
     from auxlearn.weighting.step_derivative import gram_matrices as gram_matrices
 
 

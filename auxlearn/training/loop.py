@@ -32,6 +32,7 @@ from auxlearn.training.optimization import (
 from auxlearn.training.step import RunStep
 from auxlearn.training.stopping import StopRequest
 from auxlearn.weighting.base import Weighting
+from auxlearn.weighting.mixing import LossWeighting
 
 logger = logging.getLogger(__name__)
 
@@ -140,12 +141,7 @@ class TrainingLoop:
         if self.in_primary_only_phase:
             self._prepare_primary_only_phase()
         load_optimizer_tensors(self.training_step.optimizer, tensors["optimizer"])
-        plugins: dict[str, Any] = {
-            "weighting": self.weighting,
-            "loss": self.training_step.primary_loss,
-        }
-        plugins |= {f"task-{one.name}": one.task for one in self.training_step.auxiliaries}
-        for group, plugin in plugins.items():
+        for group, plugin in self._stateful().items():
             with calling(plugin, "load_state_dict"):
                 plugin.load_state_dict(tensors.get(group, {}))
         self._drop_records_after(self.state.step)
@@ -161,12 +157,19 @@ class TrainingLoop:
         groups = {
             "encoder": self.training_step.encoder.tensors(),
             "optimizer": optimizer_tensors(self.training_step.optimizer),
-            "weighting": self.weighting.state_dict(),
-            "loss": self.training_step.primary_loss.state_dict(),
         }
-        for auxiliary in self.training_step.auxiliaries:
-            groups[f"task-{auxiliary.name}"] = auxiliary.task.state_dict()
+        groups |= {group: plugin.state_dict() for group, plugin in self._stateful().items()}
         self.checkpoints.save(self.state, groups)
+
+    def _stateful(self) -> dict[str, Any]:
+        """Return what has a state beside encoder and optimizer, by group of a checkpoint."""
+        found: dict[str, Any] = {
+            "weighting": self.weighting,
+            "loss": self.training_step.primary_loss,
+        }
+        if isinstance(self.weighting, LossWeighting):
+            found["mixture"] = self.weighting.mixture
+        return found | {f"task-{one.name}": one.task for one in self.training_step.auxiliaries}
 
     def task_metrics(self) -> dict[str, dict[str, float]]:
         """Return the metrics of auxiliary tasks on dev examples of their own, by task."""

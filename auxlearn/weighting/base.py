@@ -3,7 +3,8 @@
 A weighting sees objectives by name, their losses and gradients, and the validation objective. It
 never sees a task. A new rule subclasses one of three classes and defines one or two methods:
 
-* :class:`LossWeighting`: ``weights``, a weight for each loss, known before the step.
+* :class:`~auxlearn.weighting.mixing.LossWeighting`: ``weights``, a weight for each loss, known
+  before the step.
 * :class:`~auxlearn.weighting.learned.LearnedWeighting`: ``weights`` and ``learn``, for weights that
   change within a schedule (warm-up, share of the steps, floor of the primary task).
 * :class:`Weighting`: ``weights`` and ``step``, for everything else.
@@ -271,18 +272,6 @@ class Weighting(ABC):
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Restore what :meth:`state_dict` returned; its tensors are on the CPU."""
-
-
-class LossWeighting(Weighting):
-    """A rule whose weights are known before the step: it trains on the weighted sum of the losses.
-
-    A subclass defines :attr:`~Weighting.weights`.
-    """
-
-    def step(self, step: TrainingStep) -> None:
-        """Make one optimizer step on the weighted sum of the losses."""
-        step.backward(self.weights)
-        step.optimizer_step()
 
 
 def apply_gradient(step: TrainingStep, gradient: Gradient) -> None:

@@ -83,8 +83,7 @@ class DynamicWeightAverage(LearnedWeighting):
 
     def learn(self, step: TrainingStep) -> None:
         """Train on the weighted losses; compute new weights at the end of a window."""
-        step.backward(self._weights)
-        step.optimizer_step()
+        self.mixture.step(step, self._weights)
         self._sums += gather_scalars([step.losses[name] for name in step.names])
         self._count += 1
         if int(self._count) % self.options.window == 0:

@@ -32,7 +32,7 @@ from pydantic import Field
 from torch import Tensor
 
 from auxlearn.registry import register_weighting
-from auxlearn.weighting.base import TrainingStep, apply_gradient, weighted_sum
+from auxlearn.weighting.base import TrainingStep
 from auxlearn.weighting.learned import LearnedOptions, LearnedWeighting
 
 #: Added to losses before logarithms and divisions, as the authors do.
@@ -113,7 +113,7 @@ class FAMO(LearnedWeighting):
             self._update_logits(famo_logit_gradient(self.logits, self._before, after))
         losses = losses.cpu().double()
         self._weights = self.with_floor(famo_weights(self.logits, losses))
-        apply_gradient(step, weighted_sum(gradients, self._weights))
+        self.mixture.step(step, self._weights, gradients)
         self._before = self._after = None
         if self.is_learning(step):
             self._before, self._after = losses, step.current_losses()

@@ -8,10 +8,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from auxlearn.config import Settings
 from auxlearn.errors import ConfigError
 from auxlearn.registry import register_weighting
-from auxlearn.weighting.base import LossWeighting
+from auxlearn.weighting.mixing import LossWeighting, MixOptions
 
 
 def fixed_weights(alpha: float | Sequence[float], count: int) -> Tensor:
@@ -48,7 +47,7 @@ def equal_weights(count: int) -> Tensor:
     return torch.full((count,), 1 / count, dtype=torch.float64)
 
 
-class FixedOptions(Settings):
+class FixedOptions(MixOptions):
     """Options of fixed weights."""
 
     alpha: float | tuple[float, ...] = Field(

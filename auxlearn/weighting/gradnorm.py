@@ -34,11 +34,9 @@ from auxlearn.metric_keys import Quantity
 from auxlearn.registry import register_weighting
 from auxlearn.weighting.base import (
     TrainingStep,
-    apply_gradient,
     dot,
     gather_scalars,
     shared_gradient,
-    weighted_sum,
 )
 from auxlearn.weighting.learned import LearnedOptions, LearnedWeighting
 
@@ -120,7 +118,7 @@ class GradNorm(LearnedWeighting):
             shared = shared_gradient(gradient, step.placements)
             norms.append(dot(shared, shared).sqrt())
         weights = self.weights
-        apply_gradient(step, weighted_sum(gradients, weights))
+        self.mixture.step(step, weights, gradients)
         found = gather_scalars([*norms, *(step.losses[name] for name in step.names)])
         values, losses = found.split(len(norms))
         self._metrics = Quantity.NORM.row(step.names, values.tolist())

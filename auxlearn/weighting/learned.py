@@ -10,22 +10,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from auxlearn.config import Settings
 from auxlearn.errors import ConfigError
 from auxlearn.metric_keys import VALIDATION, Quantity
-from auxlearn.weighting.base import (
-    Gradient,
-    TrainingStep,
-    Weighting,
-    apply_gradient,
-    shared_gradient,
-    weighted_sum,
-)
-from auxlearn.weighting.metabalance import metabalance_factors
-from auxlearn.weighting.step_derivative import gram_matrices
-
-#: Decay of the moving averages of gradient norms, MetaBalance's default.
-NORM_DECAY = 0.9
+from auxlearn.weighting.base import TrainingStep
+from auxlearn.weighting.mixing import LossWeighting, MixOptions
 
 #: Smallest product of gradient norms that an inner product is divided by.
 EPSILON = 1e-30
@@ -71,7 +59,7 @@ def softmax_gradient(weights: Tensor, weight_gradient: Tensor) -> Tensor:
     return weights * (weight_gradient - (weights * weight_gradient).sum())
 
 
-class LearnedOptions(Settings):
+class LearnedOptions(MixOptions):
     """Options of every rule with learned weights."""
 
     initial: tuple[float, ...] | None = Field(
@@ -92,12 +80,13 @@ class LearnedOptions(Settings):
     )
 
 
-class LearnedWeighting(Weighting):
+class LearnedWeighting(LossWeighting):
     """A rule whose weights are learned within a schedule.
 
     A subclass defines :attr:`~Weighting.weights` and :meth:`learn`, calls :meth:`initial_weights`
     at the start, and may keep metrics of a step in ``self._metrics``. In steps outside the schedule
-    the weights are held fixed: the step is that of a :class:`LossWeighting`.
+    the weights are held fixed: the step is that of a
+    :class:`~auxlearn.weighting.mixing.LossWeighting`.
     """
 
     options: LearnedOptions
@@ -122,12 +111,11 @@ class LearnedWeighting(Weighting):
             self.learn(step)
         else:
             self._metrics = {}
-            step.backward(self.weights)
-            step.optimizer_step()
+            super().step(step)
 
     def metrics(self) -> dict[str, float]:
         """Metrics of the last step, such as ``norm/NAME``; none while weights are held fixed."""
-        return self._metrics
+        return self._metrics | super().metrics()
 
     def initial_weights(self) -> Tensor:
         """Return the initial weights, ``(objectives,)``, float64, with sum 1.
@@ -169,11 +157,6 @@ class LogitOptions(LearnedOptions):
     optimizer: Literal["adam", "momentum", "sgd"] = Field(
         "adam", description="Optimizer of the logits; momentum is SGD with momentum 0.9."
     )
-    scale: Literal["none", "primary"] = Field(
-        "none",
-        description="Scale each gradient to the norm of the primary task's over the shared "
-        "parameters before it is weighted (primary), or weight it as it is (none).",
-    )
 
 
 class LogitWeighting(LearnedWeighting):
@@ -181,13 +164,6 @@ class LogitWeighting(LearnedWeighting):
 
     The floor is enforced by raising the primary task's logit after an update, so that the logits
     keep their gradient there and the primary weight can grow again.
-
-    With ``scale: primary`` the weights multiply gradients of equal norm. Gradients of masked
-    language modelling have several times the norm of the classification gradient at first, and
-    under Adam, which only sees ratios, equal weights would leave nearly all of an optimizer step to
-    them. The norms are moving averages over the shared parameters (MetaBalance, He et al. 2022,
-    https://arxiv.org/abs/2203.06801, with relaxation 1 and one norm by objective instead of one by
-    tensor).
 
     Attributes:
         logits: ``(objectives,)``, float64, on the CPU.
@@ -207,44 +183,6 @@ class LogitWeighting(LearnedWeighting):
             "sgd": lambda: torch.optim.SGD([self.logits], lr=rate),
         }
         self.optimizer: torch.optim.Optimizer = kinds[options.optimizer]()
-        self._averages = torch.zeros(len(self.objectives), 1, dtype=torch.float64)
-
-    def step(self, step: TrainingStep) -> None:
-        """Make one optimizer step, and update the logits if the schedule says so."""
-        if self.options.scale == "none" or self.is_learning(step):
-            super().step(step)
-            return
-        gradients = step.gradients()
-        factors = self.measured_factors(gradients, step)
-        self._metrics = scale_metrics(step.names, factors)
-        apply_gradient(step, weighted_sum(gradients, self.weights * factors))
-
-    def measured_factors(self, gradients: Sequence[Gradient], step: TrainingStep) -> Tensor:
-        """Return :meth:`scale_factors` of gradients; their norms are computed only if needed."""
-        if self.options.scale == "none":
-            return torch.ones(len(self.objectives), dtype=torch.float64)
-        (gram,) = gram_matrices(
-            [shared_gradient(gradient, step.placements) for gradient in gradients]
-        )
-        return self.scale_factors(gram.diagonal().sqrt())
-
-    def scale_factors(self, norms: Tensor) -> Tensor:
-        """Return the factors that gradients are scaled by before they are weighted.
-
-        To be called once a step: it updates the moving averages.
-
-        Args:
-            norms: Norm of each gradient over the shared parameters, ``(objectives,)``, float64.
-
-        Returns:
-            ``(objectives,)``, float64; 1 for the primary task, and for all with ``scale: none``.
-        """
-        if self.options.scale == "none":
-            return torch.ones_like(norms)
-        factors, self._averages = metabalance_factors(
-            norms[:, None], self._averages, 1.0, NORM_DECAY
-        )
-        return factors[:, 0]
 
     @property
     def weights(self) -> Tensor:
@@ -282,11 +220,10 @@ class LogitWeighting(LearnedWeighting):
                 self.logits[0] = floored_primary_logit(self.logits, floor)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the logits, the state of their optimizer, and the moving averages."""
+        """Return the logits and the state of their optimizer."""
         state = self.optimizer.state[self.logits]
         return {
             "logits": self.logits.detach(),
-            "averages": self._averages,
             **{key: value for key, value in state.items() if value is not None},
         }
 
@@ -294,15 +231,9 @@ class LogitWeighting(LearnedWeighting):
         """Restore what :meth:`state_dict` returned."""
         with torch.no_grad():
             self.logits.copy_(state["logits"])
-        self._averages = state["averages"].clone()
-        moments = {k: value for k, value in state.items() if k not in ("logits", "averages")}
+        moments = {key: value for key, value in state.items() if key != "logits"}
         if moments:
             self.optimizer.state[self.logits] = {k: v.clone() for k, v in moments.items()}
-
-
-def scale_metrics(names: Sequence[str], factors: Tensor) -> dict[str, float]:
-    """Return ``scale/NAME``, the factor by which each gradient was scaled before weighting."""
-    return Quantity.SCALE.row(names, factors.tolist())
 
 
 def alignment_metrics(names: Sequence[str], gram: Tensor, products: Tensor) -> dict[str, float]:

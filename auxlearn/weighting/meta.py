@@ -32,8 +32,8 @@ as they are while the moving average of the validation loss is above that of one
 objective has passed in a share of the steps is closed, and the rest of the run trains the primary
 task alone: a late objective can do little but harm.
 
-With ``mix: gradients``, :math:`\theta' = U(\theta, \sum_i w_i g_i)` is one step U of the run's
-optimizer with the gradients :math:`g_i` of all objectives at :math:`\theta`, and
+With ``mix: gradients`` or ``scaled``, :math:`\theta' = U(\theta, \sum_i w_i g_i)` is one step U of
+the run's optimizer with the gradients :math:`g_i` of all objectives at :math:`\theta`, and
 :math:`\partial L_{val} / \partial w_i = v^\top (\partial U / \partial g) \, g_i`, exact as well:
 only the optimizer step is differentiated. Both follow the idea of META-TARTAN (Dery et al. 2022,
 "Should We Be Pre-training?", https://arxiv.org/abs/2109.07437), whose own rule leaves out the
@@ -71,12 +71,7 @@ from auxlearn.weighting.base import (
 )
 from auxlearn.weighting.gradient_average import GradientAverage
 from auxlearn.weighting.gram import head_gradient
-from auxlearn.weighting.learned import (
-    EPSILON,
-    LogitWeighting,
-    alignment_metrics,
-    scale_metrics,
-)
+from auxlearn.weighting.learned import EPSILON, LogitWeighting, alignment_metrics
 from auxlearn.weighting.meta_logits import (
     default_meta_weights,
     logit_learning_rate,
@@ -85,7 +80,6 @@ from auxlearn.weighting.meta_logits import (
     with_price,
 )
 from auxlearn.weighting.meta_options import MetaOptions
-from auxlearn.weighting.separate import SeparateSteps
 from auxlearn.weighting.step_derivative import StepDerivative, gram_matrices
 
 #: Smallest weight that an auxiliary task can be left with, as a share of the gate.
@@ -113,9 +107,8 @@ class Meta(LogitWeighting):
         if options.unroll > 1 and options.mix == "steps":
             raise ConfigError(
                 f"{self.name}: unroll {options.unroll} differentiates through steps of one shared "
-                "optimizer state: add mix gradients"
+                "optimizer state: add mix scaled"
             )
-        self._separate = SeparateSteps(len(self.objectives))
         self._average = GradientAverage(options.validation_decay)
         self._loss_average = GradientAverage(options.validation_decay)
         self._step_averages = [GradientAverage(options.step_decay) for _ in self.objectives]
@@ -140,7 +133,7 @@ class Meta(LogitWeighting):
 
     def step(self, step: TrainingStep) -> None:
         """Make one optimizer step, and update the logits if the schedule says so."""
-        if self.options.mix == "gradients" or len(self.objectives) == 1:
+        if self.options.mix != "steps" or len(self.objectives) == 1:
             super().step(step)
             return
         applied = self._applied()
@@ -155,7 +148,7 @@ class Meta(LogitWeighting):
             return
         gradients = step.gradients()
         weights = self.softmax()
-        steps = self._separate.step(step, gradients, weights, applied)
+        steps = self.mixture.separate.step(step, gradients, weights, applied)
         if self.is_learning(step):
             self._set_rate(step)
             self._update_logits(step, gradients, weights, steps)
@@ -250,16 +243,14 @@ class Meta(LogitWeighting):
             [head_gradient(gradient, placements) for gradient in gradients],
         )
         gram = inside + outside
-        factors = self.scale_factors(inside.diagonal().sqrt())
+        factors = self.mixture.factors(inside.diagonal().sqrt())
         weights = self.weights * factors
         derivative = StepDerivative(step.optimizer, step.parameters, step.max_grad_norm)
         apply_gradient(step, weighted_sum(gradients, weights))
         weight_gradient, products = derivative.weight_gradient(
             gradients, weights, gram, self._validation_gradient(step)
         )
-        self._metrics = alignment_metrics(step.names, gram, products) | scale_metrics(
-            step.names, factors
-        )
+        self._metrics = alignment_metrics(step.names, gram, products)
         self.apply_weight_gradient(self._charged(factors * weight_gradient))
 
     def _unrolled(self, step: TrainingStep) -> None:
@@ -268,13 +259,13 @@ class Meta(LogitWeighting):
         heads_only = self.options.unroll_over == "heads"
         # An unroll only gives the gradient of the weighted sum: the norms need a pass of their own.
         # The scale factors of the first step are used for all of them.
-        scaled = self.options.scale != "none"
-        factors = self.measured_factors(step.gradients() if scaled else [], step)
+        scaled = self.options.mix == "scaled"
+        factors = self.mixture.measured_factors(step.gradients() if scaled else [], step)
         weights = self.weights * factors
         weight_gradient, first = unrolled_gradient(
             step, weights, self.options.unroll, heads_only, self.options.batches
         )
-        self._metrics = scale_metrics(step.names, factors)
+        self._metrics = {}
         if heads_only:
             step.backward(weights)
             step.optimizer_step()
@@ -294,7 +285,7 @@ class Meta(LogitWeighting):
         return with_price(gains, self.options.margin * total / count)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return what the logits need, the auxiliary moments, and the moving averages."""
+        """Return what the logits need, and the moving averages."""
         found = super().state_dict()
         for prefix, part in self._parts():
             found |= {f"{prefix}/{key}": value for key, value in part.state_dict().items()}
@@ -309,9 +300,8 @@ class Meta(LogitWeighting):
             part.load_state_dict({key.removeprefix(f"{prefix}/"): own.pop(key) for key in keys})
         super().load_state_dict(own)
 
-    def _parts(self) -> list[tuple[str, SeparateSteps | GradientAverage]]:
+    def _parts(self) -> list[tuple[str, GradientAverage]]:
         return [
-            ("steps", self._separate),
             ("validation", self._average),
             ("loss", self._loss_average),
             *((f"step_{i}", average) for i, average in enumerate(self._step_averages)),

@@ -9,6 +9,7 @@ from pydantic import Field
 from auxlearn.weighting.base import ValidationOptions
 from auxlearn.weighting.learned import LogitOptions
 from auxlearn.weighting.meta_logits import INITIAL_PRIMARY, MAX_LOGIT_CHANGE
+from auxlearn.weighting.mixing import MIX_DESCRIPTION, Mix
 
 #: Default of the smallest weight of the primary task.
 FLOOR = 0.6
@@ -37,11 +38,7 @@ class MetaOptions(LogitOptions, ValidationOptions):
         description="Initial weight of each objective, primary first; by default "
         f"{INITIAL_PRIMARY:g} for the primary task, and equal shares of the rest.",
     )
-    mix: Literal["steps", "gradients"] = Field(
-        "steps",
-        description="What is weighted: the optimizer steps of the objectives, each with moments "
-        "of its own (steps), or their gradients, with one optimizer state (gradients).",
-    )
+    mix: Mix = Field("steps", description=MIX_DESCRIPTION)
     floor: float = Field(
         FLOOR, ge=0, lt=1, description="Smallest share of the sum of weights for the primary task."
     )
@@ -56,12 +53,6 @@ class MetaOptions(LogitOptions, ValidationOptions):
         gt=0,
         description="Learning rate of the logits; by default the one at which a logit can change "
         f"by {MAX_LOGIT_CHANGE:g} in the run, at most 1 - validation_decay.",
-    )
-    scale: Literal["none", "primary"] = Field(
-        "primary",
-        description="Scale each gradient to the norm of the primary task's over the shared "
-        "parameters before it is weighted (primary), or weight it as it is (none). No effect with "
-        "mix steps, whose steps have similar norms anyway.",
     )
     gate: float = Field(
         GATE,

@@ -41,7 +41,7 @@ from pydantic import Field
 from torch import Tensor
 
 from auxlearn.registry import register_weighting
-from auxlearn.weighting.base import TrainingStep, apply_gradient, dot, shared_gradient, weighted_sum
+from auxlearn.weighting.base import TrainingStep, dot, shared_gradient
 from auxlearn.weighting.learned import LearnedOptions, LearnedWeighting
 
 
@@ -135,7 +135,7 @@ class OLAux(LearnedWeighting):
         losses, products = torch.stack([losses, products]).cpu()  # synchronises with a GPU once
         least = self.options.least
         coefficients = ol_aux_coefficients(self._weights, losses, least)
-        apply_gradient(step, weighted_sum(gradients, coefficients))
+        self.mixture.step(step, coefficients, gradients)
         self._metrics = {}
         if self.is_learning(step):
             slopes = ol_aux_slopes(products, losses, least)

@@ -21,7 +21,8 @@ from torch import Tensor
 from auxlearn import rng
 from auxlearn.config import Settings
 from auxlearn.registry import register_weighting
-from auxlearn.weighting.base import LossWeighting, TrainingStep
+from auxlearn.weighting.base import TrainingStep
+from auxlearn.weighting.mixing import LossWeighting
 
 
 def random_weights(count: int, generator: torch.Generator) -> Tensor:

@@ -36,12 +36,11 @@ from auxlearn.weighting.base import (
     Placement,
     TrainingStep,
     ValidationOptions,
-    apply_gradient,
     dot,
     gather_scalars,
     weighted_sum,
 )
-from auxlearn.weighting.learned import EPSILON, LogitOptions, LogitWeighting, scale_metrics
+from auxlearn.weighting.learned import EPSILON, LogitOptions, LogitWeighting
 
 
 def cosines_with(products: Tensor, norms: Tensor, norm: Tensor) -> Tensor:
@@ -112,9 +111,7 @@ class Tartan(LogitWeighting):
         previous = self.weights
         self.apply_logit_gradient(tartan_logit_gradient(torch.stack(cosines)))
         weights = previous if self.uses_previous_weights else self.weights
-        factors = self.measured_factors(totals, step)
-        self._metrics |= scale_metrics(step.names, factors)
-        apply_gradient(step, weighted_sum(totals, factors * weights))
+        self.mixture.step(step, weights, totals)
 
     def _cosines(
         self, gradients: list[Gradient], validation: Gradient, step: TrainingStep

@@ -75,8 +75,7 @@ class Uncertainty(LearnedWeighting):
     def learn(self, step: TrainingStep) -> None:
         """Train on the weighted losses, and update the log variances."""
         weights = self.weights
-        step.backward(weights)
-        step.optimizer_step()
+        self.mixture.step(step, weights)
         losses = gather_scalars([step.losses[name] for name in step.names])
         self.log_variances.grad = uncertainty_gradient(self.log_variances, losses)
         self.optimizer.step()

@@ -1,0 +1,173 @@
+r"""How weighted objectives become one optimizer step: by gradients or by steps of their own.
+
+With weights :math:`w_i`, gradients :math:`g_i` (the primary task at index 0) and the optimizer
+:math:`U`, the option ``mix`` is one of
+
+* ``gradients``: :math:`\theta' = U(\theta, \sum_i w_i g_i)`, the gradient of the weighted sum of
+  the losses. This is what papers mean by a loss weight. Under Adam a gradient that is many times as
+  long, as that of masked language modelling at first, fills the second moments of the shared
+  parameters, and the primary task hardly moves.
+* ``scaled``: the same, with each :math:`g_i` first scaled to the norm of :math:`g_0` over the
+  shared parameters. The norms are moving averages (MetaBalance, He et al. 2022,
+  https://arxiv.org/abs/2203.06801, with relaxation 1 and one norm by objective instead of one by
+  tensor).
+* ``steps``: :math:`\theta' = \theta + u_0 + \sum_{i>0} (w_i / w_0) u_i` with an optimizer step
+  :math:`u_i = U_i(g_i)` and moments of its own for each objective
+  (:mod:`auxlearn.weighting.separate`). The primary task keeps the step that it has alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from auxlearn.metric_keys import Quantity
+from auxlearn.settings import Settings
+from auxlearn.weighting.base import (
+    Gradient,
+    TrainingStep,
+    Weighting,
+    apply_gradient,
+    shared_gradient,
+    weighted_sum,
+)
+from auxlearn.weighting.metabalance import metabalance_factors
+from auxlearn.weighting.separate import SeparateSteps
+from auxlearn.weighting.step_derivative import gram_matrices
+
+#: What is weighted: gradients, gradients of equal norm, or optimizer steps.
+Mix = Literal["gradients", "scaled", "steps"]
+
+#: Decay of the moving averages of gradient norms, MetaBalance's default.
+NORM_DECAY = 0.9
+
+MIX_DESCRIPTION = (
+    "What is weighted: the gradients of the objectives (gradients), their gradients scaled to the "
+    "norm of the primary task's (scaled), or optimizer steps of their own, each with its own "
+    "moments (steps)."
+)
+
+
+class MixOptions(Settings):
+    """Options of every rule that weights losses."""
+
+    mix: Mix = Field("gradients", description=MIX_DESCRIPTION)
+
+
+class Mixture:
+    """Makes optimizer steps with weighted objectives, and keeps the state that this needs.
+
+    Memory: with ``steps``, the moments of each auxiliary objective and two copies of the parameters
+    that it depends on.
+
+    Args:
+        mix: What is weighted.
+        count: Number of objectives, the primary task first.
+    """
+
+    def __init__(self, mix: Mix, count: int) -> None:
+        self.mix = mix
+        self.separate = SeparateSteps(count)
+        self._averages = torch.zeros(count, 1, dtype=torch.float64)
+        self._factors: list[float] = []
+
+    def step(
+        self, step: TrainingStep, weights: Tensor, gradients: Sequence[Gradient] | None = None
+    ) -> None:
+        """Make the optimizer step.
+
+        Args:
+            step: The step.
+            weights: One by objective, none negative. An objective of weight 0 is not trained on.
+            gradients: One by objective, if they are known already.
+        """
+        if gradients is None:
+            if self.mix == "gradients" or int((weights > 0).sum()) == 1:
+                step.backward(weights)
+                step.optimizer_step()
+                return
+            gradients = step.gradients()
+        if self.mix == "steps":
+            kept: list[Gradient] = [
+                gradient if weight > 0 else [None] * len(gradient)
+                for gradient, weight in zip(gradients, weights.tolist(), strict=True)
+            ]
+            self.separate.step(step, kept, weights, [True] * len(kept))
+        else:
+            factors = self.measured_factors(gradients, step)
+            apply_gradient(step, weighted_sum(gradients, weights * factors))
+
+    def measured_factors(self, gradients: Sequence[Gradient], step: TrainingStep) -> Tensor:
+        """Return :meth:`factors` of gradients; their norms are computed only if needed."""
+        if self.mix != "scaled":
+            return torch.ones(len(self._averages), dtype=torch.float64)
+        (gram,) = gram_matrices(
+            [shared_gradient(gradient, step.placements) for gradient in gradients]
+        )
+        return self.factors(gram.diagonal().sqrt())
+
+    def factors(self, norms: Tensor) -> Tensor:
+        """Return the factors that gradients are scaled by before they are weighted.
+
+        To be called once a step: it updates the moving averages.
+
+        Args:
+            norms: Norm of each gradient over the shared parameters, ``(objectives,)``, float64.
+
+        Returns:
+            ``(objectives,)``, float64; 1 for the primary task, and for all unless ``mix`` is
+            ``scaled``.
+        """
+        if self.mix != "scaled":
+            return torch.ones_like(norms)
+        factors, self._averages = metabalance_factors(
+            norms[:, None], self._averages, 1.0, NORM_DECAY
+        )
+        self._factors = factors[:, 0].tolist()
+        return factors[:, 0]
+
+    def metrics(self, names: Sequence[str]) -> dict[str, float]:
+        """Return ``scale/NAME``, the factors of the last step; nothing if there were none."""
+        return Quantity.SCALE.row(names, self._factors) if self._factors else {}
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the moments of the auxiliary objectives and the moving averages of norms."""
+        moments = {f"steps/{key}": value for key, value in self.separate.state_dict().items()}
+        return moments | {"averages": self._averages}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Restore what :meth:`state_dict` returned."""
+        self._averages = state["averages"].clone()
+        self.separate.load_state_dict(
+            {k.removeprefix("steps/"): v for k, v in state.items() if k.startswith("steps/")}
+        )
+
+
+class LossWeighting(Weighting):
+    """A rule whose weights are known before the step: it trains on the weighted losses.
+
+    A subclass defines :attr:`~Weighting.weights`. How the weighted losses become one optimizer step
+    is a matter of option ``mix``, and kept in a checkpoint without the subclass's doing.
+
+    Attributes:
+        mixture: Makes the optimizer steps.
+    """
+
+    Options = MixOptions
+
+    def __init__(self, options: Settings, objectives: Sequence[str]) -> None:
+        super().__init__(options, objectives)
+        mix = options.mix if isinstance(options, MixOptions) else "gradients"
+        self.mixture = Mixture(mix, len(self.objectives))
+
+    def step(self, step: TrainingStep) -> None:
+        """Make one optimizer step on the weighted losses."""
+        self.mixture.step(step, self.weights)
+
+    def metrics(self) -> dict[str, float]:
+        """Metrics of the last step: factors of scaled gradients."""
+        return self.mixture.metrics(self.objectives)

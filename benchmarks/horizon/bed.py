@@ -1,0 +1,186 @@
+"""Settings with something to gain and without: data, auxiliary task, and what is trained."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from auxlearn import rng
+from auxlearn.config import Metric
+from auxlearn.data.dataset import Split
+from auxlearn.data.load import load_dataset
+from auxlearn.data.splits import hold_out
+from auxlearn.errors import DataError
+from auxlearn.files import write_json, write_text
+
+#: Draws that rules are scored on, and draws that tell settings with a gain from others.
+FOR_RULES = tuple(range(10))
+FOR_KIND = tuple(range(100, 106))
+
+#: What the auxiliary task reads: the labelled texts, all other texts of the data set without their
+#: labels, the other examples with their labels, or texts of another data set.
+Source = Literal["labelled", "corpus", "related", "foreign"]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Data, their size, and an auxiliary task.
+
+    Attributes:
+        name: What tables call it.
+        data: Folder of the data set; ``None`` for the built-in one.
+        train: Labelled training examples.
+        aux: Auxiliary tasks by name.
+        reads: What they read.
+        foreign: Folder of the data set whose texts are read, with ``foreign``.
+        metric: What is reported.
+        run: Further settings of its runs.
+    """
+
+    name: str
+    data: str | None
+    train: int
+    aux: tuple[str, ...]
+    reads: Source = "labelled"
+    foreign: str | None = None
+    metric: Metric = "accuracy"
+    run: Mapping[str, Any] = field(default_factory=dict)
+
+
+SETTINGS = (
+    Setting("pydocs 150, random_mlm, corpus", None, 150, ("random_mlm",), "corpus"),
+    Setting("ACL-ARC 200, random_mlm, corpus", "citation_intent", 200, ("random_mlm",), "corpus"),
+    Setting("SST-2 300, related", "sst2", 300, ("supervised",), "related"),
+    Setting("SST-2 300, random_mlm", "sst2", 300, ("random_mlm",)),
+    Setting("SST-2 300, random_mlm, corpus", "sst2", 300, ("random_mlm",), "corpus"),
+    Setting("pydocs 150, shuffled_labels", None, 150, ("shuffled_labels",)),
+    Setting("pydocs 300, l3mask", None, 300, ("l3mask",)),
+    Setting("QQP 600, random_mlm, corpus", "qqp", 600, ("random_mlm",), "corpus"),
+    Setting("SST-2 100, foreign text", "sst2", 100, ("random_mlm",), "foreign", "citation_intent"),
+    Setting("pydocs 150, random_mlm + simcse", None, 150, ("random_mlm", "simcse"), "corpus"),
+)
+DEV, TEST = 300, 600
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A way to train a draw of a setting.
+
+    Attributes:
+        share: Share of all auxiliary tasks; 0 is the single task.
+        mix: How objectives are mixed.
+        falls: Whether the share is constant until half of the steps and falls to 0 at 0.8 of them.
+        restart: Number of the seed: 0 is that of the draw, others are restarts.
+    """
+
+    share: float
+    mix: str = "steps"
+    falls: bool = False
+    restart: int = 0
+
+    @property
+    def name(self) -> str:
+        """What records call it."""
+        if not self.share:
+            return f"single {self.restart}"
+        return f"{self.mix} {self.share:g}" + (" falling" if self.falls else "")
+
+
+SINGLE = (Variant(0), Variant(0, restart=1), Variant(0, restart=2))
+GRID = tuple(Variant(share) for share in (0.1, 0.3, 0.5))
+REST_OF_GRID = tuple(Variant(share) for share in (0.2, 0.7))
+MIXES = tuple(Variant(share, mix) for mix in ("gradients", "scaled") for share in (0.1, 0.3))
+FALLING = (Variant(0.3, falls=True), Variant(0.5, falls=True))
+
+
+def write_draw(setting: Setting, draw: int, data: Path | None, folder: Path) -> None:
+    """Write the data of a draw: ``train``, ``dev``, ``test``, and what the auxiliary task reads.
+
+    Raises:
+        DataError: The data set is missing.
+    """
+    done = folder / "draw.json"
+    if done.is_file():
+        return
+    source = "pydocs" if setting.data is None else str((data or Path()) / setting.data)
+    if setting.data is not None and not Path(source).is_dir():
+        raise DataError(f"there is no folder {source}: name the folder of the data with --data")
+    dataset = load_dataset(source)
+    pool = _join(dataset.split("train"), dataset.split("dev"))
+    rest, dev = hold_out(pool, DEV / len(pool), seed=draw)
+    rest, train = hold_out(rest, setting.train / len(rest), seed=draw)
+    test = dataset.split("test")
+    if len(test) > TEST:
+        _, test = hold_out(test, TEST / len(test), seed=0)
+    for split, name in ((train, "train"), (dev, "dev"), (test, "test")):
+        write_split(folder / f"{name}.jsonl", split)
+    if setting.reads == "related":
+        write_split(folder / "related" / "train.jsonl", rest)
+    elif setting.reads in ("corpus", "foreign"):
+        if setting.foreign is not None:
+            rest = load_dataset(str((data or Path()) / setting.foreign)).split("train")
+        texts = [*rest.texts, *(rest.text_pairs or ())]
+        order = rng.generator(draw, "corpus")
+        del order  # the order of a corpus has no effect: batches are shuffled
+        lines = "".join(json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in texts)
+        write_text(folder / "corpus.jsonl", lines)
+    write_json(done, {"setting": setting.name, "draw": draw, "fingerprint": dataset.fingerprint})
+
+
+def _join(first: Split, second: Split) -> Split:
+    assert first.labels is not None and second.labels is not None
+    assert first.label_names == second.label_names
+    pairs = None if first.text_pairs is None else first.text_pairs + (second.text_pairs or ())
+    return Split(
+        "pool",
+        first.texts + second.texts,
+        first.labels + second.labels,
+        first.label_names,
+        pairs,
+    )
+
+
+def write_split(path: Path, split: Split) -> None:
+    """Write a split as JSON lines."""
+    assert split.labels is not None
+    lines = []
+    pairs = split.text_pairs or (None,) * len(split)
+    for text, pair, label in zip(split.texts, pairs, split.labels, strict=True):
+        content = {"text": text, "label": split.label_names[label]}
+        lines.append(content if pair is None else content | {"text_pair": pair})
+    write_text(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+
+
+def settings_of(
+    setting: Setting, draw: int, variant: Variant, folder: Path, base: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the settings of a run.
+
+    Args:
+        setting: The setting.
+        draw: Number of the draw.
+        variant: What is trained.
+        folder: Data of the draw.
+        base: Settings of all runs.
+    """
+    found = {
+        **base,
+        **setting.run,
+        "dataset": str(folder),
+        "metric": setting.metric,
+        "seed": draw + 1000 * variant.restart,
+    }
+    if not variant.share:
+        return found
+    options: dict[str, Any] = {}
+    if setting.reads == "related":
+        options = {"datasets": str(folder / "related")}
+    elif setting.reads in ("corpus", "foreign"):
+        options = {"corpus": str(folder / "corpus.jsonl")}
+    found["aux"] = tuple({name: options} for name in setting.aux)
+    rule = "falling" if variant.falls else "fixed"
+    found["weights"] = {rule: {"alpha": variant.share, "mix": variant.mix}}
+    return found

@@ -1,0 +1,166 @@
+"""Trains a run and keeps what the model predicts on dev and test at every evaluation."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+from torch import Tensor
+
+from auxlearn import RunConfig, train
+from auxlearn.data.dataset import Split
+from auxlearn.encoders.shared import SharedEncoder
+from auxlearn.evaluation.evaluator import Evaluator
+from auxlearn.evaluation.metrics import probability_blocks
+from auxlearn.plugins import TrainingStep, register_weighting
+from auxlearn.training.loop import TrainingLoop
+from auxlearn.weighting.fixed import Fixed
+
+#: Share of the steps after which evaluations are averaged.
+LAST = 0.75
+
+
+@register_weighting("falling")
+class Falling(Fixed):
+    """A share that is constant until half of the steps and falls linearly to 0 at 0.8 of them."""
+
+    def step(self, step: TrainingStep) -> None:
+        """Make one optimizer step with the share of this step."""
+        done = step.number / step.total_steps
+        factor = min(1.0, max(0.0, (0.8 - done) / 0.3))
+        weights = self.weights
+        weights[1:] *= factor
+        weights[0] = 1 - weights[1:].sum()
+        self.mixture.step(step, weights)
+
+
+@dataclass
+class Recorded:
+    """What is kept of a run.
+
+    Attributes:
+        steps: Step of each evaluation.
+        dev: Class probabilities on dev, ``(evaluations, examples, classes)``.
+        test: On test; NaN for evaluations that no rule can choose.
+        average: Probabilities of the parameters averaged over the last quarter, on dev and test.
+        midpoint: Of the mean of the parameters of the best checkpoint and that of the single task.
+        labels: True classes of dev and test.
+        seconds: Of training, without what is recorded here.
+        final: Parameters of the best checkpoint, not saved.
+    """
+
+    steps: list[int] = field(default_factory=list)
+    dev: list[np.ndarray] = field(default_factory=list)
+    test: list[np.ndarray] = field(default_factory=list)
+    average: list[np.ndarray] = field(default_factory=list)
+    midpoint: list[np.ndarray] = field(default_factory=list)
+    labels: list[np.ndarray] = field(default_factory=list)
+    seconds: float = 0.0
+    final: dict[str, Tensor] = field(default_factory=dict)
+
+    def save(self, path: Path) -> None:
+        """Write all but the parameters."""
+        arrays: dict[str, Any] = {
+            "steps": np.array(self.steps),
+            "dev": np.array(self.dev, dtype=np.float32),
+            "test": np.array(self.test, dtype=np.float32),
+            "seconds": np.array(self.seconds),
+        }
+        for name in ("average", "midpoint", "labels"):
+            for part, values in zip(("dev", "test"), getattr(self, name), strict=False):
+                arrays[f"{name}_{part}"] = values
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_suffix(".tmp.npz")
+        np.savez_compressed(temporary, **arrays)
+        temporary.replace(path)
+
+
+@contextmanager
+def _recording(found: Recorded, other: Mapping[str, Tensor]) -> Iterator[None]:
+    """Record every evaluation of the run that is trained in this context."""
+    evaluate, load_best = TrainingLoop._evaluate, TrainingLoop._load_best
+    sums: dict[str, Tensor] = {}
+    count = 0
+
+    def predict(loop: TrainingLoop, name: str) -> np.ndarray:
+        evaluator: Evaluator = loop.evaluate.func.__self__  # type: ignore[attr-defined]
+        split: Split = evaluator._dataset.splits[name]
+        texts = evaluator._dev_texts if name == "dev" else evaluator._tokenize(split)
+        encoder: SharedEncoder = loop.training_step.encoder
+        probabilities = np.zeros((len(split), len(split.label_names)))
+        with encoder.evaluating():
+            for rows, values in probability_blocks(encoder.classify, texts, 128):
+                probabilities[rows] = values
+        return probabilities
+
+    def recorded_evaluate(loop: TrainingLoop) -> None:
+        nonlocal count
+        evaluate(loop)
+        state = loop.state
+        found.steps.append(state.step)
+        found.dev.append(predict(loop, "dev"))
+        last = state.step > LAST * loop.total_steps
+        if last or state.best_step == state.step or _best_loss(found.dev, loop):
+            found.test.append(predict(loop, "test"))
+        else:
+            found.test.append(np.full((TEST_ROWS[0], found.dev[0].shape[1]), np.nan))
+        if last:
+            for name, tensor in loop.training_step.encoder.tensors().items():
+                value = tensor.detach()
+                sums[name] = value.clone() if name not in sums else sums[name] + value
+            count += 1
+
+    def recorded_load_best(loop: TrainingLoop) -> None:
+        encoder = loop.training_step.encoder
+        encoder.load_tensors({name: total / count for name, total in sums.items()})
+        found.average = [predict(loop, "dev"), predict(loop, "test")]
+        load_best(loop)
+        found.final = {k: v.detach().clone() for k, v in encoder.tensors().items()}
+        if other and all(name in other for name in found.final):
+            encoder.load_tensors({k: (v + other[k]) / 2 for k, v in found.final.items()})
+            found.midpoint = [predict(loop, "dev"), predict(loop, "test")]
+            encoder.load_tensors(found.final)
+
+    with (
+        mock.patch.object(TrainingLoop, "_evaluate", recorded_evaluate),
+        mock.patch.object(TrainingLoop, "_load_best", recorded_load_best),
+    ):
+        yield
+
+
+#: Number of test examples, known once the first evaluation has been made.
+TEST_ROWS = [0]
+
+
+def _best_loss(dev: list[np.ndarray], loop: TrainingLoop) -> bool:
+    """Whether the latest evaluation has the smallest log loss on dev."""
+    evaluator: Evaluator = loop.evaluate.func.__self__  # type: ignore[attr-defined]
+    labels = np.array(evaluator._dataset.splits["dev"].labels)
+    losses = [-np.log(np.maximum(one[np.arange(len(labels)), labels], 1e-9)).mean() for one in dev]
+    return losses[-1] == min(losses)
+
+
+def record(settings: Mapping[str, Any], other: Mapping[str, Tensor]) -> Recorded:
+    """Train a run and return what it predicts.
+
+    Args:
+        settings: Of the run.
+        other: Parameters of the single task's best checkpoint, for the midpoint; or nothing.
+    """
+    from auxlearn.data.load import load_dataset
+
+    dataset = load_dataset(settings["dataset"])
+    found = Recorded()
+    found.labels = [np.array(dataset.split(name).labels) for name in ("dev", "test")]
+    TEST_ROWS[0] = len(dataset.split("test"))
+    with tempfile.TemporaryDirectory() as folder, _recording(found, other):
+        config = RunConfig(**settings, keep_model=False, patience=0, output=f"{folder}/run")
+        results = train(config)
+    found.seconds = results.seconds["training"]
+    return found
