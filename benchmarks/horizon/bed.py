@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from auxlearn import rng
 from auxlearn.config import Metric
 from auxlearn.data.dataset import Split
 from auxlearn.data.load import load_dataset
@@ -123,10 +122,8 @@ def write_draw(setting: Setting, draw: int, data: Path | None, folder: Path) -> 
         if setting.foreign is not None:
             rest = load_dataset(str((data or Path()) / setting.foreign)).split("train")
         texts = [*rest.texts, *(rest.text_pairs or ())]
-        order = rng.generator(draw, "corpus")
-        del order  # the order of a corpus has no effect: batches are shuffled
         lines = "".join(json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in texts)
-        write_text(folder / "corpus.jsonl", lines)
+        write_text(folder / "unlabelled" / "corpus.jsonl", lines)
     write_json(done, {"setting": setting.name, "draw": draw, "fingerprint": dataset.fingerprint})
 
 
@@ -179,7 +176,7 @@ def settings_of(
     if setting.reads == "related":
         options = {"datasets": str(folder / "related")}
     elif setting.reads in ("corpus", "foreign"):
-        options = {"corpus": str(folder / "corpus.jsonl")}
+        options = {"corpus": str(folder / "unlabelled" / "corpus.jsonl")}
     found["aux"] = tuple({name: options} for name in setting.aux)
     rule = "falling" if variant.falls else "fixed"
     found["weights"] = {rule: {"alpha": variant.share, "mix": variant.mix}}

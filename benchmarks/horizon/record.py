@@ -122,8 +122,9 @@ def _recording(found: Recorded, other: Mapping[str, Tensor]) -> Iterator[None]:
         found.average = [predict(loop, "dev"), predict(loop, "test")]
         load_best(loop)
         found.final = {k: v.detach().clone() for k, v in encoder.tensors().items()}
-        if other and all(name in other for name in found.final):
-            encoder.load_tensors({k: (v + other[k]) / 2 for k, v in found.final.items()})
+        if other:
+            mean = {k: (v + other.get(k, v)) / 2 for k, v in found.final.items()}
+            encoder.load_tensors(mean)
             found.midpoint = [predict(loop, "dev"), predict(loop, "test")]
             encoder.load_tensors(found.final)
 
