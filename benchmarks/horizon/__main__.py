@@ -28,7 +28,8 @@ from benchmarks.horizon.record import record
 
 PLUGIN = Path(__file__).parents[2] / "examples" / "clean_vs_shuffled.py"
 GROUPS = {"grid": (SINGLE[0], *GRID), "restarts": SINGLE[1:], "mixes": MIXES,
-          "falling": FALLING, "rest": REST_OF_GRID}
+          "falling": FALLING, "rest": REST_OF_GRID,
+          "branches": (SINGLE[0], *GRID[:2]), "mixed": (MIXES[1],)}
 
 
 def main() -> int:
@@ -43,6 +44,8 @@ def main() -> int:
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--max-length", type=int, default=64)
     parser.add_argument("--learning-rate", type=float)
+    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
+    parser.add_argument("--eval-epochs", type=int, default=1)
     parser.add_argument("--minutes", type=float)
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
@@ -52,7 +55,7 @@ def main() -> int:
     base = {
         "encoder": options.encoder, "epochs": options.epochs, "batch_size": options.batch_size,
         "max_length": options.max_length, "device": "cpu",
-        "cache_dir": str(options.output / "cache"),
+        "cache_dir": str(options.output / "cache"), "precision": options.precision,
     }
     if options.learning_rate:
         base["learning_rate"] = options.learning_rate
@@ -72,6 +75,8 @@ def run_draw(setting: Setting, draw: int, variants: list[Variant], options, base
     data = options.output / "data" / name / str(draw)
     write_draw(setting, draw, options.data, data)
     folder = options.output / "records" / encoder / name / str(draw)
+    epoch = -(-setting.train // options.batch_size)
+    base = base | {"eval_steps": options.eval_epochs * epoch}
     single: dict[str, torch.Tensor] = {}
     for variant in variants:
         path = folder / f"{variant.name.replace(' ', '_')}.npz"
