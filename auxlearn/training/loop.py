@@ -32,7 +32,6 @@ from auxlearn.training.optimization import (
 from auxlearn.training.step import RunStep
 from auxlearn.training.stopping import StopRequest
 from auxlearn.weighting.base import Weighting
-from auxlearn.weighting.mixing import LossWeighting
 
 logger = logging.getLogger(__name__)
 
@@ -141,6 +140,8 @@ class TrainingLoop:
         if self.in_primary_only_phase:
             self._prepare_primary_only_phase()
         load_optimizer_tensors(self.training_step.optimizer, tensors["optimizer"])
+        with calling(self.weighting, "load_state_dict"):
+            self.weighting.resume(tensors.get("weighting", {}))
         for group, plugin in self._stateful().items():
             with calling(plugin, "load_state_dict"):
                 plugin.load_state_dict(tensors.get(group, {}))
@@ -157,18 +158,14 @@ class TrainingLoop:
         groups = {
             "encoder": self.training_step.encoder.tensors(),
             "optimizer": optimizer_tensors(self.training_step.optimizer),
+            "weighting": self.weighting.checkpoint(),
         }
         groups |= {group: plugin.state_dict() for group, plugin in self._stateful().items()}
         self.checkpoints.save(self.state, groups)
 
     def _stateful(self) -> dict[str, Any]:
-        """Return what has a state beside encoder and optimizer, by group of a checkpoint."""
-        found: dict[str, Any] = {
-            "weighting": self.weighting,
-            "loss": self.training_step.primary_loss,
-        }
-        if isinstance(self.weighting, LossWeighting):
-            found["mixture"] = self.weighting.mixture
+        """Return objectives with a state, by group of a checkpoint."""
+        found: dict[str, Any] = {"loss": self.training_step.primary_loss}
         return found | {f"task-{one.name}": one.task for one in self.training_step.auxiliaries}
 
     def task_metrics(self) -> dict[str, dict[str, float]]:

@@ -273,6 +273,14 @@ class Weighting(ABC):
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Restore what :meth:`state_dict` returned; its tensors are on the CPU."""
 
+    def checkpoint(self) -> dict[str, Tensor]:
+        """Return :meth:`state_dict` with what base classes keep; not to be overridden by a rule."""
+        return self.state_dict()
+
+    def resume(self, state: dict[str, Tensor]) -> None:
+        """Restore what :meth:`checkpoint` returned."""
+        self.load_state_dict(state)
+
 
 def apply_gradient(step: TrainingStep, gradient: Gradient) -> None:
     """Make the optimizer step with a given gradient.

@@ -42,6 +42,9 @@ from auxlearn.weighting.step_derivative import gram_matrices
 #: What is weighted: gradients, gradients of equal norm, or optimizer steps.
 Mix = Literal["gradients", "scaled", "steps"]
 
+#: What the names of the mixture's tensors begin with in a checkpoint.
+_MIXTURE = "mixture/"
+
 #: Decay of the moving averages of gradient norms, MetaBalance's default.
 NORM_DECAY = 0.9
 
@@ -171,3 +174,14 @@ class LossWeighting(Weighting):
     def metrics(self) -> dict[str, float]:
         """Metrics of the last step: factors of scaled gradients."""
         return self.mixture.metrics(self.objectives)
+
+    def checkpoint(self) -> dict[str, Tensor]:
+        """Return the state of the rule and of its mixture."""
+        mixture = {f"{_MIXTURE}{key}": value for key, value in self.mixture.state_dict().items()}
+        return super().checkpoint() | mixture
+
+    def resume(self, state: dict[str, Tensor]) -> None:
+        """Restore what :meth:`checkpoint` returned."""
+        parts = [key for key in state if key.startswith(_MIXTURE)]
+        self.mixture.load_state_dict({key.removeprefix(_MIXTURE): state[key] for key in parts})
+        super().resume({key: value for key, value in state.items() if key not in parts})

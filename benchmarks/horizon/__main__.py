@@ -27,9 +27,15 @@ from benchmarks.horizon.bed import (
 from benchmarks.horizon.record import record
 
 PLUGIN = Path(__file__).parents[2] / "examples" / "clean_vs_shuffled.py"
-GROUPS = {"grid": (SINGLE[0], *GRID), "restarts": SINGLE[1:], "mixes": MIXES,
-          "falling": FALLING, "rest": REST_OF_GRID,
-          "branches": (SINGLE[0], *GRID[:2]), "mixed": (MIXES[1],)}
+GROUPS = {
+    "grid": (SINGLE[0], *GRID),
+    "restarts": SINGLE[1:],
+    "mixes": MIXES,
+    "falling": FALLING,
+    "rest": REST_OF_GRID,
+    "branches": (SINGLE[0], *GRID[:2]),
+    "mixed": (MIXES[1],),
+}
 
 
 def main() -> int:
@@ -53,9 +59,13 @@ def main() -> int:
     load_plugin(str(PLUGIN))
     end = None if options.minutes is None else time.monotonic() + 60 * options.minutes
     base = {
-        "encoder": options.encoder, "epochs": options.epochs, "batch_size": options.batch_size,
-        "max_length": options.max_length, "device": "cpu",
-        "cache_dir": str(options.output / "cache"), "precision": options.precision,
+        "encoder": options.encoder,
+        "epochs": options.epochs,
+        "batch_size": options.batch_size,
+        "max_length": options.max_length,
+        "device": "cpu",
+        "cache_dir": str(options.output / "cache"),
+        "precision": options.precision,
     }
     if options.learning_rate:
         base["learning_rate"] = options.learning_rate
@@ -89,8 +99,11 @@ def run_draw(setting: Setting, draw: int, variants: list[Variant], options, base
         found.save(path)
         if not variant.share and not variant.restart:
             single = found.final
-        print(f"{encoder} {setting.name} draw {draw} {variant.name}: {found.seconds:.1f} s of "
-              f"{time.monotonic() - begun:.1f}", flush=True)
+        print(
+            f"{encoder} {setting.name} draw {draw} {variant.name}: {found.seconds:.1f} s of "
+            f"{time.monotonic() - begun:.1f}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

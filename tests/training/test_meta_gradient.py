@@ -34,7 +34,6 @@ def test_the_meta_gradient_of_a_real_encoder(encoder_folder, kind, max_grad_norm
         warmup_steps=warm_up,
         batches=1,
         mix="gradients",
-        scale="none",
         margin=0,
         initial=(1, 1, 1),
         floor=0,

@@ -17,7 +17,6 @@ def meta_options(**given):
             "warmup_steps": 0,
             "mix": "gradients",
             "floor": 0.0,
-            "scale": "none",
             "margin": 0.0,
             "learning_rate": 0.02,
             "initial": (1.0, 1.0, 1.0),

@@ -14,11 +14,11 @@ from auxlearn.weighting.meta_options import MetaOptions
 from tests.weighting.network import NAMES, RATE, Network, NetworkStep, adamw, meta_options, sgd
 
 
-def unrolled(network, kind, max_grad_norm, logits, warm_up, scale="none"):
+def unrolled(network, kind, max_grad_norm, logits, warm_up, mix="gradients"):
     """Validation loss after a step in which the logits take part, all of it on one tape.
 
     The steps before it have equal weights. Written out in torch; no optimizer of any library.
-    With ``scale="primary"`` each loss is multiplied by a constant: the ratio of the moving averages
+    With ``mix="scaled"`` each loss is multiplied by a constant: the ratio of the moving averages
     of gradient norms over the first two parameters, which all losses share.
     """
     params = [p.clone().requires_grad_() for p in network.start]
@@ -28,7 +28,7 @@ def unrolled(network, kind, max_grad_norm, logits, warm_up, scale="none"):
         last = step == warm_up
         weights = (logits if last else torch.zeros_like(logits)).softmax(0)
         losses = network.losses(params, step)
-        if scale == "primary":
+        if mix == "scaled":
             for index, loss in enumerate(losses):
                 shared = torch.autograd.grad(loss, params[:2], retain_graph=True)
                 norm = sum(float((g**2).sum()) for g in shared) ** 0.5
@@ -60,11 +60,11 @@ def unrolled(network, kind, max_grad_norm, logits, warm_up, scale="none"):
 @pytest.mark.parametrize("max_grad_norm", [0.0, 0.05])
 @pytest.mark.parametrize("warm_up", [0, 6])
 @pytest.mark.parametrize("kind", [sgd, adamw])
-@pytest.mark.parametrize("scale", ["none", "primary"])
-def test_the_meta_gradient_is_that_of_an_unrolled_step(scale, kind, warm_up, max_grad_norm):
+@pytest.mark.parametrize("mix", ["gradients", "scaled"])
+def test_the_meta_gradient_is_that_of_an_unrolled_step(mix, kind, warm_up, max_grad_norm):
     network = Network()
     fake = NetworkStep(network, kind, max_grad_norm)
-    rule = Meta(meta_options(warmup_steps=warm_up, scale=scale), NAMES)
+    rule = Meta(meta_options(warmup_steps=warm_up, mix=mix), NAMES)
     for step in range(warm_up):
         fake.number = step
         rule.step(fake)
@@ -74,7 +74,7 @@ def test_the_meta_gradient_is_that_of_an_unrolled_step(scale, kind, warm_up, max
     fake.number = warm_up
     rule.step(fake)
 
-    loss = unrolled(network, kind, max_grad_norm, chosen, warm_up, scale)
+    loss = unrolled(network, kind, max_grad_norm, chosen, warm_up, mix)
     (expected,) = torch.autograd.grad(loss, chosen)
     assert expected.abs().min() > 1e-8  # on an empty Adam state, whose step is nearly a sign
     torch.testing.assert_close(rule.logits.grad, expected, rtol=1e-8, atol=0)
@@ -87,7 +87,7 @@ def test_the_meta_gradient_is_that_of_an_unrolled_step(scale, kind, warm_up, max
         for sign in (1, -1):
             moved = chosen.detach().clone()
             moved[index] += sign * size
-            end = unrolled(network, kind, max_grad_norm, moved, warm_up, scale)
+            end = unrolled(network, kind, max_grad_norm, moved, warm_up, mix)
             ends.append(float(end.detach()))
         numeric[index] = (ends[0] - ends[1]) / (2 * size)
     torch.testing.assert_close(rule.logits.grad, numeric, rtol=1e-5, atol=1e-10)
@@ -111,7 +111,7 @@ def test_the_update_is_that_of_the_weighted_losses():
 
 def test_scaled_gradients_have_the_norm_of_the_primary_one():
     fake = NetworkStep(Network(), sgd, 0.0)
-    rule = Meta(meta_options(scale="primary", warmup_steps=9), NAMES)
+    rule = Meta(meta_options(mix="scaled", warmup_steps=9), NAMES)
     gradients = fake.gradients()
     norms = [torch.stack([g.square().sum() for g in one[:2]]).sum().sqrt() for one in gradients]
     expected = {
@@ -171,16 +171,16 @@ def test_a_single_objective_keeps_its_weight():
 
 
 def test_a_resumed_rule_has_the_same_weights():
-    given = meta_options(scale="primary", warmup_steps=2, every=2)
+    given = meta_options(mix="scaled", warmup_steps=2, every=2)
 
     def run(steps, interrupt):
         fake = NetworkStep(Network(), adamw, 0.0)
         rule = Meta(given, NAMES)
         for step in range(steps):
             if step == interrupt:
-                state = {name: tensor.clone() for name, tensor in rule.state_dict().items()}
+                state = {name: tensor.clone() for name, tensor in rule.checkpoint().items()}
                 rule = Meta(given, NAMES)
-                rule.load_state_dict(state)
+                rule.resume(state)
             fake.number = step
             rule.step(fake)
         return rule.weights

@@ -158,9 +158,9 @@ def test_a_resumed_rule_makes_the_same_steps():
         fake, rule = ready(warmup_steps=1, margin=0.1)
         for step in range(7):
             if step == interrupt:
-                state = {name: tensor.clone() for name, tensor in rule.state_dict().items()}
+                state = {name: tensor.clone() for name, tensor in rule.checkpoint().items()}
                 _, rule = ready(warmup_steps=1, margin=0.1)
-                rule.load_state_dict(state)
+                rule.resume(state)
             fake.number = step
             rule.step(fake)
         return [*(p.detach() for p in fake.parameters), rule.weights]
@@ -172,7 +172,7 @@ def test_a_resumed_rule_makes_the_same_steps():
 
 
 def test_an_unroll_wants_mixed_gradients():
-    with pytest.raises(ConfigError, match="add mix gradients"):
+    with pytest.raises(ConfigError, match="add mix scaled"):
         Meta(MetaOptions(unroll=2), NAMES)
 
 
@@ -265,9 +265,9 @@ def test_no_evidence_counts_until_the_primary_task_beats_a_constant_prediction(
     changed = []
     for fake.number in range(4):
         if resumed:
-            state = rule.state_dict()
+            state = rule.checkpoint()
             _, rule = ready(gate=0.06, validation_decay=0.5)
-            rule.load_state_dict(state)
+            rule.resume(state)
         before = rule.logits.detach().clone()
         rule.step(fake)
         changed.append(not torch.equal(rule.logits, before))
@@ -366,9 +366,9 @@ def three_steps(monkeypatch, options, resumed, sizes=(1.0, 1.0, 1.0)):
     monkeypatch.setattr(SeparateSteps, "step", step_of_each)
     for fake.number in range(3):
         if resumed:
-            state = rule.state_dict()
+            state = rule.checkpoint()
             _, rule = ready(**options)
-            rule.load_state_dict(state)
+            rule.resume(state)
         rule.step(fake)
     return rule, torch.stack(gradients), torch.stack(moved), weights[-1]
 

@@ -1,0 +1,164 @@
+"""How weighted objectives become one optimizer step."""
+
+import pytest
+import torch
+
+from auxlearn.config import RunConfig
+from auxlearn.registry import WEIGHTINGS
+from auxlearn.weighting.fixed import Fixed, FixedOptions
+from auxlearn.weighting.mixing import LossWeighting
+from tests.weighting.network import NAMES, Network, NetworkStep, adamw, sgd
+
+MIXES = ("gradients", "scaled", "steps")
+
+
+def rule_of(mix, alpha=(0.2, 0.1)):
+    return Fixed(FixedOptions(alpha=alpha, mix=mix), NAMES)
+
+
+class RecordingStep(NetworkStep):
+    """Computes as many objectives as the rule has, and records their losses."""
+
+    def __init__(self, optimizer=adamw, count=3):
+        super().__init__(Network(), optimizer, 0.0)
+        self.names = NAMES[:count]
+
+    def current_losses(self):
+        losses = self.network.losses(self.parameters, self.number)[: len(self.names)]
+        return torch.stack(losses).detach()
+
+    def record(self):
+        self.losses = dict(zip(self.names, self.current_losses(), strict=True))
+
+    def backward(self, weights):
+        self.record()
+        super().backward([*weights, *[0.0] * (3 - len(weights))])
+
+    def gradients(self):
+        self.record()
+        return super().gradients()[: len(self.names)]
+
+
+def parameters_after(rule, steps, optimizer=adamw):
+    fake = RecordingStep(optimizer, len(rule.objectives))
+    for number in range(steps):
+        fake.number = number
+        rule.step(fake)
+    return [parameter.detach().clone() for parameter in fake.parameters]
+
+
+def test_every_rule_that_weights_losses_has_the_option():
+    rules = {name: WEIGHTINGS.get(name) for name in WEIGHTINGS.names()}
+    weighting = {name for name, cls in rules.items() if issubclass(cls, LossWeighting)}
+    assert {"fixed", "equal", "random", "meta", "tartan", "uncertainty", "dwa"} <= weighting
+    assert {"gradnorm", "famo", "ol_aux"} <= weighting
+    for name in weighting:
+        assert set(RunConfig(weights={name: {"mix": "steps"}}).weights.options) == {"mix"}
+        assert "mix" in rules[name].Options.model_fields
+
+
+@pytest.mark.parametrize("mix", MIXES)
+def test_plain_sgd_by_hand(mix):
+    """Under SGD every mixing is a weighted sum of gradients, with other factors."""
+    network = Network()
+    fake = NetworkStep(network, sgd, 0.0)
+    start = [parameter.detach().clone().requires_grad_() for parameter in fake.parameters]
+    losses = network.losses(start, 0)
+    grads = [torch.autograd.grad(x, start, allow_unused=True, retain_graph=True) for x in losses]
+    weights = [0.7, 0.2, 0.1]
+    shared = [sum(float(g.square().sum()) for g in one[:2]) ** 0.5 for one in grads]
+    rate = fake.optimizer.param_groups[0]["lr"]
+    for place, parameter in enumerate(start):
+        factors = {
+            "gradients": weights,
+            "scaled": [w * shared[0] / n for w, n in zip(weights, shared, strict=True)],
+            # relative to the primary task, or a weighted mean where that has no step
+            "steps": [w / 0.7 for w in weights]
+            if grads[0][place] is not None
+            else [0, *(w / 0.3 for w in weights[1:])],
+        }[mix]
+        total = sum(
+            f * one[place]
+            for f, one in zip(factors, grads, strict=True)
+            if f and one[place] is not None
+        )
+        parameter.data -= rate * total
+    found = parameters_after(rule_of(mix), 1, plain_sgd)
+    for one, other in zip(found, start, strict=True):
+        torch.testing.assert_close(one, other.detach(), rtol=1e-10, atol=1e-12)
+
+
+def plain_sgd(parameters):
+    return torch.optim.SGD(parameters, lr=sgd(parameters).param_groups[0]["lr"])
+
+
+def test_with_separate_steps_the_primary_task_keeps_the_step_that_it_has_alone():
+    """However long an auxiliary gradient is; with one AdamW the primary task hardly moves."""
+
+    class Long(NetworkStep):
+        def gradients(self):
+            primary, *others = super().gradients()
+            return [primary, *([None if g is None else 1e6 * g for g in one] for one in others)]
+
+        def backward(self, weights):
+            for weight, gradient in zip(weights.tolist(), self.gradients(), strict=True):
+                for parameter, grad in zip(self.parameters, gradient, strict=True):
+                    if grad is not None:
+                        add = weight * grad
+                        parameter.grad = add if parameter.grad is None else parameter.grad + add
+
+    def moved(mix, alpha):
+        fake = Long(Network(), adamw, 0.0)
+        start = [parameter.detach().clone() for parameter in fake.parameters]
+        rule_of(mix, alpha).step(fake)
+        return [p.detach() - s for p, s in zip(fake.parameters, start, strict=True)]
+
+    alone, mixed = moved("gradients", (0.0, 0.0)), moved("gradients", (1e-4, 1e-4))
+    steps = moved("steps", (1e-4, 1e-4))
+    same = torch.cat([(a * b > 0).flatten() for a, b in zip(alone[:2], mixed[:2], strict=True)])
+    assert float(same.double().mean()) < 0.9  # the direction is that of the auxiliary objectives
+    for a, b in zip(alone[:3], steps[:3], strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=4e-4 * float(a.abs().max()))
+
+
+@pytest.mark.parametrize("mix", MIXES)
+def test_an_objective_of_weight_zero_is_not_trained_on(mix):
+    alone = parameters_after(rule_of(mix, (0.3, 0.0)), 5)
+    other = parameters_after(Fixed(FixedOptions(alpha=0.3, mix=mix), NAMES[:2]), 5)
+    for one, two in zip(alone, other, strict=True):
+        assert torch.equal(one, two)
+
+
+@pytest.mark.parametrize("mix", MIXES)
+def test_the_single_task_is_the_same_in_every_mixing(mix):
+    expected = parameters_after(rule_of("gradients", (0.0, 0.0)), 5)
+    for one, two in zip(parameters_after(rule_of(mix, (0.0, 0.0)), 5), expected, strict=True):
+        assert torch.equal(one, two)
+
+
+@pytest.mark.parametrize("name", ["fixed", "uncertainty", "dwa", "gradnorm", "famo", "ol_aux"])
+@pytest.mark.parametrize("mix", ["scaled", "steps"])
+def test_a_resumed_mixture_makes_the_same_steps(name, mix):
+    cls = WEIGHTINGS.get(name)
+
+    def run(interrupt):
+        fake = RecordingStep()
+        rule = cls(cls.Options(mix=mix), NAMES)
+        for number in range(6):
+            if number == interrupt:
+                state = {key: value.clone() for key, value in rule.checkpoint().items()}
+                rule = cls(cls.Options(mix=mix), NAMES)
+                rule.resume(state)
+            fake.number = number
+            rule.step(fake)
+        return [parameter.detach().clone() for parameter in fake.parameters]
+
+    undisturbed = run(None)
+    for interrupt in (1, 4):
+        for one, two in zip(run(interrupt), undisturbed, strict=True):
+            assert torch.equal(one, two)
+    plain = cls(cls.Options(), NAMES)
+    assert any(
+        not torch.equal(one, two)
+        for one, two in zip(parameters_after(plain, 6), undisturbed, strict=True)
+    )
