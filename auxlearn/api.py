@@ -39,6 +39,7 @@ def train(
     dataset: Any = None,
     dataset_name: str | None = None,
     split_column: str | None = None,
+    jobs: int = 1,
     **settings: Any,
 ) -> RunResults:
     """Train and evaluate, or resume an unfinished run, or return the results of a finished one.
@@ -60,6 +61,8 @@ def train(
         split_column: Column of a single table in memory that names the split of each row; by
             default ``split`` if there is one. Without it, all rows are train, of which a part is
             held out as dev.
+        jobs: Runs at a time, for a rule that compares whole runs: ``meta`` by default. Each is a
+            process, with a GPU of its own if there are several.
         settings: Any field of :class:`~auxlearn.config.RunConfig`, such as ``encoder``, ``aux``,
             ``weights``, ``seed`` and ``output``.
 
@@ -76,7 +79,7 @@ def train(
             results.evaluations["test"].all.macro_f1
             auxlearn.predict(results, ["A quiet, moving film."])
     """
-    from auxlearn.training import run
+    from auxlearn.sweeps import branches
 
     if config is None:
         names = {"dataset": dataset} if dataset is not None and not in_memory(dataset) else {}
@@ -96,13 +99,14 @@ def train(
     reporter = reporter or default_reporter()
     if dataset is None or not in_memory(dataset):
         refuse_for_files(dataset_name, split_column)
-        return run.train(config, reporter)
+        return branches.train(config, reporter, jobs=jobs)
     data = read_memory(dataset, columns_of(config), name=dataset_name, split_column=split_column)
     place = Path(data.fingerprint, data.name)
     config = _with_dataset(config, place).resolved()
     folder = expand(config.output) if config.output else default_output(config)
     config = _with_dataset(config, RunFolder(folder).data_path / place)
-    return run.train(config.model_copy(update={"output": str(folder)}), reporter, data)
+    config = config.model_copy(update={"output": str(folder)})
+    return branches.train(config, reporter, data, jobs)
 
 
 def load_run(path: str | os.PathLike[str]) -> RunResults:

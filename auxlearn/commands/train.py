@@ -38,9 +38,17 @@ EXAMPLES = (
     is_flag=True,
     help="Write report.html into the run folder at the end.",
 )
+@click.option(
+    "--jobs",
+    metavar="N",
+    type=click.IntRange(1),
+    default=1,
+    help="Runs at a time, for a rule that compares whole runs (meta); each has a GPU of its own if "
+    "there are several.  [default: 1]",
+)
 @click.pass_context
 def command(
-    ctx: click.Context, /, config_file: str | None, with_report: bool, **given: Any
+    ctx: click.Context, /, config_file: str | None, with_report: bool, jobs: int, **given: Any
 ) -> None:
     """Fine-tune an encoder for text classification with auxiliary tasks.
 
@@ -54,10 +62,15 @@ def command(
         config = run_config(config_file, given, ctx.args, announce=reporter.message).resolved()
 
         from auxlearn import api
-        from auxlearn.reporting.tables import example_sentences, metrics_table
+        from auxlearn.reporting.tables import (
+            account_lines,
+            branches_table,
+            example_sentences,
+            metrics_table,
+        )
         from auxlearn.results.folder import RunFolder
 
-    results = api.train(config, reporter)
+    results = api.train(config, reporter, jobs=jobs)
 
     folder = RunFolder.of(config).path
     metric = results.config["metric"]
@@ -66,6 +79,8 @@ def command(
         metrics_table(results.evaluations),
         "",
         *example_sentences(results.evaluations),
+        *branches_table(results),
+        *account_lines(results),
         *(f"warning: {line}" for line in results.warnings()),
         f"best checkpoint: step {results.best.step} of {results.steps}, "
         f"dev {metric} {results.best.value:.3f}",

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from auxlearn.reporting.style import METRIC_TITLES
-from auxlearn.results.record import Evaluation, Scores
+from auxlearn.results.record import Evaluation, RunResults, Scores
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -112,3 +112,30 @@ def _metric_cells(scores: Scores | None) -> list[str]:
     if scores is None:
         return ["-", "-"]
     return [f"{scores.accuracy:.3f}", f"{scores.macro_f1:.3f}"]
+
+
+def branches_grid(results: RunResults) -> tuple[list[str], list[list[str]]]:
+    """Lay out the runs that a rule has compared, one line for each, in the order of training.
+
+    The gain is by how much the calibrated log loss on dev is lower than that of the single task,
+    with its standard error, in nats per example.
+    """
+    metric = dict(METRIC_TITLES)[results.config["metric"]]
+    lines = []
+    for one in results.branches:
+        gain = "-" if one.gain is None else f"{one.gain:+.4f} ± {one.gain_error:.4f}"
+        lines.append([one.title, f"{one.value:.3f}", gain, "yes" if one.taken else ""])
+    return ["run", f"dev {metric}", "gain on dev", "taken"], lines
+
+
+def branches_table(results: RunResults) -> list[Table | str]:
+    """Return :func:`branches_grid` for the console; nothing if no runs were compared."""
+    if not results.branches:
+        return []
+    heads, lines = branches_grid(results)
+    return [console_table(heads, lines, gap=2), ""]
+
+
+def account_lines(results: RunResults) -> list[str]:
+    """Return why the tasks that the run has applied have their weights, one sentence each."""
+    return [text for task, text in results.account.items() if results.weights.get(task)]

@@ -14,6 +14,7 @@
 ``checkpoint/``        checkpoints that an unfinished run resumes from
 ``plots/``             plots of losses, weights and dev metrics
 ``predictions/``       class probabilities of every evaluated example
+``branches/``          a run folder for each run that a rule has compared, without models
 ``data/``              the data set, if it was in memory: a folder that ``config.yaml`` names
 =====================  ==========================================================
 """
@@ -74,6 +75,7 @@ class RunFolder:
         self.plots_path = path / "plots"
         self.predictions_path = path / "predictions"
         self.data_path = path / "data"
+        self.branches_path = path / "branches"
 
     @property
     def finished(self) -> bool:
@@ -172,10 +174,11 @@ class RunFolder:
 
     @property
     def begun(self) -> bool:
-        """Whether the run has made a step that is recorded."""
+        """Whether the run or one of its branches has made a step that is recorded."""
         latest = (self.checkpoint_path / "latest.json").is_file()
         logged = self.metrics_path.is_file() and self.metrics_path.stat().st_size > 0
-        return self.finished or latest or logged
+        branches = any(RunFolder(path).begun for path in self.branches_path.glob("*/"))
+        return self.finished or latest or logged or branches
 
     def _withdraw(self, config: RunConfig) -> None:
         """Delete what a run that failed before its first step has written.
@@ -184,6 +187,7 @@ class RunFolder:
         """
         for name in ("config.yaml", "inputs.json", "environment.json", "metrics.jsonl"):
             (self.path / name).unlink(missing_ok=True)
+        shutil.rmtree(self.branches_path, ignore_errors=True)
         saved = expand(config.dataset)
         if saved.is_relative_to(self.data_path):  # data that were in memory
             shutil.rmtree(saved, ignore_errors=True)

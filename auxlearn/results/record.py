@@ -242,6 +242,37 @@ class BestCheckpoint:
     value: float
 
 
+@dataclass(frozen=True)
+class Branch:
+    """One of the runs that a rule has compared on dev.
+
+    Attributes:
+        title: The auxiliary tasks with their shares, or "single task".
+        folder: Its run folder, below that of the run.
+        weights: Weight of each objective.
+        value: The metric on dev of its best checkpoint, 0 to 1.
+        gain: By how much its calibrated log loss on dev is lower than that of the single task, in
+            nats per example; ``None`` for the single task itself.
+        gain_error: Standard error of that difference.
+        correct: By how much its share of correct predictions on dev is higher, 0 to 1; with
+            macro-F1 the mean over the classes.
+        correct_error: Standard error of that difference.
+        taken: Whether it is the run whose model is exported.
+        course: The metric on dev by step: ``(step, value)``.
+    """
+
+    title: str
+    folder: str
+    weights: dict[str, float]
+    value: float
+    gain: float | None
+    gain_error: float | None
+    correct: float | None
+    correct_error: float | None
+    taken: bool
+    course: list[tuple[int, float]]
+
+
 @dataclass(frozen=True, repr=False)
 class RunResults:
     """What ``results.json`` holds.
@@ -269,6 +300,10 @@ class RunResults:
         init_from: The finished run that training began from: its folder, the hash of its
             configuration, a digest of its model, and the parts that were taken; ``None`` if there
             is none.
+        branches: The runs that the rule has compared, in the order of their training; empty for a
+            rule whose weights belong to one run. ``seconds`` are then those of all of them.
+        account: Why the weight of each auxiliary task is what it is, one sentence by task; empty
+            for rules whose weights are given.
         folder: The run folder; not part of what the file holds.
     """
 
@@ -286,6 +321,8 @@ class RunResults:
     degenerate: str | None = None
     auxiliary: dict[str, dict[str, float]] = field(default_factory=dict)
     init_from: dict[str, Any] | None = None
+    branches: list[Branch] = field(default_factory=list)
+    account: dict[str, str] = field(default_factory=dict)
     folder: Path | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
@@ -333,6 +370,10 @@ class RunResults:
                 "dataset": DatasetRecord(**values.pop("dataset")),
                 "best": BestCheckpoint(**values.pop("best")),
                 "environment": Environment(**values.pop("environment")),
+                "branches": [
+                    Branch(**one | {"course": [(step, value) for step, value in one["course"]]})
+                    for one in values.pop("branches", [])
+                ],
                 "evaluations": {
                     name: Evaluation.from_dict(content)
                     for name, content in values.pop("evaluations").items()
@@ -362,16 +403,9 @@ class RunResults:
         ]
 
     def _warn_of_unused_tasks(self) -> list[str]:
-        """Say which auxiliary tasks a rule with a gate left out at the end."""
-        ((rule, options),) = self.config["weights"].items()
+        """Say which auxiliary tasks a rule left out of the exported model, and why."""
         unused = [name for name, weight in self.weights.items() if weight == 0]
-        if not unused or not options.get("gate"):
-            return []
-        return [
-            f"not applied at the end: {', '.join(unused)}; on validation examples {rule} found no "
-            f"sufficient evidence that the primary task gains (gate {options['gate']:g}; 0 applies "
-            "all tasks)"
-        ]
+        return [self.account[name] for name in unused if name in self.account]
 
     def reproducible(self) -> dict[str, Any]:
         """Return all that a repeated run must reproduce: everything but times and hardware."""

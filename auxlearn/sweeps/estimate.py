@@ -65,7 +65,7 @@ def _from_finished(members: Sequence[Trial], folder: SweepFolder) -> Estimate | 
 
 
 def _measured(trial: Trial, cache_dir: str | None) -> Estimate:
-    from auxlearn.training.run import train
+    from auxlearn.sweeps.branches import train
 
     clock = _Clock()
     with tempfile.TemporaryDirectory(prefix="auxlearn-estimate-") as place:

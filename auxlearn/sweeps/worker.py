@@ -69,7 +69,7 @@ def start_worker(parent: int) -> None:
     with suppress(OSError):
         os.setsid()
     threading.Thread(target=_end_with_parent, args=(parent,), daemon=True).start()
-    import auxlearn.training.run  # noqa: F401
+    import auxlearn.sweeps.branches  # noqa: F401
 
 
 def _end_with_parent(parent: int) -> None:
@@ -114,7 +114,7 @@ def _train(job: Job) -> Outcome:
 
     from auxlearn.config import RunConfig, validate
     from auxlearn.errors import Interrupted, RunInUse
-    from auxlearn.training.run import train
+    from auxlearn.sweeps.branches import train
 
     if torch.get_num_threads() != job.threads:
         torch.set_num_threads(job.threads)

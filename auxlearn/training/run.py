@@ -79,6 +79,11 @@ def train(
     reporter = reporter or Reporter()
     config = config.resolved()
     weighting = build_weighting(config)
+    if weighting.branches is not None:
+        raise ConfigError(
+            f"{config.weights.name} compares whole runs here: train by auxlearn.train, or add "
+            "horizon steps"
+        )
     compute = choose_compute(config)
     folder = RunFolder.of(config)
     if folder.finished:
@@ -264,6 +269,9 @@ class _Run:
             seconds=seconds | {"training": state.seconds},  # with those before the run was resumed
             environment=with_peak_memory(Environment.load(self.folder.path)),
             init_from=self.init_from,
+            account=self.weighting.account(
+                self.folder.read_metrics(), state.best_step, loop.training_step.total_steps
+            ),
         )
 
     def export(self, results: RunResults) -> None:

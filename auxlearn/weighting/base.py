@@ -18,9 +18,10 @@ that a resumed run makes the same steps. All randomness follows from ``step.seed
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import ClassVar, Literal, Protocol
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol
 
 import torch
 from pydantic import Field, field_validator
@@ -41,6 +42,27 @@ DevHead = Literal["own", "closed", "fitted", "refitted"]
 #: Where a parameter belongs: to the encoder, which all objectives share; to the classification head
 #: of the primary task; or to another head, such as that for masked language modelling.
 Placement = Literal["encoder", "primary_head", "other_head"]
+
+
+#: What is weighted: gradients, gradients of equal norm, or optimizer steps; see
+#: :mod:`auxlearn.weighting.mixing`.
+Mix = Literal["gradients", "scaled", "steps"]
+
+
+@dataclass(frozen=True)
+class Branches:
+    """How a rule compares whole runs with fixed weights in place of learning within one.
+
+    Attributes:
+        shares: Shares of the auxiliary task: the first that is tried, the one that follows if that
+            was no better than the single task, and the one that follows if it was.
+        mix: How the branches mix their objectives.
+        evidence: Standard errors by which a branch must be better on dev to be taken.
+    """
+
+    shares: tuple[float, float, float]
+    mix: Mix
+    evidence: float
 
 
 class TrainingStep(Protocol):
@@ -221,6 +243,11 @@ class Weighting(ABC):
         return None
 
     @property
+    def branches(self) -> Branches | None:
+        """How whole runs are compared; ``None`` for a rule whose weights belong to one run."""
+        return None
+
+    @property
     def dev_head(self) -> DevHead:
         """Classification head that the validation loss is computed with."""
         return "own"
@@ -264,6 +291,21 @@ class Weighting(ABC):
 
     def metrics(self) -> dict[str, float]:
         """Return further metrics of the last step for ``metrics.jsonl``; none by default."""
+        return {}
+
+    def account(
+        self, rows: Sequence[Mapping[str, Any]], exported: int, steps: int
+    ) -> dict[str, str]:
+        """Return why the weight of each auxiliary task is what it is; nothing by default.
+
+        Args:
+            rows: Entries of ``metrics.jsonl``.
+            exported: Step of the exported checkpoint.
+            steps: Optimizer steps of the run if early stopping does not end it before.
+
+        Returns:
+            One sentence by task, without a full stop.
+        """
         return {}
 
     def state_dict(self) -> dict[str, Tensor]:

@@ -51,7 +51,8 @@ batch when the weights are updated; with ``unroll`` it keeps the graphs of K ste
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -59,7 +60,9 @@ from torch import Tensor
 from auxlearn.errors import ConfigError
 from auxlearn.metric_keys import VALIDATION, Quantity
 from auxlearn.registry import register_weighting
+from auxlearn.settings import ValidationSource
 from auxlearn.weighting.base import (
+    Branches,
     DevHead,
     Gradient,
     TrainingStep,
@@ -72,6 +75,7 @@ from auxlearn.weighting.base import (
 from auxlearn.weighting.gradient_average import GradientAverage
 from auxlearn.weighting.gram import head_gradient
 from auxlearn.weighting.learned import EPSILON, LogitWeighting, alignment_metrics
+from auxlearn.weighting.meta_account import account_of_steps
 from auxlearn.weighting.meta_logits import (
     default_meta_weights,
     logit_learning_rate,
@@ -96,6 +100,19 @@ class Meta(LogitWeighting):
 
     Options = MetaOptions
     options: MetaOptions
+
+    @property
+    def branches(self) -> Branches | None:
+        """The comparison of whole runs, with ``horizon: run``."""
+        options = self.options
+        if options.horizon == "steps" or len(self.objectives) == 1:
+            return None
+        return Branches(options.shares, options.mix, options.evidence)
+
+    @property
+    def validation_source(self) -> ValidationSource | None:
+        """Examples that the steps learn from; none with ``horizon: run``, which compares on dev."""
+        return None if self.options.horizon == "run" else super().validation_source
 
     @property
     def dev_head(self) -> DevHead:
@@ -283,6 +300,16 @@ class Meta(LogitWeighting):
         self._contributions += torch.tensor([contribution, 1.0], dtype=torch.float64)
         total, count = self._contributions.tolist()
         return with_price(gains, self.options.margin * total / count)
+
+    def account(
+        self, rows: Sequence[Mapping[str, Any]], exported: int, steps: int
+    ) -> dict[str, str]:
+        """Return when each task was applied and with what weight; nothing without a gate."""
+        options, tasks = self.options, self.objectives[1:]
+        if options.mix != "steps" or not options.gate:
+            return {}
+        gate = options.gate / max(1, len(tasks))
+        return account_of_steps(rows, tasks, exported, gate, int(options.gate_share * steps))
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return what the logits need, and the moving averages."""

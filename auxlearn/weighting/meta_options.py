@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, field_validator, model_validator
 
-from auxlearn.weighting.base import ValidationOptions
+from auxlearn.weighting.base import Mix, ValidationOptions
 from auxlearn.weighting.learned import LogitOptions
 from auxlearn.weighting.meta_logits import INITIAL_PRIMARY, MAX_LOGIT_CHANGE
-from auxlearn.weighting.mixing import MIX_DESCRIPTION, Mix
+from auxlearn.weighting.mixing import MIX_DESCRIPTION
 
 #: Default of the smallest weight of the primary task.
 FLOOR = 0.6
@@ -30,9 +30,33 @@ VALIDATION_DECAY = 0.95
 STEP_DECAY = 0.95
 
 
+#: Shares that are tried with horizon run: first, if that is no better than the single task, and if
+#: it is.
+SHARES = (0.3, 0.1, 0.5)
+
+#: Default of the standard errors by which a branch must be better.
+EVIDENCE = 0.5
+
+
 class MetaOptions(LogitOptions, ValidationOptions):
     """Options of meta-learned weights."""
 
+    horizon: Literal["run", "steps"] = Field(
+        "run",
+        description="What a weight is judged by: whole runs with fixed shares, compared on dev "
+        "with the single task (run), or the derivative of the validation loss after the next "
+        "steps, within one run (steps). All options but shares, evidence and mix belong to steps.",
+    )
+    shares: tuple[float, float, float] = Field(
+        SHARES,
+        description="Shares of an auxiliary task that are tried with horizon run: the first, then "
+        "the second if it was no better than the single task, and the third if it was.",
+    )
+    evidence: float = Field(
+        EVIDENCE,
+        description="Standard errors by which a run with the task must be better on dev than the "
+        "single task to be taken, with horizon run.",
+    )
     initial: tuple[float, ...] | None = Field(
         None,
         description="Initial weight of each objective, primary first; by default "
@@ -116,3 +140,30 @@ class MetaOptions(LogitOptions, ValidationOptions):
         description="Parameters that an unroll of several steps updates. With heads the encoder is "
         "frozen in it; objectives that share no head with the primary task then get no gradient.",
     )
+
+    @field_validator("shares")
+    @classmethod
+    def _check_shares(cls, shares: tuple[float, float, float]) -> tuple[float, float, float]:
+        first, lower, higher = shares
+        if not 0 < lower < first < higher < 1:
+            raise ValueError(
+                f"{list(shares)}: the second is lower than the first, the third higher, and all "
+                "are above 0 and below 1"
+            )
+        return shares
+
+    @model_validator(mode="after")
+    def _options_of_one_horizon(self) -> Self:
+        fields = type(self).model_fields
+        given = [name for name in fields if getattr(self, name) != fields[name].default]
+        of_run = {"horizon", "shares", "evidence", "mix"}
+        wrong = [name for name in given if name not in of_run]
+        if self.horizon == "run" and wrong:
+            raise ValueError(
+                f"{', '.join(wrong)}: only with horizon steps, and horizon is run: add horizon "
+                "steps, or leave them out"
+            )
+        wrong = [name for name in given if name in ("shares", "evidence")]
+        if self.horizon == "steps" and wrong:
+            raise ValueError(f"{', '.join(wrong)}: only with horizon run: leave them out")
+        return self

@@ -19,7 +19,6 @@ With weights :math:`w_i`, gradients :math:`g_i` (the primary task at index 0) an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 import torch
 from pydantic import Field
@@ -29,6 +28,7 @@ from auxlearn.metric_keys import Quantity
 from auxlearn.settings import Settings
 from auxlearn.weighting.base import (
     Gradient,
+    Mix,
     TrainingStep,
     Weighting,
     apply_gradient,
@@ -38,9 +38,6 @@ from auxlearn.weighting.base import (
 from auxlearn.weighting.metabalance import metabalance_factors
 from auxlearn.weighting.separate import SeparateSteps
 from auxlearn.weighting.step_derivative import gram_matrices
-
-#: What is weighted: gradients, gradients of equal norm, or optimizer steps.
-Mix = Literal["gradients", "scaled", "steps"]
 
 #: What the names of the mixture's tensors begin with in a checkpoint.
 _MIXTURE = "mixture/"

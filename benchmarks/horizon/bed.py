@@ -90,7 +90,7 @@ class Variant:
 
 SINGLE = (Variant(0), Variant(0, restart=1), Variant(0, restart=2))
 GRID = tuple(Variant(share) for share in (0.1, 0.3, 0.5))
-REST_OF_GRID = tuple(Variant(share) for share in (0.2, 0.7))
+REST_OF_GRID = tuple(Variant(share) for share in (0.7, 0.2))
 MIXES = tuple(Variant(share, mix) for mix in ("gradients", "scaled") for share in (0.1, 0.3))
 FALLING = (Variant(0.3, falls=True), Variant(0.5, falls=True))
 

@@ -1,0 +1,107 @@
+r"""Which of two classifiers is better, by their predictions for the same examples.
+
+The accuracy of two models on some hundred examples differs by chance by points, because it only
+counts the examples on which exactly one of them is right. The log loss uses every example, but a
+model that has overfitted is too confident, and whatever makes it less so then looks like progress.
+So both are calibrated first: with :math:`p_i` the class probabilities of example i, the score is
+
+.. math:: s_i = -\log \mathrm{softmax}(\beta \log p_i)_{y_i},
+
+where :math:`\beta` minimises the mean of s (temperature scaling, Guo et al. 2017, "On Calibration
+of Modern Neural Networks", https://arxiv.org/abs/1706.04599). It is fitted on one half of the
+examples and used on the other, and the reverse, so that no example is scored with a :math:`\beta`
+that has seen its label.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+
+#: Smallest probability whose logarithm is taken: predictions are stored with eight digits.
+LEAST = 1e-8
+
+#: Range of the logarithm of beta.
+RANGE = (-6.0, 4.0)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Mean of paired differences, positive where the second model is better.
+
+    Attributes:
+        mean: The mean over the examples.
+        error: Its standard error.
+    """
+
+    mean: float
+    error: float
+
+
+def log_losses(probabilities: np.ndarray, labels: np.ndarray, beta: float) -> np.ndarray:
+    """Return the log loss of each example at an inverse temperature, in nats, ``(examples,)``.
+
+    Args:
+        probabilities: ``(examples, classes)``.
+        labels: True classes, ``(examples,)``.
+        beta: Inverse temperature; 1 leaves the probabilities as they are.
+    """
+    logits = beta * np.log(np.maximum(probabilities, LEAST))
+    top = logits.max(1)
+    total = top + np.log(np.exp(logits - top[:, None]).sum(1))
+    return np.asarray(total - logits[np.arange(len(labels)), labels])
+
+
+def fitted_beta(probabilities: np.ndarray, labels: np.ndarray) -> float:
+    """Return the inverse temperature with the smallest mean log loss, in which it is convex."""
+
+    def mean(logarithm: float) -> float:
+        return float(log_losses(probabilities, labels, float(np.exp(logarithm))).mean())
+
+    found = minimize_scalar(mean, bounds=RANGE, method="bounded", options={"xatol": 1e-6})
+    return float(np.exp(found.x))
+
+
+def calibrated_log_losses(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Return the log loss of each example after cross-fitted temperature scaling, in nats.
+
+    The halves alternate within each class, so that both have examples of every class that occurs
+    twice.
+
+    Args:
+        probabilities: ``(examples, classes)``.
+        labels: True classes, ``(examples,)``.
+    """
+    order = np.argsort(labels, kind="stable")
+    half = np.empty(len(labels), dtype=int)
+    half[order] = np.arange(len(labels)) % 2
+    losses = np.empty(len(labels))
+    for part in (0, 1):
+        fit, use = half != part, half == part
+        beta = fitted_beta(probabilities[fit], labels[fit]) if fit.any() else 1.0
+        losses[use] = log_losses(probabilities[use], labels[use], beta)
+    return losses
+
+
+def example_weights(labels: np.ndarray, balanced: bool) -> np.ndarray:
+    """Return weights of examples with mean 1; with ``balanced``, every class has the same sum."""
+    if not balanced:
+        return np.ones(len(labels))
+    counts = np.bincount(labels)
+    return np.asarray(len(labels) / (np.count_nonzero(counts) * counts[labels]))
+
+
+def paired_difference(first: np.ndarray, second: np.ndarray, weights: np.ndarray) -> Difference:
+    """Return the mean of ``first - second`` with its standard error.
+
+    Args:
+        first: Losses of the first model, ``(examples,)``.
+        second: Losses of the second on the same examples.
+        weights: Of the examples, with mean 1.
+    """
+    values = weights * (first - second)
+    count = len(values)
+    error = values.std(ddof=1) / np.sqrt(count) if count > 1 else np.inf
+    return Difference(float(values.mean()), float(error))

@@ -1,0 +1,478 @@
+"""Training with a rule that compares whole runs: its branches, and the one that is taken.
+
+A branch is an ordinary run with fixed shares, or of the primary task alone, in a folder of its own
+below ``branches/`` of the run folder. All branches have the same seed: the same initial parameters,
+the same batches of the primary task and the same dropout masks. They are compared on dev by
+:mod:`auxlearn.evaluation.paired`; test data play no part. The model, metrics and predictions of the
+branch that is taken become those of the run.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from auxlearn.config import PluginChoice, RunConfig
+from auxlearn.data.dataset import TextDataset
+from auxlearn.data.examples import columns_of
+from auxlearn.data.memory import save_folder
+from auxlearn.errors import ConfigError, Interrupted, RunError
+from auxlearn.evaluation.ensemble import read_probabilities
+from auxlearn.evaluation.paired import (
+    Difference,
+    calibrated_log_losses,
+    example_weights,
+    paired_difference,
+)
+from auxlearn.files import replaced_folder, write_bytes
+from auxlearn.local_files import expand
+from auxlearn.manifest import write_manifest
+from auxlearn.metric_keys import Quantity
+from auxlearn.reporting.model_card import model_card
+from auxlearn.reporting.plots import plot_run
+from auxlearn.reporting.reporter import Reporter
+from auxlearn.results.account import account_of_branches
+from auxlearn.results.folder import RunFolder
+from auxlearn.results.predictions import prediction_lines
+from auxlearn.results.record import MANY_LABELS, Branch, RunResults
+from auxlearn.sweeps.executors import LocalExecutor
+from auxlearn.sweeps.worker import Job
+from auxlearn.training import run
+from auxlearn.training.checkpoint import LOGS
+from auxlearn.training.continuation import check_source
+from auxlearn.training.inputs import RunInputs, code_content
+from auxlearn.training.preparation import build_weighting
+from auxlearn.training.stopping import StopRequest
+from auxlearn.weighting.base import Branches
+
+#: Weight of each objective in a branch, the primary task first.
+Weights = tuple[float, ...]
+
+#: Smallest difference of the metric, in standard errors, with which a branch can be taken.
+LEAST_METRIC = -1.0
+
+#: Seconds between two looks at branches that run in processes of their own.
+UPDATE_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Gain:
+    """How much better than the single task a branch is on dev.
+
+    Attributes:
+        loss: In calibrated log loss, nats per example.
+        correct: In the share of correct predictions, of which every class has the same part if the
+            metric is macro-F1.
+    """
+
+    loss: Difference
+    correct: Difference
+
+    def suffices(self, evidence: float) -> bool:
+        """Whether the branch is to be taken, by so many standard errors of the log loss."""
+        correct = self.correct.mean >= LEAST_METRIC * self.correct.error
+        return self.loss.mean > evidence * self.loss.error and correct
+
+
+#: What is known of branches: their gain by their weights.
+Gains = Mapping[Weights, Gain]
+
+
+def alone(task: int, share: float, tasks: int) -> Weights:
+    """Return the weights of a branch with one of several auxiliary tasks."""
+    return (1 - share, *(share if number == task else 0.0 for number in range(tasks)))
+
+
+def together(branches: Sequence[Weights]) -> Weights:
+    """Return weights in which each task keeps its ratio to the primary task."""
+    ratios = [sum(one[place] / one[0] for one in branches) for place in range(1, len(branches[0]))]
+    total = 1 + sum(ratios)
+    return (1 / total, *(ratio / total for ratio in ratios))
+
+
+def search(tasks: int, rule: Branches) -> Generator[list[Weights], Gains, None]:
+    """Yield the branches to train next, and receive the gains of all that have been trained.
+
+    Each task alone with the first share, then with a higher or a lower one, whichever the result
+    speaks for; at last all tasks together that were better than the single task.
+
+    Args:
+        tasks: Number of auxiliary tasks.
+        rule: The shares, and how much better a branch has to be.
+    """
+    first, lower, higher = rule.shares
+    begun = [alone(task, first, tasks) for task in range(tasks)]
+    single = (1.0, *[0.0] * tasks)
+    gains = yield [*begun, single]  # mistakes in the settings of a task show in its first branch
+    further = [
+        alone(task, higher if gains[one].loss.mean > 0 else lower, tasks)
+        for task, one in enumerate(begun)
+    ]
+    gains = yield further
+    better = [
+        best
+        for pair in zip(begun, further, strict=True)
+        if (best := best_of({one: gains[one] for one in pair}, rule.evidence)) is not None
+    ]
+    if len(better) > 1:
+        yield [together(better)]
+
+
+def best_of(gains: Gains, evidence: float) -> Weights | None:
+    """Return the branch that is to be taken; ``None``: the single task."""
+    found = {weights: gain for weights, gain in gains.items() if gain.suffices(evidence)}
+    return max(found, key=lambda weights: found[weights].loss.mean) if found else None
+
+
+def train(
+    config: RunConfig,
+    reporter: Reporter | None = None,
+    dataset: TextDataset | None = None,
+    jobs: int = 1,
+) -> RunResults:
+    """Train by a rule of any kind: one run, or branches of which one is taken.
+
+    Args:
+        config: The settings; defaults are filled in.
+        reporter: Shows progress; silent by default.
+        dataset: The data set, if it is in memory; see :func:`auxlearn.training.run.train`.
+        jobs: Branches at a time, each in a process of its own and on a GPU of its own if there are
+            several. With 1 they are trained one after another in this process.
+
+    Raises:
+        UserError: Anything a user can fix; the subclasses say what kind.
+    """
+    reporter = reporter or Reporter()
+    config = config.resolved()
+    rule = build_weighting(config).branches
+    if rule is None:
+        return run.train(config, reporter, dataset)
+    if jobs < 1:
+        raise ConfigError(f"jobs: at least 1 is needed, got {jobs}")
+    folder = RunFolder.of(config)
+    if not folder.finished:
+        folder.check(config)
+        check_source(config, folder.path)
+    with folder.locked(config):
+        if folder.finished:
+            _delete_models(folder)
+            return run.load_finished(folder, config, reporter)
+        if dataset is not None and not expand(config.dataset).is_dir():
+            save_folder(dataset, expand(config.dataset), columns_of(config))
+        return _Training(config, rule, folder, reporter, jobs).run()
+
+
+class _Training:
+    """The branches of one run, and what becomes of them."""
+
+    def __init__(
+        self, config: RunConfig, rule: Branches, folder: RunFolder, reporter: Reporter, jobs: int
+    ) -> None:
+        self.config = config
+        self.rule = rule
+        self.folder = folder
+        self.reporter = reporter
+        self.jobs = jobs
+        self.tasks = config.objective_names()[1:]
+        self.paths: dict[Weights, Path] = {}
+        self.found: dict[Weights, RunResults] = {}
+        self.gains: dict[Weights, Gain] = {}
+
+    def run(self) -> RunResults:
+        """Train the branches round by round, take the best, and write the results of the run."""
+        most = 1 + 2 * len(self.tasks) + (len(self.tasks) > 1)
+        with ExitStack() as stack:
+            shown = _BranchReporter(self.reporter, most, stack)
+            rounds = search(len(self.tasks), self.rule)
+            branches = next(rounds)
+            while True:
+                self._train_all(branches, shown)
+                self._compare()
+                try:
+                    branches = rounds.send(self.gains)
+                except StopIteration:
+                    break
+        return self._take(best_of(self.gains, self.rule.evidence) or self._single)
+
+    @property
+    def _single(self) -> Weights:
+        return (1.0, *[0.0] * len(self.tasks))
+
+    def title(self, weights: Weights) -> str:
+        """Return what a branch is called: its tasks with their shares."""
+        shares = zip(self.tasks, weights[1:], strict=True)
+        return " + ".join(f"{task} {share:.3g}" for task, share in shares if share) or "single task"
+
+    def _train_all(self, branches: Sequence[Weights], shown: _BranchReporter) -> None:
+        configs = {}
+        for weights in branches:
+            name = self.title(weights).replace(" + ", "+").replace(" ", "-")[:100]
+            self.paths[weights] = path = self.folder.path / "branches" / name
+            configs[weights] = self._config(weights, path)
+            self._check_model(path)
+        if self.jobs == 1:
+            for weights, config in configs.items():
+                with shown.branch(self.title(weights)):
+                    self.found[weights] = run.train(config, shown)
+            return
+        self._run_in_processes(configs, shown)
+        for weights, config in configs.items():
+            self.found[weights] = run.train(config)  # they have finished
+
+    def _config(self, weights: Weights, path: Path) -> RunConfig:
+        chosen = [(task, w) for task, w in zip(self.config.aux, weights[1:], strict=True) if w]
+        fixed = {"alpha": [w for _, w in chosen], "mix": self.rule.mix} if chosen else {}
+        changes = {
+            "aux": tuple(task for task, _ in chosen),
+            "weights": PluginChoice(name="fixed", options=fixed),
+            "output": str(path.absolute()),
+        }
+        return self.config.model_copy(update=changes).resolved()
+
+    def _check_model(self, path: Path) -> None:
+        """Delete a finished branch whose model is gone, so that it is trained again."""
+        branch = RunFolder(path)
+        if branch.finished and self.config.keep_model and not branch.model_path.is_dir():
+            shutil.rmtree(path)
+
+    def _run_in_processes(
+        self, configs: Mapping[Weights, RunConfig], shown: _BranchReporter
+    ) -> None:
+        waiting = deque(configs.items())
+        running: dict[str, Weights] = {}
+        with LocalExecutor(self.jobs) as executor, StopRequest() as stop:
+            while waiting or running:
+                if stop.requested:
+                    waiting.clear()
+                    executor.stop()
+                while waiting and len(running) < executor.slots:
+                    weights, config = waiting.popleft()
+                    content = config.model_dump(mode="json")
+                    log = str(self.paths[weights].with_suffix(".log").absolute())
+                    job = Job(config.digest, content, log, str(Path.cwd()), executor.threads)
+                    running[config.digest] = weights
+                    executor.submit(job)
+                for outcome in executor.wait(UPDATE_SECONDS):
+                    title = self.title(running.pop(outcome.digest))
+                    if outcome.state == "interrupted":
+                        waiting.clear()
+                        stop.requested = True
+                    elif outcome.state != "finished":
+                        executor.stop()
+                        raise RunError(f"branch {title}: {outcome.error}")
+                for weights in configs:
+                    shown.show(self.title(weights), self._share_done(weights))
+            if stop.requested:
+                raise Interrupted("stopped: run the same command again to resume")
+
+    def _share_done(self, weights: Weights) -> float:
+        branch = RunFolder(self.paths[weights])
+        if branch.finished:
+            return 1.0
+        entries = branch.read_metrics()
+        return entries[-1]["epoch"] / self.config.epochs if entries else 0.0
+
+    def _compare(self) -> None:
+        """Compute the gain of every branch over the single task."""
+        base = _Predictions.of(self.paths[self._single], self.found[self._single])
+        for weights, results in self.found.items():
+            if weights != self._single and weights not in self.gains:
+                other = _Predictions.of(self.paths[weights], results)
+                self.gains[weights] = base.gain_of(other, self.config.metric == "macro_f1")
+
+    def _take(self, taken: Weights) -> RunResults:
+        source, chosen = RunFolder(self.paths[taken]), self.found[taken]
+        branches = [self._record(weights, weights == taken) for weights in self.found]
+        names = self.config.objective_names()
+        seconds: dict[str, float] = {}
+        for results in self.found.values():
+            for stage, value in results.seconds.items():
+                seconds[stage] = seconds.get(stage, 0.0) + value
+        results = replace(
+            chosen,
+            config=self.config.model_dump(mode="json"),
+            digest=self.config.digest,
+            weights=dict(zip(names, taken, strict=True)),
+            seconds=seconds,
+            branches=branches,
+            account=account_of_branches(self.tasks, branches, self.rule.evidence),
+        )
+        for name in ("predictions", "heads", "adapter"):
+            _copy_folder(source.path / name, self.folder.path / name)
+        for name in LOGS:
+            if (source.path / name).is_file():
+                write_bytes(self.folder.path / name, (source.path / name).read_bytes())
+        if source.model_path.is_dir():
+            card = model_card(results)
+            _copy_folder(source.model_path, self.folder.model_path, {"README.md": card})
+        self._inputs().save(self.folder.path)
+        plot_run(self.folder.read_metrics(), results, self.folder.plots_path)
+        results.save(self.folder.path)
+        _delete_models(self.folder)
+        return replace(results, folder=self.folder.path)
+
+    def _record(self, weights: Weights, taken: bool) -> Branch:
+        path, results = self.paths[weights], self.found[weights]
+        gain = self.gains.get(weights)
+        key = Quantity.DEV.key(self.config.metric)
+        return Branch(
+            title=self.title(weights),
+            folder=str(path.relative_to(self.folder.path)),
+            weights=dict(zip(self.config.objective_names(), weights, strict=True)),
+            value=results.best.value,
+            gain=None if gain is None else gain.loss.mean,
+            gain_error=None if gain is None else gain.loss.error,
+            correct=None if gain is None else gain.correct.mean,
+            correct_error=None if gain is None else gain.correct.error,
+            taken=taken,
+            course=[(e["step"], e[key]) for e in RunFolder(path).read_metrics() if key in e],
+        )
+
+    def _inputs(self) -> RunInputs:
+        """Return the inputs of all branches as those of this run."""
+        inputs: dict[str, Any] = {}
+        files: dict[str, Any] = {}
+        datasets: dict[str, Any] = {}
+        for path in self.paths.values():
+            recorded = RunInputs.load(path)
+            assert recorded is not None
+            inputs |= {k: v for k, v in recorded.inputs.items() if not k.startswith("weighting ")}
+            files |= recorded.files
+            datasets |= recorded.datasets
+        return RunInputs(inputs | code_content(self.config), files, datasets)
+
+
+@dataclass(frozen=True)
+class _Predictions:
+    """Losses of a branch on the dev examples whose label the model knows.
+
+    Attributes:
+        labels: True classes.
+        losses: Calibrated log losses; with very many classes, of which not all probabilities are
+            stored, 1 for a wrong prediction.
+        wrong: 1 for a wrong prediction.
+    """
+
+    labels: np.ndarray
+    losses: np.ndarray
+    wrong: np.ndarray
+
+    @classmethod
+    def of(cls, path: Path, results: RunResults) -> _Predictions:
+        names = list(results.evaluations["dev"].all.per_class)
+        classes = len(results.dataset.label_names)
+        if len(names) > MANY_LABELS:
+            lines = [json.loads(line) for line in prediction_lines(path, "dev")]
+            number = {name: index for index, name in enumerate(names)}
+            truth = np.array([number[line["label"]] for line in lines])
+            wrong = np.array([float(line["label"] != line["predicted"]) for line in lines])
+            return cls(truth, wrong, wrong)
+        labels, predicted, probabilities = read_probabilities(path, "dev", names)
+        known = labels < classes
+        labels, wrong = labels[known], (labels != predicted)[known].astype(float)
+        losses = calibrated_log_losses(probabilities[known][:, :classes], labels)
+        return cls(labels, losses, wrong)
+
+    def gain_of(self, other: _Predictions, balanced: bool) -> Gain:
+        weights = example_weights(self.labels, balanced)
+        return Gain(
+            paired_difference(self.losses, other.losses, weights),
+            paired_difference(self.wrong, other.wrong, weights),
+        )
+
+
+class _BranchReporter(Reporter):
+    """Shows the branches of a run as one bar, and each message once.
+
+    Args:
+        reporter: Shows them.
+        most: Largest number of branches.
+        stack: Ends the bar.
+    """
+
+    #: Parts of the bar for each branch.
+    PARTS = 100
+
+    def __init__(self, reporter: Reporter, most: int, stack: ExitStack) -> None:
+        self._reporter = reporter
+        self._most = most
+        self._stack = stack
+        self._advance: Callable[[int], None] | None = None
+        self._done: dict[str, int] = {}
+        self._title = ""
+        self._messages: set[str] = set()
+
+    @contextmanager
+    def branch(self, title: str) -> Iterator[None]:
+        """Show a branch within the block."""
+        self._title = title
+        self._reporter.message(f"branch: {title}")
+        yield
+        self.show(title, 1.0)
+
+    def show(self, title: str, share: float) -> None:
+        """Show how much of a branch is done, 0 to 1."""
+        if self._advance is None:
+            total = self._most * self.PARTS
+            self._advance = self._stack.enter_context(
+                self._reporter.progress("training branches (%)", total)
+            )
+        parts = min(self.PARTS, int(share * self.PARTS))
+        before = self._done.get(title, 0)
+        if parts > before:
+            self._done[title] = parts
+            self._advance(parts - before)
+
+    def message(self, text: str) -> None:
+        if text not in self._messages:
+            self._messages.add(text)
+            self._reporter.message(text)
+
+    @contextmanager
+    def progress(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
+        if title != "training":
+            if self._advance is None:
+                with self._reporter.progress(title, total) as advance:
+                    yield advance
+            else:  # one bar at a time
+                yield lambda amount: None
+            return
+        done = 0
+
+        def count(amount: int) -> None:
+            nonlocal done
+            done += amount
+            self.show(self._title, done / total)
+
+        yield count
+
+    def log(self, entry: dict[str, Any]) -> None:
+        self._reporter.log(entry)
+
+
+def _copy_folder(source: Path, target: Path, changed: Mapping[str, str] | None = None) -> None:
+    """Copy a folder, with some of its files written anew, in place of what is there."""
+    if not source.is_dir():
+        shutil.rmtree(target, ignore_errors=True)
+        return
+    with replaced_folder(target) as temporary:
+        shutil.copytree(source, temporary, dirs_exist_ok=True)
+        for name, content in (changed or {}).items():
+            (temporary / name).write_text(content, encoding="utf-8")
+        if changed:
+            write_manifest(temporary)
+
+
+def _delete_models(folder: RunFolder) -> None:
+    """Delete the models of branches; that of the branch that was taken is the run's now."""
+    for path in (folder.path / "branches").glob("*/"):
+        for name in ("model", "heads", "adapter"):
+            shutil.rmtree(path / name, ignore_errors=True)
