@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     import pandas
 
+    from auxlearn.data.dataset import TextDataset
     from auxlearn.evaluation.ensemble import Ensemble
     from auxlearn.reporting.reporter import Reporter
     from auxlearn.results.record import Evaluations
@@ -79,8 +80,6 @@ def train(
             results.evaluations["test"].all.macro_f1
             auxlearn.predict(results, ["A quiet, moving film."])
     """
-    from auxlearn.sweeps import branches
-
     if config is None:
         names = {"dataset": dataset} if dataset is not None and not in_memory(dataset) else {}
         config = _config({**settings, **names})
@@ -99,14 +98,28 @@ def train(
     reporter = reporter or default_reporter()
     if dataset is None or not in_memory(dataset):
         refuse_for_files(dataset_name, split_column)
-        return branches.train(config, reporter, jobs=jobs)
+        return _train(config, reporter, None, jobs)
     data = read_memory(dataset, columns_of(config), name=dataset_name, split_column=split_column)
     place = Path(data.fingerprint, data.name)
     config = _with_dataset(config, place).resolved()
     folder = expand(config.output) if config.output else default_output(config)
     config = _with_dataset(config, RunFolder(folder).data_path / place)
     config = config.model_copy(update={"output": str(folder)})
-    return branches.train(config, reporter, data, jobs)
+    return _train(config, reporter, data, jobs)
+
+
+def _train(
+    config: RunConfig, reporter: Reporter, data: TextDataset | None, jobs: int
+) -> RunResults:
+    from auxlearn.sweeps.branches import train
+    from auxlearn.sweeps.executors import LocalExecutor
+
+    if jobs < 1:
+        raise ConfigError(f"jobs: at least 1 is needed, got {jobs}")
+    if jobs == 1:
+        return train(config, reporter, data)
+    with LocalExecutor(jobs) as executor:
+        return train(config, reporter, data, executor)
 
 
 def load_run(path: str | os.PathLike[str]) -> RunResults:

@@ -24,7 +24,7 @@ from auxlearn.sweeps.executors import LocalExecutor
 from auxlearn.sweeps.folder import SweepFolder
 from auxlearn.sweeps.plan import Trial
 from auxlearn.sweeps.sweep_file import SweepFile
-from auxlearn.sweeps.worker import Outcome
+from auxlearn.sweeps.jobs import Outcome
 from benchmarks.common import RESULTS, add_device, check_device, machine
 
 WORDS = ("red", "green", "blue", "north", "south", "east", "west")

@@ -53,7 +53,7 @@ LOSS_OPTIONS: dict[str, dict] = {
 WEIGHTING_OPTIONS: dict[str, dict] = {
     "fixed": {},
     "equal": {},
-    "meta": {"warmup_steps": 1},
+    "meta": {"horizon": "steps", "warmup_steps": 1},
     "tartan": {},
     "tartan_released": {},
     "uncertainty": {},
@@ -96,14 +96,14 @@ AUXILIARIES: dict[str, list[dict]] = {
 
 #: A closed-form head is certain of the few dev examples that it is made from; with more examples
 #: there is a gradient.
-CLOSED = {"warmup_steps": 1, "dev_head": "closed", "split": "held_out.jsonl"}
-FITTED = {"warmup_steps": 1, "dev_head": "fitted"}
+CLOSED = {"horizon": "steps", "warmup_steps": 1, "dev_head": "closed", "split": "held_out.jsonl"}
+FITTED = {"horizon": "steps", "warmup_steps": 1, "dev_head": "fitted"}
 
 #: Weighting, options, auxiliary tasks, gradient accumulation steps, precision, metric.
 PAIR_CASES: list[tuple[str, dict, str, int, str, str]] = [
     ("fixed", {}, "l3mask", 2, "fp32", "accuracy"),
     ("equal", {}, "twice", 2, "bf16", "macro_f1"),
-    ("meta", {"warmup_steps": 1}, "random_mlm", 2, "bf16", "accuracy"),
+    ("meta", {"horizon": "steps", "warmup_steps": 1}, "random_mlm", 2, "bf16", "accuracy"),
     ("meta", CLOSED, "mask_tuning", 2, "bf16", "macro_f1"),
     ("meta", FITTED, "l3mask", 1, "bf16", "macro_f1"),
     ("meta", CLOSED, "corpus", 1, "fp32", "accuracy"),

@@ -24,7 +24,7 @@ from auxlearn.config import PluginChoice, RunConfig
 from auxlearn.data.dataset import TextDataset
 from auxlearn.data.examples import columns_of
 from auxlearn.data.memory import save_folder
-from auxlearn.errors import ConfigError, Interrupted, RunError
+from auxlearn.errors import Interrupted, RunError
 from auxlearn.evaluation.ensemble import read_probabilities
 from auxlearn.evaluation.paired import (
     Difference,
@@ -43,8 +43,8 @@ from auxlearn.results.account import account_of_branches
 from auxlearn.results.folder import RunFolder
 from auxlearn.results.predictions import prediction_lines
 from auxlearn.results.record import MANY_LABELS, Branch, RunResults
-from auxlearn.sweeps.executors import LocalExecutor
-from auxlearn.sweeps.worker import Job
+from auxlearn.sweeps.executors.base import Executor
+from auxlearn.sweeps.jobs import Job
 from auxlearn.training import run
 from auxlearn.training.checkpoint import LOGS
 from auxlearn.training.continuation import check_source
@@ -136,7 +136,7 @@ def train(
     config: RunConfig,
     reporter: Reporter | None = None,
     dataset: TextDataset | None = None,
-    jobs: int = 1,
+    executor: Executor | None = None,
 ) -> RunResults:
     """Train by a rule of any kind: one run, or branches of which one is taken.
 
@@ -144,8 +144,8 @@ def train(
         config: The settings; defaults are filled in.
         reporter: Shows progress; silent by default.
         dataset: The data set, if it is in memory; see :func:`auxlearn.training.run.train`.
-        jobs: Branches at a time, each in a process of its own and on a GPU of its own if there are
-            several. With 1 they are trained one after another in this process.
+        executor: Runs the branches; the caller closes it. By default they are trained one after
+            another in this process.
 
     Raises:
         UserError: Anything a user can fix; the subclasses say what kind.
@@ -155,8 +155,6 @@ def train(
     rule = build_weighting(config).branches
     if rule is None:
         return run.train(config, reporter, dataset)
-    if jobs < 1:
-        raise ConfigError(f"jobs: at least 1 is needed, got {jobs}")
     folder = RunFolder.of(config)
     if not folder.finished:
         folder.check(config)
@@ -167,20 +165,25 @@ def train(
             return run.load_finished(folder, config, reporter)
         if dataset is not None and not expand(config.dataset).is_dir():
             save_folder(dataset, expand(config.dataset), columns_of(config))
-        return _Training(config, rule, folder, reporter, jobs).run()
+        return _Training(config, rule, folder, reporter, executor).run()
 
 
 class _Training:
     """The branches of one run, and what becomes of them."""
 
     def __init__(
-        self, config: RunConfig, rule: Branches, folder: RunFolder, reporter: Reporter, jobs: int
+        self,
+        config: RunConfig,
+        rule: Branches,
+        folder: RunFolder,
+        reporter: Reporter,
+        executor: Executor | None,
     ) -> None:
         self.config = config
         self.rule = rule
         self.folder = folder
         self.reporter = reporter
-        self.jobs = jobs
+        self.executor = executor
         self.tasks = config.objective_names()[1:]
         self.paths: dict[Weights, Path] = {}
         self.found: dict[Weights, RunResults] = {}
@@ -218,12 +221,12 @@ class _Training:
             self.paths[weights] = path = self.folder.path / "branches" / name
             configs[weights] = self._config(weights, path)
             self._check_model(path)
-        if self.jobs == 1:
+        if self.executor is None:
             for weights, config in configs.items():
                 with shown.branch(self.title(weights)):
                     self.found[weights] = run.train(config, shown)
             return
-        self._run_in_processes(configs, shown)
+        self._run_in_processes(configs, self.executor, shown)
         for weights, config in configs.items():
             self.found[weights] = run.train(config)  # they have finished
 
@@ -244,11 +247,11 @@ class _Training:
             shutil.rmtree(path)
 
     def _run_in_processes(
-        self, configs: Mapping[Weights, RunConfig], shown: _BranchReporter
+        self, configs: Mapping[Weights, RunConfig], executor: Executor, shown: _BranchReporter
     ) -> None:
         waiting = deque(configs.items())
         running: dict[str, Weights] = {}
-        with LocalExecutor(self.jobs) as executor, StopRequest() as stop:
+        with StopRequest() as stop:
             while waiting or running:
                 if stop.requested:
                     waiting.clear()

@@ -11,11 +11,11 @@ from auxlearn.errors import Interrupted, RunInUse
 from auxlearn.sweeps.executors import Executor
 from auxlearn.sweeps.folder import SweepFolder, TrialRecord
 from auxlearn.sweeps.inputs import compare_inputs, delete_leftovers
+from auxlearn.sweeps.jobs import FAILURES, Outcome
 from auxlearn.sweeps.plan import Trial
 from auxlearn.sweeps.search import number_of_trials, rounds
 from auxlearn.sweeps.select import chosen_trials, mean_dev
 from auxlearn.sweeps.sweep_file import SweepFile
-from auxlearn.sweeps.worker import FAILURES, Outcome
 from auxlearn.training.inputs import InputReader
 from auxlearn.training.stopping import StopRequest
 

@@ -29,9 +29,9 @@ from auxlearn.files import delete_parts, read_json, write_json, write_text
 from auxlearn.locks import Lock
 from auxlearn.results.folder import RunFolder
 from auxlearn.results.record import RunResults
+from auxlearn.sweeps.jobs import Job, Outcome
 from auxlearn.sweeps.plan import Digest, Trial
 from auxlearn.sweeps.sweep_file import SweepFile, dump_sweep, read_sweep
-from auxlearn.sweeps.worker import Job, Outcome
 
 RESULTS = "results.json"
 PLAN = "plan.json"

@@ -19,8 +19,8 @@ from auxlearn.metric_keys import Quantity
 from auxlearn.reporting.reporter import Reporter
 from auxlearn.sweeps.execute import SweepProgress, View
 from auxlearn.sweeps.folder import SweepFolder
+from auxlearn.sweeps.jobs import FAILURES, Outcome
 from auxlearn.sweeps.plan import Trial
-from auxlearn.sweeps.worker import FAILURES, Outcome
 
 #: Maximum number of trials in the live table; running trials have precedence, then the latest.
 TABLE_LINES = 24

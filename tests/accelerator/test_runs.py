@@ -174,7 +174,10 @@ def test_accumulation(task, config, labelled, on_accelerator):
 def test_validation_read_through_a_head_of_its_own(head, config, on_accelerator):
     report = on_accelerator(
         runs.train,
-        config(aux=["random_mlm"], weights={"meta": {"warmup_steps": 0, "dev_head": head}}),
+        config(
+            aux=["random_mlm"],
+            weights={"meta": {"horizon": "steps", "warmup_steps": 0, "dev_head": head}},
+        ),
     )
     check(report, OF_WEIGHTING["meta"] + (10 if head == "fitted" else 0))
 

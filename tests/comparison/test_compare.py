@@ -121,7 +121,9 @@ def test_single_runs_are_methods_by_their_settings(make_sweep, tmp_path):
 def test_names_of_runs_say_in_what_they_differ():
     base = {"dataset": "a", "encoder": "b", "metric": "c", "seed": 1, "epochs": 3}
     aux = [{"l3mask": {"score": "plt"}}, {"l3mask": {"score": "surprisal"}}]
-    configs = [{**base, "aux": [one], "weights": {"meta": {"every": 1}}} for one in aux]
+    configs = [
+        {**base, "aux": [one], "weights": {"meta": {"horizon": "steps", "every": 1}}} for one in aux
+    ]
     configs.append({**base, "dataset": "d", "aux": [], "weights": {"fixed": {}}, "epochs": 9})
     assert run_names(configs) == [
         "l3mask, meta, l3mask.score plt",

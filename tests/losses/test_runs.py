@@ -89,7 +89,7 @@ def test_killed_and_resumed(name, config, tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["span_cutoff", "hidden_cut", "learned_mixin"])
 def test_through_unrolled_steps(name, config):
     """Learned weights differentiate an optimizer step by a functional copy of the encoder."""
-    learned = {"meta": {"warmup_steps": 0}}
+    learned = {"meta": {"horizon": "steps", "warmup_steps": 0}}
     results = train(config(name, aux=["random_mlm"], weights=learned, batch_size=8))
     values = list(results.weights.values())
     assert abs(values[0] - values[1]) > 1e-9

@@ -41,7 +41,7 @@ def results(*aux: str, seen: int = 0, **config: Any) -> RunResults:
         "dataset": "reviews",
         "encoder": "tiny",
         "aux": [{name: {"probability": 0.15, "corpus": None}} for name in aux],
-        "weights": {"meta": {"split": "dev", "every": 2}},
+        "weights": {"meta": {"horizon": "steps", "split": "dev", "every": 2}},
         "metric": "accuracy",
         "seed": 3,
         "epochs": 4,

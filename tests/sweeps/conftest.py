@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from auxlearn.sweeps.executors import Executor
-from auxlearn.sweeps.worker import Job, Outcome, run_job
+from auxlearn.sweeps.jobs import Job, Outcome
+from auxlearn.sweeps.worker import run_job
 from tests import helpers
 
 

@@ -189,7 +189,7 @@ def test_relative_paths_are_relative_to_the_folder_that_the_sweep_was_started_in
             "encoder": "./encoder",
             "ood": "other",
             "aux": {"random_mlm": {"corpus": "corpus.txt"}},
-            "weights": {"meta": {"split": "validation.jsonl"}},
+            "weights": {"meta": {"horizon": "steps", "split": "validation.jsonl"}},
             "epochs": 1,
         },
         seeds=1,

@@ -13,8 +13,8 @@ from auxlearn.errors import SweepError
 from auxlearn.sweeps.execute import run_sweep
 from auxlearn.sweeps.executors import LocalExecutor, RayExecutor, SlurmExecutor, ray as ray_engine
 from auxlearn.sweeps.folder import SweepFolder
+from auxlearn.sweeps.jobs import Job
 from auxlearn.sweeps.sweep_file import read_sweep
-from auxlearn.sweeps.worker import Job
 from tests.sweeps.conftest import InlineExecutor
 
 FAILING_TASKS = str(Path(__file__).parent / "failing_tasks.py")
@@ -111,7 +111,7 @@ def test_ray_assigns_the_gpus_to_the_trials(two_gpus, monkeypatch):
         import os
         import time
 
-        from auxlearn.sweeps.worker import Outcome
+        from auxlearn.sweeps.jobs import Outcome
 
         time.sleep(0.5)
         seen = os.environ.get("CUDA_VISIBLE_DEVICES", "all") or "none"

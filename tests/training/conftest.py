@@ -41,7 +41,7 @@ def config(dataset, encoder_folder, tmp_path):
             "dataset": str(dataset),
             "encoder": str(encoder_folder("bert")),
             "aux": ["l3mask"],
-            "weights": {"meta": {"warmup_steps": 2}},
+            "weights": {"meta": {"horizon": "steps", "warmup_steps": 2}},
             "epochs": 2,
             "batch_size": 8,
             "eval_steps": 4,

@@ -166,7 +166,9 @@ def test_unrolling_through_a_compiled_encoder_is_refused(config, tmp_path, one_l
     with pytest.raises(
         ConfigError, match=r"compile: optimizer steps cannot be unrolled .* as meta is"
     ):
-        train(config("never", weights={"meta": {"unroll": 2, "mix": "gradients"}}))
+        train(
+            config("never", weights={"meta": {"horizon": "steps", "unroll": 2, "mix": "gradients"}})
+        )
     assert not (tmp_path / "never").exists()
     encoder = load_encoder(str(one_layer), LABELS)
     encoder.body.compile()

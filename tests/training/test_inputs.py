@@ -72,7 +72,7 @@ def write_inputs(place: Path, encoder: Path) -> RunConfig:
             "encoder": str(place / "encoder"),
             "plugins": [str(place / "words.py")],
             "aux": [{"random_mlm": {"corpus": str(place / "corpus.jsonl")}}, place.name],
-            "weights": {"meta": {"split": str(place / "validation.jsonl")}},
+            "weights": {"meta": {"horizon": "steps", "split": str(place / "validation.jsonl")}},
             "epochs": 2,
             "batch_size": 4,
             "eval_steps": 2,

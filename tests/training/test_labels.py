@@ -39,7 +39,7 @@ def run(tmp_path_factory, encoder_folder):
         unknown_labels="count",
         encoder=encoder_folder("bert"),
         aux="random_mlm",
-        weights="meta",
+        weights={"meta": {"horizon": "steps"}},
         metric="macro_f1",
         epochs=1,
         batch_size=10,

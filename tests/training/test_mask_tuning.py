@@ -111,7 +111,7 @@ def test_a_kill_leaves_no_trace_in_the_perturbation_log(config, monkeypatch, tmp
 
 
 def test_every_text_is_recorded_once_an_epoch_as_it_was_trained_on(config, tmp_path):
-    train(config(weights="meta"))
+    train(config(weights={"meta": {"horizon": "steps"}}))
     records = read_perturbations(tmp_path / "run")
     assert len({(record.epoch, record.example) for record in records}) == len(records) == 24
     assert {record.epoch for record in records} == {1, 2}

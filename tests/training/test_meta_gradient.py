@@ -31,6 +31,7 @@ def test_the_meta_gradient_of_a_real_encoder(encoder_folder, kind, max_grad_norm
         training_step.optimizer = torch.optim.SGD(encoder.parameters(), lr=0.01, momentum=0.9)
     training_step.schedule = LinearSchedule(training_step.optimizer, 10, 0.2)
     options = MetaOptions(
+        horizon="steps",
         warmup_steps=warm_up,
         batches=1,
         mix="gradients",

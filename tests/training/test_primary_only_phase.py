@@ -35,7 +35,9 @@ def read_metrics(folder):
 
 
 def test_the_primary_only_phase_trains_the_primary_task_alone(config, tmp_path):
-    results = train(config(**FINAL, final_patience=0, weights={"meta": {"warmup_steps": 2}}))
+    results = train(
+        config(**FINAL, final_patience=0, weights={"meta": {"horizon": "steps", "warmup_steps": 2}})
+    )
     rows = read_metrics(tmp_path / "run")
     assert results.steps == 18  # one epoch of 6 steps, two more
     last = [row for row in rows if row["kind"] == "train" and row["step"] > 6]
@@ -125,14 +127,19 @@ def test_a_file_of_examples_may_drive_the_weights(config, monkeypatch, tmp_path)
 
     monkeypatch.setattr(TrainingLoop, "run", run)
     listener = Listener()
-    settings = {"weights": {"meta": {"split": str(path), "dev_head": "fitted"}}, "epochs": 1}
+    settings = {
+        "weights": {"meta": {"horizon": "steps", "split": str(path), "dev_head": "fitted"}},
+        "epochs": 1,
+    }
     results = train(config(**settings), listener)
     assert len(seen["validation"].texts) == 5
     assert seen["validation"].head == "fitted"
     assert not any("drive the weights" in line for line in listener.messages)
     assert results.surrogate["evaluations"] == 2
     assert RunResults.load(tmp_path / "run") == results
-    elsewhere = config(weights={"meta": {"split": "nowhere.jsonl"}}, output=str(tmp_path / "b"))
+    elsewhere = config(
+        weights={"meta": {"horizon": "steps", "split": "nowhere.jsonl"}}, output=str(tmp_path / "b")
+    )
     with pytest.raises(DataError, match="there is no file"):
         train(elsewhere)
 

@@ -219,7 +219,7 @@ def test_validation_examples_held_out_of_train_are_not_trained_on(config, monkey
         return real(self)
 
     monkeypatch.setattr(TrainingLoop, "run", run)
-    train(config(weights={"meta": {"split": "train:0.2"}}, metric="macro_f1"))
+    train(config(weights={"meta": {"horizon": "steps", "split": "train:0.2"}}, metric="macro_f1"))
     assert len(seen["train"]) + len(seen["validation"]) == 48
     assert 7 <= len(seen["validation"]) <= 12
 
@@ -232,8 +232,8 @@ def test_validation_examples_held_out_of_train_are_not_trained_on(config, monkey
 @pytest.mark.parametrize(
     ("weights", "expected"),
     [
-        ({"meta": {"gate_share": 1}}, 4),
-        ({"meta": {"gate_share": 1, "batch_size": 3}}, 3),
+        ({"meta": {"horizon": "steps", "gate_share": 1}}, 4),
+        ({"meta": {"horizon": "steps", "gate_share": 1, "batch_size": 3}}, 3),
         ({"tartan": {}}, 8),
     ],
 )

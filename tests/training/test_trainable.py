@@ -11,7 +11,7 @@ from auxlearn.encoders.load import load_encoder
 from auxlearn.errors import ConfigError
 from tests import helpers
 
-UNROLLED = {"meta": {"unroll": 2, "mix": "gradients", "warmup_steps": 0}}
+UNROLLED = {"meta": {"horizon": "steps", "unroll": 2, "mix": "gradients", "warmup_steps": 0}}
 WEIGHTINGS = ["fixed", "meta", "tartan", "metabalance"]
 PARTS = [({"freeze": "1"}, w) for w in [*WEIGHTINGS, UNROLLED]]
 PARTS += [({"lora_rank": 2}, w) for w in WEIGHTINGS]

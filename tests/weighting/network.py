@@ -14,6 +14,7 @@ def meta_options(**given):
     """Options of ``meta`` that take it back to one optimizer state and equal weights."""
     return MetaOptions(
         **{
+            "horizon": "steps",
             "warmup_steps": 0,
             "mix": "gradients",
             "floor": 0.0,

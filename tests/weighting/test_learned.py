@@ -16,7 +16,7 @@ from auxlearn.weighting.learned import (
 from tests.weighting.network import NAMES, Network, NetworkStep, adamw, meta_options
 
 #: Options that take a rule back to what all of them have in common.
-PLAIN = {"meta": {"mix": "gradients", "initial": (1, 1, 1), "floor": 0}}
+PLAIN = {"meta": {"horizon": "steps", "mix": "gradients", "initial": (1, 1, 1), "floor": 0}}
 
 
 def make(name, **given):

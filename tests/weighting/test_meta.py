@@ -200,7 +200,7 @@ def test_a_resumed_rule_has_the_same_weights():
     ],
 )
 def test_the_validation_source(split, source):
-    assert Meta(MetaOptions(split=split), NAMES).validation_source == source
+    assert Meta(MetaOptions(horizon="steps", split=split), NAMES).validation_source == source
     assert source.is_dev == (split == "dev")
 
 

@@ -68,7 +68,7 @@ def ready(**given):
         "gate": 0,
         **given,
     }
-    return fake, Meta(MetaOptions(**options), NAMES)
+    return fake, Meta(MetaOptions(horizon="steps", **options), NAMES)
 
 
 def test_steps_are_those_of_one_adamw_for_each_objective():
@@ -142,7 +142,7 @@ def test_a_task_is_applied_once_its_weight_has_reached_the_gate():
         with torch.no_grad():
             rule.logits.copy_(torch.tensor(weights, dtype=torch.float64).log())
         assert rule.weights.tolist() == pytest.approx(expected, abs=1e-12)
-    mixed = Meta(MetaOptions(mix="gradients"), NAMES)
+    mixed = Meta(MetaOptions(horizon="steps", mix="gradients"), NAMES)
     assert mixed.weights.tolist() == pytest.approx([0.98, 0.01, 0.01], abs=1e-12)
 
 
@@ -173,7 +173,7 @@ def test_a_resumed_rule_makes_the_same_steps():
 
 def test_an_unroll_wants_mixed_gradients():
     with pytest.raises(ConfigError, match="add mix scaled"):
-        Meta(MetaOptions(unroll=2), NAMES)
+        Meta(MetaOptions(horizon="steps", unroll=2), NAMES)
 
 
 def test_auxiliary_tasks_start_with_two_per_cent_and_the_primary_task_keeps_three_fifths():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Self
 
-from auxlearn.sweeps.worker import Job, Outcome
+from auxlearn.sweeps.jobs import Job, Outcome
 
 
 class Executor(ABC):

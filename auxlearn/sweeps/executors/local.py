@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from auxlearn.sweeps.executors.base import Executor
-from auxlearn.sweeps.worker import Job, Outcome, run_job, start_worker
+from auxlearn.sweeps.jobs import Job, Outcome
+from auxlearn.sweeps.worker import run_job, start_worker
 
 
 class LocalExecutor(Executor):

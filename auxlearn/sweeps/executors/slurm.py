@@ -9,7 +9,8 @@ from typing import Any
 
 from auxlearn.errors import SweepError
 from auxlearn.sweeps.executors.base import Executor, first_line
-from auxlearn.sweeps.worker import Job, Outcome, run_job
+from auxlearn.sweeps.jobs import Job, Outcome
+from auxlearn.sweeps.worker import run_job
 
 
 class SlurmExecutor(Executor):
