@@ -1,0 +1,353 @@
+"""Rules that compare whole runs: which branches are trained, which is taken, and resuming."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file
+
+import auxlearn
+from auxlearn.config import RunConfig
+from auxlearn.errors import ConfigError, Interrupted, UserError
+from auxlearn.evaluation.paired import Difference
+from auxlearn.reporting.reporter import Reporter
+from auxlearn.results.record import RunResults
+from auxlearn.sweeps import branches
+from auxlearn.sweeps.branches import Gain, alone, best_of, search, together, train
+from auxlearn.training.loop import TrainingLoop
+from auxlearn.training.run import train as train_one
+from auxlearn.weighting.base import Branches
+from tests.sweeps.conftest import InlineExecutor
+
+RULE = Branches((0.3, 0.1, 0.5), "steps", 0.5)
+
+
+def gain(mean, error=0.01, correct=0.0, correct_error=0.01):
+    return Gain(Difference(mean, error), Difference(correct, correct_error))
+
+
+def searched(tasks, gains):
+    """Return the branches of each round, given the gain of each branch."""
+    rounds, trained = [], []
+    steps = search(tasks, RULE)
+    found = next(steps)
+    while True:
+        rounds.append(found)
+        trained += found
+        known = {one: gain(gains[one]) for one in trained if one[0] < 1}
+        try:
+            found = steps.send(known)
+        except StopIteration:
+            return rounds
+
+
+def test_the_second_share_is_higher_after_a_gain_and_lower_after_a_loss():
+    one, low, high = ((1 - share, share) for share in (0.3, 0.1, 0.5))
+    assert searched(1, {one: 0.001, high: 0.0}) == [[one, (1.0, 0.0)], [high]]
+    assert searched(1, {one: -0.001, low: 0.0}) == [[one, (1.0, 0.0)], [low]]
+
+
+def test_all_tasks_that_are_better_are_trained_together_at_last():
+    gains = {alone(0, 0.3, 3): 0.02, alone(0, 0.5, 3): 0.03, alone(1, 0.3, 3): -1}
+    gains |= {alone(1, 0.1, 3): -1, alone(2, 0.3, 3): 0.04, alone(2, 0.5, 3): 0.01}
+    both = together([alone(0, 0.5, 3), alone(2, 0.3, 3)])
+    assert searched(3, gains | {both: 0})[-1] == [both]
+    assert both[2] == 0
+    assert sum(both) == pytest.approx(1, abs=1e-15)
+    assert both[1] / both[0] == pytest.approx(0.5 / 0.5, rel=1e-12)
+    assert both[3] / both[0] == pytest.approx(0.3 / 0.7, rel=1e-12)
+    none = dict.fromkeys(gains, -1) | {alone(task, 0.1, 3): -1 for task in range(3)}
+    assert len(searched(3, none)) == 2
+
+
+def test_a_branch_is_taken_by_its_log_loss_unless_its_metric_speaks_against_it():
+    better, best, worse = (0.7, 0.3), (0.5, 0.5), (0.9, 0.1)
+    gains = {better: gain(0.006), best: gain(0.02), worse: gain(0.004)}
+    assert best_of(gains, 0.5) == best
+    assert best_of({worse: gains[worse]}, 0.5) is None  # 0.4 standard errors
+    assert best_of({worse: gains[worse]}, 0.3) == worse
+    gains[best] = gain(0.02, correct=-0.011)
+    assert best_of(gains, 0.5) == better
+    gains[best] = gain(0.02, correct=-0.009)
+    assert best_of(gains, 0.5) == best
+
+
+@pytest.fixture
+def config(fast_settings, tmp_path):
+    def make(**settings):
+        given = {"aux": ["random_mlm"], "weights": "meta", "output": str(tmp_path / "run")}
+        return RunConfig.model_validate(fast_settings | given | settings)
+
+    return make
+
+
+@pytest.fixture
+def evidence(monkeypatch):
+    """Let a test decide which branches are better."""
+
+    def decide(**better):
+        def gain_of(self, other, balanced):
+            return gain(other.better)
+
+        def of(cls, path, results):
+            share = path.name.replace("-", "_").replace(".", "").replace("+", "_and_")
+            one = cls(np.zeros(1), np.zeros(1), np.zeros(1))
+            object.__setattr__(one, "better", better.get(share, -1.0))
+            return one
+
+        monkeypatch.setattr(branches._Predictions, "of", classmethod(of))
+        monkeypatch.setattr(branches._Predictions, "gain_of", gain_of)
+
+    return decide
+
+
+def test_the_run_is_the_branch_that_is_taken(config, evidence, tmp_path):
+    evidence(random_mlm_03=0.1, random_mlm_05=0.2)
+    results = train(config())
+    assert [one.title for one in results.branches] == [
+        *("random_mlm 0.3", "single task", "random_mlm 0.5")
+    ]
+    assert [one.taken for one in results.branches] == [False, False, True]
+    assert results.weights == {"primary": 0.5, "random_mlm": 0.5}
+    fixed = {"fixed": {"alpha": 0.5, "mix": "steps"}}
+    other = train_one(config(weights=fixed, output=str(tmp_path / "fixed")))
+    assert results.evaluations == other.evaluations
+    assert results.best == other.best
+    models = [tmp_path / name / "model" / "model.safetensors" for name in ("run", "fixed")]
+    assert models[0].read_bytes() == models[1].read_bytes()
+    for name in ("predictions/dev.jsonl", "predictions/test.jsonl"):
+        pair = [(tmp_path / run / name).read_bytes() for run in ("run", "fixed")]
+        assert pair[0] == pair[1]
+    assert results.config["weights"] == {"meta": results.config["weights"]["meta"]}
+    assert RunResults.load(tmp_path / "run") == results
+    assert (tmp_path / "run" / "heads").is_dir()
+    for branch in results.branches:
+        folder = tmp_path / "run" / branch.folder
+        assert RunResults.load(folder).best.value == branch.value
+        assert not (folder / "model").exists()
+        assert [step for step, _ in branch.course] == [3, 6]
+    assert "applied with share 0.5" in results.account["random_mlm"]
+    card = (tmp_path / "run" / "model" / "README.md").read_text()
+    assert "`meta`" in card
+    assert len(auxlearn.predict(tmp_path / "run", ["a text"])) == 1  # the manifest fits the card
+    total = sum(
+        sum(RunResults.load(tmp_path / "run" / one.folder).seconds.values())
+        for one in results.branches
+    )
+    assert sum(results.seconds.values()) == pytest.approx(total)
+
+
+def test_without_evidence_the_run_is_the_single_task(config, evidence, tmp_path):
+    evidence()
+    results = train(config())
+    single = train_one(config(aux=[], weights="fixed", output=str(tmp_path / "single")))
+    assert results.weights == {"primary": 1.0, "random_mlm": 0.0}
+    assert results.evaluations == single.evaluations
+    first, second = (
+        load_file(tmp_path / name / "model" / "model.safetensors") for name in ("run", "single")
+    )
+    assert all(first[name].equal(second[name]) for name in second)
+    (line,) = results.warnings()
+    assert line.startswith("random_mlm: left out; ")
+    again = train(config())
+    assert again == results
+    assert auxlearn.load_run(tmp_path / "run").to_frame().equals(results.to_frame())
+
+
+def test_real_predictions_decide(config, tmp_path):
+    """The labels as auxiliary set: twice the data, so that the loss on dev must differ."""
+    results = train(config(epochs=1))
+    for branch in results.branches:
+        if branch.gain is not None:
+            assert branch.gain_error > 0
+    taken = [one for one in results.branches if one.taken]
+    assert len(taken) == 1
+
+
+class _KilledError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("moment", ["first", "second", "third", "copied", "written"])
+def test_a_killed_run_ends_with_the_same_bytes(config, evidence, monkeypatch, tmp_path, moment):
+    evidence(random_mlm_03=0.1, random_mlm_05=0.05)
+    whole = train(config(output=str(tmp_path / "whole")))
+    steps = 0
+    step, plot = TrainingLoop.run_step, branches.plot_run
+
+    def counted(loop):
+        nonlocal steps
+        steps += 1
+        if steps == {"first": 5, "second": 11, "third": 17}.get(moment):
+            raise _KilledError
+        step(loop)
+
+    def killed(*arguments):
+        raise _KilledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainingLoop, "run_step", counted)
+        if moment == "copied":
+            patch.setattr(branches, "plot_run", killed)
+        if moment == "written":
+            patch.setattr(branches, "_delete_models", killed)
+        with pytest.raises(_KilledError):
+            train(config())
+    assert branches.plot_run is plot
+    made = steps
+    resumed = train(config())
+    assert resumed.reproducible() == whole.reproducible() | {"config": resumed.config}
+    assert made > 0
+    for name in ("model/model.safetensors", "metrics.jsonl", "predictions/test.jsonl"):
+        pair = [(tmp_path / run / name).read_bytes() for run in ("run", "whole")]
+        assert pair[0] == pair[1]
+    assert not list((tmp_path / "run").rglob("branches/*/model"))
+    assert not list((tmp_path / "run").rglob("*.part"))
+
+
+def test_an_interrupted_branch_stops_the_run(config, monkeypatch, tmp_path):
+    step = TrainingLoop.run_step
+
+    def interrupted(loop):
+        step(loop)
+        raise Interrupted("stopped at step 1 of 6: run the same command again to resume")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainingLoop, "run_step", interrupted)
+        with pytest.raises(Interrupted, match="run the same command again"):
+            train(config())
+    assert len(train(config()).branches) == 3
+
+
+def test_executors_give_the_same_results(config, evidence, tmp_path):
+    evidence(random_mlm_03=0.1, random_mlm_05=0.05)
+    one = train(config())
+    other = train(config(output=str(tmp_path / "other")), executor=InlineExecutor())
+    assert other.reproducible() | {"config": one.config} == one.reproducible()
+
+
+def test_a_mistake_in_the_settings_of_a_task_leaves_the_folder_free(config, tmp_path):
+    with pytest.raises(UserError, match="supervised needs a labelled data set"):
+        train(config(aux=["supervised"]))
+    assert not (tmp_path / "run" / "config.yaml").exists()
+    assert not (tmp_path / "run" / "branches").exists()
+    train(config(epochs=1))
+
+
+def test_a_failed_branch_of_an_executor_is_named(config):
+    with pytest.raises(UserError, match=r"branch supervised 0\.3: supervised needs a labelled"):
+        train(config(aux=["supervised"]), executor=InlineExecutor())
+
+
+def test_a_branch_whose_model_is_gone_is_trained_again(config, evidence, tmp_path):
+    evidence(random_mlm_03=0.1, random_mlm_05=0.05)
+    whole = train(config())
+    (tmp_path / "run" / "results.json").unlink()
+    assert train(config()).reproducible() == whole.reproducible()
+
+
+def test_several_tasks_are_left_out_by_name(config, evidence):
+    evidence(random_mlm_03=0.2, random_mlm_05=0.1, simcse_03=-1.0)
+    results = train(config(aux=["random_mlm", "simcse"]))
+    titles = [one.title for one in results.branches]
+    assert titles == [
+        *("random_mlm 0.3", "simcse 0.3", "single task", "random_mlm 0.5", "simcse 0.1")
+    ]
+    assert results.weights == {"primary": 0.7, "random_mlm": 0.3, "simcse": 0.0}
+    assert [line.split(":")[0] for line in results.warnings()] == ["simcse"]
+
+
+def test_without_auxiliary_tasks_there_is_one_run(config, tmp_path):
+    results = train(config(aux=[]))
+    assert results.branches == []
+    assert not (tmp_path / "run" / "branches").exists()
+
+
+def test_a_run_without_a_kept_model_has_none(config, tmp_path):
+    results = train(config(keep_model=False, epochs=1))
+    assert not list((tmp_path / "run").rglob("model.safetensors"))
+    assert train(config(keep_model=False, epochs=1)) == results
+
+
+def test_progress_is_one_bar_over_all_branches(config):
+    class Recorded(Reporter):
+        def __init__(self):
+            self.bars = {}
+            self.messages = []
+
+        def message(self, text):
+            self.messages.append(text)
+
+        def progress(self, title, total):
+            from contextlib import contextmanager
+
+            @contextmanager
+            def bar():
+                self.bars[title] = [0, total]
+
+                def advance(amount):
+                    self.bars[title][0] += amount
+
+                yield advance
+
+            return bar()
+
+    shown = Recorded()
+    train(config(epochs=1), shown)
+    assert shown.bars["training branches (%)"] == [300, 300]
+    assert len(shown.messages) == len(set(shown.messages))
+    assert sum(line.startswith("branch: ") for line in shown.messages) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"gate": 0}, "gate: only with horizon steps"),
+        ({"split": "train:0.2", "every": 3}, "split, every: only with horizon steps"),
+        ({"horizon": "steps", "evidence": 2}, "evidence: only with horizon run"),
+        ({"shares": [0.3, 0.4, 0.5]}, "the second is lower than the first"),
+        ({"shares": [0.3, 0.1, 1.0]}, "all are above 0 and below 1"),
+        ({"horizon": "epoch"}, "horizon"),
+    ],
+)
+def test_options_that_do_not_go_together(config, options, message):
+    with pytest.raises(ConfigError) as caught:
+        config(weights={"meta": options}).resolved()
+    assert message in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_one_training_refuses_to_compare_runs(config, tmp_path):
+    with pytest.raises(ConfigError, match=r"train by auxlearn\.train, or add horizon steps"):
+        train_one(config())
+    assert not (tmp_path / "run").exists()
+
+
+def test_inputs_of_the_run_are_those_of_its_branches(config, tmp_path, fast_settings):
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("one text\nanother text\n")
+    settings = {"aux": [{"random_mlm": {"corpus": str(corpus)}}], "epochs": 1}
+    train(config(**settings))
+    recorded = json.loads((tmp_path / "run" / "inputs.json").read_text())
+    assert str(corpus) in json.dumps(recorded)
+    train(config(**settings))
+    corpus.write_text("one text\nyet another text\n")
+    with pytest.raises(UserError, match=r"corpus\.txt, which random_mlm reads, has changed"):
+        train(config(**settings))
+
+
+def test_data_in_memory(fast_settings, tmp_path):
+    import pandas
+
+    lines = Path(fast_settings["dataset"], "train.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    settings = {key: value for key, value in fast_settings.items() if key != "dataset"}
+    output = tmp_path / "memory"
+    given = {"aux": "random_mlm", "weights": "meta", "output": str(output)}
+    results = auxlearn.train(dataset=pandas.DataFrame(rows), **settings, **given)
+    assert len(results.branches) == 3
+    moved = tmp_path / "moved"
+    shutil.copytree(output, moved)
+    assert auxlearn.load_run(moved).evaluations == results.evaluations
