@@ -30,10 +30,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "fine-tuning on augmented train set": {"perturbed_text": "add"},
     "Mask-tuning w/o integrated loss": {
         "aux": ["mask_tuning"],
-        "weights": {"fixed": {"alpha": [0.0]}},
+        "weights": {"fixed": {"alpha": [0.0], "mix": "gradients"}},
     },
     "sequential training": {"perturbed_text": "replace"},
-    "Mask-tuning, alpha 0.6": {"aux": ["mask_tuning"], "weights": {"fixed": {"alpha": 0.6}}},
+    "Mask-tuning, alpha 0.6": {
+        "aux": ["mask_tuning"],
+        "weights": {"fixed": {"alpha": 0.6, "mix": "gradients"}},
+    },
     "Mask-tuning, learned weights": {"aux": ["mask_tuning"], "weights": "meta"},
 }
 

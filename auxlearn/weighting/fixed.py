@@ -10,7 +10,8 @@ from torch import Tensor
 
 from auxlearn.errors import ConfigError
 from auxlearn.registry import register_weighting
-from auxlearn.weighting.mixing import LossWeighting, MixOptions
+from auxlearn.weighting.base import Mix
+from auxlearn.weighting.mixing import MIX_DESCRIPTION, LossWeighting, MixOptions
 
 
 def fixed_weights(alpha: float | Sequence[float], count: int) -> Tensor:
@@ -55,11 +56,16 @@ class FixedOptions(MixOptions):
         description="Share of the auxiliary tasks, split equally among them; or a list with the "
         "share of each, of which some may be 0.",
     )
+    mix: Mix = Field("steps", description=MIX_DESCRIPTION)
 
 
 @register_weighting("fixed")
 class Fixed(LossWeighting):
     """The auxiliary tasks share alpha, the primary task keeps 1 - alpha (Mask-tuning, eq. 1).
+
+    That equation weights the losses: ``mix: gradients``. By default the optimizer steps of the
+    objectives have these weights, each with moments of its own (``mix: steps``), so that masked
+    language modelling does not stop the primary task in short trainings.
 
     A list of shares may contain zeros: the loss of such a task is computed but not trained on.
     Mask-tuning then still perturbs the text: its ablation "without integrated loss" (Table III).

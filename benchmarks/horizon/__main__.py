@@ -34,7 +34,8 @@ GROUPS = {
     "falling": FALLING,
     "rest": REST_OF_GRID,
     "branches": (SINGLE[0], *GRID[:2]),
-    "mixed": (MIXES[1],), "high": REST_OF_GRID[:1],
+    "mixed": (MIXES[1],),
+    "high": REST_OF_GRID[:1],
 }
 
 
