@@ -34,7 +34,12 @@ from auxlearn.report_page.texts import (
     perturbed_texts,
 )
 from auxlearn.reporting.style import METRIC_TITLES
-from auxlearn.reporting.tables import example_sentences, metrics_grid
+from auxlearn.reporting.tables import (
+    account_lines,
+    branches_grid,
+    example_sentences,
+    metrics_grid,
+)
 from auxlearn.results.folder import RunFolder
 from auxlearn.results.record import Scores
 from auxlearn.wording import printable
@@ -190,6 +195,16 @@ class RunView:
         return metrics_grid(self.evaluations)
 
     @cached_property
+    def account(self) -> list[str]:
+        """Why the tasks that were applied have their weights."""
+        return account_lines(self.results)
+
+    @cached_property
+    def branches(self) -> tuple[list[str], list[list[str]]] | None:
+        """The table of the runs that the rule has compared, if it has."""
+        return branches_grid(self.results) if self.results.branches else None
+
+    @cached_property
     def intervals(self) -> Any:
         """Chart of the scores with intervals over examples."""
         rows = []
@@ -216,6 +231,10 @@ class RunView:
             }
 
         metric = self.run.config.metric
+        learned = {
+            f"{name}, learned": points for name, points in series(Quantity.CANDIDATE, names).items()
+        }
+        branches = {one.title: one.course for one in self.results.branches}
         dev = series(Quantity.DEV, list(METRIC_TITLES))
         baseline = compared.score_of(self.results.evaluations["dev"].majority, metric)
         best = self.results.best
@@ -231,9 +250,15 @@ class RunView:
                 notes=[f"Circle: best {METRIC_TITLES[metric]}, {best.value:.3f}."],
             ),
             line_chart(
+                f"{METRIC_TITLES[metric]} on dev of the runs that were compared",
+                "score, 0 to 1",
+                branches,
+                top=1.0,
+            ),
+            line_chart(
                 "Weights of the objectives",
                 "weight",
-                series(Quantity.WEIGHT, names) if len(names) > 1 else {},
+                series(Quantity.WEIGHT, names) | learned if len(names) > 1 and not branches else {},
                 top=1.0,
             ),
             line_chart(

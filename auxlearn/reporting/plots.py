@@ -34,10 +34,11 @@ def plot_run(entries: Entries, results: RunResults, folder: Path) -> list[Path]:
     """Write all plots that the entries have values for.
 
     ``losses.png``, with a panel for each objective, and ``dev.png`` always; ``weights.png`` with
-    more than one objective; ``auxiliary.png`` if a task has metrics of its own; ``gradients.png``
-    if gradients were recorded: their cosines with each other and with the validation gradient, the
+    more than one objective, or ``branches.png`` for a rule that has compared whole runs: the dev
+    metric of each by step; ``auxiliary.png`` if a task has metrics of its own; ``gradients.png`` if
+    gradients were recorded: their cosines with each other and with the validation gradient, the
     share of steps in conflict, and their norms; ``overview.png``, which has the weights (or the
-    loss, for a single objective) above the dev metric.
+    branches, or the loss, for a single objective) above the dev metric.
 
     Args:
         entries: Entries of ``metrics.jsonl``.
@@ -53,9 +54,14 @@ def plot_run(entries: Entries, results: RunResults, folder: Path) -> list[Path]:
     several = len(results.weights) > 1
     losses = _loss_panels(entries, results)
     plots: dict[str, Sequence[Panel]] = {"losses": losses, "dev": [_dev]}
-    if several:
+    first = losses[0]
+    if results.branches:
+        first = _branches
+        plots["branches"] = [_branches]
+    elif several:
+        first = _weights
         plots["weights"] = [_weights]
-    plots["overview"] = [_weights if several else losses[0], _dev]
+    plots["overview"] = [first, _dev]
     if any(map(Quantity.AUX.read, entries)):
         plots["auxiliary"] = [_auxiliary]
     if panels := _gradient_panels(entries):
@@ -105,15 +111,39 @@ def _gradient_panels(entries: Entries) -> list[Panel]:
 
 
 def _weights(axes: Axes, entries: Entries, results: RunResults) -> None:
-    _lines(axes, entries, results, Quantity.WEIGHT, list(results.weights))
-    for number, name in list(enumerate(results.weights))[1:]:
-        steps, learned = _series(entries, Quantity.CANDIDATE.key(name))
-        if steps:  # a rule with a gate: what it learns, applied or not
-            label = f"{name}, learned"
-            axes.plot(steps, learned, color=colour(number), linestyle=":", label=label)
     axes.set_ylabel("weight")
-    # The weights of some rules do not sum to 1.
-    axes.set_ylim(0, max(1.0, *axes.get_ylim()))
+    gated = _names(entries, Quantity.CANDIDATE)
+    if not gated:
+        _lines(axes, entries, results, Quantity.WEIGHT, list(results.weights))
+        # The weights of some rules do not sum to 1.
+        axes.set_ylim(0, max(1.0, *axes.get_ylim()))
+        return
+    # A rule with a gate: what it learns, applied or not. The primary task's weight, which is the
+    # rest, would leave no room for them.
+    tasks = list(results.weights)[1:]
+    _lines(axes, entries, results, Quantity.WEIGHT, tasks)
+    for number, name in enumerate(tasks, 1):
+        steps, learned = _series(entries, Quantity.CANDIDATE.key(name))
+        label = f"{name}, learned"
+        axes.plot(steps, learned, color=colour(number), linestyle=":", label=label)
+    ((_, options),) = results.config["weights"].items()
+    gate = options.get("gate", 0) / len(tasks)
+    axes.axhline(gate, color="0.5", linewidth=1, linestyle="--", label=f"gate, {gate:.3g}")
+    axes.set_ylim(bottom=0)
+
+
+def _branches(axes: Axes, entries: Entries, results: RunResults) -> None:
+    for number, branch in enumerate(results.branches):
+        gain = "" if branch.gain is None else f" ({branch.gain:+.3f} ± {branch.gain_error:.3f})"
+        axes.plot(
+            *zip(*branch.course, strict=True),
+            color=colour(number),
+            marker=marker(number),
+            markersize=4,
+            linewidth=2.5 if branch.taken else 1,
+            label=f"{branch.title}{gain}" + (", taken" if branch.taken else ""),
+        )
+    axes.set_ylabel(f"{METRIC_TITLES[results.config['metric']]} on dev\nof each run compared")
 
 
 def _dev(axes: Axes, entries: Entries, results: RunResults) -> None:
