@@ -43,13 +43,15 @@ class GradientAverage:
             return gradient
         self._count += 1
         correction = 1 - self.decay**self._count
+        devices = [part.device for part in gradient if part is not None]
+        if devices:  # the sums of a resumed run are on the CPU
+            self._sums = {number: total.to(devices[0]) for number, total in self._sums.items()}
         average: Gradient = []
         with torch.no_grad():
             for number, part in enumerate(gradient):
                 total = self._sums.get(number)
                 if part is not None:
-                    # the sums of a resumed run are on the CPU
-                    total = torch.zeros_like(part) if total is None else total.to(part.device)
+                    total = torch.zeros_like(part) if total is None else total
                     total.lerp_(part, 1 - self.decay)
                 elif total is not None:
                     total.mul_(self.decay)

@@ -256,6 +256,24 @@ def test_a_stopped_run_is_resumed(weighting, config, on_accelerator, tmp_path):
         weights={weighting: WEIGHTING_OPTIONS[weighting]},
         epochs=2,
     )
+    check_resumed(settings, on_accelerator, tmp_path)
+
+
+def test_averages_of_heads_that_a_step_does_not_reach_are_resumed(
+    config, labelled, on_accelerator, tmp_path
+):
+    """Each batch of two sets is of one of them, and only its head has a gradient."""
+    sets = [{"dataset": str(labelled), "name": name} for name in ("one", "other")]
+    settings = config(
+        aux=[{"supervised": {"datasets": sets}}],
+        weights={"meta": {"warmup_steps": 0, "gate_share": 1}},
+        epochs=2,
+    )
+    check_resumed(settings, on_accelerator, tmp_path)
+
+
+def check_resumed(settings, on_accelerator, tmp_path):
+    """Make sure that a run of four steps that is stopped after three ends as an undisturbed one."""
     whole, parts = (
         settings | {"output": str(tmp_path / "a")},
         settings | {"output": str(tmp_path / "b")},

@@ -54,6 +54,17 @@ def test_a_parameter_without_gradient_counts_as_zero_once_it_has_had_one():
     torch.testing.assert_close(late, gradient * 0.5 / 0.75, rtol=1e-13, atol=0)
 
 
+def test_restored_sums_are_where_the_gradients_are_also_those_without_one():
+    """``meta`` stands for an accelerator: what is on it has no values, but a device."""
+    first, second = gradients(2)
+    before = GradientAverage(0.9)
+    before.update([first, second, None])
+    average = GradientAverage(0.9)
+    average.load_state_dict(before.state_dict())
+    found = average.update([None, second.to("meta"), None])
+    assert [part if part is None else part.device.type for part in found] == ["meta", "meta", None]
+
+
 @pytest.mark.parametrize("interrupt", [0, 1, 3])
 def test_a_restored_average_goes_on_with_the_same_numbers(interrupt):
     given = [[gradient, None] for gradient in gradients(5)]
