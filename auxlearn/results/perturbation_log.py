@@ -136,6 +136,6 @@ def read_perturbations(folder: Path) -> list[PerturbationRecord]:
     if not records:
         raise RunError(
             f"{folder} has no perturbed texts: only runs with a task that changes the text of "
-            "the primary task, such as mask_tuning, record them"
+            "the primary task, such as mask_tuning, record them, and only while it is applied"
         )
     return records

@@ -110,10 +110,11 @@ class RunStep:
         self.gradient_metrics = {}
 
     def backward(self, weights: Sequence[float] | Tensor) -> None:
-        """Add the weighted gradients to ``.grad``; with weight zero, only compute the loss."""
+        """Add the weighted gradients to ``.grad``; with weight zero, compute the loss at most."""
         self._measure_apart()
         weight_of = dict(zip(self.names, [float(weight) for weight in weights], strict=True))
-        for term, loss in self._losses():
+        without = frozenset(name for name in self.isolated if weight_of[name] == 0)
+        for term, loss in self._losses(without=without):
             if weight_of[term.name] != 0:
                 (weight_of[term.name] * loss).backward()
             del loss  # frees the graph before the next one is built
@@ -285,7 +286,10 @@ class RunStep:
         return self.validation
 
     def _losses(
-        self, model: nn.Module | None = None, lookahead: int = 0
+        self,
+        model: nn.Module | None = None,
+        lookahead: int = 0,
+        without: frozenset[str] = frozenset(),
     ) -> Iterator[tuple[Term, Tensor]]:
         """Yield the loss of each objective on each micro-batch, with its graph.
 
@@ -294,13 +298,14 @@ class RunStep:
         Args:
             model: Computes the losses; by default the encoder itself.
             lookahead: Optimizer steps from this one to the one whose batches are used.
+            without: Auxiliary tasks that are left out.
         """
         model, step = self.model if model is None else model, self.number + lookahead
         if not lookahead:
             for name in self.names:  # an earlier pass of this step is replaced
                 self.losses.pop(name, None)
         substitutes: dict[int, Batch] = {}
-        for term in self._terms(step):
+        for term in self._terms(step, without):
             batch = term.batch
             if term.shares_primary_batch:
                 batch = substitutes.get(term.micro_batch, batch)
@@ -311,8 +316,8 @@ class RunStep:
                 result = self._auxiliary_loss(model, batch, step, term)
                 if result.primary is not None and term.name not in self.isolated:
                     substitutes[term.micro_batch] = result.primary
-                if not lookahead:
-                    self._log_perturbation(term.name, batch, result)
+                    if not lookahead:
+                        self._log_perturbation(term.name, batch, result)
                 loss = result.loss
                 del result
             loss = loss * term.share
@@ -321,7 +326,7 @@ class RunStep:
             yield term, loss
             del loss  # frees the graph before the next one is built
 
-    def _terms(self, step: int) -> list[Term]:
+    def _terms(self, step: int, without: frozenset[str]) -> list[Term]:
         """Return what a step computes, in order: by micro-batch, the primary task last.
 
         The last batch of an epoch is smaller and may have fewer micro-batches than the batch of
@@ -331,6 +336,8 @@ class RunStep:
         primary = split_batch(whole, self.settings.gradient_accumulation_steps)
         batches: list[tuple[Auxiliary | None, list[Batch], list[float]]] = []
         for auxiliary in self.auxiliaries:
+            if auxiliary.name in without:
+                continue
             own = (
                 primary
                 if auxiliary.stream is None

@@ -109,7 +109,9 @@ class TrainingStep(Protocol):
         of single objectives.
 
         Args:
-            weights: One by objective. An objective of weight 0 is computed, but not trained on.
+            weights: One by objective. An objective of weight 0 is computed, as it may change the
+                texts of the primary task, but not trained on. One that is :attr:`isolated` as well
+                is left out: it costs nothing, and :attr:`losses` has no entry for it.
         """
 
     def gradients(self) -> list[Gradient]:

@@ -126,10 +126,22 @@ class Meta(LogitWeighting):
                 f"{self.name}: unroll {options.unroll} differentiates through steps of one shared "
                 "optimizer state: add mix scaled"
             )
+        self._check_gate()
         self._average = GradientAverage(options.validation_decay)
         self._loss_average = GradientAverage(options.validation_decay)
         self._step_averages = [GradientAverage(options.step_decay) for _ in self.objectives]
         self._contributions = torch.zeros(2, dtype=torch.float64)  # their sum and their number
+
+    def _check_gate(self) -> None:
+        """Refuse a gate that no task can reach, because the primary task keeps its floor."""
+        options, count = self.options, len(self.objectives) - 1
+        if options.mix == "steps" and count and options.floor + options.gate / count >= 1:
+            raise ConfigError(
+                f"{self.name}: no auxiliary task can reach the gate: gate {options.gate:g} divided "
+                f"by their number, {count}, is {options.gate / count:.4g}, but floor "
+                f"{options.floor:g} leaves them a weight of {1 - options.floor:.4g} in all: lower "
+                "gate or floor"
+            )
 
     def default_weights(self) -> Tensor:
         """Return the initial weights if option ``initial`` is not given."""
@@ -160,24 +172,34 @@ class Meta(LogitWeighting):
         self._metrics = {}
         learned = min(self.options.learn_share, self.options.gate_share) * step.total_steps
         if step.number >= learned and not any(applied[1:]):
-            step.backward(self.weights)  # no auxiliary task will be applied any more
+            self._drop_state()  # no auxiliary task will be applied any more
+            step.backward(self.weights)
             step.optimizer_step()
             return
         gradients = step.gradients()
+        # Before the step, which clips the gradients in place.
+        squares = [dot(gradient, gradient) for gradient in gradients]
         weights = self.softmax()
         steps = self.mixture.separate.step(step, gradients, weights, applied)
         if self.is_learning(step):
             self._set_rate(step)
-            self._update_logits(step, gradients, weights, steps)
+            self._update_logits(step, squares, weights, steps)
 
     def _update_logits(
         self,
         step: TrainingStep,
-        gradients: Sequence[Gradient],
+        squares: Sequence[Tensor],
         weights: Tensor,
         steps: Sequence[Gradient],
     ) -> None:
-        """Update the logits with the meta-gradient of the separate steps that were just made."""
+        """Update the logits with the meta-gradient of the separate steps that were just made.
+
+        Args:
+            step: The step.
+            squares: Squared norm of each objective's gradient.
+            weights: Weights that the steps were made with.
+            steps: The step of each objective.
+        """
         validation = self._validation_gradient(step)
         averages = zip(self._step_averages, steps, strict=True)
         steps = [average.update(last) for average, last in averages]
@@ -189,11 +211,13 @@ class Meta(LogitWeighting):
                 dot(validation, validation),
                 *(dot(u, u) for u in steps),
                 *(dot(u, validation) for u in steps),
-                *(dot(gradient, gradient) for gradient in gradients),
+                *squares,
             ]
         )
         count = len(steps)
-        loss, square, step_squares, products, squares = found.split([1, 1, count, count, count])
+        loss, square, step_squares, products, gradient_squares = found.split(
+            [1, 1, count, count, count]
+        )
         charged = self._charged(products)
         gate = self.options.gate
         if not gate or float(loss) < step.constant_validation_loss:
@@ -203,7 +227,7 @@ class Meta(LogitWeighting):
         cosines = -products / (square * step_squares).sqrt().clamp(min=EPSILON)
         self._metrics = {Quantity.NORM.key(VALIDATION): float(square.sqrt())}
         self._metrics |= Quantity.CANDIDATE.row(step.names, self.softmax().tolist())
-        for name, norm, cosine in zip(step.names, squares.sqrt(), cosines, strict=True):
+        for name, norm, cosine in zip(step.names, gradient_squares.sqrt(), cosines, strict=True):
             self._metrics[Quantity.NORM.key(name)] = float(norm)
             self._metrics[Quantity.COSINE.key(name)] = float(cosine)
 
@@ -216,6 +240,12 @@ class Meta(LogitWeighting):
             for index, on in enumerate(self._applied()):
                 if not (on or is_open):
                     self.logits[index] = lowest
+
+    def _drop_state(self) -> None:
+        """Forget the moments and averages of a gate that is closed for good."""
+        self.mixture.separate.load_state_dict({})
+        for _, average in self._parts():
+            average.load_state_dict({})
 
     def _validation_gradient(self, step: TrainingStep) -> Gradient:
         """Return the moving average of the validation gradients up to this step's."""

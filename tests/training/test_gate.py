@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
 
-from auxlearn import train
+from auxlearn import report, train
+from auxlearn.registry import TASKS
+from tests import helpers
+
+#: Weights are learned in the first half of the steps; no evidence can raise one to the gate.
+GATED = {"horizon": "steps", "warmup_steps": 1, "learn_share": 0.5, "gate": 0.9, "floor": 0}
 
 
 @pytest.mark.parametrize("task", ["random_mlm", "mask_tuning"])
@@ -16,8 +22,7 @@ def test_a_run_below_the_gate_ends_with_the_very_model_of_single_task_training(
 ):
     """In all phases: before the weights are learned, while they are, and afterwards."""
     alone = train(config(aux=[], weights="fixed", output=str(tmp_path / "alone")))
-    weights = {"meta": {"horizon": "steps", "warmup_steps": 1, "learn_share": 0.5, "gate": 0.9}}
-    gated = train(config(aux=[task], weights=weights, output=str(tmp_path / "gated")))
+    gated = train(config(aux=[task], weights={"meta": GATED}, output=str(tmp_path / "gated")))
     assert gated.weights == {"primary": 1.0, task: 0.0}
     assert any(warning.startswith(f"{task}: not applied; ") for warning in gated.warnings())
     assert gated.evaluations == alone.evaluations
@@ -31,6 +36,50 @@ def test_a_run_below_the_gate_ends_with_the_very_model_of_single_task_training(
     assert not any("not applied" in warning for warning in other.warnings())
     third = _tensors(tmp_path / "open")
     assert not all(first[name].equal(third[name]) for name in first)
+
+
+@pytest.mark.parametrize("task", ["random_mlm", "mask_tuning"])
+def test_a_closed_gate_costs_nothing(config, tmp_path, monkeypatch, task):
+    """No loss of the task, no moments and averages in checkpoints; a run resumes without them."""
+    cls, steps = TASKS.get(task), []
+    run, killed = tmp_path / "run", tmp_path / "killed"
+    made = helpers.copy_before_step(monkeypatch, 9, killed)  # a checkpoint is made after eight
+    loss = cls.loss
+
+    def noted(self, *given):
+        steps.append(made[-1])
+        return loss(self, *given)
+
+    monkeypatch.setattr(cls, "loss", noted)
+    settings = config(aux=[task], weights={"meta": GATED})
+    whole = train(settings)
+    assert whole.steps == 12
+    assert steps == list(range(6))
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    trained = {row["step"]: row for row in rows if row["kind"] == "train"}
+    assert {number: f"loss/{task}" in row for number, row in trained.items()} == {
+        4: True,
+        8: True,
+        10: False,
+        12: False,
+    }
+    assert all("loss/primary" in row for row in trained.values())
+    assert report(run).exists()
+
+    (folder,) = (killed / "checkpoint").glob("step-*")
+    assert set(load_file(folder / "mixture.safetensors")) == {"averages"}
+    state = load_file(folder / "weighting.safetensors")
+    assert "logits" in state
+    assert not any("/" in name for name in state)  # no moving averages
+
+    run.rename(tmp_path / "whole")
+    killed.rename(run)
+    resumed = train(settings)
+    assert made[12:] == [8, 9, 10, 11]
+    assert steps == list(range(6))
+    assert resumed.reproducible() == whole.reproducible()
+    for name in ("metrics.jsonl", "model/model.safetensors"):
+        assert (run / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
 
 
 def _tensors(run: Path):

@@ -111,7 +111,7 @@ def test_a_kill_leaves_no_trace_in_the_perturbation_log(config, monkeypatch, tmp
 
 
 def test_every_text_is_recorded_once_an_epoch_as_it_was_trained_on(config, tmp_path):
-    train(config(weights={"meta": {"horizon": "steps"}}))
+    train(config(weights={"meta": {"horizon": "steps", "gate": 0}}))
     records = read_perturbations(tmp_path / "run")
     assert len({(record.epoch, record.example) for record in records}) == len(records) == 24
     assert {record.epoch for record in records} == {1, 2}
@@ -133,6 +133,12 @@ def test_every_text_is_recorded_once_an_epoch_as_it_was_trained_on(config, tmp_p
 def test_every_micro_batch_is_recorded(config, tmp_path):
     train(config(gradient_accumulation_steps=2, epochs=1))
     assert len(read_perturbations(tmp_path / "run")) == 12
+
+
+def test_texts_that_a_gate_keeps_from_the_classifier_are_not_recorded(config, tmp_path):
+    results = train(config(weights={"meta": {"gate": 0.39}}))
+    assert results.weights == {"primary": 1.0, "mask_tuning": 0.0}
+    assert not (tmp_path / "run" / "perturbations.jsonl").exists()
 
 
 def test_a_run_without_perturbation_records_nothing(config, tmp_path):

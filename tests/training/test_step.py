@@ -66,6 +66,27 @@ def test_weight_zero_leaves_the_primary_task_unchanged(new_encoder, mlm):
     assert not equal(snapshot(alone.encoder), snapshot(other.encoder))
 
 
+@pytest.mark.parametrize("accumulation", [1, 3])
+def test_only_an_isolated_task_of_weight_zero_is_left_out(new_encoder, mlm, accumulation):
+    encoder = new_encoder()
+    names = ("trained", "judged", "dropped")
+    harness = Harness(
+        encoder,
+        [(name, mlm(encoder)) for name in names],
+        gradient_accumulation_steps=accumulation,
+    )
+    step = harness.training_step
+    step.begin(0)
+    step.isolated = frozenset({"trained", "dropped"})
+    step.backward((0.5, 0.5, 0.0, 0.0))
+    assert set(step.losses) == {"primary", "trained", "judged"}
+    kept = dict(step.losses)
+    step.begin(0)
+    step.gradients()  # of all, whatever is isolated
+    assert set(step.losses) == {"primary", *names}
+    assert equal(kept, {name: step.losses[name] for name in kept})
+
+
 def test_the_order_of_the_tasks_does_not_change_their_losses(new_encoder, mlm):
     encoder = new_encoder()
     tasks = [("first", mlm(encoder)), ("second", mlm(encoder))]

@@ -116,7 +116,7 @@ def test_the_meta_gradient_is_exact(before):
 def test_tasks_below_the_gate_leave_the_primary_task_as_it_is_alone():
     """Bit by bit, although the meta-gradient is taken and their own head is trained."""
     alone = NetworkStep(Network(), adamw, CLIP)
-    fake, rule = ready(initial=None, gate=0.9)
+    fake, rule = ready(initial=None, gate=0.9, floor=0)
     for step in range(5):
         alone.number = fake.number = step
         rule.step(fake)
@@ -169,6 +169,52 @@ def test_a_resumed_rule_makes_the_same_steps():
     for interrupt in (0, 1, 4):
         for found, wanted in zip(run(interrupt), undisturbed, strict=True):
             assert torch.equal(found, wanted)
+
+
+def test_the_recorded_norms_are_those_of_gradients_before_they_are_clipped():
+    fake, rule = ready()
+    for fake.number in range(3):
+        expected = [
+            sum(float((g**2).sum()) for g in gradient if g is not None) ** 0.5
+            for gradient in fake.gradients()
+        ]
+        rule.step(fake)
+        found = [rule.metrics()[f"norm/{name}"] for name in NAMES]
+        assert found == pytest.approx(expected, rel=1e-12)
+        assert max(found) > 2 * CLIP  # or the test would show nothing
+
+
+@pytest.mark.parametrize(
+    ("names", "given", "reason"),
+    [
+        (
+            NAMES[:2],
+            {"floor": 0.95},
+            "gate 0.06 divided by their number, 1, is 0.06, but floor "
+            "0.95 leaves them a weight of 0.05 in all: lower gate or floor$",
+        ),
+        (
+            NAMES[:2],
+            {"gate": 0.5},
+            "gate 0.5 divided by their number, 1, is 0.5, but floor 0.6 "
+            "leaves them a weight of 0.4 in all",
+        ),
+        (NAMES[:2], {"gate": 0.4}, "is 0.4, but floor 0.6 leaves them a weight of 0.4 in all"),
+        (NAMES, {"gate": 0.9}, "divided by their number, 2, is 0.45, but floor 0.6 leaves them"),
+        (NAMES[:2], {"gate": 0.39}, None),
+        (NAMES, {"gate": 0.5}, None),
+        (NAMES, {"floor": 0.95}, None),
+        (NAMES[:1], {"floor": 0.95}, None),
+        (NAMES[:2], {"floor": 0.99, "gate": 0}, None),
+        (NAMES[:2], {"floor": 0.95, "mix": "scaled"}, None),
+    ],
+)
+def test_a_gate_that_the_floor_puts_out_of_reach_is_refused(names, given, reason):
+    if reason is None:
+        Meta(MetaOptions(**given), names)
+    else:
+        with pytest.raises(ConfigError, match=f"^meta: no auxiliary task can reach .* {reason}"):
+            Meta(MetaOptions(**given), names)
 
 
 def test_an_unroll_wants_mixed_gradients():
