@@ -45,6 +45,8 @@ class SharedEncoder(nn.Module):
             :meth:`~auxlearn.objectives.context.ObjectiveContext.add_head`.
         new_language_model_head: Whether the masked-language-model head is newly initialised, so
             that it predicts at chance.
+        random_head: Whether such a head may be used all the same, to be trained.
+        language_model_used: Whether anything has required the masked-language-model head.
         kept_classifier: Whether the classification head is that of the checkpoint, as it was
             trained for the same labels; ``None`` if the checkpoint has none.
     """
@@ -56,6 +58,8 @@ class SharedEncoder(nn.Module):
         self.tokenizer = tokenizer
         self.heads = nn.ModuleDict()
         self.new_language_model_head = False
+        self.random_head = False
+        self.language_model_used = False
         self.kept_classifier: bool | None = None
         self.family = family_of(classifier.config.model_type)
         self._prefix = classifier.base_model_prefix
@@ -71,12 +75,18 @@ class SharedEncoder(nn.Module):
         Raises:
             EncoderError: It is newly initialised.
         """
-        if self.new_language_model_head:
+        self.language_model_used = True
+        if self.lacks_language_model:
             raise EncoderError(
                 f"'{name}' needs a pretrained masked-language-model head, which this encoder does "
                 "not have: fit one with `auxlearn pretrain --trainable head`, or train with a "
                 "newly initialised one by --random-head"
             )
+
+    @property
+    def lacks_language_model(self) -> bool:
+        """Whether the masked-language-model head is newly initialised, and stays so."""
+        return self.new_language_model_head and not self.random_head
 
     @property
     def body(self) -> Any:
@@ -369,7 +379,8 @@ class SharedEncoder(nn.Module):
     def save_heads(self, folder: Path) -> None:
         """Save the heads of objectives, each as ``OBJECTIVE/NAME.safetensors``.
 
-        The masked-language-model head, unless it is newly initialised, is beside them.
+        The masked-language-model head, unless it is newly initialised and untrained, is beside
+        them.
         ``head.load_state_dict(safetensors.torch.load_file(path))`` loads one into a module as its
         factory returns it.
 
@@ -380,7 +391,7 @@ class SharedEncoder(nn.Module):
             path = folder / f"{key}.safetensors"
             path.parent.mkdir(exist_ok=True)
             save_model(head, str(path))
-        if not self.new_language_model_head:
+        if not self.lacks_language_model:
             own = self.language_model_head()
             tensors = {name: one.detach().cpu().contiguous() for name, one in own.items()}
             save_file(tensors, str(folder / f"{LANGUAGE_MODEL_HEAD}.safetensors"))

@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -22,7 +22,7 @@ import auxlearn
 from auxlearn import rng
 from auxlearn.cache import TensorCache, content_key
 from auxlearn.config import RunConfig
-from auxlearn.data.batches import Batch, BatchStream, collate, eval_batches
+from auxlearn.data.batches import Batch, BatchStream
 from auxlearn.data.corpus import read_corpus
 from auxlearn.data.dataset import Split
 from auxlearn.data.examples import column_names, text_values
@@ -30,7 +30,6 @@ from auxlearn.data.load import load_dataset
 from auxlearn.data.memory import in_memory, read_memory_table
 from auxlearn.data.splits import hold_out
 from auxlearn.data.tokens import TokenizedTexts, tokenize_split
-from auxlearn.devices import upload
 from auxlearn.encoders.content import encoder_content
 from auxlearn.encoders.load import check_length, load_encoder
 from auxlearn.encoders.precision import Compute, choose_compute
@@ -38,7 +37,7 @@ from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.errors import Interrupted, TrainingDiverged, UserError
 from auxlearn.evaluation.evaluator import EVAL_BATCH
 from auxlearn.local_files import expand
-from auxlearn.masking.corruption import choose
+from auxlearn.masking.held_out import score_masked
 from auxlearn.metric_keys import Quantity
 from auxlearn.objectives.context import ObjectiveContext
 from auxlearn.registry import TASKS
@@ -176,7 +175,7 @@ def pretrain(
             encoder, task, stream, held_out_texts, trainable, steps, config, compute, reporter
         )
         before, seconds = training.run(folder.checkpoints)
-        after = _evaluate(encoder, task, held_out_texts, seed)
+        after = _evaluate(encoder, held_out_texts, seed)
         results = PretrainResults(
             texts=len(train_texts),
             steps=steps,
@@ -274,7 +273,7 @@ class _Training:
         """
         found = checkpoints.load()
         before = (
-            _evaluate(self.encoder, self.task, self.held_out, self.config.seed)
+            _evaluate(self.encoder, self.held_out, self.config.seed)
             if found is None
             else _Scores(*found[1]["before"]["scores"].tolist())
         )
@@ -369,24 +368,10 @@ def _log(losses: list[Tensor], step: int, reporter: Reporter) -> None:
     reporter.log({"kind": "train", "step": step, Quantity.LOSS.key("mlm"): mean})
 
 
-def _evaluate(
-    encoder: SharedEncoder, task: MaskedLanguageModelling, texts: TokenizedTexts, seed: int
-) -> _Scores:
+def _evaluate(encoder: SharedEncoder, texts: TokenizedTexts, seed: int) -> _Scores:
     """Return loss and accuracy at masked tokens, with the same masks at every call."""
-    losses, hits, count = [], [], 0
-    with encoder.evaluating(), torch.inference_mode():
-        for number, examples in enumerate(eval_batches(texts, EVAL_BATCH)):
-            batch = collate(texts, examples)
-            generator = rng.generator(seed, "pretrain", "measure", number)
-            positions = choose(task.mask_probabilities(batch), generator)
-            masked = batch.input_ids.masked_fill(positions, encoder.tokenizer.mask_token_id)
-            logits = encoder.predict_tokens(replace(batch, input_ids=masked), positions)
-            targets = upload(batch.input_ids[positions], encoder.device)
-            losses.append(nn.functional.cross_entropy(logits.float(), targets, reduction="sum"))
-            hits.append((logits.argmax(-1) == targets).sum())
-            count += len(targets)
-    loss, correct = (sum(torch.stack(values).tolist()) for values in (losses, hits))
-    return _Scores(loss / max(1, count), correct / max(1, count))
+    found = score_masked(encoder, texts, EVAL_BATCH, seed, "pretrain", "measure")
+    return _Scores(found.loss, found.accuracy)
 
 
 @contextmanager

@@ -47,6 +47,7 @@ from auxlearn.training.loop import TrainingLoop
 from auxlearn.training.optimization import LinearSchedule, run_optimizer
 from auxlearn.training.preparation import (
     build_weighting,
+    describe_language_model,
     load_run_encoder,
     prepare_task,
     require_compiler,
@@ -205,6 +206,7 @@ class _Run:
         primary_loss = self._prepare_loss(train_texts)
         auxiliaries = self._prepare_tasks(train_texts)
         self.init_from  # noqa: B018 - loads the heads that the objectives have just added
+        self._warn_of_language_model(train_texts)
         freeze(self.encoder, config.freeze)
         if self.adapters:
             self.reporter.message(f"low-rank adapters of rank {config.lora_rank}")
@@ -298,7 +300,7 @@ class _Run:
             self.encoder.save(temporary, self.config.max_length, self.config.text_window)
             (temporary / "README.md").write_text(model_card(results), encoding="utf-8")
             write_manifest(temporary)
-        if self.encoder.heads or not self.encoder.new_language_model_head:
+        if self.encoder.heads or not self.encoder.lacks_language_model:
             with replaced_folder(self.folder.heads_path) as temporary:
                 self.encoder.save_heads(temporary)
                 write_manifest(temporary)
@@ -322,6 +324,17 @@ class _Run:
                 "checkpoint as well: results on dev are optimistic; split train:SHARE keeps dev "
                 "out of training"
             )
+
+    def _warn_of_language_model(self, train_texts: TokenizedTexts) -> None:
+        """Report a useless language-model head if it is used; once, not when a run is resumed."""
+        resumes = CheckpointFolder(self.folder.checkpoint_path).any
+        if not self.encoder.language_model_used or resumes:
+            return
+        dev = self._tokenize(self.data.dataset.splits["dev"])
+        if line := describe_language_model(
+            self.config, self.encoder, train_texts, dev, self.compute
+        ):
+            self.reporter.message(line)
 
     def _training_texts(self) -> TokenizedTexts:
         """Return the training texts, perturbed once by the pretrained encoder if configured."""
