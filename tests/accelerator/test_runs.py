@@ -266,7 +266,7 @@ def test_averages_of_heads_that_a_step_does_not_reach_are_resumed(
     sets = [{"dataset": str(labelled), "name": name} for name in ("one", "other")]
     settings = config(
         aux=[{"supervised": {"datasets": sets}}],
-        weights={"meta": {"warmup_steps": 0, "gate_share": 1}},
+        weights={"meta": {"horizon": "steps", "warmup_steps": 0, "gate_share": 1}},
         epochs=2,
     )
     check_resumed(settings, on_accelerator, tmp_path)

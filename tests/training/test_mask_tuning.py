@@ -136,7 +136,7 @@ def test_every_micro_batch_is_recorded(config, tmp_path):
 
 
 def test_texts_that_a_gate_keeps_from_the_classifier_are_not_recorded(config, tmp_path):
-    results = train(config(weights={"meta": {"gate": 0.39}}))
+    results = train(config(weights={"meta": {"horizon": "steps", "gate": 0.39}}))
     assert results.weights == {"primary": 1.0, "mask_tuning": 0.0}
     assert not (tmp_path / "run" / "perturbations.jsonl").exists()
 

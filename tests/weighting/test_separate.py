@@ -211,10 +211,10 @@ def test_the_recorded_norms_are_those_of_gradients_before_they_are_clipped():
 )
 def test_a_gate_that_the_floor_puts_out_of_reach_is_refused(names, given, reason):
     if reason is None:
-        Meta(MetaOptions(**given), names)
+        Meta(MetaOptions(horizon="steps", **given), names)
     else:
         with pytest.raises(ConfigError, match=f"^meta: no auxiliary task can reach .* {reason}"):
-            Meta(MetaOptions(**given), names)
+            Meta(MetaOptions(horizon="steps", **given), names)
 
 
 def test_an_unroll_wants_mixed_gradients():
