@@ -65,18 +65,22 @@ class Split:
     ) -> Iterator[dict[str, str]]:
         """Yield each example as a mapping of columns to texts, the label by its name.
 
+        Further columns that have one of the three names are left out.
+
         Args:
             text: Name of the column of the text.
             text_pair: Name of the column of the second text.
             label: Name of the column of the label.
         """
+        # Such a column would take the place of the text or label, or seem to be a second text.
+        meta = {k: values for k, values in self.meta.items() if k not in (text, text_pair, label)}
         for row, first in enumerate(self.texts):
             example = {text: first}
             if self.text_pairs is not None:
                 example[text_pair] = self.text_pairs[row]
             if self.labels is not None:
                 example[label] = self.label_names[self.labels[row]]
-            yield example | {name: values[row] for name, values in self.meta.items()}
+            yield example | {name: values[row] for name, values in meta.items()}
 
     def __repr__(self) -> str:
         pairs = "" if self.text_pairs is None else ", pairs of texts"
@@ -137,7 +141,10 @@ class TextDataset:
         return replace(self, name=name)
 
     def to_frame(self) -> pandas.DataFrame:
-        """Return all examples: columns ``split``, ``text``, ``text_pair``, ``label`` and others."""
+        """Return all examples: columns ``split``, ``text``, ``text_pair``, ``label`` and others.
+
+        Further columns of the data that have one of these names are left out.
+        """
         import pandas
 
         return pandas.DataFrame(

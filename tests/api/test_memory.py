@@ -16,6 +16,7 @@ import yaml
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 
 import auxlearn
+from auxlearn.data.examples import ColumnNames
 from auxlearn.errors import ConfigError, DataError, RunError, UserError
 from auxlearn.files import content_digest
 from auxlearn.training.loop import TrainingLoop
@@ -105,6 +106,19 @@ def test_a_loaded_data_set_and_its_frame_are_read_as_they_are(from_files):
     loaded = auxlearn.load_dataset(from_files.config["dataset"])
     assert auxlearn.load_dataset(loaded).fingerprint == loaded.fingerprint
     assert auxlearn.load_dataset(loaded.to_frame()).fingerprint == loaded.fingerprint
+
+
+def test_further_columns_do_not_take_the_place_of_text_and_label():
+    body = FRAME.rename(columns={"text": "body", "label": "topic"}).assign(second="x")
+    columns = ColumnNames(text="body", text_pair="second", label="topic")
+    plain = auxlearn.load_dataset(body, columns=columns)
+    named = body.assign(text="other", text_pair="third", label=["x", "y"] * 18)
+    loaded = auxlearn.load_dataset(named, columns=columns)
+    assert loaded.splits["train"].meta.keys() == {"text", "text_pair", "label", "n"}
+    assert auxlearn.load_dataset(loaded).fingerprint == plain.fingerprint
+    assert loaded.to_frame().equals(plain.to_frame())
+    # With the names of the columns they keep their own.
+    assert auxlearn.load_dataset(loaded, columns=columns).fingerprint == loaded.fingerprint
 
 
 def test_a_run_from_memory_is_that_from_files_to_the_last_bit(from_files, settings, tmp_path):
