@@ -32,8 +32,9 @@ def load_hub(
 ) -> TextDataset:
     """Read a data set of the hub, or its copy in the local cache of ``datasets``.
 
-    Loading scripts are never run. Examples with an empty text and examples without a label (-1)
-    are left out, and the notes say how many; so is a split whose labels are all hidden.
+    Loading scripts are never run. Examples with an empty text and examples without a label (-1
+    where classes are numbered and have names) are left out, and the notes say how many; so is a
+    split whose labels are all hidden.
 
     Args:
         hub_id: Hub id, such as "nyu-mll/glue".
@@ -213,13 +214,14 @@ def dataset_columns(
 
 
 def _class_name(value: Any, names: Sequence[str] | None, where: str) -> Any:
-    """Return the name of a class index; -1 marks a hidden label, as in GLUE."""
-    if isinstance(value, bool) or not isinstance(value, int):
+    """Return the name of a class index; -1 marks a hidden label there, as in GLUE.
+
+    Without names of classes, integers are labels themselves, and -1 is one like any other.
+    """
+    if names is None or isinstance(value, bool) or not isinstance(value, int):
         return value
     if value == -1:
         return None
-    if names is None:
-        return value
     if not 0 <= value < len(names):
         raise DataError(f"{where}: class {value}, but only {len(names)} names are known")
     return names[value]

@@ -13,6 +13,7 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, Sequence, Value
 from auxlearn.data import hub
 from auxlearn.data.examples import ColumnNames
 from auxlearn.data.hub import load_hub
+from auxlearn.data.memory import read_memory
 from auxlearn.errors import DataError
 
 PAIRS = ColumnNames("premise", "hypothesis", "label")
@@ -124,6 +125,21 @@ def test_numbers_without_names_and_booleans(serve):
     assert load_hub("some/set").label_names == ("9", "10")
     serve({"train": Dataset.from_dict({"text": ["x", "y"], "label": [True, False]})})
     assert load_hub("some/set").label_names == ("false", "true")
+
+
+def test_minus_one_is_hidden_only_where_classes_have_names(serve):
+    signs = Dataset.from_dict({"text": ["x", "y", "z"], "label": [-1, 0, 1]})
+    serve({"train": signs, "test": signs.select([0])})
+    found = [load_hub("some/set"), read_memory({"train": signs, "test": signs.select([0])})]
+    for dataset in found:
+        assert dataset.splits["train"].label_names == ("-1", "0", "1")
+        assert dataset.splits["train"].labels == (0, 1, 2)
+        assert dataset.splits["test"].labels == (0,)
+        assert dataset.notes == ()
+    assert read_memory(signs).splits == read_memory(signs.to_pandas()).splits
+    # Of named classes, it is hidden.
+    named = nli(("a", "b", 0), ("c", "d", 2), ("e", "f", -1))
+    assert read_memory({"train": named}, PAIRS).splits["train"].texts == ("a", "c")
 
 
 def test_class_without_a_name(serve):
