@@ -23,9 +23,9 @@ import numpy as np
 
 from auxlearn.comparison.predictions import read_predictions
 from auxlearn.comparison.result import DatasetRuns, MetricComparison
-from auxlearn.comparison.runs import Method
 from auxlearn.comparison.scores import scores_and_covariance
 from auxlearn.comparison.statistics import Noise, Pair, correct, make_pair
+from auxlearn.results.record import RunResults
 
 #: Score by fold, by method, by seed.
 FoldScores = Mapping[int, Mapping[str, Mapping[int, float]]]
@@ -81,7 +81,8 @@ def _column(
     examples: int,
     against: str | None,
 ) -> MetricComparison:
-    share = share_of_test(runs.methods) if name == TESTED else math.inf
+    every = [results for method in runs.methods for results in method.results.values()]
+    share = share_of_test(every) if name == TESTED else math.inf
     scored = {method for one in scores.values() for method in one}
     methods = [method.name for method in runs.methods if method.name in scored]
     means = {
@@ -151,7 +152,7 @@ def fold_noise(values: Sequence[float], share: float) -> Noise:
     return Noise(variance, 0.0, 0.0, count - 1, 1)
 
 
-def share_of_test(methods: Sequence[Method]) -> float:
+def share_of_test(runs: Sequence[RunResults]) -> float:
     """Return the number of test examples divided by that of training examples, over all runs."""
-    sizes = [results.dataset.examples for method in methods for results in method.results.values()]
+    sizes = [results.dataset.examples for results in runs]
     return float(np.mean([one["test"] / one["train"] for one in sizes]))

@@ -6,13 +6,13 @@ Nothing that a folder holds is executed, and nothing outside it is read.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from auxlearn.comparison.names import run_names
+from auxlearn.comparison.names import code_digests, data_digest, encoder_digest, run_names
 from auxlearn.errors import ConfigError, RunError, SweepError, UserError, did_you_mean
 from auxlearn.local_files import name_problem, user_path
 from auxlearn.results.folder import RunFolder, check_contained
@@ -111,8 +111,96 @@ class Runs:
     notes: list[str] = field(default_factory=list)
 
 
+@dataclass
+class NamedRun:
+    """A run with its names; of a sweep, also a trial without results.
+
+    Attributes:
+        path: Its folder.
+        seed: Its seed.
+        setting: What it shares with those it is compared with.
+        method: Name of its method, the same for all seeds and folds.
+        results: Its results; ``None`` if there are none.
+        source: The sweep it is from; "" for a single run.
+        competing: Label of each axis that methods of its sweep are named by.
+        values: Label of each axis whose value is chosen on dev.
+        chosen: Whether these values are chosen.
+        state: "unfinished", or how it failed.
+        error: The message of its error.
+    """
+
+    path: Path
+    seed: int
+    setting: Setting
+    method: str
+    results: RunResults | None
+    source: str = ""
+    competing: dict[str, str] = field(default_factory=dict)
+    values: dict[str, str] = field(default_factory=dict)
+    chosen: bool = True
+    state: str = "unfinished"
+    error: str = ""
+
+
+@dataclass
+class NamedRuns:
+    """The runs of several folders with their names.
+
+    Attributes:
+        runs: The runs and trials: those of sweeps, then single ones.
+        sweeps: Folder and file of each sweep by its name, which is the source of its trials.
+        notes: What is missing, one sentence each.
+    """
+
+    runs: list[NamedRun] = field(default_factory=list)
+    sweeps: dict[str, tuple[SweepFolder, SweepFile]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def named_runs(paths: Iterable[str | os.PathLike[str]]) -> NamedRuns:
+    """Read sweeps and runs, and name the setting and the method of each run.
+
+    Runs are of one setting if the data set and the encoder have the same name and the same content,
+    as far as the runs have recorded it; different ones of one name get a part of their digest. In a
+    sweep, the data set and the encoder of a setting are what its axes say.
+
+    Args:
+        paths: Folders of sweeps, finished or not, and of runs.
+
+    Raises:
+        UserError: A path is neither, is given twice or is damaged.
+    """
+    folders = [user_path(path, SweepError) for path in paths]
+    resolved = [path.resolve() for path in folders]
+    for path in folders:
+        if resolved.count(path.resolve()) > 1:
+            raise SweepError(f"{path} is given twice: name each folder once")
+    found = NamedRuns()
+    sweeps = [
+        (SweepFolder(path), SweepFolder(path).read_sweep()) for path in folders if _is_sweep(path)
+    ]
+    names = [sweep.name for _, sweep in sweeps]
+    contents = _Contents()
+    for folder, sweep in sweeps:
+        label = sweep.name if names.count(sweep.name) == 1 else f"{sweep.name}: {folder.path}"
+        found.sweeps[label] = folder, sweep
+        found.runs += _trials_of(folder, sweep, label, contents)
+    single = _single_runs([path for path in folders if not _is_sweep(path)], contents, found.notes)
+    found.runs += single
+    for run in found.runs:
+        run.setting = contents.named(run)
+    configs = []
+    for run in single:
+        assert run.results is not None
+        configs.append(run.results.config | dict(run.setting) | code_digests(run.results))
+    for run, name in zip(single, run_names(configs), strict=True):
+        run.method = name
+    _make_names_unique(found.runs)
+    return found
+
+
 def read_runs(paths: Iterable[str | os.PathLike[str]]) -> Runs:
-    """Read sweeps and runs.
+    """Read sweeps and runs as methods; see :func:`named_runs`.
 
     Args:
         paths: Folders of sweeps, finished or not, and of runs.
@@ -120,23 +208,40 @@ def read_runs(paths: Iterable[str | os.PathLike[str]]) -> Runs:
     Raises:
         UserError: A path is neither, is given twice or is damaged, or nothing has finished.
     """
-    folders = [user_path(path, SweepError) for path in paths]
-    resolved = [path.resolve() for path in folders]
-    for path in folders:
-        if resolved.count(path.resolve()) > 1:
-            raise SweepError(f"{path} is given twice: name each folder once")
-    found = Runs()
-    sweeps = [(path, SweepFolder(path).read_sweep()) for path in folders if _is_sweep(path)]
-    names = [sweep.name for _, sweep in sweeps]
-    for path, sweep in sweeps:
-        label = sweep.name if names.count(sweep.name) == 1 else f"{sweep.name}: {path}"
-        _add_sweep(found, path, sweep, label)
-    _add_single_runs(found, [path for path in folders if not _is_sweep(path)])
-    _make_names_unique(found)
+    named = named_runs(paths)
+    found = Runs(names=list(named.sweeps), notes=named.notes)
+    for label, (_, sweep) in named.sweeps.items():
+        if sweep.chosen_axes and any(r.results is None for r in named.runs if r.source == label):
+            axes = ", ".join(sweep.chosen_axes)
+            found.notes.append(
+                f"{label} is unfinished: the choice of {axes} on dev may still change"
+            )
+        found.competing += [axis for axis in sweep.competing_axes if axis not in found.competing]
+        found.chosen += [axis for axis in sweep.chosen_axes if axis not in found.chosen]
+        found.published = found.published or sweep.published
+    methods: dict[tuple[Setting, str, str], Method] = {}
+    for run in named.runs:
+        if run.results is not None and not run.chosen:
+            continue
+        key = (run.setting, run.method, run.source)
+        method = methods.get(key)
+        if method is None:
+            labels = dict(run.setting) | run.competing
+            labels |= {"sweep": run.source} if run.source else {}
+            method = methods[key] = Method(run.method, run.source, labels)
+        if run.results is None:
+            method.missing.setdefault(run.seed, run.error or run.state)
+            continue
+        method.chosen = dict(run.values)
+        method.add(run.seed, run.path, run.results)
+    for (setting, _, source), method in methods.items():
+        # Of a method of which no value was chosen, there are only failures.
+        if method.runs or not (source and named.sweeps[source][1].chosen_axes):
+            found.settings.setdefault(setting, []).append(method)
     found.settings = {
-        setting: methods
-        for setting, methods in found.settings.items()
-        if any(method.runs for method in methods)
+        setting: members
+        for setting, members in found.settings.items()
+        if any(method.runs for method in members)
     }
     if not found.settings:
         reason = f" ({found.notes[0]})" if found.notes else ""
@@ -166,6 +271,57 @@ def _is_sweep(path: Path) -> bool:
     return (path / "sweep.yaml").is_file()
 
 
+class _Contents:
+    """Which content data sets and encoders of one name have."""
+
+    def __init__(self) -> None:
+        self._of_run: dict[tuple[str, Path], str] = {}
+        self._of_sweep: dict[tuple[str, str, str], str] = {}
+        self._known: dict[tuple[str, str, bool], dict[str, None]] = {}
+        self._folds: dict[tuple[Setting, str], tuple[str, Path]] = {}
+
+    def add(self, run: NamedRun) -> None:
+        """Record the content of a run with results."""
+        assert run.results is not None
+        digests = {"dataset": data_digest(run.results), "encoder": encoder_digest(run.results)}
+        for axis, name in run.setting:
+            if axis not in digests:
+                continue
+            if run.source:  # what the first trial has is that of all, as the axes of a sweep tell
+                digest = self._of_sweep.setdefault((run.source, axis, name), digests[axis])
+            else:
+                digest = self._of_run[axis, run.path] = digests[axis]
+            if digest:
+                self._known.setdefault(self._key(run, axis, name), {})[digest] = None
+        fold = run.results.config.get(FOLD)
+        if fold and not run.source:
+            data = run.results.dataset.fingerprint
+            key = (run.setting, digests["dataset"])
+            first, path = self._folds.setdefault(key, (data, run.path))
+            if first != data:
+                raise SweepError(
+                    f"{path} and {run.path} are of fold {fold} of data sets of one name and size, "
+                    "but of different content: leave one of them out"
+                )
+
+    def named(self, run: NamedRun) -> Setting:
+        """Return the setting of a run, with a digest in names that stand for several contents."""
+        labels = []
+        for axis, name in run.setting:
+            known = self._known.get(self._key(run, axis, name), {})
+            digest = (
+                self._of_sweep.get((run.source, axis, name), "")
+                if run.source
+                else self._of_run.get((axis, run.path), "")
+            )
+            labels.append((axis, f"{name} ({digest[:8]})" if digest and len(known) > 1 else name))
+        return tuple(labels)
+
+    @staticmethod
+    def _key(run: NamedRun, axis: str, name: str) -> tuple[str, str, bool]:
+        return axis, name, axis == "dataset" and FOLD in dict(run.setting)
+
+
 # ------------------------------------------------------------------------------------------- sweeps
 
 
@@ -179,39 +335,35 @@ class _Trial:
     setting: Mapping[str, str]
     chosen: bool
     results: RunResults | None
-    reason: str = ""
+    state: str = ""
+    error: str = ""
 
 
-def _add_sweep(found: Runs, path: Path, sweep: SweepFile, label: str) -> None:
-    trials = _trials(SweepFolder(path), sweep)
-    if sweep.chosen_axes and any(trial.results is None for trial in trials):
-        axes = ", ".join(sweep.chosen_axes)
-        found.notes.append(f"{label} is unfinished: the choice of {axes} on dev may still change")
-    methods: dict[tuple[Setting, str], Method] = {}
-    for trial in trials:
+def _trials_of(
+    folder: SweepFolder, sweep: SweepFile, label: str, contents: _Contents
+) -> Iterator[NamedRun]:
+    for trial in _trials(folder, sweep):
         if set(sweep.axes) - set(trial.cell):
-            raise SweepError(f"{path} is damaged: the axes of a trial are not those of sweep.yaml")
-        if trial.results is not None and not trial.chosen:
-            continue
+            raise SweepError(
+                f"{folder.path} is damaged: the axes of a trial are not those of sweep.yaml"
+            )
         setting, name = _setting_and_name(sweep, trial)
-        method = methods.get((setting, name))
-        if method is None:
-            competing = {axis: trial.cell[axis] for axis in sweep.competing_axes}
-            labels = {**dict(setting), **competing, "sweep": label}
-            method = methods[setting, name] = Method(name, label, labels)
-        if trial.results is None:
-            method.missing.setdefault(trial.seed, trial.reason)
-            continue
-        method.chosen = {axis: trial.cell[axis] for axis in sweep.chosen_axes}
-        method.add(trial.seed, SweepFolder(path).run(trial.digest).path, trial.results)
-    for (setting, _), method in methods.items():
-        # Of a method of which no value was chosen, there are only failures.
-        if method.runs or not sweep.chosen_axes:
-            found.settings.setdefault(setting, []).append(method)
-    found.names.append(label)
-    found.competing += [axis for axis in sweep.competing_axes if axis not in found.competing]
-    found.chosen += [axis for axis in sweep.chosen_axes if axis not in found.chosen]
-    found.published = found.published or sweep.published
+        run = NamedRun(
+            folder.run(trial.digest).path,
+            trial.seed,
+            setting,
+            name,
+            trial.results,
+            label,
+            {axis: trial.cell[axis] for axis in sweep.competing_axes},
+            {axis: trial.cell[axis] for axis in sweep.chosen_axes},
+            trial.chosen,
+            trial.state,
+            trial.error,
+        )
+        if run.results is not None:
+            contents.add(run)
+        yield run
 
 
 def _setting_and_name(sweep: SweepFile, trial: _Trial) -> tuple[Setting, str]:
@@ -240,7 +392,7 @@ def _trials(folder: SweepFolder, sweep: SweepFile) -> list[_Trial]:
     loaded = {trial.digest: _load(folder, trial.digest) for trial in planned}
 
     def dev(digest: str) -> Mapping[str, float] | None:
-        results, _ = loaded[digest]
+        results = loaded[digest][0]
         return None if results is None else set_metrics(results, "dev")
 
     chosen = chosen_trials(sweep, planned, dev)
@@ -257,25 +409,26 @@ def _trials(folder: SweepFolder, sweep: SweepFile) -> list[_Trial]:
     ]
 
 
-def _load(folder: SweepFolder, digest: str) -> tuple[RunResults | None, str]:
-    """Return the results of a trial, or why there are none."""
+def _load(folder: SweepFolder, digest: str) -> tuple[RunResults | None, str, str]:
+    """Return the results of a trial, or its state and error if there are none."""
     try:
         if problem := name_problem(digest):
             raise SweepError(f"the trials of {folder.path} are damaged ({problem})")
         run = folder.run(digest)
         if run.finished:
-            return _read_results(run.path), ""
+            return _read_results(run.path), "finished", ""
         failure = folder.failure(digest)
     except UserError as error:
-        return None, str(error)
-    return None, failure.state if failure else "unfinished"
+        return None, "damaged", str(error)
+    return (None, failure.state, failure.error) if failure else (None, "unfinished", "")
 
 
 # --------------------------------------------------------------------------------------------- runs
 
 
-def _add_single_runs(found: Runs, paths: Sequence[Path]) -> None:
-    loaded: dict[Path, RunResults] = {}
+def _single_runs(paths: Sequence[Path], contents: _Contents, notes: list[str]) -> list[NamedRun]:
+    """Return the finished runs, whose methods have no names yet."""
+    found: list[NamedRun] = []
     unfinished: list[str] = []
     for path in paths:
         run = RunFolder(path)
@@ -284,22 +437,16 @@ def _add_single_runs(found: Runs, paths: Sequence[Path]) -> None:
                 raise SweepError(_not_comparable(path))
             unfinished.append(str(path))
             continue
-        loaded[path] = _read_results(path)
-    if unfinished:
-        found.notes.append(f"left out, as they have not finished: {', '.join(unfinished)}")
-    names = run_names([results.config for results in loaded.values()])
-    methods: dict[tuple[Setting, str], Method] = {}
-    for name, (path, results) in zip(names, loaded.items(), strict=True):
+        results = _read_results(path)
         config = results.config
         labels = {axis: Path(config[axis]).name for axis in ("dataset", "encoder")}
         labels |= {"metric": config["metric"]}
         labels |= {FOLD: config[FOLD]} if config.get(FOLD) else {}
-        setting = tuple(labels.items())
-        method = methods.get((setting, name))
-        if method is None:
-            method = methods[setting, name] = Method(name, "", dict(setting))
-            found.settings.setdefault(setting, []).append(method)
-        method.add(config["seed"], path, results)
+        found.append(NamedRun(path, config["seed"], tuple(labels.items()), "", results))
+        contents.add(found[-1])
+    if unfinished:
+        notes.append(f"left out, as they have not finished: {', '.join(unfinished)}")
+    return found
 
 
 def _not_comparable(path: Path) -> str:
@@ -310,18 +457,15 @@ def _not_comparable(path: Path) -> str:
     return f"{path} is not the folder of a sweep or a run (no sweep.yaml, no config.yaml){hint}"
 
 
-def _make_names_unique(found: Runs) -> None:
+def _make_names_unique(runs: Sequence[NamedRun]) -> None:
     """Append the source to a name that several sources have in one setting, in all settings."""
-    for name in {method.name for methods in found.settings.values() for method in methods}:
-        sources = [
-            [method.source for method in methods if method.name == name]
-            for methods in found.settings.values()
-        ]
-        clashing = {source for group in sources for source in group[1:]}
-        for methods in found.settings.values():
-            for method in methods:
-                if method.name == name and method.source in clashing:
-                    method.name = f"{name} ({method.source or 'run'})"
+    sources: dict[tuple[str, Setting], dict[str, None]] = {}
+    for run in runs:
+        sources.setdefault((run.method, run.setting), {})[run.source] = None
+    clashing = {(name, one) for (name, _), group in sources.items() for one in list(group)[1:]}
+    for run in runs:
+        if (run.method, run.source) in clashing:
+            run.method = f"{run.method} ({run.source or 'run'})"
 
 
 def _read_results(path: Path) -> RunResults:
@@ -367,6 +511,20 @@ def renamed(found: Runs, names: Mapping[str, str]) -> Runs:
     return replace(found, settings=settings)
 
 
+def without_fold(setting: Setting) -> tuple[Setting, int | None]:
+    """Return a setting with the number of folds in place of the fold, and the fold.
+
+    >>> without_fold((("dataset", "a"), ("fold", "2/5")))
+    ((('dataset', 'a'), ('folds', '5 folds')), 2)
+    """
+    labels = dict(setting)
+    fold = labels.pop(FOLD, None)
+    if fold is None:
+        return setting, None
+    number, _, count = fold.partition("/")
+    return (*labels.items(), (FOLDS, f"{count} folds")), int(number)
+
+
 def joined_folds(settings: Mapping[Setting, list[Method]]) -> dict[Setting, list[Method]]:
     """Return the settings, with those that differ in the fold of a cross-validation joined.
 
@@ -375,16 +533,13 @@ def joined_folds(settings: Mapping[Setting, list[Method]]) -> dict[Setting, list
     found: dict[Setting, dict[str, Method]] = {}
     folds: dict[Setting, dict[str, dict[int, Method]]] = {}
     for setting, methods in settings.items():
-        labels = dict(setting)
-        fold = labels.pop(FOLD, None)
+        key, fold = without_fold(setting)
         if fold is None:
             found.setdefault(setting, {}).update({method.name: method for method in methods})
             continue
-        number, _, count = fold.partition("/")
-        key = (*labels.items(), (FOLDS, f"{count} folds"))
         found.setdefault(key, {})
         for method in methods:
-            folds.setdefault(key, {}).setdefault(method.name, {})[int(number)] = method
+            folds.setdefault(key, {}).setdefault(method.name, {})[fold] = method
     for key, by_name in folds.items():
         found[key] = {name: Method.of_folds(members) for name, members in by_name.items()}
     return {setting: list(methods.values()) for setting, methods in found.items()}

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
+from auxlearn.comparison.runs import Setting, named_runs
 from auxlearn.config import RunConfig
 from auxlearn.errors import RunError
 from auxlearn.local_files import user_path
-from auxlearn.results.folder import RunFolder, check_contained
+from auxlearn.results.folder import RunFolder, check_contained, check_finished
 from auxlearn.results.record import RunResults
 from auxlearn.sweeps.folder import RESULTS, SweepFolder
+from auxlearn.sweeps.sweep_file import FOLD
 from auxlearn.wording import shorten
-
-#: Settings in which the runs of one method may differ.
-_NOT_METHOD = {"seed", "output", "cache_dir", "report_to", "gradient_log_steps", "device"} | {
-    "keep_model",
-    "dataset",
-    "encoder",
-    "metric",  # methods are compared within these three
-}
 
 
 @dataclass(frozen=True)
@@ -33,7 +25,8 @@ class Run:
         path: Its folder.
         config: Its configuration.
         results: Its results.
-        method: Name of the method, the same for all seeds.
+        setting: What compared methods share: data set, encoder, metric, and the fold, if any.
+        method: Name of the method, the same for all seeds and folds.
         reveal: Whether scores on other sets than dev may be shown; not for values of a sweep that
             may still lose, or have lost, the choice on dev.
     """
@@ -41,6 +34,7 @@ class Run:
     path: Path
     config: RunConfig
     results: RunResults
+    setting: Setting
     method: str
     reveal: bool = True
 
@@ -50,11 +44,10 @@ class Run:
         return self.config.seed
 
     @property
-    def setting(self) -> tuple[str, str, str, str]:
-        """Data set, its fingerprint, encoder and metric: what compared methods share."""
-        data = self.results.dataset
-        encoder = Path(self.config.encoder).name
-        return data.name, data.fingerprint, encoder, self.config.metric
+    def title(self) -> str:
+        """Method, fold and seed in one line."""
+        fold = f", fold {self.config.fold}" if self.config.fold else ""
+        return f"{self.method}{fold}, seed {self.seed}"
 
     @property
     def sets(self) -> list[str]:
@@ -103,105 +96,48 @@ def collect(folders: Sequence[Path]) -> Collection:
     Raises:
         UserError: A folder is neither, is given twice, is damaged, or is that of an unfinished run.
     """
-    found = Collection([])
-    places = [user_path(folder, RunError).resolve() for folder in folders]
-    for folder, place in zip(folders, places, strict=True):
-        if not place.is_dir():
+    for folder in folders:
+        if not user_path(folder, RunError).is_dir():
             raise RunError(f"there is no folder {shorten(str(folder), 200)}: check the path")
-        if places.count(place) > 1:
-            raise RunError(f"{folder} is given twice: name each folder once")
         if (folder / "sweep.yaml").is_file():
-            _add_sweep(found, SweepFolder(folder))
+            check_contained(folder)
         elif (folder / "config.yaml").is_file():
-            found.runs.append(_read_run(folder))
+            check_finished(folder)
         else:
             raise RunError(
                 f"{folder} is neither a run nor a sweep: it has no config.yaml and no sweep.yaml"
             )
-    named = _name_methods([run for run in found.runs if not run.method])
-    runs = [run if run.method else next(named) for run in found.runs]
-    if len(found.sweeps) > 1:
-        runs = [
-            replace(run, method=f"{run.method} ({sweep.path})")
-            if (sweep := next((s for s in found.sweeps if s.path in run.path.parents), None))
-            else run
-            for run in runs
-        ]
+    named = named_runs(folders)
+    found = Collection([], sweeps=[folder for folder, _ in named.sweeps.values()])
+    hidden = set()
+    for name, (folder, sweep) in named.sweeps.items():
+        trials = [run for run in named.runs if run.source == name]
+        waiting = any(run.state == "unfinished" for run in trials)
+        if (folder.path / RESULTS).is_file() and not waiting:
+            continue
+        count = sum(run.results is not None for run in trials)
+        found.notes.append(
+            f"sweep {sweep.name} is not finished: {count} of its trials have results; differences "
+            "are not tested"
+        )
+        if sweep.chosen_axes or sweep.search is not None:
+            hidden.add(name)
     known: dict[tuple[object, ...], Run] = {}
-    for run in runs:
-        other = known.setdefault((*run.setting, run.method, run.seed), run)
+    for one in named.runs:
+        method = ", ".join([one.method, *one.values.values()])
+        if one.results is None:
+            fold = dict(one.setting).get(FOLD)
+            title = f"{method}{f', fold {fold}' if fold else ''}, seed {one.seed}"
+            found.unfinished.append(Unfinished(title, one.state, one.error))
+            continue
+        config = RunFolder(one.path).read_config()
+        reveal = one.chosen and one.source not in hidden
+        run = Run(one.path, config, one.results, one.setting, method, reveal)
+        other = known.setdefault((run.setting, run.method, run.seed), run)
         if other is not run:
             raise RunError(
                 f"{other.path} and {run.path} are runs of the same method, data and seed, which "
                 "would count as two seeds: leave one of them out"
             )
-    return replace(found, runs=runs)
-
-
-def _read_run(path: Path, method: str = "", reveal: bool = True) -> Run:
-    folder = RunFolder(path)
-    config = folder.read_config()
-    if not folder.finished:
-        raise RunError(
-            f"the run in {path} is not finished: resume it with "
-            f"`auxlearn train --config {path / 'config.yaml'} --output {path}`"
-        )
-    return Run(path, config, RunResults.load(path), method, reveal)
-
-
-def _add_sweep(found: Collection, folder: SweepFolder) -> None:
-    check_contained(folder.path)
-    sweep = folder.read_sweep()
-    found.sweeps.append(folder)
-    if (folder.path / RESULTS).is_file():
-        for record in folder.load_results():
-            title = ", ".join(record.cell.values()) or sweep.name
-            if record.finished:
-                path = folder.run(record.digest).path
-                found.runs.append(_read_run(path, title, record.chosen))
-            else:
-                one = Unfinished(f"{title}, seed {record.seed}", record.state, record.error)
-                found.unfinished.append(one)
-        return
-    # The trials cannot be planned here: that would run the plug-ins that the sweep names.
-    count = 0
-    for path in sorted((folder.path / "trials").glob("*")):
-        if not (path / "config.yaml").is_file():
-            continue
-        if RunFolder(path).finished:
-            reveal = not sweep.chosen_axes and sweep.search is None
-            found.runs.append(_read_run(path, reveal=reveal))
-            count += 1
-        elif folder.failure(path.name) is None:
-            found.unfinished.append(Unfinished(path.name, "unfinished", ""))
-    for path in sorted((folder.path / "failures").glob("*.json")):
-        outcome = folder.failure(path.stem)
-        if outcome and not folder.run(path.stem).finished:
-            found.unfinished.append(Unfinished(path.stem, outcome.state, outcome.error))
-    found.notes.append(
-        f"sweep {sweep.name} is not finished: {count} of its trials have results; methods are "
-        "named by their settings, and differences are not tested"
-    )
-
-
-def _name_methods(runs: Sequence[Run]) -> Iterator[Run]:
-    """Yield the runs with the name of their method: tasks, weighting and what else differs."""
-    settings = [run.config.model_dump(mode="json", exclude=_NOT_METHOD) for run in runs]
-    names = [_tasks_and_weighting(run) for run in runs]
-    for run, own, name in zip(runs, settings, names, strict=True):
-        same = [one for one, other in zip(settings, names, strict=True) if other == name]
-        varied = [
-            f"{key} {_text(value)}"
-            for key, value in own.items()
-            if len({_text(one[key]) for one in same}) > 1
-        ]
-        yield replace(run, method=", ".join([name, *varied]))
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
-
-
-def _tasks_and_weighting(run: Run) -> str:
-    tasks = " + ".join(choice.name for choice in run.config.aux)
-    return f"{tasks}, {run.config.weights.name}" if tasks else "single task"
+        found.runs.append(run)
+    return found

@@ -1,7 +1,8 @@
-"""Scores of methods with intervals; the only module of the report that uses the comparison."""
+"""Scores of methods with intervals, and the tests of their differences."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,8 +10,10 @@ import numpy as np
 from scipy.special import ndtri, stdtrit
 
 from auxlearn.comparison.compare import compare
+from auxlearn.comparison.folds import TESTED, fold_noise, share_of_test
 from auxlearn.comparison.formats import BEST
 from auxlearn.comparison.grid import Cell, Layout, block_notes, legend, marks, score_grid
+from auxlearn.comparison.runs import Setting as NamedSetting, without_fold
 from auxlearn.comparison.scores import Predictions, scores_and_covariance
 from auxlearn.config import Metric
 from auxlearn.errors import UserError
@@ -25,11 +28,12 @@ class Score:
     """The score of a method on one set.
 
     Attributes:
-        mean: Mean over seeds.
-        sd: Standard deviation over seeds; ``None`` for a single seed.
-        interval: 95% interval: over seeds (Student's), or for a single seed over examples (normal,
-            with the jackknife's variance); ``None`` without predictions.
-        seeds: Number of seeds.
+        mean: Mean over seeds; of a cross-validation, over folds of the means over seeds.
+        sd: Standard deviation over seeds or folds; ``None`` for a single one.
+        interval: 95% interval: over seeds (Student's), over folds on test (with the correction of
+            :mod:`auxlearn.comparison.folds`), or for a single seed over examples (normal, with the
+            jackknife's variance); ``None`` for other sets of folds and without predictions.
+        seeds: Number of seeds or folds.
     """
 
     mean: float
@@ -53,11 +57,11 @@ class Setting:
     """Methods on the same data with the same encoder and metric.
 
     Attributes:
-        title: Data set, encoder and metric.
+        title: Data set, encoder, metric, and the number of folds, if any.
         metric: Metric that checkpoints were selected by.
         columns: Sets and metrics.
         methods: Scores by column, by method.
-        seeds: Number of seeds by method.
+        seeds: Number of runs by method.
     """
 
     title: str
@@ -79,11 +83,12 @@ class Table:
 
 def settings_of(runs: Sequence[Run]) -> list[Setting]:
     """Group runs by setting and method, and return the scores of each method."""
-    grouped: dict[tuple[str, ...], dict[str, list[Run]]] = {}
+    grouped: dict[NamedSetting, dict[str, list[Run]]] = {}
     for run in runs:
-        grouped.setdefault(run.setting, {}).setdefault(run.method, []).append(run)
+        setting, _ = without_fold(run.setting)
+        grouped.setdefault(setting, {}).setdefault(run.method, []).append(run)
     found = []
-    for (name, _, encoder, _), methods in grouped.items():
+    for setting, methods in grouped.items():
         every = [run for group in methods.values() for run in group]
         metric = every[0].config.metric
         order = dict.fromkeys(place for run in every for place in run.sets)
@@ -98,7 +103,10 @@ def settings_of(runs: Sequence[Run]) -> list[Setting]:
             }
             for method, group in methods.items()
         }
-        title = f"{name}, {encoder}, checkpoints by {METRIC_TITLES[metric]}"
+        title = ", ".join(
+            f"checkpoints by {METRIC_TITLES[metric]}" if axis == "metric" else label
+            for axis, label in setting
+        )
         counts = {method: len(group) for method, group in methods.items()}
         found.append(Setting(title, metric, columns, scores, counts))
     return found
@@ -110,8 +118,19 @@ def score_of(scores: Scores, metric: Metric) -> float:
 
 
 def _score(runs: Sequence[Run], name: str, metric: Metric) -> Score:
-    values = [score_of(run.results.evaluations[name].all, metric) for run in runs]
+    folds: dict[int | None, list[float]] = {}
+    for run in runs:
+        score = score_of(run.results.evaluations[name].all, metric)
+        folds.setdefault(without_fold(run.setting)[1], []).append(score)
+    values = [float(np.mean(each)) for each in folds.values()]
+    if None in folds:
+        values = folds[None]
     mean = float(np.mean(values))
+    if None not in folds and len(values) > 1:
+        share = share_of_test([run.results for run in runs]) if name == TESTED else math.inf
+        half = fold_noise(values, share).half_width()
+        ends = None if math.isnan(half) else (mean - half, mean + half)
+        return Score(mean, float(np.std(values, ddof=1)), ends, len(values))
     if len(values) > 1:
         spread = float(np.std(values, ddof=1))
         half = float(stdtrit(len(values) - 1, 0.975)) * spread / len(values) ** 0.5

@@ -145,7 +145,7 @@ class RunView:
     def __init__(self, run: Run, reader: DataReader, limit: int, texts: bool) -> None:
         self.run = run
         self.results = run.results
-        self.title = f"{run.method}, seed {run.seed}"
+        self.title = run.title
         self.evaluations = {name: run.results.evaluations[name] for name in run.sets}
         data, notes = reader.read(run) if texts else (None, ["texts are left out as requested"])
         self.notes = [*run.results.dataset.notes, *notes]

@@ -12,9 +12,10 @@ import auxlearn
 from auxlearn.cli import cli
 from auxlearn.comparison.compare import compare
 from auxlearn.comparison.names import run_names
-from auxlearn.comparison.runs import runs_of_method
+from auxlearn.comparison.runs import named_runs, runs_of_method
 from auxlearn.config import RunConfig, load_config
 from auxlearn.errors import UserError
+from auxlearn.files import write_checked_json
 from tests.comparison.conftest import METHODS, right_by_method
 
 
@@ -116,6 +117,88 @@ def test_single_runs_are_methods_by_their_settings(make_sweep, tmp_path):
     )
     assert f"write {tmp_path / 'runs'}/*" in refused(tmp_path / "runs")
     assert "nothing to compare" in refused(paths[-1])
+
+
+@pytest.fixture
+def six(make_sweep, tmp_path):
+    """Six runs with the same settings and seeds 0 to 5."""
+    folder = make_sweep(lambda trial: {"dev": 30, "test": 20 + trial.seed}, "six", seeds=6)
+    paths = []
+    for seed, record in enumerate(folder.load_results()):
+        paths.append(tmp_path / "six" / f"run-{seed}")
+        folder.run(record.digest).path.rename(paths[-1])
+    return paths
+
+
+def change(run, **entries):
+    """Change entries of results.json: a mapping in it is extended."""
+    content = json.loads((run / "results.json").read_text())
+    for key, values in entries.items():
+        content[key] |= values
+    (run / "results.json").write_text(json.dumps(content))
+
+
+def record_inputs(run, **inputs):
+    write_checked_json(run / "inputs.json", {"inputs": inputs, "files": {}, "datasets": {}})
+
+
+def test_data_of_one_name_are_told_apart_by_their_fingerprint(six, make_sweep):
+    for run in six[3:]:
+        change(run, dataset={"fingerprint": "0123456789abcdef"})
+    (block,) = compare(*six).blocks
+    assert [one.name for one in block.datasets] == ["pydocs (feedface)", "pydocs (01234567)"]
+    assert [list(c.scores["single task"]) for c in block.columns[:2]] == [[0, 1, 2], [3, 4, 5]]
+    assert [run.setting[0][1] for run in named_runs(six).runs[2:4]] == [
+        "pydocs (feedface)",
+        "pydocs (01234567)",
+    ]
+    # A sweep on one of them has its name.
+    sweep = make_sweep(lambda trial: {"dev": 30, "test": 20}, "other", seeds=2)
+    (block,) = compare(sweep.path, *six[3:]).blocks
+    assert [one.name for one in block.datasets] == ["pydocs (feedface)", "pydocs (01234567)"]
+
+
+def test_encoders_of_one_name_are_told_apart_by_their_content(six):
+    for seed, run in enumerate(six[1:]):  # the first has recorded none
+        record_inputs(run, encoder={"model.safetensors": "a" if seed < 2 else "b"})
+    settings = [dict(run.setting)["encoder"] for run in named_runs(six).runs]
+    assert settings[0] == "tiny"
+    assert settings[1] == settings[2] != settings[3] == settings[4] == settings[5]
+    assert all(name.startswith("tiny (") for name in settings[1:])
+
+
+def test_settings_of_labels_and_the_content_of_plug_ins_are_of_the_method(six):
+    for seed, run in enumerate(six):
+        record_inputs(run, **{"plug-in file my.py": {"content": "one" if seed < 3 else "two"}})
+    change(six[0], config={"unknown_labels": "count"})
+    names = [run.method for run in named_runs(six).runs]
+    assert names[1] == names[2] != names[3] == names[4] == names[5]
+    assert "plug-in file my.py" in names[1]
+    assert "unknown_labels count" in names[0]
+
+
+def test_what_a_run_began_from_is_of_the_method(six):
+    """It is trained on the same encoder as others, with which it is compared."""
+    for seed, run in enumerate(six):
+        record_inputs(run, encoder={"model.safetensors": "a" if seed < 2 else str(seed % 2)})
+        if seed > 1:
+            change(run, config={"init_from": "runs/first"})
+    runs = named_runs(six).runs
+    assert {dict(run.setting)["encoder"] for run in runs} == {"tiny"}
+    assert runs[0].method == runs[1].method
+    assert runs[2].method == runs[4].method != runs[3].method == runs[5].method
+
+
+def test_folds_of_one_name_but_of_different_data_are_refused(six):
+    for number, run in enumerate(six):
+        change(run, config={"fold": "1/2" if number < 4 else "2/2"})
+        examples = {"train": 50, "dev": 40, "test": 40}
+        data = {"fingerprint": "a" * 16 if number < 4 else "b" * 16, "examples": examples}
+        change(run, dataset=data)
+    (block,) = compare(*six).blocks
+    assert block.folds == 2
+    change(six[3], dataset={"fingerprint": "c" * 16})
+    assert "are of fold 1/2 of data sets of one name and size" in refused(*six)
 
 
 def test_names_of_runs_say_in_what_they_differ():

@@ -106,6 +106,7 @@ def write_sweep(folder: Path, data: Path, finished: bool = True, **content: obje
     for number, trial in enumerate(trials if finished else trials[:-1]):
         settings = trial.config.model_dump(mode="json", exclude={"dataset", "encoder", "output"})
         write_run(place.run(trial.digest).path, data, 5 + number % 3, **settings)
+    place.save_plan(trials)
     if finished:
         place.save_results(sweep, [place.record(trial, True) for trial in trials])
     else:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from auxlearn.report_page.page import FILE
 from auxlearn.results.record import RunResults
+from auxlearn.sweeps.worker import Outcome
 from tests.cli.helpers import call
 from tests.report_page import runs
 
@@ -37,7 +36,10 @@ def test_sweep_writes_the_report_also_after_failures(tmp_path, monkeypatch, fini
         records = place.load_results()
         if finished:
             return records
-        place.save_results(sweep, [_failed(place, record) for record in records])
+        for trial in place.load_plan():
+            (place.run(trial.digest).path / "results.json").unlink()
+            place.save_failure(trial, Outcome(trial.digest, "out of memory", "<b>"))
+        place.save_results(sweep, [place.record(one, False) for one in place.load_plan()])
         return place.load_results()
 
     monkeypatch.setattr("auxlearn.sweeps.run.run_sweep", run_sweep)
@@ -47,10 +49,6 @@ def test_sweep_writes_the_report_also_after_failures(tmp_path, monkeypatch, fini
     text = (folder / FILE).read_text(encoding="utf-8")
     assert ("No trial has finished." in text) == (not finished)
     assert ("out of memory: &lt;b&gt;" in text) == (not finished)
-
-
-def _failed(place, record):
-    return replace(record, state="out of memory", error="<b>", chosen=False, dev={}, evaluations={})
 
 
 class _NoExecutor:

@@ -18,6 +18,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 import auxlearn
 from auxlearn.errors import UserError
 from auxlearn.report_page.page import FILE, report
+from auxlearn.sweeps.folder import SweepFolder
 from tests.cli.helpers import call, error
 from tests.report_page import runs
 
@@ -155,7 +156,7 @@ def test_several_runs_stand_beside_each_other(place, tmp_path):
     again = runs.write_run(tmp_path / "again", place / "data", right=4, seed=1)
     other = runs.write_run(tmp_path / "other", place / "data", right=4, learning_rate=1e-3)
     found = collect([place / "plain", again, other, place / "<i>run's"]).runs
-    methods = ["single task, learning_rate null"] * 2 + ["single task, learning_rate 0.001"]
+    methods = ["single task, learning_rate none"] * 2 + ["single task, learning_rate 0.001"]
     assert [run.method for run in found] == [*methods, "random_mlm, meta"]
     (setting,) = settings_of(found)
     score = setting.methods[methods[0]]["test", "accuracy"]
@@ -167,6 +168,47 @@ def test_several_runs_stand_beside_each_other(place, tmp_path):
     )
     text = read(report(place / "plain", again, other, output=tmp_path / "x.html")).text
     assert "0.625 ± 0.177" in text
+
+
+def test_folds_are_one_method_with_the_corrected_interval(place, tmp_path):
+    from auxlearn.report_page.collect import collect
+    from auxlearn.report_page.compared import settings_of
+
+    folders = [
+        runs.write_run(
+            tmp_path / f"{fold}-{seed}", place / "data", right=fold + 2 * seed, seed=seed,
+            fold=f"{fold}/3",
+        )
+        for fold in (1, 2, 3)
+        for seed in (0, 1)
+    ]  # fmt: skip
+    found = collect(folders).runs
+    assert {run.method for run in found} == {"single task"}
+    assert found[3].title == "single task, fold 2/3, seed 1"
+    (setting,) = settings_of(found)
+    assert "3 folds" in setting.title
+    assert setting.seeds == {"single task": 6}
+    score = setting.methods["single task"]["test", "accuracy"]
+    # Means over seeds 2, 3 and 4 of 8; test has as many examples as train; t(0.975, 2) = 4.30265.
+    half = 4.30265 * ((1 / 3 + 1) * 0.125**2) ** 0.5
+    assert score.seeds == 3
+    assert score.text == "0.375 ± 0.125"
+    assert score.interval == pytest.approx((0.375 - half, 0.375 + half), abs=1e-5)
+    assert setting.methods["single task"]["dev", "accuracy"].interval is None
+    sweep = runs.write_sweep(tmp_path / "sweep", place / "data", folds=2)
+    assert {run.method for run in collect([sweep]).runs} == {"<STL>", "RTM"}
+
+
+def test_a_trial_that_was_set_aside_is_one_without_results(place, tmp_path):
+    sweep = runs.write_sweep(tmp_path / "sweep", place / "data")
+    folder = SweepFolder(sweep)
+    (sweep / "superseded").mkdir()
+    digest = folder.load_plan()[0].digest
+    folder.run(digest).path.rename(sweep / "superseded" / f"{digest}-1")
+    text = " ".join(read(report(sweep)).text.split())
+    assert "Trials without results: 1" in text
+    assert "<STL>, seed 0" in text
+    assert "sweep sweep is not finished: 3 of its trials have results" in text
 
 
 def test_settings_that_change_no_result_make_no_other_method(place, tmp_path):
