@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from auxlearn.comparison.across import Ranks, Record
+from auxlearn.comparison.named_runs import FOLDS
 from auxlearn.comparison.published import PublishedResult
-from auxlearn.comparison.runs import FOLDS, Method
+from auxlearn.comparison.runs import Method
 from auxlearn.comparison.scores import metric_title
 from auxlearn.comparison.statistics import Noise, Pair, ties_with
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from auxlearn.comparison.runs import Setting, named_runs
+from auxlearn.comparison.named_runs import Setting, named_runs
 from auxlearn.config import RunConfig
 from auxlearn.errors import RunError
 from auxlearn.local_files import user_path
@@ -110,10 +110,10 @@ def collect(folders: Sequence[Path]) -> Collection:
     named = named_runs(folders)
     found = Collection([], sweeps=[folder for folder, _ in named.sweeps.values()])
     hidden = set()
-    for name, (folder, sweep) in named.sweeps.items():
+    for name, (place, sweep) in named.sweeps.items():
         trials = [run for run in named.runs if run.source == name]
         waiting = any(run.state == "unfinished" for run in trials)
-        if (folder.path / RESULTS).is_file() and not waiting:
+        if (place.path / RESULTS).is_file() and not waiting:
             continue
         count = sum(run.results is not None for run in trials)
         found.notes.append(

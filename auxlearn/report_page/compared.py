@@ -13,7 +13,7 @@ from auxlearn.comparison.compare import compare
 from auxlearn.comparison.folds import TESTED, fold_noise, share_of_test
 from auxlearn.comparison.formats import BEST
 from auxlearn.comparison.grid import Cell, Layout, block_notes, legend, marks, score_grid
-from auxlearn.comparison.runs import Setting as NamedSetting, without_fold
+from auxlearn.comparison.named_runs import Setting as NamedSetting, without_fold
 from auxlearn.comparison.scores import Predictions, scores_and_covariance
 from auxlearn.config import Metric
 from auxlearn.errors import UserError
