@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -128,7 +130,7 @@ class RunConfig(RunSettings, metaclass=_Checked):
                 return self.encoder
             raise ConfigError(f"init_from: {run} is not a run folder: it has no config.yaml")
         encoder = load_config(path).encoder
-        if given and encoder != self.encoder:
+        if given and path_identity(encoder) != path_identity(self.encoder):
             raise ConfigError(
                 f"init_from: the run in {run} trained the encoder '{encoder}', not "
                 f"'{self.encoder}': leave encoder out"
@@ -147,12 +149,12 @@ class RunConfig(RunSettings, metaclass=_Checked):
         """Hash of every setting that can change the results: 12 hexadecimal digits.
 
         The run folder, the cache folder and what is logged do not enter the hash. A plug-in
-        file enters by its content, not by its path.
+        file enters by its content, not by its path; paths enter as :func:`path_identity` has them.
 
         Raises:
             ConfigError: A plug-in file cannot be read.
         """
-        content = self.model_dump(mode="json", exclude=_NOT_IDENTITY)
+        content = self._identity()
         content["plugins"] = [plugin_digest(path) for path in self.plugins]
         text = json.dumps(content, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -162,8 +164,20 @@ class RunConfig(RunSettings, metaclass=_Checked):
 
         Plug-in files are left out, because two paths may have the same content.
         """
-        own, others = (one.model_dump(exclude=_NOT_IDENTITY) for one in (self, other))
+        own, others = self._identity(), other._identity()
         return [name for name, value in own.items() if value != others[name]]
+
+    def _identity(self) -> dict[str, Any]:
+        """Return every setting that can change the results, but plug-in files."""
+        content = self.model_dump(mode="json", exclude=_NOT_IDENTITY)
+        sets = [content, *content["ood"]]
+        for values, key in [
+            (content, "encoder"),
+            (content, "init_from"),
+            *((s, "dataset") for s in sets),
+        ]:
+            values[key] = values[key] and path_identity(values[key])
+        return content
 
     def objective_names(self) -> tuple[str, ...]:
         """Return the names of the objectives: ``primary``, then the auxiliary tasks in order.
@@ -189,6 +203,23 @@ class RunConfig(RunSettings, metaclass=_Checked):
         return head + yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
 
 
+def path_identity(path: str) -> str:
+    """Return what a path, or the name of a data set or encoder, is known by.
+
+    Data that were in memory are known by their fingerprint and name, wherever the run folder is
+    that they are saved in. Other paths are as they are written; relative and absolute ones differ.
+
+    Examples:
+        >>> path_identity("./data/reviews/"), path_identity("/runs/a/data/0123456789abcdef/films")
+        ('data/reviews', 'data/0123456789abcdef/films')
+    """
+    plain = os.path.normpath(path)
+    saved = _SAVED.fullmatch(plain)
+    return saved[1] if saved else plain
+
+
+#: Where data in memory are saved: in the folder of the run or sweep.
+_SAVED = re.compile(r"(?:.*/)?(data/[0-9a-f]{16}/[^/]+)")
 _NOT_IDENTITY = {"output", "cache_dir", "report_to", "gradient_log_steps", "plugins", "keep_model"}
 
 

@@ -276,6 +276,31 @@ NO_IDENTITY = {
 }
 
 
+def test_the_way_a_path_is_written_is_no_part_of_the_hash():
+    """The first of each is as it always was: folders of earlier runs are found again."""
+    groups = [
+        ({"dataset": "data/reviews"}, "b0521ddf50df", ["./data/reviews", "data/reviews/"]),
+        ({"dataset": "nyu-mll/glue:sst2"}, "fb57527654f1", []),
+        ({"encoder": "runs/mlm"}, "294627709f6c", ["./runs/mlm", "runs//mlm/"]),
+        ({"init_from": "runs/one"}, "6f6405f9f3db", ["runs/one/", "runs/./one"]),
+        ({"dataset": "/a/reviews"}, "fedf388a1eed", ["/a/reviews/", "/a/b/../reviews"]),
+    ]
+    for settings, digest, others in groups:
+        config = RunConfig(**settings)
+        ((name, _),) = settings.items()
+        assert config.digest == digest, settings
+        for other in others:
+            assert RunConfig(**{name: other}).digest == config.digest
+            assert config.differs_from(RunConfig(**{name: other})) == []
+    for one in ("data/x", "./data/x/"):
+        assert RunConfig(ood=[one]).digest == "be20e491e5c2"
+    # Data in memory are known by their fingerprint and name, wherever they are saved.
+    saved = [f"{place}data/{'0' * 16}/films" for place in ("", "runs/a/", "/b/", "../")]
+    assert len({RunConfig(dataset=one).digest for one in saved}) == 1
+    others = [f"a/data/{'1' * 16}/films", f"a/data/{'0' * 16}/books", "a/data/reviews"]
+    assert len({RunConfig(dataset=one).digest for one in [*others, saved[0]]}) == 4
+
+
 def test_the_hash_knows_what_can_change_the_figures(tmp_path):
     """Every field is in one of the two lists, so that a new one must be put into one."""
     assert {*OTHER, *NO_IDENTITY, "plugins"} == set(RunConfig.model_fields)

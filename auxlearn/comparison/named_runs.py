@@ -39,7 +39,7 @@ class NamedRun:
         competing: Label of each axis that methods of its sweep are named by.
         values: Label of each axis whose value is chosen on dev.
         chosen: Whether these values are chosen.
-        state: "unfinished", or how it failed.
+        state: "finished", "unfinished", or how it failed.
         error: The message of its error.
     """
 
@@ -52,7 +52,7 @@ class NamedRun:
     competing: dict[str, str] = field(default_factory=dict)
     values: dict[str, str] = field(default_factory=dict)
     chosen: bool = True
-    state: str = "unfinished"
+    state: str = "finished"
     error: str = ""
 
 

@@ -30,7 +30,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from auxlearn.config import RunConfig, load_config
+from auxlearn.config import RunConfig, load_config, path_identity
 from auxlearn.errors import ConfigError, RunError, RunInUse
 from auxlearn.faults import FILE as FAULT, logged_into
 from auxlearn.files import (
@@ -92,13 +92,25 @@ class RunFolder:
         return cls(expand(config.output) if config.output else default_output(config))
 
     def read_config(self) -> RunConfig:
-        """Return the configuration of the run in this folder.
+        """Return the configuration of the run in this folder; see :meth:`with_own_data`.
 
         Raises:
             RunError: The path is not a run folder, or holds what leads out of it.
         """
         self.check_readable()
-        return load_config(self.path / "config.yaml")
+        return self.with_own_data(load_config(self.path / "config.yaml"))
+
+    def with_own_data(self, config: RunConfig) -> RunConfig:
+        """Return a configuration with data that were in memory where they are now.
+
+        They are in this folder or, of a trial, in that of its sweep, which may have been moved.
+        """
+        saved = path_identity(config.dataset)
+        if saved == os.path.normpath(config.dataset) or expand(config.dataset).is_dir():
+            return config
+        places = [folder / saved for folder in (self.path, self.path.absolute().parents[1])]
+        found = next((str(place) for place in places if place.is_dir()), config.dataset)
+        return config.model_copy(update={"dataset": found})
 
     def check_readable(self) -> None:
         """Check that this is a run folder that can be read.

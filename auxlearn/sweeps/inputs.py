@@ -24,7 +24,7 @@ def compare_inputs(folder: SweepFolder, trial: Trial, reader: InputReader) -> Co
     recorded = RunInputs.load(run.path)
     if recorded is None:
         return Comparison(missing=(f"some trials have no {FILE} to compare their data with",))
-    return reader.compare(trial.config, recorded)
+    return reader.compare(run.with_own_data(trial.config), recorded)
 
 
 def trial_state(folder: SweepFolder, trial: Trial, reader: InputReader) -> str:

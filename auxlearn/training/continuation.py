@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from auxlearn.config import RunConfig
+from auxlearn.config import RunConfig, path_identity
 from auxlearn.encoders.content import encoder_content
 from auxlearn.encoders.load import load_encoder
 from auxlearn.encoders.shared import LANGUAGE_MODEL_HEAD, SharedEncoder
@@ -53,7 +53,7 @@ def check_source(config: RunConfig, output: Path) -> None:
     model_of(source.path)
     RunResults.load(source.path)
     earlier = source.read_config()
-    same_data = expand(earlier.dataset) == expand(config.dataset)
+    same_data = path_identity(earlier.dataset) == path_identity(config.dataset)
     if config.fold is not None and same_data and earlier.fold != config.fold:
         raise RunError(
             f"init_from: the run in {source.path} was trained on examples of the fold "

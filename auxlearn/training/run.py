@@ -87,6 +87,7 @@ def train(
         )
     compute = choose_compute(config)
     folder = RunFolder.of(config)
+    config = folder.with_own_data(config)
     if folder.finished:
         with folder.locked(config):
             return load_finished(folder, config, reporter)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import threading
 import warnings
@@ -144,6 +145,26 @@ def test_a_run_from_memory_is_that_from_files_to_the_last_bit(from_files, settin
     assert again == found
     with pytest.raises(RunError, match="its dataset differs"):
         auxlearn.train(dataset=FRAME[:-1], dataset_name="reviews", output=run, **settings)
+
+
+def test_a_run_on_data_in_memory_is_known_wherever_its_folder_is(settings, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    given = settings | {"epochs": 1, "aux": (), "weights": "fixed", "dataset": FRAME}
+    with monkeypatch.context() as patch:
+        helpers.stop_before_step(patch, 2)
+        with pytest.raises(SystemExit):
+            auxlearn.train(output="run", **given)
+    # Unfinished, it resumes by its own configuration after it has been moved.
+    Path("run").rename("moved")
+    call("train", "--config", "moved/config.yaml", "--output", "moved")
+    found = auxlearn.load_run("moved")
+    for output in ("moved", tmp_path / "moved", "./moved/"):
+        assert auxlearn.train(output=output, **given) == found
+    Path("moved").rename("again")
+    assert auxlearn.train(output="again", **given) == found
+    # What reads the data of a run again finds them.
+    table = auxlearn.ensemble("again", shutil.copytree("again", "copy")).predictions()
+    assert list(table["text"]) == list(FRAME[FRAME["split"] == "test"]["text"])
 
 
 def test_a_killed_run_on_data_in_memory_resumes(from_files, settings, tmp_path, monkeypatch):

@@ -94,6 +94,20 @@ def test_data_in_memory_are_saved_in_the_folder_and_give_the_same_digits(setting
     assert again.jobs == []
 
 
+def test_a_sweep_on_data_in_memory_is_known_wherever_its_folder_is(settings, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    base = {**settings, "dataset": frame_of(settings["dataset"])}
+    source = {"name": "frame", "base": base, "seeds": 1}
+    found = auxlearn.sweep(source, output="sw", executor=InlineExecutor())
+    again = InlineExecutor()
+    for output in (tmp_path / "sw", "./sw/"):
+        assert auxlearn.sweep(source, output=output, executor=again).trials == found.trials
+    Path("sw").rename("moved")
+    for one in (source, "moved/sweep.yaml"):
+        assert auxlearn.sweep(one, output="moved", executor=again).trials == found.trials
+    assert again.jobs == []
+
+
 def test_data_in_memory_can_have_a_name_and_a_column_of_splits(settings, tmp_path):
     frame = frame_of(settings["dataset"]).rename(columns={"split": "part"})
     found = auxlearn.sweep(
