@@ -154,7 +154,7 @@ class RunConfig(RunSettings, metaclass=_Checked):
         Raises:
             ConfigError: A plug-in file cannot be read.
         """
-        content = self._identity()
+        content = self.identity()
         content["plugins"] = [plugin_digest(path) for path in self.plugins]
         text = json.dumps(content, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -164,10 +164,10 @@ class RunConfig(RunSettings, metaclass=_Checked):
 
         Plug-in files are left out, because two paths may have the same content.
         """
-        own, others = self._identity(), other._identity()
+        own, others = self.identity(), other.identity()
         return [name for name, value in own.items() if value != others[name]]
 
-    def _identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, Any]:
         """Return every setting that can change the results, but plug-in files."""
         content = self.model_dump(mode="json", exclude=_NOT_IDENTITY)
         sets = [content, *content["ood"]]

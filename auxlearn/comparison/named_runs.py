@@ -15,6 +15,7 @@ from auxlearn.errors import RunError, SweepError, UserError
 from auxlearn.local_files import name_problem, user_path
 from auxlearn.results.folder import RunFolder, check_contained
 from auxlearn.results.record import RunResults
+from auxlearn.sweeps.expected import Expected
 from auxlearn.sweeps.folder import SweepFolder, set_metrics
 from auxlearn.sweeps.select import chosen_trials
 from auxlearn.sweeps.sweep_file import FOLD, SETTING_AXES, SweepFile
@@ -202,6 +203,7 @@ class _Trial:
 def _trials_of(
     folder: SweepFolder, sweep: SweepFile, label: str, contents: _Contents
 ) -> Iterator[NamedRun]:
+    expected = Expected(sweep)
     for trial in _trials(folder, sweep):
         if set(sweep.axes) - set(trial.cell):
             raise SweepError(
@@ -222,6 +224,12 @@ def _trials_of(
             trial.error,
         )
         if run.results is not None:
+            config = run.results.config
+            if setting_name := expected.differing(trial.cell, trial.seed, config):
+                raise SweepError(
+                    f"{folder.path} is damaged: by its plan, {run.path} is a run with another "
+                    f"{setting_name}; run the same `auxlearn sweep` again"
+                )
             contents.add(run)
         yield run
 

@@ -24,8 +24,18 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from auxlearn.config import RunConfig
+from auxlearn.data.dataset import TextDataset
+from auxlearn.data.examples import ColumnNames
+from auxlearn.data.memory import save_folder
 from auxlearn.errors import SweepError, first_fault
-from auxlearn.files import delete_parts, read_json, write_json, write_text
+from auxlearn.files import (
+    delete_parts,
+    read_checked_json,
+    read_json,
+    write_checked_json,
+    write_json,
+    write_text,
+)
 from auxlearn.locks import Lock
 from auxlearn.results.folder import RunFolder
 from auxlearn.results.record import RunResults
@@ -130,6 +140,12 @@ class SweepFolder:
         finally:
             lock.release()
 
+    def save_data(self, dataset: TextDataset, place: Path, columns: ColumnNames | None) -> None:
+        """Save data that are in memory in the folder, unless another process has done so."""
+        with self._writing():
+            if not place.is_dir():
+                save_folder(dataset, place, columns)
+
     def save_sweep(self, sweep: SweepFile) -> None:
         """Write the sweep file beside its results."""
         with self._writing():
@@ -227,7 +243,7 @@ class SweepFolder:
             "trials": [asdict(record) for record in records],
         }
         with self._writing():
-            write_json(self.path / RESULTS, content)
+            write_checked_json(self.path / RESULTS, content)
 
     def save_plan(self, trials: Sequence[Trial]) -> None:
         """Write ``plan.json``: the trials, whether or not they have finished."""
@@ -235,7 +251,8 @@ class SweepFolder:
             {"digest": one.digest, "cell": dict(one.cell), "seed": one.seed, **self.setting(one)}
             for one in trials
         ]
-        write_json(self.path / PLAN, {"trials": content})
+        with self._writing():
+            write_checked_json(self.path / PLAN, {"trials": content})
 
     def load_plan(self) -> list[Trial] | None:
         """Read the trials of ``plan.json``; ``None`` if there is none.
@@ -248,7 +265,7 @@ class SweepFolder:
         path = self.path / PLAN
         try:
             trials = []
-            for one in read_json(path)["trials"]:
+            for one in read_checked_json(path)["trials"]:
                 known = {key: one[key] for key in ("dataset", "encoder", "metric", "seed")}
                 config = RunConfig.model_validate(known)
                 trials.append({key: one[key] for key in ("cell", "seed", "digest")})
@@ -270,7 +287,7 @@ class SweepFolder:
         """
         path = self.path / RESULTS
         try:
-            content = read_json(path)
+            content = read_checked_json(path)
             TypeAdapter(list[TrialRecord]).validate_python(content["trials"])
             return [TrialRecord(**record) for record in content["trials"]]
         except FileNotFoundError:

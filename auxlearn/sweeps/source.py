@@ -10,7 +10,7 @@ from typing import Any
 from auxlearn.config import RunConfig, validate
 from auxlearn.data.dataset import TextDataset
 from auxlearn.data.examples import columns_of
-from auxlearn.data.memory import in_memory, is_table, read_memory, refuse_for_files, save_folder
+from auxlearn.data.memory import in_memory, is_table, read_memory, refuse_for_files
 from auxlearn.errors import ConfigError, DataError
 from auxlearn.files import check_output
 from auxlearn.local_files import expand
@@ -70,7 +70,7 @@ def sweep_of(
             plan_trials(sweep, cells)  # nothing is written for a sweep that is refused
         if not place.is_dir():
             check_output(folder.path)
-            save_folder(dataset, place, _columns(sweep.base))
+            folder.save_data(dataset, place, _columns(sweep.base))
     return sweep, folder
 
 

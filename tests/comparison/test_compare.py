@@ -244,6 +244,26 @@ def test_an_unfinished_sweep_is_compared_and_what_is_missing_is_named(make_sweep
     assert "run `auxlearn sweep` to its end first" in refused(folder.path)
 
 
+@pytest.mark.parametrize("key", ["cell", "seed"])
+def test_a_plan_that_gives_runs_other_settings_is_damaged(make_sweep, key):
+    options = {"aux.l3mask.score": ["complement", "surprisal"]}
+    for grid in (METHODS, options, {"learning_rate": [1e-3, 1e-4]}):
+        base = {"aux": "l3mask"} if grid is options else {}
+        folder = make_sweep(
+            lambda trial: {"dev": 30, "test": 20}, f"of-{next(iter(grid))}-{key}".replace(".", "-"),
+            base=base, grid=grid, seeds=2,
+        )  # fmt: skip
+        compare(folder.path)
+        path = folder.path / "plan.json"
+        content = json.loads(path.read_text())
+        del content["sha256"]
+        first = content["trials"][0]
+        other = next(one for one in content["trials"] if one[key] != first[key])
+        first[key], other[key] = other[key], first[key]
+        path.write_text(json.dumps(content))
+        assert "is damaged: by its plan" in refused(folder.path)
+
+
 def test_methods_metrics_sets_and_names_are_chosen(make_sweep):
     folder = make_sweep(right_by_method, grid=METHODS, seeds=2)
     comparison = compare(
