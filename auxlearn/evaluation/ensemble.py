@@ -328,8 +328,9 @@ def read_probabilities(
             truth.append(number[content["label"]])
             predicted.append(number[content["predicted"]])
             row = [float(value) for value in content["probabilities"]]
-            if len(row) != len(label_names) or not np.isfinite(row).all():
-                raise ValueError("other classes")
+            whole = len(row) == len(label_names) and abs(sum(row) - 1) < 1e-3 and min(row) >= 0
+            if not whole:  # so neither for what is not finite
+                raise ValueError("no distribution over the classes")
             rows.append(row)
         except (ValueError, KeyError, TypeError, RecursionError):
             raise RunError(

@@ -26,7 +26,11 @@ from auxlearn.evaluation.taggers import ADVICE, find_tagger
 from auxlearn.files import check_output, write_json, write_text
 from auxlearn.local_files import expand
 from auxlearn.results.folder import RunFolder, finished_folder
-from auxlearn.results.perturbation_log import PerturbationRecord, read_perturbations
+from auxlearn.results.perturbation_log import (
+    PerturbationRecord,
+    check_tokens,
+    read_perturbations,
+)
 from auxlearn.results.record import RunResults
 from auxlearn.training.continuation import load_initial_encoder
 from auxlearn.wording import shorten
@@ -70,6 +74,7 @@ def perturbations(
     tokenizer = (
         load_classifier(folder.model_path)[1] if kept else load_tokenizer(config.initial_encoder)
     )
+    check_tokens(folder.path, records, len(tokenizer))
     tagger = find_tagger()
     notes = [
         f"parts of speech by {tagger[1]}"

@@ -18,7 +18,12 @@ from auxlearn.errors import RunError, UserError
 from auxlearn.files import read_checked_json
 from auxlearn.local_files import expand
 from auxlearn.results.folder import RunFolder, read_jsonl
-from auxlearn.results.perturbation_log import FILE, PerturbationRecord, read_perturbations
+from auxlearn.results.perturbation_log import (
+    FILE,
+    PerturbationRecord,
+    check_tokens,
+    read_perturbations,
+)
 
 if TYPE_CHECKING:
     from auxlearn.report_page.collect import Run
@@ -117,7 +122,7 @@ class DataReader:
         """Return the data of a run if it is still the same, and else why not."""
         config = run.config
         fields = {"dataset", "ood", "text_column", "text_pair_column", "label_column"}
-        fields |= {"keep_null_labels", "labels", "unknown_labels"}
+        fields |= {"keep_null_labels", "labels", "unknown_labels", "fold", "text_window"}
         key = config.model_dump_json(include=fields)
         if key not in self._read:
             cache = expand(config.cache_dir) if config.cache_dir else None
@@ -227,7 +232,8 @@ def perturbed_texts(run: Run, limit: int) -> MarkedTexts | None:
     if not model.is_dir() and not run.config.keep_model:
         note = "Left out: the run kept no model (keep_model is off), whose tokenizer they need."
         return MarkedTexts("Perturbed texts", note, [])
-    decode = _decoder(model / "tokenizer.json")
+    decode, vocabulary = _decoder(model / "tokenizer.json")
+    check_tokens(run.path, records, vocabulary)
     names = run.results.dataset.label_names
     texts = []
     for example in sorted(last)[:limit]:
@@ -246,7 +252,8 @@ def perturbed_texts(run: Run, limit: int) -> MarkedTexts | None:
     )
 
 
-def _decoder(path: Path) -> Any:
+def _decoder(path: Path) -> tuple[Any, int]:
+    """Return a function from tokens to text, and the number of tokens of the tokenizer."""
     from tokenizers import Tokenizer
 
     try:
@@ -263,7 +270,7 @@ def _decoder(path: Path) -> Any:
         kept = [number for number in ids if number not in special]
         return str(tokenizer.decode(kept, skip_special_tokens=False)).strip()
 
-    return decode
+    return decode, tokenizer.get_vocab_size()
 
 
 def _pieces(record: PerturbationRecord, decode: Any) -> list[Piece]:

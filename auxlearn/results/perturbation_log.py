@@ -13,6 +13,7 @@ each epoch and task::
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,6 +50,19 @@ class PerturbationRecord:
     token_type_ids: list[int] | None
     positions: list[int]
     predicted: list[int]
+
+    @property
+    def is_consistent(self) -> bool:
+        """Whether every token has a word, and every position a token and what replaced it."""
+        length = len(self.input_ids)
+        return (
+            len(self.words) == length
+            and len(self.token_type_ids or self.words) == length
+            and len(self.positions) == len(self.predicted)
+            and all(0 <= place < length for place in self.positions)
+            and min([0, *self.input_ids, *self.predicted]) == 0
+            and all(-1 <= word < length for word in self.words)
+        )
 
 
 class PerturbationLog:
@@ -131,6 +145,9 @@ def read_perturbations(folder: Path) -> list[PerturbationRecord]:
         found = read_jsonl(path)
         TypeAdapter(list[PerturbationRecord]).validate_python(found)
         records = [PerturbationRecord(**one) for one in found]
+        for number, record in enumerate(records, 1):
+            if not record.is_consistent:
+                raise ValueError(f"line {number} has tokens that do not fit together")
     except (ValueError, TypeError) as error:
         raise RunError(f"{path} is damaged ({first_fault(error)})") from None
     if not records:
@@ -139,3 +156,23 @@ def read_perturbations(folder: Path) -> list[PerturbationRecord]:
             "the primary task, such as mask_tuning, record them, and only while it is applied"
         )
     return records
+
+
+def check_tokens(folder: Path, records: Sequence[PerturbationRecord], vocabulary: int) -> None:
+    """Check that the tokens of a run's records are those of its tokenizer.
+
+    Args:
+        folder: The run folder.
+        records: Its records.
+        vocabulary: Number of tokens of the tokenizer.
+
+    Raises:
+        RunError: One is not.
+    """
+    for number, record in enumerate(records, 1):
+        highest = max([0, *record.input_ids, *record.predicted])
+        if highest >= vocabulary:
+            raise RunError(
+                f"{folder / FILE} is damaged (line {number} has the token {highest}, but the "
+                f"tokenizer has {vocabulary} tokens)"
+            )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 
 import pytest
 from click.testing import CliRunner
@@ -110,3 +111,28 @@ def test_the_function_returns_what_the_command_prints(run):
     assert auxlearn.perturbations(auxlearn.load_run(folder), texts=0).texts == ()
     with pytest.raises(auxlearn.UserError, match="texts: 0 or more"):
         auxlearn.perturbations(folder, texts=-1)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"predicted": 99999}, "line 1 has the token 99999, but the tokenizer has"),
+        ({"input_ids": 99999}, "line 1 has the token 99999, but the tokenizer has"),
+        ({"predicted": -1}, "line 1 has tokens that do not fit together"),
+        ({"positions": 500}, "line 1 has tokens that do not fit together"),
+        ({"words": 500}, "line 1 has tokens that do not fit together"),
+    ],
+)
+def test_tokens_that_no_tokenizer_has_are_damage(run, tmp_path, change, message):
+    folder = shutil.copytree(run("run", "mask_tuning"), tmp_path / "run")
+    path = folder / "perturbations.jsonl"
+    first, *rest = path.read_text().splitlines(keepends=True)
+    content = json.loads(first)
+    ((name, value),) = change.items()
+    content[name][0] = value
+    path.write_text(json.dumps(content) + "\n" + "".join(rest))
+    for command in ("perturbations", "report"):
+        result = CliRunner().invoke(cli, [command, str(folder)])
+        assert result.exit_code == 2, result.output
+        assert "perturbations.jsonl is damaged" in result.output
+        assert message in result.output

@@ -116,6 +116,17 @@ def test_another_data_set_is_read_as_evaluate_reads_it(runs, tmp_path):
     assert (found.probabilities[:, 2] == 0).all()
 
 
+@pytest.mark.parametrize("values", [[0.3, 0.6], [1.2, -0.2], [0.5, float("nan")]])
+def test_probabilities_that_are_no_distribution_are_damaged(runs, tmp_path, values):
+    copy = shutil.copytree(runs / "a", tmp_path / "a")
+    path = copy / "predictions" / "test.jsonl"
+    first, *rest = path.read_text().splitlines(keepends=True)
+    row = json.loads(first) | {"probabilities": values}
+    path.write_text(json.dumps(row) + "\n" + "".join(rest))
+    with pytest.raises(UserError, match=r"test\.jsonl is damaged: line 1 holds no label"):
+        auxlearn.ensemble(runs / "b", copy)
+
+
 def test_labels_of_the_most_likely_class_have_no_mean(runs, tmp_path):
     """With decision argmax, a label is predicted whose classes together may be less likely."""
     copy = shutil.copytree(runs / "a", tmp_path / "a")

@@ -17,6 +17,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 import auxlearn
 from auxlearn.errors import UserError
+from auxlearn.files import read_checked_json, write_checked_json
 from auxlearn.report_page.page import FILE, report
 from auxlearn.sweeps.folder import SweepFolder
 from tests.cli.helpers import call, error
@@ -273,6 +274,26 @@ def test_texts_can_be_left_out_and_changed_data_are_not_shown(place, tmp_path):
     assert "javascript:" not in text
     shutil.rmtree(tmp_path / "data")
     assert "there is no folder" in read(report(moved)).text
+
+
+def test_every_fold_has_its_own_texts(tmp_path):
+    from auxlearn.data.load import load_dataset
+    from auxlearn.report_page.collect import collect
+    from auxlearn.report_page.texts import DataReader
+
+    data = runs.write_data(tmp_path / "data")
+    folders = []
+    for fold in ("1/2", "2/2"):
+        folders.append(runs.write_run(tmp_path / fold[0], data, fold=fold))
+        path = folders[-1] / "results.json"
+        content = read_checked_json(path)
+        content["dataset"]["fingerprint"] = load_dataset(data, fold=fold).fingerprint
+        write_checked_json(path, content)
+    reader = DataReader()
+    for run in collect(folders).runs:
+        found, notes = reader.read(run)
+        assert notes == []
+        assert found.dataset.fingerprint == run.results.dataset.fingerprint
 
 
 def test_perturbed_texts_are_marked(place, tmp_path):
