@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from auxlearn.config import RunConfig, validate
 from auxlearn.data.examples import columns_of
 from auxlearn.data.memory import in_memory, read_memory, refuse_for_files
-from auxlearn.errors import ConfigError, DataError
+from auxlearn.errors import ConfigError, DataError, did_you_mean
 from auxlearn.local_files import expand
 from auxlearn.reporting.notebook import default_reporter
 from auxlearn.results.folder import RunFolder, default_output, finished_folder as _finished
@@ -338,7 +338,6 @@ def pretrain(
     """
     import inspect
 
-    from auxlearn.errors import did_you_mean
     from auxlearn.training import pretrain as module
 
     known = inspect.signature(module.pretrain).parameters
@@ -352,7 +351,7 @@ def pretrain(
 
 def score(
     encoder: str | os.PathLike[str],
-    texts: Sequence[str] | str | Path,
+    texts: Any,
     *,
     level: Literal["token", "word", "text"] = "token",
     passes: int | None = None,
@@ -365,8 +364,8 @@ def score(
 
     Args:
         encoder: Short name, folder, or hub id of an encoder with a masked-language-model head.
-        texts: A text, a list of texts, or a :class:`~pathlib.Path` of a file: a table, or one text
-            per line.
+        texts: A text, a list or Series of texts, a DataFrame or another table in memory, or a
+            :class:`~pathlib.Path` of a file: a table, or one text per line.
         level: What a row is.
         passes: Masked copies of each text; ``None``: one per token, which is exact.
         max_length: Tokens of a text, special ones included; what is beyond is not scored.
@@ -385,9 +384,11 @@ def score(
 
     from auxlearn.data.corpus import read_corpus
     from auxlearn.data.dataset import Split
+    from auxlearn.data.examples import text_values
     from auxlearn.data.table_files import FORMATS, write_table
     from auxlearn.devices import default_device
     from auxlearn.encoders.load import check_length, load_encoder
+    from auxlearn.evaluation.predict import table_of
     from auxlearn.scoring.levels import score_levels
 
     place = None if output is None else expand(Path(output))
@@ -396,10 +397,14 @@ def score(
     if isinstance(texts, Path):
         split = read_corpus(expand(texts), text_column)
     else:
-        given = (texts,) if isinstance(texts, str) else tuple(map(str, texts))
-        if not given or not all(text.strip() for text in given):
-            raise DataError("score: there is no text, or a text is empty")
-        split = Split("texts", given, None, ())
+        source = table_of(texts)
+        column = source.text_column or text_column
+        if not len(source.table):
+            raise DataError("score: there is no text")
+        if column not in source.table.columns:
+            hint = did_you_mean(column, source.table.columns)
+            raise DataError(f"score: there is no column '{column}' of texts: {hint}")
+        split = Split("texts", tuple(text_values(source.table, column)), None, ())
     loaded = load_encoder(str(encoder), ["unused"])
     check_length(loaded, max_length)
     show = reporter or default_reporter()

@@ -344,9 +344,8 @@ def _read_results(path: Path) -> RunResults:
     """
     check_contained(path)
     results = RunResults.load(path)
-    problem = next(filter(None, map(name_problem, results.evaluations)), None)
-    if problem or "dev" not in results.evaluations:
-        raise RunError(f"{path / 'results.json'} is damaged ({problem or 'it has no dev'})")
+    if "dev" not in results.evaluations:
+        raise RunError(f"{path / 'results.json'} is damaged (it has no dev)")
     missing = {"dataset", "encoder", "metric", "seed", "aux", "weights"} - set(results.config)
     if missing:
         raise RunError(f"{path / 'results.json'} is damaged (its config has no {min(missing)})")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from auxlearn.data.dataset import Split
 from auxlearn.data.examples import LONGEST_TEXT, is_blank
-from auxlearn.data.table_files import FORMATS, LARGEST_FILE, read_table
+from auxlearn.data.table_files import FORMATS, LARGEST_FILE, read_table, text_lines
 from auxlearn.errors import DataError
 from auxlearn.local_files import read_file, user_path
 from auxlearn.wording import some_of
@@ -40,11 +40,7 @@ def read_corpus(path: Path, text_column: str = "text") -> Split:
             )
         lines = [value for value in table.columns[column] if isinstance(value, str)]
     else:
-        content = read_file(path, LARGEST_FILE, DataError)
-        try:
-            lines = content.decode("utf-8").splitlines()
-        except UnicodeDecodeError as error:
-            raise DataError(f"{path} is not UTF-8 at byte {error.start}: convert it") from None
+        lines = text_lines(read_file(path, LARGEST_FILE, DataError), str(path))
     texts = tuple(line for line in lines if not is_blank(line))
     if not texts:
         raise DataError(f"corpus file {path} contains no text")

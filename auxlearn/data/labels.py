@@ -25,6 +25,8 @@ NULL_LABELS = {
 _MANY_NUMBERS, _FEW = 50, 3
 
 _DECIMAL = re.compile(r"[+-]?(\d+\.\d*|\.\d+)([eE][+-]?\d+)?|[+-]?\d+[eE][+-]?\d+")
+#: A whole number as programs write a column of floats, in CSV for example.
+_WHOLE_DECIMAL = re.compile(r"(0|-?[1-9][0-9]{0,17})\.0+")
 _LIST = re.compile(r"[\[({].*[\])}]", re.DOTALL)
 _SEPARATORS = "|;,"
 
@@ -156,8 +158,8 @@ def check_renamed(renamed: Mapping[str, str], found: Iterable[str]) -> None:
 def label_name(value: Any) -> str | None:
     """Return the label name for a value of a file; ``None`` if the value is missing.
 
-    Whole numbers are named by their digits, even if the file stores them as 1.0; booleans are named
-    "true" and "false"; strings are stripped of surrounding white space.
+    Whole numbers are named by their digits, even if the file stores them as 1.0, as a number or as
+    text; booleans are named "true" and "false"; strings are stripped of surrounding white space.
 
     Raises:
         ValueError: The value is of a type that cannot name a class.
@@ -169,7 +171,8 @@ def label_name(value: Any) -> str | None:
     if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):
         return str(int(value))
     if isinstance(value, str):
-        return value.strip() or None
+        name = value.strip()
+        return (name.partition(".")[0] if _WHOLE_DECIMAL.fullmatch(name) else name) or None
     raise ValueError(f"{value!r} cannot name a class")
 
 

@@ -277,6 +277,11 @@ def _table(data: Any, where: str, columns: ColumnNames) -> Table:
     elif _from_datasets(data):
         from auxlearn.data.hub import dataset_columns
 
+        if not hasattr(data, "__len__"):
+            raise DataError(
+                f"{where}: {type(data).__name__} is a stream, without an end that is "
+                "known: load it without streaming=True"
+            )
         found = dataset_columns(data, where, columns)
         names, values = list(found), list(found.values())
     elif isinstance(data, Mapping):
@@ -360,8 +365,8 @@ def _plain(value: Any) -> Any:
     """Return a value of numpy or pandas as Python has it; ``None`` for pandas' missing value."""
     if value is None or type(value) in (str, int, float, bool):
         return value
-    if isinstance(value, str):  # numpy's text is a subclass
-        return str(value)
+    if isinstance(value, str):  # numpy's text is a subclass, and so are members of some Enums
+        return str.__str__(value)
     if type(value).__name__ in ("NAType", "NaTType"):
         return None
     return value.tolist() if hasattr(value, "tolist") else value

@@ -334,12 +334,31 @@ def _parquet_values(path: Path, name: str, column: Any) -> list[Any]:
 
 
 def _text_of(path: Path) -> str:
-    data = read_file(path, LARGEST_FILE, DataError)
+    return _decoded(read_file(path, LARGEST_FILE, DataError), str(path))
+
+
+def _decoded(content: bytes, where: str) -> str:
     try:
-        return data.decode("utf-8-sig")
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1
-        raise DataError(f"{path}:{line}: not UTF-8: save the file as UTF-8") from error
+        line = content[: error.start].count(b"\n") + 1
+        raise DataError(f"{where}:{line}: not UTF-8: save the file as UTF-8") from error
+
+
+def text_lines(content: bytes, where: str) -> list[str]:
+    """Return the lines of a text, which end at a line feed, with or without a carriage return.
+
+    Other characters that some programs break lines at, such as U+2028 and form feeds, are part of
+    a line.
+
+    Args:
+        content: UTF-8, with or without a byte order mark.
+        where: Its source for messages.
+
+    Raises:
+        DataError: It is not UTF-8.
+    """
+    return _decoded(content, where).replace("\r\n", "\n").split("\n")
 
 
 def is_encodable(value: Any) -> bool:

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from auxlearn.data.examples import ColumnNames, column_names, text_values
 from auxlearn.data.memory import read_memory_table
-from auxlearn.data.table_files import FORMATS, LARGEST_FILE, Table, read_table, write_table
+from auxlearn.data.table_files import (
+    FORMATS,
+    LARGEST_FILE,
+    Table,
+    read_table,
+    text_lines,
+    write_table,
+)
 from auxlearn.errors import DataError, did_you_mean
 from auxlearn.evaluation.classifier import Classifier
 from auxlearn.local_files import read_file, user_path
@@ -121,11 +128,7 @@ def read_texts(content: bytes, where: str) -> Table:
         DataError: It is not UTF-8, contains no text, or a line is not a JSON object but the first
             line is one.
     """
-    try:
-        lines = content.decode("utf-8-sig").replace("\r\n", "\n").split("\n")
-    except UnicodeDecodeError as error:
-        wrong = content[: error.start].count(b"\n") + 1
-        raise DataError(f"{where}:{wrong}: not UTF-8: save the texts as UTF-8") from None
+    lines = text_lines(content, where)
     rows = [(number, line.strip()) for number, line in enumerate(lines, 1) if line.strip()]
     if not rows:
         raise DataError(f"{where} contains no text")

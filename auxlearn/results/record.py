@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 
 from auxlearn.errors import RunError, first_fault
 from auxlearn.files import read_checked_json, write_checked_json, write_json
+from auxlearn.local_files import name_problem
 from auxlearn.results.environment import Environment
 from auxlearn.wording import shorten
 
@@ -379,6 +380,8 @@ class RunResults:
                     for name, content in values.pop("evaluations").items()
                 },
             }
+            if problem := next(filter(None, map(name_problem, typed["evaluations"])), None):
+                raise ValueError(problem)  # they name files of predictions
             return cls(**typed, **values, folder=folder)
         except FileNotFoundError:
             raise RunError(f"{folder} holds no {FILE}: the run is not finished") from None

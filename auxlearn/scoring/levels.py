@@ -10,8 +10,10 @@ from auxlearn.data.dataset import Split
 from auxlearn.data.table_files import Table
 from auxlearn.data.tokens import TokenizedTexts, check_every_text_has_tokens, tokenize
 from auxlearn.encoders.shared import SharedEncoder
+from auxlearn.errors import DataError
 from auxlearn.progress import ProgressBar, no_progress_bar
 from auxlearn.scoring.pseudo_likelihood import log_probability_and_entropy, pseudo_log_likelihood
+from auxlearn.wording import describe
 
 Level = Literal["token", "word", "text"]
 LEVELS: tuple[str, ...] = get_args(Level)
@@ -46,13 +48,18 @@ def score_levels(
         the prediction in place of a token, or the mean over tokens.
 
     Raises:
-        DataError: A text has no token for this encoder.
+        DataError: A text has no token for this encoder, or it knows no token of any text.
         EncoderError: The language-model head is newly initialised.
     """
     encoder.require_language_model("score")
     arrays = tokenize(encoder.tokenizer, split.texts, split.text_pairs, max_length)
     texts = TokenizedTexts(**arrays, pad_id=encoder.tokenizer.pad_token_id)
     check_every_text_has_tokens(texts, split)
+    if not texts.maskable.any():
+        raise DataError(
+            f"score: the encoder knows no word or character of {describe(split.texts[0])}, nor of "
+            "any other text, so that there is nothing to score: choose another encoder"
+        )
     with progress("scoring tokens", int(texts.maskable.sum())) as advance:
         values = pseudo_log_likelihood(
             encoder, texts, advance, passes, statistic=log_probability_and_entropy

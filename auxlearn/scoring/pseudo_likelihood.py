@@ -129,7 +129,8 @@ def pseudo_log_likelihood(
                 scored += _apply_head(forward, texts, states, tokens, statistic)
         scored += _apply_head(forward, texts, states, tokens, statistic)
     if not scored:
-        return torch.zeros(len(texts.input_ids))
+        one = statistic(torch.zeros(1, 1), torch.zeros(1, dtype=torch.long))  # for its shape
+        return torch.zeros(len(texts.input_ids), *one.shape[1:])
     positions, values = zip(*scored, strict=True)
     found = torch.cat(values).cpu()  # the only synchronisation
     scores = found.new_zeros(len(texts.input_ids), *found.shape[1:])

@@ -8,6 +8,7 @@ import shutil
 import signal
 import threading
 import warnings
+from enum import Enum
 from pathlib import Path
 
 import numpy as np
@@ -323,6 +324,35 @@ def test_a_mistake_in_the_settings_is_a_user_error(given, message, tmp_path, mon
         auxlearn.train(**{"dataset": FRAME, **given})
     assert message in str(caught.value)
     assert list(tmp_path.iterdir()) == []
+
+
+class Topic(str, Enum):  # noqa: UP042
+    """As of a data model; ``str`` of a member is "Topic.FILM"."""
+
+    FILM = "film"
+    BOOK = "book"
+
+
+def test_labels_are_named_alike_from_memory_and_from_files(tmp_path):
+    texts = [f"text {number}" for number in range(12)]
+    members = [{"text": t, "label": m} for t, m in zip(texts, [*Topic] * 6, strict=True)]
+    assert auxlearn.load_dataset(members).label_names == ("book", "film")
+    floats = pd.DataFrame({"text": texts, "label": [0.0, 1.0, -1.0] * 4})
+    (tmp_path / "data").mkdir()
+    floats.to_csv(tmp_path / "data" / "train.csv", index=False)
+    for source in (floats, floats.astype({"label": "string"}), tmp_path / "data"):
+        assert auxlearn.load_dataset(source).label_names == ("-1", "0", "1")
+    # What only resembles a whole number is a name.
+    names = {"text": texts, "label": ["1e3", "01.0", "v1.0"] * 4}
+    assert auxlearn.load_dataset(names).label_names == ("01.0", "1e3", "v1.0")
+
+
+def test_a_stream_is_no_data_set():
+    stream = Dataset.from_pandas(FRAME).to_iterable_dataset()
+    for data in (stream, {"train": stream}):
+        with pytest.raises(DataError, match="IterableDataset is a stream") as caught:
+            auxlearn.load_dataset(data)
+        assert "\n" not in str(caught.value)
 
 
 def test_a_configuration_reports_faults_like_a_file():

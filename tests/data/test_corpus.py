@@ -7,7 +7,9 @@ import json
 import pytest
 
 from auxlearn.data.corpus import read_corpus
+from auxlearn.data.examples import is_blank
 from auxlearn.errors import DataError
+from auxlearn.evaluation.predict import read_texts_file
 
 
 def table(path, *rows):
@@ -30,3 +32,16 @@ def test_a_table_without_either_column_names_the_option(tmp_path):
         f"corpus file {path} has no column 'body' or 'text' (it has sentence): "
         "name the column with --text-column"
     )
+
+
+def test_lines_are_those_that_predict_reads(tmp_path):
+    content = "\ufeffone\r\ntwo \u2028 more\fhere\n\n \u200b\nthree\x85\rend\n"
+    path = tmp_path / "more.txt"
+    path.write_bytes(content.encode())
+    texts = read_corpus(path).texts
+    assert texts == ("one", "two \u2028 more\fhere", "three\x85\rend")
+    found, _ = read_texts_file(path)
+    assert [text for text in found.columns["text"] if not is_blank(text)] == list(texts)
+    path.write_bytes(b"one\n\xff\n")
+    with pytest.raises(DataError, match=r"more\.txt:2: not UTF-8"):
+        read_corpus(path)

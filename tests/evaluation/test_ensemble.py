@@ -14,6 +14,7 @@ from sklearn.metrics import accuracy_score, f1_score
 import auxlearn
 from auxlearn.errors import UserError
 from auxlearn.evaluation.classifier import Classifier
+from auxlearn.files import read_checked_json, write_checked_json
 from tests import helpers
 from tests.cli.helpers import call, error, write_split
 
@@ -125,6 +126,24 @@ def test_probabilities_that_are_no_distribution_are_damaged(runs, tmp_path, valu
     path.write_text(json.dumps(row) + "\n" + "".join(rest))
     with pytest.raises(UserError, match=r"test\.jsonl is damaged: line 1 holds no label"):
         auxlearn.ensemble(runs / "b", copy)
+
+
+def test_a_set_whose_name_leads_out_of_the_folder_is_damage_for_every_reader(runs, tmp_path):
+    members = [shutil.copytree(runs / name, tmp_path / name) for name in "ab"]
+    for run in members:
+        content = read_checked_json(run / "results.json")
+        content["evaluations"]["../../secret"] = content["evaluations"]["test"]
+        write_checked_json(run / "results.json", content)
+        shutil.copy(run / "predictions" / "test.jsonl", tmp_path / "secret.jsonl")
+    readers = [
+        lambda: auxlearn.ensemble(*members, split="../../secret"),
+        lambda: auxlearn.load_run(members[0]),
+        lambda: auxlearn.report(members[0]),
+        lambda: auxlearn.compare(*members),
+    ]
+    for reader in readers:
+        with pytest.raises(UserError, match=r"results\.json is damaged .*is not a plain name"):
+            reader()
 
 
 def test_labels_of_the_most_likely_class_have_no_mean(runs, tmp_path):
