@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from pydantic import TypeAdapter
 
 from auxlearn import rng
+from auxlearn.data.examples import LONGEST_TEXT
 from auxlearn.errors import RunError, first_fault
 from auxlearn.files import write_text
 from auxlearn.results.folder import append_jsonl, read_jsonl
@@ -61,7 +62,8 @@ class PerturbationRecord:
             and len(self.positions) == len(self.predicted)
             and all(0 <= place < length for place in self.positions)
             and min([0, *self.input_ids, *self.predicted]) == 0
-            and all(-1 <= word < length for word in self.words)
+            # With a window of head and tail, words are left out between the two; a pair has two texts.
+            and all(-1 <= word < 2 * LONGEST_TEXT for word in self.words)
         )
 
 

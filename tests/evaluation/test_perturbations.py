@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 
 import pytest
 import torch
@@ -159,6 +160,14 @@ def test_the_sample_is_fixed_and_an_example_counts_once_a_step(tmp_path):
     assert torch.equal(again._sampled, log._sampled)
     again.truncate(0)
     assert (tmp_path / FILE).read_text() == ""
+
+
+def test_words_of_the_end_of_a_long_text_fit_together(records, tmp_path):
+    """Of a window of head and tail, numbers of words are higher than those of tokens."""
+    one = asdict(records[0])
+    one["words"] = [word if word < 3 else word + 500 for word in one["words"]]
+    (tmp_path / FILE).write_text(json.dumps(one) + "\n")
+    assert read_perturbations(tmp_path) == [PerturbationRecord(**one)]
 
 
 def test_a_run_without_records_is_an_error(tmp_path):
