@@ -87,7 +87,13 @@ def report(
     file = expand(output) if output is not None else _default(paths)
     collection = collect(paths)
     _check_file(file)
-    write_text(file, render(collection, paths, texts))
+    content = render(collection, paths, texts)
+    places = {sweep.path.resolve(): sweep for sweep in collection.sweeps}
+    sweep = places.get(file.parent.resolve())
+    if sweep is not None:  # other processes may be running it
+        sweep.save_report(file.name, content)
+    else:
+        write_text(file, content)
     return file
 
 

@@ -62,7 +62,7 @@ class PerturbationRecord:
             and len(self.positions) == len(self.predicted)
             and all(0 <= place < length for place in self.positions)
             and min([0, *self.input_ids, *self.predicted]) == 0
-            # With a window of head and tail, words are left out between the two; a pair has two texts.
+            # A window of head and tail leaves words out between them; a pair has two texts.
             and all(-1 <= word < 2 * LONGEST_TEXT for word in self.words)
         )
 

@@ -29,6 +29,7 @@ from auxlearn.data.examples import ColumnNames
 from auxlearn.data.memory import save_folder
 from auxlearn.errors import SweepError, first_fault
 from auxlearn.files import (
+    cannot_write,
     delete_parts,
     read_checked_json,
     read_json,
@@ -130,9 +131,12 @@ class SweepFolder:
 
         The folders of trials have locks of their own.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
         lock = Lock(self.path / ".lock")
-        lock.acquire()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock.acquire()
+        except OSError as error:
+            raise cannot_write(lock.path, error) from None
         try:
             for folder in (self.path, self.path / "failures"):
                 delete_parts(folder, recursive=False)
@@ -145,6 +149,11 @@ class SweepFolder:
         with self._writing():
             if not place.is_dir():
                 save_folder(dataset, place, columns)
+
+    def save_report(self, name: str, content: str) -> None:
+        """Write a report on the sweep into its folder."""
+        with self._writing():
+            write_text(self.path / name, content)
 
     def save_sweep(self, sweep: SweepFile) -> None:
         """Write the sweep file beside its results."""

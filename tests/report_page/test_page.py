@@ -18,6 +18,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 import auxlearn
 from auxlearn.errors import UserError
 from auxlearn.files import read_checked_json, write_checked_json
+from auxlearn.locks import is_held
 from auxlearn.report_page.page import FILE, report
 from auxlearn.sweeps.folder import SweepFolder
 from tests.cli.helpers import call, error
@@ -395,6 +396,17 @@ def test_an_unfinished_run_is_named_with_the_command_that_ends_it(place, tmp_pat
     shutil.copytree(place / "plain", tmp_path / "run")
     (tmp_path / "run" / "results.json").unlink()
     assert "resume it with `auxlearn train --config" in error("report", tmp_path / "run")
+
+
+def test_the_report_of_a_sweep_is_written_under_the_lock_of_its_folder(place, monkeypatch):
+    held = []
+
+    def write_text(path, content):
+        held.append((path.name, is_held(path.parent / ".lock")))
+
+    monkeypatch.setattr("auxlearn.sweeps.folder.write_text", write_text)
+    report(place / "a" / "sweep")
+    assert held == [(FILE, True)]
 
 
 def test_a_report_is_written_over_but_no_other_file(place, tmp_path):

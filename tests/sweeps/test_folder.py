@@ -79,7 +79,15 @@ def test_files_are_written_under_the_lock_of_the_folder(tmp_path, monkeypatch):
     data = read_memory({"text": ["a", "b"], "label": ["x", "y"]}, name="films")
     for _ in range(2):  # the second process finds what the first has saved
         folder.save_data(data, folder.path / "data" / "0" / "films", None)
-    names = {"sweep.yaml", "plan.json", f"{trials[0].digest}.json", "results.json", "films"}
+    folder.save_report("report.html", "<html>")
+    names = {
+        "report.html",
+        "sweep.yaml",
+        "plan.json",
+        f"{trials[0].digest}.json",
+        "results.json",
+        "films",
+    }
     assert held == dict.fromkeys(names, True)
 
 
