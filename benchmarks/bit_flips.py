@@ -56,7 +56,7 @@ def settings_of(data: Path, encoder: str) -> dict[str, Any]:
         "dataset": str(data),
         "encoder": encoder,
         "aux": ["mask_tuning"],
-        "weights": {"meta": {"warmup_steps": 1}},
+        "weights": {"meta": {"horizon": "steps", "warmup_steps": 1}},
         "epochs": 1,
         "batch_size": 4,
         "eval_steps": 2,

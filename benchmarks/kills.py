@@ -75,7 +75,7 @@ SCENARIOS = (
     _train("random_mlm", aux=["random_mlm"]),
     _train("l3mask", aux=["l3mask"]),
     _train("mask_tuning", aux=["mask_tuning"]),
-    _train("meta", aux=["l3mask"], weights={"meta": {"warmup_steps": 2}}),
+    _train("meta", aux=["l3mask"], weights={"meta": {"horizon": "steps", "warmup_steps": 2}}),
     _train("tartan", aux=["random_mlm"], weights="tartan"),
     _train("gradnorm", aux=["random_mlm"], weights="gradnorm"),
     _train("primary-only phase", aux=["random_mlm"], final_epochs=1),

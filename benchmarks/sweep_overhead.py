@@ -22,9 +22,9 @@ from auxlearn.files import write_json
 from auxlearn.sweeps.execute import SweepProgress, View, run_sweep
 from auxlearn.sweeps.executors import LocalExecutor
 from auxlearn.sweeps.folder import SweepFolder
+from auxlearn.sweeps.jobs import Outcome
 from auxlearn.sweeps.plan import Trial
 from auxlearn.sweeps.sweep_file import SweepFile
-from auxlearn.sweeps.jobs import Outcome
 from benchmarks.common import RESULTS, add_device, check_device, machine
 
 WORDS = ("red", "green", "blue", "north", "south", "east", "west")

@@ -59,9 +59,15 @@ Choice = tuple[str, dict[str, Any]] | None
 SINGLE = "single task"
 #: Rules with other options than their defaults.
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "meta every 5": ("meta", {"every": 5}),
-    "meta, closed dev head": ("meta", {"dev_head": "closed"}),
-    **{f"meta, unroll {k}": ("meta", {"unroll": k, "mix": "gradients"}) for k in (1, 2, 3, 4)},
+    "fixed, separate steps": ("fixed", {"mix": "steps"}),
+    "fixed, scaled gradients": ("fixed", {"mix": "scaled"}),
+    "meta": ("meta", {"horizon": "steps"}),
+    "meta every 5": ("meta", {"horizon": "steps", "every": 5}),
+    "meta, closed dev head": ("meta", {"horizon": "steps", "dev_head": "closed"}),
+    **{
+        f"meta, unroll {k}": ("meta", {"horizon": "steps", "unroll": k, "mix": "scaled"})
+        for k in (1, 2, 3, 4)
+    },
 }
 #: One step through `higher`, which the rule computes in closed form when it is asked for one.
 THROUGH_HIGHER = "meta, unroll 1"
@@ -76,7 +82,7 @@ def contestants() -> dict[str, Choice]:
     Rules that hold their weights fixed at first update them at once here: that is the costly step.
     A rule whose library is not installed is left out with a line.
     """
-    found: dict[str, Choice] = {"fixed": ("fixed", {}), SINGLE: None}
+    found: dict[str, Choice] = {"fixed": ("fixed", {"mix": "gradients"}), SINGLE: None}
     for name in WEIGHTINGS.names():
         found.setdefault(name, (name, {}))
     ready: dict[str, Choice] = {}

@@ -30,7 +30,7 @@ from auxlearn.plugins import AuxiliaryTask, ObjectiveContext, generator, registe
 from auxlearn.registry import WEIGHTINGS
 
 RULES: dict[str, dict[str, object]] = {
-    "meta": {"split": "train:0.2"},
+    "meta": {"horizon": "steps", "split": "train:0.2"},
     "tartan": {"learning_rate": 0.05, "split": "train:0.2"},
     "tartan_released": {"learning_rate": 0.05, "split": "train:0.2"},
 }

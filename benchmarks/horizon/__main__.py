@@ -1,15 +1,22 @@
-"""``python -m benchmarks.horizon``."""
+"""``python -m benchmarks.horizon``: draws the data, trains what is missing, writes the tables."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from auxlearn.errors import UserError
+from auxlearn.files import write_text
 from auxlearn.registry import load_plugin
+from benchmarks.common import RESULTS
 from benchmarks.horizon.bed import (
     FALLING,
     FOR_KIND,
@@ -25,86 +32,138 @@ from benchmarks.horizon.bed import (
     write_draw,
 )
 from benchmarks.horizon.record import record
+from benchmarks.horizon.report import page
+from benchmarks.horizon.scores import Summary, summarise
+from benchmarks.report import put
 
+#: Registers ``shuffled_labels``.
 PLUGIN = Path(__file__).parents[2] / "examples" / "clean_vs_shuffled.py"
-GROUPS = {
+GROUPS: dict[str, Sequence[Variant]] = {
     "grid": (SINGLE[0], *GRID),
     "restarts": SINGLE[1:],
+    "rest": REST_OF_GRID,
     "mixes": MIXES,
     "falling": FALLING,
-    "rest": REST_OF_GRID,
-    "branches": (SINGLE[0], *GRID[:2]),
-    "mixed": (MIXES[1],),
-    "high": REST_OF_GRID[:1],
+    "mixing": (SINGLE[0], GRID[1], MIXES[1]),
 }
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.horizon")
-    parser.add_argument("--data", type=Path)
-    parser.add_argument("--output", type=Path, default=Path("runs/horizon"))
-    parser.add_argument("--encoder", default="tiny")
-    parser.add_argument("--only", nargs="+")
-    parser.add_argument("--groups", nargs="+", choices=GROUPS, default=list(GROUPS))
+    """Train and report; exit code 2 for bad input."""
+    options = read_options()
+    torch.set_num_threads(options.threads)
+    load_plugin(str(PLUGIN))
+    try:
+        if not options.no_run:
+            train_missing(options)
+        summaries = read_all(options)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    if options.page:
+        text = options.page.read_text(encoding="utf-8")
+        write_text(options.page, put(text, "horizon", page(summaries)))
+    print(f"{len(summaries)} runs in {options.results}")
+    return 0
+
+
+def read_options() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.horizon", description=__doc__)
+    parser.add_argument("--data", type=Path, metavar="DIR", help="folder with the data sets")
+    parser.add_argument("--output", type=Path, default=Path("runs/horizon"), metavar="DIR")
+    parser.add_argument("--results", type=Path, default=RESULTS / "horizon.jsonl", metavar="FILE")
+    parser.add_argument("--encoder", default="tiny", help="tiny, or a folder")
+    parser.add_argument("--only", nargs="+", metavar="TEXT", help="settings whose name has it")
+    parser.add_argument("--groups", nargs="+", choices=GROUPS, default=list(GROUPS)[:-1])
     parser.add_argument("--draws", nargs="+", type=int, default=[*FOR_RULES, *FOR_KIND])
-    parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--max-length", type=int, default=64)
     parser.add_argument("--learning-rate", type=float)
     parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
-    parser.add_argument("--eval-epochs", type=int, default=1)
-    parser.add_argument("--minutes", type=float)
+    parser.add_argument("--eval-epochs", type=int, default=1, help="epochs between evaluations")
+    parser.add_argument("--minutes", type=float, help="begin no further run after this time")
     parser.add_argument("--threads", type=int, default=1)
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    load_plugin(str(PLUGIN))
+    parser.add_argument("--no-run", action="store_true", help="report on what has finished")
+    parser.add_argument("--page", type=Path, help="page whose section of tables is replaced")
+    return parser.parse_args()
+
+
+def train_missing(options: argparse.Namespace) -> None:
+    """Train what has no record yet, all settings of a draw before the next draw."""
     end = None if options.minutes is None else time.monotonic() + 60 * options.minutes
-    base = {
+    base: dict[str, Any] = {
         "encoder": options.encoder,
         "epochs": options.epochs,
         "batch_size": options.batch_size,
         "max_length": options.max_length,
+        "learning_rate": options.learning_rate,
+        "precision": options.precision,
         "device": "cpu",
         "cache_dir": str(options.output / "cache"),
-        "precision": options.precision,
     }
-    if options.learning_rate:
-        base["learning_rate"] = options.learning_rate
-    chosen = [s for s in SETTINGS if not options.only or any(o in s.name for o in options.only)]
-    variants = [v for group in options.groups for v in GROUPS[group]]
+    only = options.only or [""]
     for draw in options.draws:
-        for setting in chosen:
-            run_draw(setting, draw, variants, options, base, end)
-            if end is not None and time.monotonic() > end:
-                return 0
-    return 0
+        for setting in SETTINGS:
+            if any(part in setting.name for part in only):
+                train_draw(setting, draw, options, base, end)
 
 
-def run_draw(setting: Setting, draw: int, variants: list[Variant], options, base, end) -> None:
-    name = setting.name.replace(" ", "_").replace(",", "")
-    encoder = Path(options.encoder).name
-    data = options.output / "data" / name / str(draw)
+def train_draw(
+    setting: Setting,
+    draw: int,
+    options: argparse.Namespace,
+    base: Mapping[str, Any],
+    end: float | None,
+) -> None:
+    """Train the variants of one draw that have no record yet."""
+    data = options.output / "data" / folder_name(setting) / str(draw)
     write_draw(setting, draw, options.data, data)
-    folder = options.output / "records" / encoder / name / str(draw)
     epoch = -(-setting.train // options.batch_size)
-    base = base | {"eval_steps": options.eval_epochs * epoch}
+    base = {**base, "eval_steps": options.eval_epochs * epoch}
     single: dict[str, torch.Tensor] = {}
-    for variant in variants:
-        path = folder / f"{variant.name.replace(' ', '_')}.npz"
+    for variant in dict.fromkeys(one for group in options.groups for one in GROUPS[group]):
+        path = record_folder(options, setting, draw) / f"{variant.name.replace(' ', '_')}.npz"
         if path.is_file() or (draw in FOR_KIND and variant not in GROUPS["grid"]):
             continue
         if end is not None and time.monotonic() > end:
             return
-        begun = time.monotonic()
         found = record(settings_of(setting, draw, variant, data, base), single)
         found.save(path)
-        if not variant.share and not variant.restart:
+        if variant == SINGLE[0]:
             single = found.final
-        print(
-            f"{encoder} {setting.name} draw {draw} {variant.name}: {found.seconds:.1f} s of "
-            f"{time.monotonic() - begun:.1f}",
-            flush=True,
-        )
+        print(f"{setting.name}, draw {draw}, {variant.name}: {found.seconds:.1f} s", flush=True)
+
+
+def folder_name(setting: Setting) -> str:
+    """Return the name of a setting's folders."""
+    return setting.name.replace(" ", "_").replace(",", "")
+
+
+def record_folder(options: argparse.Namespace, setting: Setting, draw: int) -> Path:
+    """Return the folder of the records of a draw."""
+    encoder = Path(options.encoder).name
+    folder: Path = options.output / "records" / encoder / folder_name(setting) / str(draw)
+    return folder
+
+
+def read_all(options: argparse.Namespace) -> list[Summary]:
+    """Return all summaries, and add those of new records to the file of results."""
+    known: dict[tuple[str, str, int, str], Summary] = {}
+    lines = options.results.read_text().splitlines() if options.results.is_file() else []
+    found = [Summary(**json.loads(line)) for line in lines]
+    for setting in SETTINGS:
+        encoder = Path(options.encoder).name
+        for draw in (*FOR_RULES, *FOR_KIND):
+            folder = record_folder(options, setting, draw)
+            found += summarise(folder, encoder, setting.name, draw)
+    for one in found:
+        known[one.encoder, one.setting, one.draw, one.variant] = one
+    summaries = [known[key] for key in sorted(known)]
+    text = "".join(json.dumps(asdict(one)) + "\n" for one in summaries)
+    write_text(options.results, text)
+    return summaries
 
 
 if __name__ == "__main__":

@@ -128,7 +128,8 @@ def write_draw(setting: Setting, draw: int, data: Path | None, folder: Path) -> 
 
 
 def _join(first: Split, second: Split) -> Split:
-    assert first.labels is not None and second.labels is not None
+    assert first.labels is not None
+    assert second.labels is not None
     assert first.label_names == second.label_names
     pairs = None if first.text_pairs is None else first.text_pairs + (second.text_pairs or ())
     return Split(

@@ -131,6 +131,7 @@ def methods_of(
         SweepError: A wanted method is not known.
     """
     named: dict[str, Any] = {name: name for name in rules()}
+    named["meta"] = {"meta": {"horizon": "steps"}}  # the rule of one run: see benchmarks.horizon
     named |= {label(variant): variant for variant in variants}
     known = (SINGLE, FIXED, *named)
     for name in wanted or ():
@@ -143,7 +144,8 @@ def methods_of(
         if task == PAIR:
             common["plugins"] = [str(PAIR_PLUGIN)]
         for alpha in ALPHAS if FIXED in chosen else ():
-            settings = common | {"weights": {"fixed": {"alpha": alpha}}}
+            fixed = {"alpha": alpha, "mix": "gradients"}  # weighted losses, as in the papers
+            settings = common | {"weights": {"fixed": fixed}}
             found.append(Method(f"{FIXED} {alpha:g}", task, alpha, settings))
         for name, weights in named.items():
             if name in chosen:

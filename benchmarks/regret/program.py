@@ -18,9 +18,9 @@ from auxlearn.files import write_text
 from auxlearn.sweeps.execute import run_sweep
 from auxlearn.sweeps.executors import Executor, LocalExecutor
 from auxlearn.sweeps.folder import SweepFolder
+from auxlearn.sweeps.jobs import Job, Outcome
 from auxlearn.sweeps.plan import expand_cells, plan_trials
 from auxlearn.sweeps.view import ConsoleView
-from auxlearn.sweeps.jobs import Job, Outcome
 from benchmarks.common import RESULTS, add_device, check_device, machine
 from benchmarks.regret.plan import (
     HELD_OUT,

@@ -1,0 +1,177 @@
+"""Tables of the horizon benchmark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
+
+from benchmarks.horizon.bed import FOR_KIND
+from benchmarks.horizon.scores import (
+    DEFAULT_ORDER,
+    ORDERS,
+    SCORES,
+    VIEWS,
+    Draw,
+    Summary,
+    by_draw,
+    gain,
+    is_positive,
+    mean_and_error,
+    restarts,
+    taken,
+    tried,
+)
+from benchmarks.tables import table
+
+SHARES = ("steps 0.1", "steps 0.3", "steps 0.5")
+#: Standard errors by which a run must be better.
+EVIDENCE = (-0.5, 0.0, 0.5, 1.0, 2.0)
+DEFAULT_EVIDENCE = 0.5
+NEEDED = ("single 0", *SHARES)
+Draws = Mapping[int, Draw]
+
+
+def page(summaries: Sequence[Summary]) -> list[str]:
+    """Return the paragraphs and tables of the page."""
+    texts = []
+    for encoder in dict.fromkeys(one.encoder for one in summaries):
+        settings = by_draw(summaries, encoder, NEEDED)
+        scored = {name: rest for name, draws in settings.items() if (rest := _scored(draws))}
+        if scored:
+            texts += [f"**Encoder `{encoder}`.**", *_rules(scored, settings)]
+            texts += [*_choices(scored, settings), *_views(scored)]
+        texts += _mixes(summaries, encoder)
+    return texts
+
+
+def _scored(draws: Draws) -> Draws:
+    return {number: draw for number, draw in draws.items() if number not in FOR_KIND}
+
+
+def _kind(draws: Draws) -> str:
+    found = is_positive(draws, "best", SHARES)
+    return "not decided" if found is None else "gain" if found else "no gain"
+
+
+def _points(values: Sequence[float]) -> str:
+    mean, error = mean_and_error(values)
+    return f"{mean:+.1f}" if error is None else f"{mean:+.1f} ± {error:.1f}"
+
+
+def _rules(scored: Mapping[str, Draws], settings: Mapping[str, Draws]) -> Iterator[str]:
+    """The default rule beside every fixed share and restarts, setting by setting."""
+    rows = []
+    for name, draws in scored.items():
+        every = list(draws.values())
+        chosen = [taken(d, DEFAULT_ORDER, "calibrated", "best", DEFAULT_EVIDENCE) for d in every]
+        rule = [gain(draw, one, "best") for draw, one in zip(every, chosen, strict=True)]
+        shares = [[gain(draw, share, "best") for draw in every] for share in SHARES]
+        best = max(fmean(values) for values in shares)
+        again = [d for d in every if sum(key.startswith("single") for key in d) >= 3]
+        runs = [tried(draw, DEFAULT_ORDER, "calibrated", "best") for draw in every]
+        seconds = [
+            (draw["single 0"].seconds + sum(draw[one].seconds for one in more))
+            / draw["steps 0.3"].seconds
+            for draw, more in zip(every, runs, strict=True)
+        ]
+        rows.append(
+            [
+                name,
+                _kind(settings[name]),
+                str(len(every)),
+                f"{100 * fmean(draw['single 0'].test['best'] for draw in every):.1f}",
+                *(_points(values) for values in shares),
+                _points(rule),
+                f"{fmean(rule) / best:.0%}" if best > 0.5 else "",
+                f"{sum(one != 'single 0' for one in chosen)}",
+                _points([restarts(draw, "best", 3) for draw in again]) if again else "",
+                f"{fmean(seconds):.1f}",
+            ]
+        )
+    yield table(
+        [
+            *("setting", "kind", "draws", "single task", "share 0.1", "0.3", "0.5", "`meta`"),
+            *("of the best share", "taken", "best of 3 restarts", "time"),
+        ],
+        rows,
+    )
+
+
+def _choices(scored: Mapping[str, Draws], settings: Mapping[str, Draws]) -> Iterator[str]:
+    """Scores, standard errors and orders of shares: mean gain over settings of a kind."""
+    kinds = ("gain", "no gain")
+    groups = {kind: [d for n, d in scored.items() if _kind(settings[n]) == kind] for kind in kinds}
+
+    def cells(order: str, score: str, evidence: float) -> list[str]:
+        found = []
+        for kind in kinds:
+            means = [
+                fmean(gain(d, taken(d, order, score, "best", evidence), "best") for d in s.values())
+                for s in groups[kind]
+            ]
+            found.append(f"{fmean(means):+.1f}" if means else "")
+        return found
+
+    if not any(groups.values()):
+        return
+    rows = [
+        [score, *(" / ".join(cells(DEFAULT_ORDER, score, one)) for one in EVIDENCE)]
+        for score in SCORES
+    ]
+    heads = [f"{one:g} s.e." for one in EVIDENCE]
+    yield "Mean gain on settings with a gain / without, by score and by what is asked for:"
+    yield table(["score", *heads], rows)
+    rows = [
+        [order, *(" / ".join(cells(order, "calibrated", one)) for one in EVIDENCE)]
+        for order in ORDERS
+    ]
+    yield "The same by the shares that are tried, with the calibrated log loss:"
+    yield table(["shares", *heads], rows)
+
+
+def _views(scored: Mapping[str, Draws]) -> Iterator[str]:
+    """Test scores by the parameters that are compared and exported."""
+    rows = []
+    for name, draws in scored.items():
+        cells = []
+        for view in VIEWS:
+            found = [
+                100 * draw[_chosen(draw, view)].test[_or_best(draw, view)]
+                - 100 * draw["single 0"].test["best"]
+                for draw in draws.values()
+                if all(view in draw[one].gains for one in SHARES) or view == "midpoint"
+            ]
+            cells.append(_points(found) if found else "")
+        rows.append([name, *cells])
+    yield (
+        "By the parameters that are compared and exported (gain over the single task's best "
+        "checkpoint; midpoint: half-way between the run taken and the single task):"
+    )
+    yield table(["setting", *VIEWS], rows)
+
+
+def _chosen(draw: Draw, view: str) -> str:
+    compared = "best" if view == "midpoint" else view
+    return taken(draw, DEFAULT_ORDER, "calibrated", compared, DEFAULT_EVIDENCE)
+
+
+def _or_best(draw: Draw, view: str) -> str:
+    return view if view in draw[_chosen(draw, view)].test else "best"
+
+
+def _mixes(summaries: Sequence[Summary], encoder: str) -> Iterator[str]:
+    """Gain of fixed shares by mixing, and of falling shares, on the draws that have them."""
+    variants = [
+        *(f"{mix} {share:g}" for share in (0.1, 0.3) for mix in ("gradients", "scaled", "steps")),
+        *(f"steps {share:g} falling" for share in (0.3, 0.5)),
+    ]
+    rows = []
+    for setting, draws in by_draw(summaries, encoder, ("single 0", "gradients 0.3")).items():
+        cells = []
+        for variant in variants:
+            found = [gain(draw, variant, "best") for draw in draws.values() if variant in draw]
+            cells.append(_points(found) if found else "")
+        rows.append([setting, str(len(draws)), *cells])
+    if rows:
+        yield f"Fixed shares by mixing, encoder `{encoder}`, gain over the single task:"
+        yield table(["setting", "draws", *variants], rows)
