@@ -97,6 +97,15 @@ def _look(*names: str, **attributes: Any) -> Decorator:
     metavar="NAME",
     help="Compare every method with this one only; the correction is for these comparisons.",
 )
+@_what(
+    "--restarts",
+    is_flag=False,
+    flag_value=3,
+    type=int,
+    metavar="K",
+    help="Control of equal cost: what the best by dev of K seeds of every method without auxiliary "
+    "tasks scores on average. K may be left out for 3; there must be more seeds.",
+)
 @_what("--published", metavar="NAME", help="Published results to show beside these.")
 @_look(
     "--name",

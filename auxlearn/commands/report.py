@@ -33,7 +33,17 @@ EXAMPLES = (
 @click.option(
     "--no-texts", is_flag=True, help="Leave the texts of the data set out, and do not read it."
 )
-def command(folders: tuple[Path, ...], output: str | None, no_texts: bool) -> None:
+@click.option(
+    "--restarts",
+    is_flag=False,
+    flag_value=3,
+    type=int,
+    metavar="K",
+    help="Add the best by dev of K seeds to the methods of sweeps, as `auxlearn compare` does.",
+)
+def command(
+    folders: tuple[Path, ...], output: str | None, no_texts: bool, restarts: int | None
+) -> None:
     """Write a report on runs and sweeps as one HTML file, which needs no network.
 
     FOLDER is a finished run or a sweep. The page has data, results with intervals, weights, dev
@@ -42,4 +52,5 @@ def command(folders: tuple[Path, ...], output: str | None, no_texts: bool) -> No
     from auxlearn.commands.console import print_results
     from auxlearn.report_page.page import report
 
-    print_results(f"report: {report(*folders, output=output, texts=not no_texts)}")
+    written = report(*folders, output=output, texts=not no_texts, restarts=restarts)
+    print_results(f"report: {written}")

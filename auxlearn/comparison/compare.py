@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from auxlearn.comparison.folds import compare_folds
 from auxlearn.comparison.power import minimum_detectable_difference
 from auxlearn.comparison.predictions import read_predictions
 from auxlearn.comparison.published import read_published
+from auxlearn.comparison.restarts import Restarts, mean_restarts, restarts_of
 from auxlearn.comparison.result import (
     AVERAGE,
     Block,
@@ -44,6 +46,7 @@ def compare(
     names: Mapping[str, str] | None = None,
     against: str | None = None,
     published: str | None = None,
+    restarts: int | None = None,
 ) -> Comparison:
     """Compare the methods of sweeps and runs.
 
@@ -64,11 +67,16 @@ def compare(
             the new ones.
         against: A method: the others are compared with it only.
         published: Name or path of published results; by default those that a sweep names.
+        restarts: Show as a control what the best by dev of this many seeds (at least 2) of every
+            method without auxiliary tasks scores on average: what training it as often costs as
+            much as a method that trains so many times. There must be more seeds than this.
 
     Raises:
         UserError: A folder is no sweep or run or is damaged, nothing has finished, a name is not
-            there, or runs were evaluated on different examples.
+            there, there are too few seeds, or runs were evaluated on different examples.
     """
+    if restarts is not None and restarts < 2:
+        raise ConfigError(f"restarts: {restarts} is less than 2: the best of one seed is no choice")
     for metric in metrics:
         check_metric(metric)
     found = renamed(read_runs(folders), names or {})
@@ -86,18 +94,28 @@ def compare(
         left = [_selected(one, chosen) for one in group]
         left = [one for one in left if any(method.runs for method in one.methods)]
         if left:
-            blocks.append(_block(dict(key), left, metrics, sets, against))
+            blocks.append(_block(dict(key), left, metrics, sets, against, restarts))
     available = {s for block in blocks for one in block.datasets for s in _sets(one)}
     _check_names("evaluation set", sets, available)
     blocks = [block for block in blocks if block.columns]
     if not blocks:
         wanted = ", ".join([*metrics, *sets, *methods]) or "the methods that are left"
         raise SweepError(f"there are no scores for {wanted}: nothing to compare")
+    if restarts and not any(column.restarts for block in blocks for column in block.columns):
+        raise ConfigError("restarts: there is no method without auxiliary tasks here to restart")
     found.notes += _unknown_labels(blocks)
     beside = published or found.published
     results, source = read_published(beside) if beside else ([], "")
     return Comparison(
-        blocks, against, found.names, found.competing, found.chosen, results, source, found.notes
+        blocks,
+        against,
+        found.names,
+        found.competing,
+        found.chosen,
+        results,
+        source,
+        found.notes,
+        restarts,
     )
 
 
@@ -147,6 +165,7 @@ def _block(
     metrics: Sequence[str],
     sets: Sequence[str],
     against: str | None,
+    restarts: int | None,
 ) -> Block:
     metrics = metrics or [setting.get("metric", "accuracy")]
     columns = []
@@ -155,7 +174,9 @@ def _block(
         default = [name for name in found if name != "dev" or "test" not in found]
         for name in [one for one in sets if one in found] if sets else default:
             compare_set = compare_folds if runs.folds else _compare_on
-            columns += compare_set(runs, name, metrics, against)
+            for column in compare_set(runs, name, metrics, against):
+                best = _restarts(column, runs, restarts) if restarts else {}
+                columns.append(replace(column, restarts=best))
     methods = list(dict.fromkeys(m.name for runs in datasets for m in runs.methods))
     across = []
     if len(datasets) > 1:
@@ -166,6 +187,28 @@ def _block(
                 across.append(_across(members, complete, against))
     averages = [one.average for one in across]
     return Block(setting, datasets, methods, [*columns, *averages], across)
+
+
+def _restarts(column: MetricComparison, runs: DatasetRuns, count: int) -> dict[str, Restarts]:
+    """Return the best of several seeds of every method without auxiliary tasks."""
+    if runs.folds:
+        raise ConfigError(
+            "restarts: the folds of a cross-validation are no seeds: leave restarts out"
+        )
+    found = {}
+    for method in runs.methods:
+        by_seed = column.scores.get(method.name, {})
+        if not by_seed or any(method.results[seed].config["aux"] for seed in by_seed):
+            continue
+        if len(by_seed) <= count:
+            raise ConfigError(
+                f"restarts: the best of {count} seeds takes at least {count + 1}, and "
+                f"'{method.name}' has {len(by_seed)} on {column.dataset} {column.set}: train more "
+                "seeds" + (", or ask for fewer restarts" if len(by_seed) > 2 else "")
+            )
+        dev = [method.results[seed].best.value for seed in by_seed]
+        found[method.name] = restarts_of(dev, list(by_seed.values()), count)
+    return found
 
 
 def _compare_on(
@@ -223,6 +266,11 @@ def _across(
         pairs=tuple(_average_pairs(columns, methods)),
         examples=sum(column.examples for column in columns),
         detectable=math.nan,
+        restarts={
+            name: mean_restarts([column.restarts[name] for column in columns])
+            for name in columns[0].restarts
+            if all(name in column.restarts for column in columns)
+        },
     )
     records = wins(methods, [column.pairs for column in columns])
     return RankComparison(first.set, first.metric, ranks, records, average)

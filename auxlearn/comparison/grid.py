@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from auxlearn.comparison.power import POWER
+from auxlearn.comparison.restarts import Restarts
 from auxlearn.comparison.result import (
     AVERAGE,
     Block,
@@ -94,7 +95,7 @@ class Grid:
 
 
 def score_grid(block: Block, layout: Layout, against: str | None) -> Grid:
-    """Lay out methods by data sets, evaluation sets and metrics."""
+    """Lay out methods by data sets, sets and metrics; below a rule, what is no method."""
     heads = [("", "method"), *_heads(block)]
     seeds = "seeds" in layout.show or len(_seed_counts(block)) > 1
     extra = [name for name in ("epochs", "minutes") if name in layout.show]
@@ -108,11 +109,16 @@ def score_grid(block: Block, layout: Layout, against: str | None) -> Grid:
         if seeds:
             line.append(Cell(_span([len(one.runs) for one in runs])))
         line += [_score(column, name, layout, against) for column in block.columns]
-        line += [_mean_and_sd(runs, one) for one in extra]
+        line += [_mean(runs, one) for one in extra]
         lines.append(line)
-    rules = []
+    rules: list[int] = []
+    for name in block.methods:
+        best = [column.restarts.get(name) for column in block.columns]
+        if any(best):
+            rules = rules or [len(lines)]
+            lines.append(_restarts(block, name, best, seeds, extra, layout))
     if "detectable" in layout.show and len(block.methods) > 1 and not block.folds:
-        rules = [len(lines)]
+        rules.append(len(lines))
         found = [_detectable(column, layout) for column in block.columns]
         blank = [Cell("")] * len(extra)
         lines.append([Cell("detectable"), *([Cell("")] if seeds else []), *found, *blank])
@@ -256,6 +262,13 @@ def legend(comparison: ComparisonData, layout: Layout) -> list[str]:
             "Detectable: if one method is truly better than all others by this much, its "
             f"difference from another is significant with probability {POWER:g}."
         )
+    if comparison.restarts:
+        lines.append(
+            f"Control (no method): {comparison.restarts} runs with different seeds, of which the "
+            "best by dev is kept, at the cost of all of them: the mean score over all subsets of "
+            "the seeds, with its standard error over seeds (jackknife). Nothing is tested against "
+            "it."
+        )
     if comparison.chosen:
         lines.append(
             f"{', '.join(comparison.chosen)}: chosen on dev by the mean over seeds; scores on "
@@ -346,15 +359,36 @@ def _mark(pair: Pair | None, name: str) -> str:
     return BETTER if pair.first == name else WORSE
 
 
+def _restarts(
+    block: Block,
+    name: str,
+    found: Sequence[Restarts | None],
+    seeds: bool,
+    extra: Sequence[str],
+    layout: Layout,
+) -> list[Cell]:
+    """Lay out the best of several seeds, which takes the time of all of them."""
+    known = [one for one in found if one]
+    runs = [one for data in block.datasets for one in data.methods if one.name == name]
+    line = [Cell(known[0].name(name))]
+    if seeds:
+        line.append(Cell(_span([one.seeds for one in known])))
+    for one in found:
+        text = one and f"{layout.percent(one.mean)} (s.e. {layout.percent(one.error)})"
+        line.append(Cell(text or "-"))
+    times = {"epochs": Cell(""), "minutes": _mean(runs, "minutes", known[0].count)}
+    return [*line, *(times[what] for what in extra)]
+
+
 def _detectable(column: MetricComparison, layout: Layout) -> Cell:
     if math.isnan(column.detectable):
         return Cell("")
     return Cell("none" if math.isinf(column.detectable) else layout.percent(column.detectable))
 
 
-def _mean_and_sd(runs: Sequence[Method], what: str) -> Cell:
+def _mean(runs: Sequence[Method], what: str, times: int = 1) -> Cell:
     values = [value for one in runs for value in one.by_seed(what).values()]
-    return Cell(f"{float(np.mean(values)):.1f}" if values else "-")
+    return Cell(f"{times * float(np.mean(values)):.1f}" if values else "-")
 
 
 def _seed_counts(block: Block) -> list[int]:

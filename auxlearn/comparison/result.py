@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from auxlearn.comparison.across import Ranks, Record
 from auxlearn.comparison.named_runs import FOLDS
 from auxlearn.comparison.published import PublishedResult
+from auxlearn.comparison.restarts import Restarts
 from auxlearn.comparison.runs import Method
 from auxlearn.comparison.scores import metric_title
 from auxlearn.comparison.statistics import Noise, Pair, ties_with
@@ -36,6 +37,8 @@ class MetricComparison:
             with.
         examples: Number of examples.
         detectable: Minimum detectable difference with these seeds and examples; NaN for averages.
+        restarts: The best of several seeds by dev of each method without auxiliary tasks, if asked
+            for: a control, no method.
     """
 
     dataset: str
@@ -47,6 +50,7 @@ class MetricComparison:
     pairs: tuple[Pair, ...]
     examples: int
     detectable: float
+    restarts: Mapping[str, Restarts] = field(default_factory=dict)
 
     @property
     def best(self) -> str:
@@ -154,6 +158,7 @@ class ComparisonData:
         published: Published results to show beside them.
         source: Reference of the published results.
         notes: What is missing, one sentence each.
+        restarts: Number of seeds of which the best by dev is shown as a control; ``None`` for none.
     """
 
     blocks: Sequence[Block]
@@ -164,3 +169,4 @@ class ComparisonData:
     published: Sequence[PublishedResult]
     source: str
     notes: Sequence[str]
+    restarts: int | None = None

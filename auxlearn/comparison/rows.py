@@ -20,7 +20,8 @@ def score_rows(comparison: ComparisonData) -> list[Row]:
     """Return one row for each method, data set, evaluation set and metric, 0 to 1.
 
     ``low`` and ``high`` are the 95% interval over seeds and examples; ``minutes`` and
-    ``epochs_to_best`` are means over seeds.
+    ``epochs_to_best`` are means over seeds. The best of several seeds by dev, a control, has a
+    ``standard_error`` and the minutes of all of them, and nothing that is of methods only.
     """
     rows = []
     for block in comparison.blocks:
@@ -42,6 +43,17 @@ def score_rows(comparison: ComparisonData) -> list[Row]:
                         "detectable": column.detectable,
                     }
                 )
+            rows += [
+                {
+                    **_place(block, column),
+                    "method": best.name(name),
+                    "minutes": best.count * _of_runs(comparison, block, column, name)["minutes"],
+                    "seeds": best.seeds,
+                    "mean": best.mean,
+                    "standard_error": best.error,
+                }
+                for name, best in column.restarts.items()
+            ]
     return rows
 
 

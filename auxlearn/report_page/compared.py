@@ -168,22 +168,35 @@ def label_numbers(evaluation: Evaluation, lines: Sequence[dict[str, object]]) ->
     return {label: number for number, label in enumerate(order)}
 
 
-def difference_tables(collection: Collection) -> tuple[list[Table], list[str]]:
+def difference_tables(
+    collection: Collection, restarts: int | None = None
+) -> tuple[list[Table], list[str]]:
     """Return which differences between the methods of finished sweeps may be due to chance.
+
+    Args:
+        collection: Runs and sweeps.
+        restarts: Number of seeds of which the best by dev is shown as a control.
 
     Returns:
         The tables, and why there are none.
+
+    Raises:
+        UserError: There is no table that could show the control.
     """
     if not collection.sweeps or collection.notes:
+        if restarts is not None:
+            raise UserError("restarts stand in the table of finished sweeps, and there is none")
         return [], []
     try:
-        comparison = compare(*(sweep.path for sweep in collection.sweeps))
+        comparison = compare(*(sweep.path for sweep in collection.sweeps), restarts=restarts)
     except UserError as error:
+        if restarts is not None:
+            raise
         return [], [str(error)]
     layout = Layout()
     tables = []
     for block in comparison.blocks:
-        if len(block.methods) < 2:
+        if len(block.methods) < 2 and restarts is None:
             continue
         heads, lines = score_grid(block, layout, comparison.against).flat(_written)
         notes = [*filter(None, [marks(comparison, block)]), *block_notes(block)]

@@ -63,6 +63,7 @@ def report(
     *folders: str | os.PathLike[str],
     output: str | os.PathLike[str] | None = None,
     texts: bool = True,
+    restarts: int | None = None,
 ) -> Path:
     """Write a report on finished runs and sweeps as one HTML file, which needs no network.
 
@@ -73,13 +74,16 @@ def report(
         output: The file; by default ``report.html``, in the folder if there is a single one.
         texts: Whether to show texts. Those of evaluation sets are read from the data set, which
             has to be where it was, with the same content.
+        restarts: Show the best by dev of this many seeds beside the methods of finished sweeps, as
+            :func:`auxlearn.compare` does.
 
     Returns:
         The file.
 
     Raises:
-        UserError: A folder is neither a run nor a sweep, or damaged; or the file cannot be
-            written, or exists and is no report. Nothing is written then.
+        UserError: A folder is neither a run nor a sweep, or damaged; there are too few seeds, or no
+            finished sweep, for restarts; or the file cannot be written, or exists and is no report.
+            Nothing is written then.
     """
     paths = [expand(folder) for folder in folders]
     if not paths:
@@ -87,7 +91,7 @@ def report(
     file = expand(output) if output is not None else _default(paths)
     collection = collect(paths)
     _check_file(file)
-    content = render(collection, paths, texts)
+    content = render(collection, paths, texts, restarts)
     places = {sweep.path.resolve(): sweep for sweep in collection.sweeps}
     sweep = places.get(file.parent.resolve())
     if sweep is not None:  # other processes may be running it
@@ -362,22 +366,25 @@ def _product(numbers: Sequence[int]) -> int:
     return product
 
 
-def render(collection: Collection, paths: Sequence[Path], texts: bool) -> str:
+def render(
+    collection: Collection, paths: Sequence[Path], texts: bool, restarts: int | None = None
+) -> str:
     """Return the page about what has been collected.
 
     Args:
         collection: Runs and sweeps.
         paths: Their folders, for the title.
         texts: Whether to show texts.
+        restarts: Number of seeds of which the best by dev is shown beside the methods of sweeps.
 
     Raises:
-        UserError: A file of a run is damaged.
+        UserError: A file of a run is damaged, or there is nothing to restart.
     """
     reader = DataReader()
     limit = max(5, MOST_TEXTS // max(1, len(collection.runs)))
     views = [RunView(run, reader, limit, texts) for run in collection.runs]
     settings = compared.settings_of(collection.runs) if len(views) > 1 else []
-    tables, table_notes = compared.difference_tables(collection)
+    tables, table_notes = compared.difference_tables(collection, restarts)
     environment = Environment(
         loader=PackageLoader("auxlearn.report_page"),
         autoescape=True,

@@ -23,7 +23,10 @@ def scores(right: int, examples: int) -> dict:
         "examples": examples,
         "accuracy": share,
         "macro_f1": share - 0.01,
-        "per_class": {},
+        "per_class": {
+            name: {"precision": share, "recall": share, "f1": share, "support": examples / 2}
+            for name in LABELS
+        },
         "confusion": [],
     }
 
@@ -47,7 +50,7 @@ def write_run(folder: Path, trial, right: dict[str, int], seconds: float, exampl
         "dataset": {
             "name": "sweep",
             "fingerprint": "feedfacecafebeef",
-            "examples": {},
+            "examples": {"train": 150, "dev": examples, "test": examples},
             "label_names": LABELS,
             "notes": [],
         },
@@ -75,9 +78,16 @@ def write_run(folder: Path, trial, right: dict[str, int], seconds: float, exampl
     (folder / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in entries))
     (folder / "predictions").mkdir()
     for name, count in right.items():
+        pairs = [
+            (t, t if number < count else 1 - t) for number, t in enumerate([0, 1] * (examples // 2))
+        ]
         lines = [
-            {"label": LABELS[t], "predicted": LABELS[t if number < count else 1 - t]}
-            for number, t in enumerate([0, 1] * (examples // 2))
+            {
+                "label": LABELS[t],
+                "predicted": LABELS[p],
+                "probabilities": [0.6 - 0.2 * p, 0.4 + 0.2 * p],
+            }
+            for t, p in pairs
         ]
         text = "".join(json.dumps(line) + "\n" for line in lines)
         (folder / "predictions" / f"{name}.jsonl").write_text(text)

@@ -1,0 +1,187 @@
+"""The best of several seeds: against all subsets, by simulation, and in every format."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import math
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from auxlearn.cli import cli
+from auxlearn.comparison.compare import compare
+from auxlearn.comparison.formats import html
+from auxlearn.comparison.restarts import best_of, restarts_of
+from auxlearn.errors import UserError
+from auxlearn.report_page.page import report
+from tests.comparison.conftest import METHODS
+from tests.comparison.test_compare import refused
+
+DEV = [5, 2, 7, 7, 1, 4]
+TEST = [22, 30, 27, 20, 35, 24]
+
+
+def by_brute_force(dev, scores, count):
+    """The mean over all subsets; where several seeds are best, the mean over these."""
+    kept = []
+    for subset in itertools.combinations(range(len(dev)), count):
+        best = max(dev[seed] for seed in subset)
+        kept.append(np.mean([scores[seed] for seed in subset if dev[seed] == best]))
+    return np.mean(kept)
+
+
+@pytest.mark.parametrize("levels", [3, 1000])
+def test_the_expectation_is_the_mean_over_all_subsets(levels):
+    """With three levels of dev, ties are frequent."""
+    random = np.random.default_rng(levels)
+    for total in range(1, 9):
+        for count in range(1, total + 1):
+            dev = random.integers(levels, size=total).tolist()
+            scores = random.normal(size=total).tolist()
+            expected = by_brute_force(dev, scores, count)
+            assert best_of(dev, scores, count) == pytest.approx(expected, abs=1e-14)
+
+
+def test_the_expectation_is_that_of_choosing_again_and_again():
+    random = np.random.default_rng(0)
+    dev, scores = random.normal(size=(2, 10))
+    draws = random.random((400_000, 10)).argsort(1)[:, :3]
+    kept = scores[np.take_along_axis(draws, dev[draws].argmax(1)[:, None], 1)[:, 0]]
+    error = kept.std() / math.sqrt(len(kept))
+    assert abs(best_of(dev, scores, 3) - kept.mean()) < 4 * error
+    assert error < 0.002
+
+
+def test_the_best_of_one_is_the_mean_with_its_usual_standard_error():
+    found = restarts_of(DEV, TEST, 1)
+    assert found.mean == pytest.approx(np.mean(TEST), rel=1e-14)
+    assert found.error == pytest.approx(np.std(TEST, ddof=1) / math.sqrt(6), rel=1e-14)
+
+
+def test_the_standard_error_is_the_jackknifes_exactly():
+    """Over all samples of four seeds from four equally likely ones, two of them tied on dev.
+
+    The best of two is a U-statistic, whose variance has a part of single seeds and a part of pairs
+    (Hoeffding, 1948); the jackknife's variance has the first once, and the second 2 (n - 1) /
+    (n - 2) = 3 times.
+    """
+    dev, scores, total = [1, 2, 2, 3], [0.5, 0.1, 0.7, 0.6], 4
+    found = [
+        restarts_of([dev[i] for i in drawn], [scores[i] for i in drawn], 2)
+        for drawn in itertools.product(range(4), repeat=total)
+    ]
+    two = [
+        [best_of([dev[i], dev[j]], [scores[i], scores[j]], 2) for i in range(4)] for j in range(4)
+    ]
+    of_one = 4 / total * np.var(np.mean(two, axis=0))
+    of_pairs = 2 / (total * (total - 1)) * (np.var(two) - 2 * np.var(np.mean(two, axis=0)))
+    assert np.var([one.mean for one in found]) == pytest.approx(of_one + of_pairs, rel=1e-12)
+    variance = np.mean([one.error**2 for one in found])
+    assert variance == pytest.approx(of_one + 3 * of_pairs, rel=1e-12)
+
+
+def test_the_standard_error_is_that_of_new_seeds():
+    """Against the spread of the estimate over new sets of seeds, correlated on dev and test.
+
+    With ten seeds the variance is a little too large, by a factor of 1.12.
+    """
+    random = np.random.default_rng(1)
+    repeats, total, count = 20_000, 10, 3
+    dev = random.normal(size=(repeats, total))
+    scores = 0.6 * dev + 0.8 * random.normal(size=(repeats, total))
+    found = [restarts_of(*rows, count) for rows in zip(dev, scores, strict=True)]
+    means = np.array([one.mean for one in found])
+    # The mean maximum of three normal variables, 3 / (2 sqrt(pi)), times the correlation.
+    expected = 0.6 * 1.5 / math.sqrt(math.pi)
+    assert abs(means.mean() - expected) < 4 * means.std() / math.sqrt(repeats)
+    ratio = np.mean([one.error**2 for one in found]) / means.var()
+    assert ratio == pytest.approx(1.117, abs=0.04)  # its own standard error is 0.012
+
+
+def right(trial):
+    """Scores of the single task on two data sets, and of a method with a task."""
+    shift = {"sst2": 0, "qqp": 1}.get(trial.cell.get("dataset"), 0)
+    if trial.cell["method"] == "RTM":
+        return {"dev": 9, "test": 25 + trial.seed % 3}
+    return {"dev": DEV[trial.seed] + shift, "test": TEST[trial.seed] + shift * trial.seed % 2}
+
+
+NAME = "control: STL, best of 3 seeds by dev"
+
+
+def test_every_format_shows_the_control(make_sweep, tmp_path):
+    folder = make_sweep(right, grid=METHODS, seeds=6)
+    expected = restarts_of(DEV, [one / 40 for one in TEST], 3)
+    shown = f"{100 * expected.mean:.1f} (s.e. {100 * expected.error:.1f})"
+    assert expected.mean == pytest.approx(by_brute_force(DEV, TEST, 3) / 40)
+    found = compare(folder.path, restarts=3)
+    plain = compare(folder.path)
+    assert plain.blocks[0].columns[0].pairs == found.blocks[0].columns[0].pairs
+    lines = found.to_markdown(show=["seeds", "epochs", "minutes", "detectable"]).splitlines()
+    place = next(number for number, line in enumerate(lines) if NAME in line)
+    assert lines[place] == f"| {NAME} | 6 | {shown} |  | 10.5 |"  # thrice the minutes of STL
+    assert lines[place - 1].startswith("| RTM |")
+    assert lines[place + 1].startswith("| detectable |")
+    assert any("Nothing is tested against it" in line for line in lines)
+    tex = found.to_latex()
+    (row,) = [line for line in tex.splitlines() if NAME in line]
+    assert row.endswith(f"{NAME} & {shown} \\\\")
+    assert f"\\midrule\n{row}" in tex
+    assert f"<td>{NAME}</td><td>{shown}</td>" in html(found)
+    for command in (["compare", str(folder.path), "--restarts"],
+                    ["compare", "--restarts", "3", str(folder.path)]):  # fmt: skip
+        done = CliRunner().invoke(cli, command)
+        assert done.exit_code == 0, done.output
+        assert shown in " ".join(done.output.split())
+    done = CliRunner().invoke(cli, ["compare", str(folder.path), "--restarts=3", "--format=csv"])
+    rows = [one for one in csv.DictReader(io.StringIO(done.output)) if one["method"] == NAME]
+    assert [float(one["mean"]) for one in rows] == [expected.mean]
+    assert [float(one["standard_error"]) for one in rows] == [expected.error]
+    assert {rows[0][key] for key in ("best", "may_equal_best", "sd", "low", "high")} == {""}
+    assert NAME not in plain.to_markdown()
+    assert "standard_error" not in plain.to_frame()
+    text = report(folder.path, output=tmp_path / "a.html", texts=False, restarts=3).read_text()
+    assert NAME in text
+    assert shown in text
+
+
+def test_every_data_set_and_metric_has_its_own_control(make_sweep):
+    folder = make_sweep(right, grid={"dataset": ["sst2", "qqp"]} | METHODS, seeds=6)
+    found = compare(folder.path, metrics=["accuracy", "mcc"], restarts=2)
+    columns = found.blocks[0].columns
+    assert len(columns) == 6
+    for column in columns[:4]:
+        dev = [one + (column.dataset == "qqp") for one in DEV]
+        by_seed = column.scores["STL"]
+        expected = restarts_of(dev, list(by_seed.values()), 2)
+        best = column.restarts["STL"]
+        assert (best.mean, best.error) == pytest.approx((expected.mean, expected.error))
+        assert list(column.restarts) == ["STL"]
+    for average, parts in zip(columns[4:], (columns[0:4:2], columns[1:4:2]), strict=True):
+        one, other = (part.restarts["STL"] for part in parts)
+        assert average.restarts["STL"].mean == pytest.approx((one.mean + other.mean) / 2)
+        error = math.hypot(one.error, other.error) / 2
+        assert average.restarts["STL"].error == pytest.approx(error)
+
+
+def test_what_cannot_be_restarted_is_refused(make_sweep, tmp_path):
+    folder = make_sweep(right, grid=METHODS, seeds=3)
+    need = "the best of 3 seeds takes at least 4, and 'STL' has 3 on pydocs test"
+    assert need in refused(folder.path, "--restarts", 3)
+    assert "1 is less than 2" in refused(folder.path, "--restarts", 1)
+    assert "no method without auxiliary tasks" in refused(
+        folder.path, "--restarts", 2, "--without", "STL"
+    )
+    out = tmp_path / "report.html"
+    with pytest.raises(UserError, match=need):
+        report(folder.path, output=out, restarts=3)
+    run = next(folder.path.glob("trials/*"))
+    with pytest.raises(UserError, match="restarts stand in the table of finished sweeps"):
+        report(run, output=out, restarts=3)
+    assert not out.exists()
+    folds = make_sweep(right, "folds", grid=METHODS, folds=2, seeds=6)
+    with pytest.raises(UserError, match="folds of a cross-validation are no seeds"):
+        compare(folds.path, restarts=2)
