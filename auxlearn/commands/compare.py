@@ -162,7 +162,7 @@ def command(
     folder = None if output is None else expand(output)
     if folder is not None:
         check_output(folder)
-    comparison = compare(*folders, names=_names(names), **what)
+    comparison = compare(*folders, names=names, **what)
     if format_ == "terminal":
         console.print_results(*terminal(comparison, layout))
     else:
@@ -172,15 +172,3 @@ def command(
         tables = sum(path.suffix in (".md", ".tex", ".csv") for path in written)
         plots = sum(path.suffix == ".pdf" for path in written)
         click.echo(f"{tables} tables and {plots} plots: {folder}", err=True)
-
-
-def _names(given: tuple[str, ...]) -> dict[str, str]:
-    from auxlearn.errors import ConfigError
-
-    names = {}
-    for text in given:
-        old, equals, new = text.partition("=")
-        if not (old and equals and new):
-            raise ConfigError(f"--name {text}: write OLD=NEW")
-        names[old] = new
-    return names

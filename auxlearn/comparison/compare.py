@@ -43,7 +43,7 @@ def compare(
     sets: Sequence[str] = (),
     methods: Sequence[str] = (),
     without: Sequence[str] = (),
-    names: Mapping[str, str] | None = None,
+    names: Mapping[str, str] | Sequence[str] = (),
     against: str | None = None,
     published: str | None = None,
     restarts: int | None = None,
@@ -63,8 +63,8 @@ def compare(
             out-of-distribution set.
         methods: Names of the methods to show, in this order; by default all.
         without: Names of methods to leave out.
-        names: New names by the names of methods, data sets and encoders; all other arguments take
-            the new ones.
+        names: New names by the names of methods, data sets and encoders, or texts ``OLD=NEW``; all
+            other arguments take the new ones.
         against: A method: the others are compared with it only.
         published: Name or path of published results; by default those that a sweep names.
         restarts: Show as a control what the best by dev of this many seeds (at least 2) of every
@@ -79,7 +79,7 @@ def compare(
         raise ConfigError(f"restarts: {restarts} is less than 2: the best of one seed is no choice")
     for metric in metrics:
         check_metric(metric)
-    found = renamed(read_runs(folders), names or {})
+    found = renamed(read_runs(folders), names)
     grouped: dict[tuple[tuple[str, str], ...], list[DatasetRuns]] = {}
     for setting, members in joined_folds(found.settings).items():
         key = tuple(pair for pair in setting if pair[0] != "dataset")

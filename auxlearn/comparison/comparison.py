@@ -26,7 +26,7 @@ class Comparison(ComparisonData):
         parts = [f"{len(methods)} methods", f"{len(sets)} data set{'s' * (len(sets) != 1)}"]
         for block in self.blocks[:3]:
             column = block.columns[-1]
-            value = f"{100 * column.means[column.best]:.1f}"
+            value = f"{100 * column.means[column.best]:z.1f}"
             title = metric_title(column.metric)
             parts.append(f"best {title} on {column.dataset} {column.set}: {column.best} {value}")
         return f"<Comparison of {', '.join(parts)}>"

@@ -181,7 +181,7 @@ def published_grid(comparison: ComparisonData) -> Grid:
                 Cell(metric_title(result.metric)),
                 Cell(f"{result.mean:.2f}", "" if result.sd is None else f"{result.sd:.2f}"),
                 Cell(f"{mean:.2f}", spread) if values else Cell("-"),
-                Cell(f"{mean - result.mean:+.2f}" if values else "-"),
+                Cell(f"{mean - result.mean:+z.2f}" if values else "-"),
             ]
         )
     return Grid([("", head) for head in heads], lines)

@@ -21,6 +21,7 @@ from auxlearn.comparison.runs import Method
 from auxlearn.comparison.scores import metric_title
 from auxlearn.comparison.statistics import ALPHA, MINIMUM_SEEDS, Pair
 from auxlearn.errors import ConfigError
+from auxlearn.results.record import RunResults
 
 #: What tables can show besides scores.
 SHOW = ("seeds", "epochs", "minutes", "detectable", "pairs")
@@ -54,7 +55,7 @@ class Layout:
 
     def percent(self, value: float, sign: str = "") -> str:
         """Return a value from 0 to 1 in percent."""
-        return f"{100 * value:{sign}.{self.decimals}f}"
+        return f"{100 * value:{sign}z.{self.decimals}f}"  # z: no -0.0
 
 
 @dataclass(frozen=True)
@@ -278,7 +279,7 @@ def legend(comparison: ComparisonData, layout: Layout) -> list[str]:
 
 
 def block_notes(block: Block) -> list[str]:
-    """Return the notes under a table: chosen values, missing seeds, degenerate runs."""
+    """Return the notes under a table: chosen values, missing seeds, runs that say little."""
     notes = []
     several = len(block.datasets) > 1
     for data in block.datasets:
@@ -308,6 +309,12 @@ def block_notes(block: Block) -> list[str]:
                     f"{'runs' if method.folds else 'seeds'} (one class "
                     "is predicted for every dev example)"
                 )
+            unused = sum(map(_applies_no_task, method.results.values()))
+            if unused:
+                notes.append(
+                    f"{who}: no auxiliary task applied at the end in {unused} of "
+                    f"{len(method.runs)} runs (all weights but that of the primary task are 0)"
+                )
     pairs = [
         pair
         for column in block.columns
@@ -322,6 +329,12 @@ def block_notes(block: Block) -> list[str]:
             f"is significant, however large: at least {MINIMUM_SEEDS} are needed"
         )
     return notes
+
+
+def _applies_no_task(found: RunResults) -> bool:
+    """Return whether a run with auxiliary tasks ended with all their weights at 0."""
+    weights = [weight for name, weight in found.weights.items() if name != "primary"]
+    return bool(weights) and not any(weights)
 
 
 def _heads(block: Block) -> list[tuple[str, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
@@ -12,6 +12,10 @@ from typing import Any
 from auxlearn.comparison.named_runs import Setting, named_runs, without_fold
 from auxlearn.errors import ConfigError, SweepError, did_you_mean
 from auxlearn.results.record import RunResults
+from auxlearn.sweeps.sweep_file import FOLD
+
+#: Axes whose labels have a meaning and keep it.
+_FIXED = ("metric", FOLD)
 
 
 @dataclass
@@ -166,18 +170,25 @@ def runs_of_method(sweep: str | Path, name: str) -> list[Path]:
     return [path for method in methods if method.name == name for path in method.runs.values()]
 
 
-def renamed(found: Runs, names: Mapping[str, str]) -> Runs:
+def renamed(found: Runs, given: Mapping[str, str] | Sequence[str]) -> Runs:
     """Return the runs with methods and data sets renamed.
 
     Args:
         found: The runs.
-        names: New names by the names of methods, data sets, encoders and so on.
+        given: New names by the names of methods, data sets and encoders, or texts ``OLD=NEW``.
 
     Raises:
-        SweepError: A name is not there, or two methods would have one name.
+        ConfigError: A name is not there.
+        SweepError: Two methods would have one name.
     """
     used = {method.name for methods in found.settings.values() for method in methods}
-    used |= {label for setting in found.settings for _, label in setting}
+    used |= {label for setting in found.settings for axis, label in setting if axis not in _FIXED}
+    names = dict(given if isinstance(given, Mapping) else (_divided(one, used) for one in given))
+    for name in names:
+        if name not in used:
+            raise ConfigError(
+                f"nothing to rename: there is no '{name}': {did_you_mean(name, used)}"
+            )
     settings: dict[Setting, list[Method]] = {}
     for setting, methods in found.settings.items():
         new = [replace(one, name=names.get(one.name, one.name)) for one in methods]
@@ -185,11 +196,24 @@ def renamed(found: Runs, names: Mapping[str, str]) -> Runs:
         twice = next((name for name in given if given.count(name) > 1), None)
         if twice:
             raise SweepError(f"two methods would be named '{twice}': choose another --name")
-        key: Any = tuple((axis, names.get(label, label)) for axis, label in setting)
+        key: Any = tuple(
+            (axis, names.get(label, label) if axis not in _FIXED else label)
+            for axis, label in setting
+        )
         if key in settings:
             raise SweepError(f"two data sets would be named '{dict(key)['dataset']}'")
         settings[key] = new
     return replace(found, settings=settings)
+
+
+def _divided(text: str, used: Iterable[str]) -> tuple[str, str]:
+    """Divide ``OLD=NEW`` after the longest name that is there, or else at the first ``=``."""
+    known = [name for name in used if text.startswith(f"{name}=")]
+    old = max(known, key=len, default=text.partition("=")[0])
+    new = text[len(old) + 1 :]
+    if not (old and new):
+        raise ConfigError(f"--name {text}: write OLD=NEW")
+    return old, new
 
 
 def joined_folds(settings: Mapping[Setting, list[Method]]) -> dict[Setting, list[Method]]:

@@ -228,7 +228,7 @@ def interval_chart(
     x = _Scale(low, high, RIGHT, WIDTH - RIGHT)
     drawn = []
     for number, (name, score, interval) in enumerate(rows):
-        text = f"{score:.3f}" + (f" [{interval[0]:.3f}, {interval[1]:.3f}]" if interval else "")
+        text = f"{score:.3f}" + (f" [{interval[0]:z.3f}, {interval[1]:z.3f}]" if interval else "")
         begin, end = (min(high, max(low, one)) for one in interval or (score, score))
         y = ROW * number + 28
         drawn.append(Interval(name, text, number % COLOURS, y, x(score), x(begin), x(end)))

@@ -49,7 +49,10 @@ class Score:
     @property
     def interval_text(self) -> str:
         """The interval in brackets."""
-        return "" if self.interval is None else "[{:.3f}, {:.3f}]".format(*self.interval)
+        if self.interval is None:
+            return ""
+        low, high = self.interval
+        return f"[{low:z.3f}, {high:z.3f}]"
 
 
 @dataclass(frozen=True)

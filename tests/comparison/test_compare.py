@@ -286,9 +286,41 @@ def test_methods_metrics_sets_and_names_are_chosen(make_sweep):
     assert "did you mean 'macro_f1'" in refused(path, "--metric", "macrof1")
     assert "no scores for f1:maybe" in refused(path, "--metric", "f1:maybe")
     assert "write OLD=NEW" in refused(path, "--name", "STL")
+    for words in (["--name", "=b"], ["--name", "STL="], ["--name", "="]):
+        assert "write OLD=NEW" in refused(path, *words)
+    assert "there is no 'pydoc': did you mean 'pydocs'?" in refused(path, "--name", "pydoc=b")
+    assert "there is no 'accuracy'" in refused(path, "--name", "accuracy=share")
+    with pytest.raises(UserError, match="there is no 'STK': known: RTM, STL, pydocs, tiny"):
+        compare(path, names={"STK": "b"})
     assert "two methods would be named 'RTM'" in refused(path, "--name", "STL=RTM")
     assert "known: seeds" in refused(path, "--show", "everything")
     assert "is given twice" in refused(path, f"{path}/../{path.name}")
+
+
+def test_names_may_hold_equals_signs(make_sweep):
+    name = "l3mask(score=surprisal)"
+    grid = {"method": {"l3mask(score": {"aux": []}, name: {"aux": "random_mlm"}}}
+    folder = make_sweep(lambda trial: {"dev": 30, "test": 20}, grid=grid, seeds=1)
+    for new in ("L3", "L3=a"):
+        done = CliRunner().invoke(cli, ["compare", str(folder.path), "--name", f"{name}={new}"])
+        assert done.exit_code == 0, done.output
+        names = [line.split()[0] for line in done.output.splitlines() if " 50.0 " in line]
+        assert names == ["l3mask(score", new]
+
+
+def test_methods_that_applied_no_task_are_named(make_sweep):
+    """Their row is that of the single task, which has no weights to be 0."""
+    folder = make_sweep(right_by_method, grid=METHODS, seeds=3)
+    for record in folder.load_results():
+        path = folder.run(record.digest).path / "results.json"
+        content = json.loads(path.read_text())
+        content["weights"] = {"primary": 1.0}
+        if record.cell["method"] == "RTM":
+            content["weights"]["random_mlm"] = 0.0 if record.seed else 0.02
+        path.write_text(json.dumps(content))
+    text = compare(folder.path).to_markdown()
+    assert "RTM: no auxiliary task applied at the end in 2 of 3 runs" in text
+    assert "STL: no auxiliary" not in text
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,11 @@ def test_every_format_marks_the_best_and_ties(make_sweep):
     )
 
 
+def test_zero_has_no_sign():
+    assert [Layout(1).percent(value) for value in (-0.0, -1e-9, -0.001)] == ["0.0", "0.0", "-0.1"]
+    assert Layout(2).percent(-1e-9, "+") == "+0.00"
+
+
 def test_wide_tables_are_divided(make_sweep):
     sets = [f"corpus{number}" for number in range(9)]
     folder = make_sweep(lambda t: {"dev": 20, "test": 20 + t.seed}, grid={"dataset": sets}, seeds=2)
