@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from auxlearn.comparison.escape import escape_markdown
 from auxlearn.comparison.grid import (
     Cell,
     Grid,
@@ -29,6 +28,7 @@ from auxlearn.comparison.grid import (
 from auxlearn.comparison.published import PublishedResult
 from auxlearn.comparison.result import ComparisonData
 from auxlearn.comparison.scores import metric_title
+from auxlearn.reporting.escape import escape_markdown
 from auxlearn.reporting.tables import console_table, markdown_table
 from auxlearn.wording import printable
 
@@ -97,7 +97,10 @@ def markdown(comparison: ComparisonData, layout: Layout) -> str:
         ]
         parts += _bullets(filter(None, [marks(comparison, block), *block_notes(block)]))
         for found in block.across:
-            parts += [f"### {rank_title(found)}", _markdown(rank_grid(found, layout))]
+            parts += [
+                f"### {escape_markdown(rank_title(found))}",
+                _markdown(rank_grid(found, layout)),
+            ]
             parts += _bullets(rank_notes(found))
         for column in block.columns if "pairs" in layout.show else ():
             if column.pairs:

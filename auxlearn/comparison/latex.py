@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-from auxlearn.comparison.escape import escape_latex
 from auxlearn.comparison.grid import (
     Cell,
     Grid,
@@ -21,6 +20,7 @@ from auxlearn.comparison.grid import (
     score_grid,
 )
 from auxlearn.comparison.result import ComparisonData
+from auxlearn.reporting.escape import escape_latex
 
 #: Width of the text of the class article at 10 pt, in points.
 TEXT_WIDTH = 345.0

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from auxlearn.comparison.escape import escape_csv
 from auxlearn.comparison.result import AVERAGE, Block, ComparisonData, MetricComparison
+from auxlearn.reporting.escape import escape_csv
 
 #: One row: values by the name of the column.
 Row = dict[str, Any]

@@ -12,6 +12,7 @@ from auxlearn.config import Metric
 from auxlearn.data.cards import card_names, find_card
 from auxlearn.data.load import HUB_ID
 from auxlearn.encoder_names import ENCODERS
+from auxlearn.reporting.escape import code_span, escape_markdown
 from auxlearn.reporting.style import METRIC_TITLES
 from auxlearn.reporting.tables import example_sentences, markdown_table, metrics_grid
 from auxlearn.results.record import RunResults
@@ -80,15 +81,15 @@ def _front_matter(results: RunResults) -> dict[str, Any]:
 
 def _body(results: RunResults) -> Iterator[str]:
     config, data = results.config, results.dataset
-    labels = ", ".join(f"`{name}`" for name in data.label_names)
-    yield f"# {_model_name(results)}"
+    labels = ", ".join(map(code_span, data.label_names))
+    yield f"# {escape_markdown(_model_name(results))}"
     yield (
-        f"`{_short(config['encoder'])}`, fine-tuned by auxlearn "
+        f"{code_span(_short(config['encoder']))}, fine-tuned by auxlearn "
         f"{results.environment.versions.get('auxlearn', '')} to classify texts of "
-        f"`{data.name}` into {len(data.label_names)} classes: {labels}."
+        f"{code_span(data.name)} into {len(data.label_names)} classes: {labels}."
     )
     for warning in results.warnings():
-        yield f"**Warning: {warning}.**"
+        yield f"**Warning: {escape_markdown(warning)}.**"
     yield "## Use"
     yield (
         "```python\n"
@@ -98,9 +99,10 @@ def _body(results: RunResults) -> Iterator[str]:
         "```"
     )
     yield "## Metrics"
-    yield markdown_table(*metrics_grid(results.evaluations))
+    heads, lines = metrics_grid(results.evaluations)
+    yield markdown_table(heads, [[escape_markdown(name), *cells] for name, *cells in lines])
     yield "\n".join(
-        f"- {line}"
+        f"- {escape_markdown(line)}"
         for line in (
             "majority: the metrics of always predicting the most frequent class of train",
             "macro-F1: mean over the classes that occur in labels or predictions",
@@ -111,7 +113,7 @@ def _body(results: RunResults) -> Iterator[str]:
     yield "\n".join(f"- {name}: {value}" for name, value in _training(results))
     if data.notes:
         yield "Notes on the data:"
-        yield "\n".join(f"- {note}" for note in data.notes)
+        yield "\n".join(f"- {escape_markdown(note)}" for note in data.notes)
     yield "## Limits"
     both_ends = config.get("text_window", "head") == "head+tail"
     window = (
@@ -131,15 +133,20 @@ def _body(results: RunResults) -> Iterator[str]:
 
 def _training(results: RunResults) -> Iterator[tuple[str, str]]:
     config, data = results.config, results.dataset
-    examples = ", ".join(f"{name} {count}" for name, count in data.examples.items())
-    yield "data set", f"`{data.name}`, fingerprint `{data.fingerprint}`, examples: {examples}"
-    yield "encoder", f"`{_short(config['encoder'])}`"
+    examples = ", ".join(
+        f"{escape_markdown(name)} {count}" for name, count in data.examples.items()
+    )
+    yield (
+        "data set",
+        f"{code_span(data.name)}, fingerprint `{data.fingerprint}`, examples: {examples}",
+    )
+    yield "encoder", code_span(_short(config["encoder"]))
     if results.init_from is not None:
         source, parts = results.init_from, ", ".join(results.init_from["parts"])
         yield (
             "continued from",
-            f"the run `{_short(source['run'])}` (configuration hash `{source['digest']}`, model "
-            f"digest `{source['model']}`): {parts}",
+            f"the run {code_span(_short(source['run']))} (configuration hash `{source['digest']}`, "
+            f"model digest `{source['model']}`): {parts}",
         )
     if config.get("perturbed_text", "none") != "none":
         how = {"add": "beside the original", "replace": "in place of the original"}
@@ -179,7 +186,7 @@ def _describe(choice: dict[str, dict[str, Any]]) -> str:
         for key, value in options.items()
         if value is not None
     )
-    return f"`{name}`" + (f" ({shown})" if shown else "")
+    return code_span(name) + (f" ({escape_markdown(shown)})" if shown else "")
 
 
 def _task_names(results: RunResults) -> list[str]:

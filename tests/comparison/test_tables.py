@@ -14,10 +14,10 @@ from scipy import stats
 
 from auxlearn.cli import cli
 from auxlearn.comparison.compare import compare
-from auxlearn.comparison.escape import escape_csv, escape_latex, escape_markdown
 from auxlearn.comparison.formats import html, render, terminal
 from auxlearn.comparison.grid import Layout
 from auxlearn.comparison.rows import pair_rows, score_rows, to_csv
+from auxlearn.reporting.escape import escape_csv, escape_latex, escape_markdown
 from tests.comparison.conftest import METHODS, right_by_method
 
 RIGHT = {"STL": (52, 47, 44, 56, 51), "RTM": (92, 96, 89, 91, 95)}  # of 160
@@ -158,6 +158,9 @@ def test_names_of_users_are_no_markup_and_no_formulas(make_sweep):
     text = found.to_markdown()
     assert "=a_b &amp; &lt;i&gt;5%&lt;/i&gt; &#124; \\$x\\$ \\*c\\*" in text
     assert "<i>" not in html(found)
+    grid = {"dataset": ["sst2", "qqp"]} | METHODS
+    folder = make_sweep(lambda t: {"dev": 30, "<i>x": 20}, "sets", grid=grid, seeds=1)
+    assert "### Across 2 data sets: &lt;i&gt;x accuracy" in compare(folder.path).to_markdown()
     assert "'=a_b" in to_csv(score_rows(found))
     for content in (tex, text, html(found), to_csv(score_rows(found))):
         assert "\x1b" not in content

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -64,6 +65,27 @@ def test_the_front_matter_is_what_the_hub_reads(card):
 )
 def test_the_card_states(card, fact):
     assert fact in card.text
+
+
+def test_names_of_users_are_no_markup():
+    name = "<img src=x onerror=alert(1)>"
+    found = examples.results("l3mask", encoder=f"/x/{name}")
+    evaluations = found.evaluations | {name: found.evaluations["test"]}
+    data = replace(
+        found.dataset,
+        name=f"a`{name}",
+        label_names=[name, "``b`"],
+        notes=[name],
+        examples={name: 1},
+    )
+    found.config["aux"] = [{"l3mask": {"corpus": f"/y/{name}"}}]
+    text = ModelCard(
+        model_card(replace(found, dataset=data, evaluations=evaluations, degenerate=name))
+    ).text
+    assert text.count(name) == text.count(f"`{name}`") + text.count(f"`` a`{name} ``") == 5
+    assert f"{name} ``, fingerprint" in text
+    assert "``` ``b` ```" in text
+    assert text.count("&lt;img src=x onerror=alert(1)&gt;") == 7
 
 
 def test_a_single_task_run_says_so_and_has_no_weights(card):

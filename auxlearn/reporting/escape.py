@@ -40,6 +40,18 @@ def escape_markdown(text: str) -> str:
     return text.replace("|", "&#124;")
 
 
+def code_span(text: str) -> str:
+    """Return text as code within Markdown.
+
+    >>> print(code_span("<b>"), code_span("a`b"))
+    `<b>` `` a`b ``
+    """
+    text = printable(text)
+    longest = max(map(len, re.findall("`+", text)), default=0)
+    fence, space = "`" * (longest + 1), " " * bool(longest)
+    return f"{fence}{space}{text}{space}{fence}"
+
+
 def escape_csv(value: object) -> object:
     """Return a value for a CSV file that no spreadsheet takes for a formula; numbers stay.
 
