@@ -251,9 +251,9 @@ def _across(
 ) -> RankComparison:
     """Compare methods across data sets by one metric."""
     ranks = rank_methods({name: [column.means[name] for column in columns] for name in methods})
-    first = columns[0]
+    first, names = columns[0], [column.dataset for column in columns]
     average = MetricComparison(
-        dataset=AVERAGE,
+        dataset=f"{AVERAGE} of data sets" if AVERAGE in names else AVERAGE,
         set=first.set,
         metric=first.metric,
         scores={
@@ -266,6 +266,7 @@ def _across(
         pairs=tuple(_average_pairs(columns, methods)),
         examples=sum(column.examples for column in columns),
         detectable=math.nan,
+        averaged=True,
         restarts={
             name: mean_restarts([column.restarts[name] for column in columns])
             for name in columns[0].restarts

@@ -11,7 +11,6 @@ import numpy as np
 from auxlearn.comparison.power import POWER
 from auxlearn.comparison.restarts import Restarts
 from auxlearn.comparison.result import (
-    AVERAGE,
     Block,
     ComparisonData,
     MetricComparison,
@@ -355,7 +354,7 @@ def _score(column: MetricComparison, name: str, layout: Layout, against: str | N
     if name not in column.scores:
         return Cell("-")
     count = len(column.scores[name])
-    show_sd = count > 1 and column.dataset != AVERAGE
+    show_sd = count > 1 and not column.averaged
     spread = layout.percent(column.sd(name)) if show_sd else ""
     mean = layout.percent(column.means[name])
     if against in column.scores:
@@ -406,7 +405,7 @@ def _mean(runs: Sequence[Method], what: str, times: int = 1) -> Cell:
 
 def _seed_counts(block: Block) -> list[int]:
     """Return the different numbers of seeds of the scores, ascending."""
-    columns = [column for column in block.columns if column.dataset != AVERAGE]
+    columns = [column for column in block.columns if not column.averaged]
     return sorted({len(by_seed) for column in columns for by_seed in column.scores.values()})
 
 

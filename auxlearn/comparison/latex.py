@@ -154,8 +154,10 @@ def _table(grid: Grid, text: str, broken: bool) -> str:
     for number, line in enumerate(grid.lines):
         if number in grid.rules:
             lines.append(r"\midrule")
-        start = r"\raggedright\hangindent=1em " if broken else ""
-        lines.append(start + " & ".join(map(_cell, line)) + r" \\")
+        row = " & ".join(map(_cell, line)) + r" \\"
+        # After the end of a row and after a rule, these begin an argument.
+        row = "{}" + row if row.lstrip().startswith(("[", "*")) else row
+        lines.append((r"\raggedright\hangindent=1em " if broken else "") + row)
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}"])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Callable
@@ -58,19 +59,28 @@ def plot_comparison(comparison: ComparisonData, folder: Path) -> list[Path]:
         "epochs": _plot_epochs,
     }
     written = []
+    taken: set[str] = set()
+
+    def save(figure: Figure, *parts: str) -> None:
+        # "C++" and "C#" give one name, and some file systems know no capitals.
+        found = _name(*parts)
+        names = itertools.chain([found], (f"{found}-{number}" for number in itertools.count(2)))
+        name = next(one for one in names if one.lower() not in taken)
+        taken.add(name.lower())
+        written.extend(save_print(figure, folder / name))
+
     with print_style():
         for block in comparison.blocks:
             for kind, draw in drawings.items():
                 if (figure := draw(block)) is not None:
-                    written += save_print(figure, folder / _name(kind, block.title))
+                    save(figure, kind, block.title)
             for found in block.across:
                 if not math.isnan(found.ranks.critical_difference):
-                    name = _name("ranks", block.title, found.set, found.metric)
-                    written += save_print(plot_ranks(found), folder / name)
+                    save(plot_ranks(found), "ranks", block.title, found.set, found.metric)
             for data in block.datasets:
                 if (figure := plot_weights(data)) is not None:
-                    place = (data.name if len(block.datasets) > 1 else "", block.title)
-                    written += save_print(figure, folder / _name("weights", *place))
+                    alone = len(block.datasets) == 1
+                    save(figure, "weights", "" if alone else data.name, block.title)
     return written
 
 

@@ -25,7 +25,8 @@ class MetricComparison:
     """Methods compared by one metric on one evaluation set, or on the average of data sets.
 
     Attributes:
-        dataset: Name of the data set, or :data:`AVERAGE`.
+        dataset: Name of the data set; of an average, :data:`AVERAGE`, or "average of data sets" if
+            one of them is called that.
         set: Name of the evaluation set.
         metric: The metric.
         scores: Score of each method by seed; of an average, of the seeds that all data sets have;
@@ -37,6 +38,7 @@ class MetricComparison:
             with.
         examples: Number of examples.
         detectable: Minimum detectable difference with these seeds and examples; NaN for averages.
+        averaged: Whether this is the average of data sets.
         restarts: The best of several seeds by dev of each method without auxiliary tasks, if asked
             for: a control, no method.
     """
@@ -50,6 +52,7 @@ class MetricComparison:
     pairs: tuple[Pair, ...]
     examples: int
     detectable: float
+    averaged: bool = False
     restarts: Mapping[str, Restarts] = field(default_factory=dict)
 
     @property

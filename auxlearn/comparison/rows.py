@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from auxlearn.comparison.result import AVERAGE, Block, ComparisonData, MetricComparison
+from auxlearn.comparison.result import Block, ComparisonData, MetricComparison
 from auxlearn.reporting.escape import escape_csv
 
 #: One row: values by the name of the column.
@@ -105,10 +105,10 @@ def _of_runs(comparison: ComparisonData, block: Block, column: MetricComparison,
         method
         for data in block.datasets
         for method in data.methods
-        if method.name == name and column.dataset in (data.name, AVERAGE)
+        if method.name == name and (column.averaged or column.dataset == data.name)
     ]
     chosen = {axis: runs[0].chosen.get(axis, "") for axis in comparison.chosen}
-    if column.dataset == AVERAGE:
+    if column.averaged:
         chosen = dict.fromkeys(chosen, "")
     means = {
         f"{'epochs_to_best' if what == 'epochs' else what}": float(

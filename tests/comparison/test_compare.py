@@ -96,6 +96,22 @@ def test_the_average_is_that_of_the_data_sets(make_sweep):
     assert "average 65.0" in repr(comparison) or "STL 65.0" in repr(comparison)
 
 
+def test_a_data_set_may_be_called_average(make_sweep):
+    def right(trial):
+        return {"dev": 20, "test": {"average": 20, "qqp": 30}[trial.cell["dataset"]] + trial.seed}
+
+    for sets in (["average"], ["average", "qqp"]):
+        grid = {"dataset": sets} | METHODS
+        comparison = compare(make_sweep(right, "-".join(sets), grid=grid, seeds=3).path)
+        (block,) = comparison.blocks
+        assert block.columns[0].means["RTM"] == pytest.approx(21 / 40)
+        assert "| RTM | 52.5 ± 2.5 ≈ |" in comparison.to_markdown()
+        frame = comparison.to_frame()
+        assert list(frame["epochs_to_best"]) == [5.0] * len(frame)
+    assert [one.dataset for one in block.columns] == ["average", "qqp", "average of data sets"]
+    assert block.columns[-1].means["RTM"] == pytest.approx(26 / 40)
+
+
 def test_single_runs_are_methods_by_their_settings(make_sweep, tmp_path):
     folder = make_sweep(right_by_method, grid=METHODS, seeds=3)
     paths = []

@@ -58,3 +58,16 @@ def test_the_plots_show_the_scores_and_epochs(make_sweep, tmp_path, monkeypatch)
         assert len(drawn[kind].legends) == 1
     assert drawn["epochs"].axes[0].get_xlim()[0] == 0
     assert drawn["epochs"].get_size_inches()[0] == pytest.approx(3.3)
+
+
+def test_no_plot_is_written_over_another(make_sweep, tmp_path, monkeypatch):
+    names = []
+    monkeypatch.setattr(plots, "save_print", lambda figure, path: names.append(path.name) or [path])
+    grid = {"dataset": ["cpp", "cs", "b"]} | METHODS
+    folder = make_sweep(lambda trial: {"dev": 30, "test": 20}, grid=grid, seeds=2)
+    found = compare(folder.path, names={"cpp": "C++", "cs": "C#", "b": "B"})
+    written = plot_comparison(found, tmp_path)
+    assert [path.name for path in written] == names
+    weights = [name for name in names if name.startswith("weights")]
+    assert len({name.lower() for name in names}) == len(names)
+    assert [name[-2:] for name in weights] == ["cy", "-2", "cy"]  # accuracy

@@ -133,6 +133,17 @@ def test_long_names_of_methods_are_broken_into_lines(make_sweep):
     assert rf"\raggedright\hangindent=1em {long} & " in tex
 
 
+@pytest.mark.parametrize("name", ["[CLS] only", "*best", " [CLS]"])
+def test_no_name_is_taken_for_an_argument_of_latex(make_sweep, name):
+    folder = make_sweep(right_by_method, grid=METHODS, seeds=2)
+    tex = compare(folder.path, names={"RTM": name}).to_latex()
+    assert f"\n{{}}{name} & " in tex
+    assert "\nSTL & " in tex
+    long = name + 30 * " and so on"
+    tex = compare(folder.path, names={"RTM": long}).to_latex()
+    assert f"=1em {{}}{long} & " in tex
+
+
 def test_a_single_method_is_not_marked_as_best(make_sweep):
     found = compare(make_sweep(lambda trial: {"dev": 30, "test": 20}, seeds=2).path)
     text = found.to_markdown()
