@@ -39,6 +39,8 @@ def compare_folds(
 ) -> list[MetricComparison]:
     """Compare methods over the folds of a data set.
 
+    A metric of one class is compared over the folds that have examples of it.
+
     Args:
         runs: The methods, each of which has folds.
         name: The evaluation set.
@@ -57,19 +59,20 @@ def compare_folds(
         ]
         if members:
             read[fold] = read_predictions(members, name)
-    labels = {label for found, _ in read.values() for label in found.labels}
     columns = []
     for metric in metrics:
-        if ":" in metric and metric.partition(":")[2] not in labels:
-            continue
+        label = metric.partition(":")[2]
         scores: dict[int, dict[str, dict[int, float]]] = {}
         for fold, (found, places) in read.items():
+            if label and not found.has(label):
+                continue  # the fold says nothing of the class
             values, _ = scores_and_covariance(found, metric)
             for (method, seed), place in places.items():
                 by_method = scores.setdefault(fold, {})
                 by_method.setdefault(method, {})[seed] = float(values[place])
-        examples = sum(found.examples for found, _ in read.values())
-        columns.append(_column(runs, name, metric, scores, examples, against))
+        if scores:
+            examples = sum(read[fold][0].examples for fold in scores)
+            columns.append(_column(runs, name, metric, scores, examples, against))
     return columns
 
 

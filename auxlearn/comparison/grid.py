@@ -287,19 +287,15 @@ def block_notes(block: Block) -> list[str]:
             if method.chosen and method.runs:
                 values = ", ".join(f"{axis} {value}" for axis, value in method.chosen.items())
                 notes.append(f"{who}: {values} (chosen on dev)")
-            absent = [
-                str(fold)
-                for fold in range(1, block.folds + 1)
-                if method.runs and fold not in method.folds
-            ]
-            if absent:
-                folds = f"fold{'s' * (len(absent) > 1)} {', '.join(absent)}"
-                notes.append(f"{who}: no scores for {folds}, which do not enter the mean")
+            every = range(1, block.folds + 1)
+            if method.runs and (absent := [fold for fold in every if fold not in method.folds]):
+                which = _numbered("fold", absent)
+                notes.append(f"{who}: no scores for {which}, which do not enter the mean")
             parts = {f", fold {fold}": one for fold, one in sorted(method.folds.items())}
             for fold, part in (parts or {"": method}).items():
                 for reason in dict.fromkeys(part.missing.values()):
                     missing = [s for s, why in sorted(part.missing.items()) if why == reason]
-                    what = f"seed{'s' * (len(missing) > 1)} {', '.join(map(str, missing))}"
+                    what = _numbered("seed", missing)
                     notes.append(f"{who}{fold}: no scores for {what} ({reason})")
             degenerate = sum(found.degenerate is not None for found in method.results.values())
             if degenerate:
@@ -313,6 +309,14 @@ def block_notes(block: Block) -> list[str]:
                 notes.append(
                     f"{who}: no auxiliary task applied at the end in {unused} of "
                     f"{len(method.runs)} runs (all weights but that of the primary task are 0)"
+                )
+        folds = {fold for method in data.methods for fold in method.folds}
+        for column in block.columns:
+            absent = sorted(folds.difference(*column.scores.values()))
+            if absent and ":" in column.metric and column.dataset == data.name:
+                notes.append(
+                    f"{column_title(column)}: no example of the class in "
+                    f"{_numbered('fold', absent)}, which do not enter the mean"
                 )
     pairs = [
         pair
@@ -328,6 +332,10 @@ def block_notes(block: Block) -> list[str]:
             f"is significant, however large: at least {MINIMUM_SEEDS} are needed"
         )
     return notes
+
+
+def _numbered(what: str, numbers: Sequence[int]) -> str:
+    return f"{what}{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
 
 
 def _applies_no_task(found: RunResults) -> bool:

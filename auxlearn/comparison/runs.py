@@ -160,14 +160,26 @@ def runs_of_method(sweep: str | Path, name: str) -> list[Path]:
         name: The method, as the table of :func:`~auxlearn.comparison.compare.compare` names it.
 
     Raises:
-        UserError: This is no sweep, nothing has finished, or there is no such method.
+        UserError: This is no sweep, nothing has finished, there is no such method, or it was run on
+            several data sets, or in other settings that a table keeps apart.
     """
-    found = read_runs([sweep])
-    methods = [method for members in found.settings.values() for method in members]
-    names = list(dict.fromkeys(method.name for method in methods))
+    settings = read_runs([sweep]).settings
+    names = {method.name for methods in settings.values() for method in methods}
     if name not in names:
         raise ConfigError(f"{sweep} has no method '{name}': {did_you_mean(name, names)}")
-    return [path for method in methods if method.name == name for path in method.runs.values()]
+    found = {
+        ", ".join(label for _, label in setting): list(method.runs.values())
+        for setting, methods in settings.items()
+        for method in methods
+        if method.name == name and method.runs
+    }
+    if len(found) > 1:
+        runs = " ".join(map(str, next(iter(found.values()))))
+        raise ConfigError(
+            f"{sweep} has '{name}' in {len(found)} settings ({'; '.join(found)}): name the runs of "
+            f"one of them instead, here those of the first: {runs}"
+        )
+    return next(iter(found.values()), [])
 
 
 def renamed(found: Runs, given: Mapping[str, str] | Sequence[str]) -> Runs:

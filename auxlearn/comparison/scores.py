@@ -46,6 +46,10 @@ class Predictions:
         """Number of examples."""
         return len(self.truth)
 
+    def has(self, label: str) -> bool:
+        """Return whether a class has examples."""
+        return label in self.labels and bool((self.truth == self.labels.index(label)).any())
+
 
 def metric_title(metric: str) -> str:
     """Return a metric as tables name it.

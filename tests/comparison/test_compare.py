@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -385,3 +386,24 @@ def test_the_runs_of_a_method(make_sweep):
     assert all(load_config(path / "config.yaml").aux[0].name == "random_mlm" for path in found)
     with pytest.raises(UserError, match="no method 'RTN': known: RTM, STL"):
         runs_of_method(folder.path, "RTN")
+
+
+@pytest.mark.parametrize(
+    ("more", "settings"),
+    [
+        ({"dataset": ["sst2", "qqp"]}, "(sst2, tiny, accuracy; qqp, tiny, accuracy)"),
+        ({"metric": ["accuracy", "macro_f1"]}, "(pydocs, tiny, accuracy; pydocs, tiny, macro_f1)"),
+    ],
+)
+def test_the_runs_of_a_method_are_those_of_one_setting(make_sweep, more, settings):
+    """Runs that a table keeps apart have no mean."""
+    folder = make_sweep(right_by_method, grid=more | METHODS, seeds=2)
+    done = CliRunner().invoke(cli, ["ensemble", str(folder.path), "--method", "RTM"])
+    assert done.exit_code == 2
+    assert f"has 'RTM' in 2 settings {settings}" in done.output
+    assert done.output.count("\n") == 1
+    runs = done.output.split(": ")[-1].split()
+    (axis,) = more
+    value = more[axis][0]
+    assert [load_config(Path(run) / "config.yaml").seed for run in runs] == [0, 1]
+    assert {getattr(load_config(Path(run) / "config.yaml"), axis) for run in runs} == {value}

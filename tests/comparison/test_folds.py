@@ -11,6 +11,7 @@ from scipy import stats
 
 from auxlearn.comparison.compare import compare
 from auxlearn.comparison.folds import compare_two, fold_noise
+from auxlearn.errors import UserError
 from tests.comparison.conftest import METHODS
 
 
@@ -100,6 +101,30 @@ def test_nothing_is_tested_on_dev_and_missing_folds_are_named(folds):
     text = comparison.to_markdown()
     assert "RTM: no scores for fold 4, which do not enter the mean" in text
     assert "RTM, fold 2: no scores for seed 1 (unfinished)" in text
+
+
+def test_folds_without_a_class_say_nothing_of_it(folds):
+    """In one fold the class does not occur, in another it is only predicted."""
+    for run in folds.path.glob("trials/*"):
+        config = (run / "config.yaml").read_text()
+        path = run / "predictions" / "test.jsonl"
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        if "fold: 2/5" in config:
+            next(one for one in lines if one["predicted"] != one["label"])["predicted"] = "rare"
+        elif "fold: 4/5" not in config:
+            lines[0] |= {"label": "rare", "predicted": "rare"}
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    comparison = compare(folds.path, metrics=["f1:rare", "recall:rare", "accuracy"])
+    *rare, accuracy = comparison.blocks[0].columns
+    for column in rare:
+        assert column.scores == {name: {1: 1.0, 3: 1.0, 5: 1.0} for name in ("STL", "RTM")}
+        assert column.examples == 3 * 40
+    assert list(accuracy.scores["STL"]) == [1, 2, 3, 4, 5]
+    text = comparison.to_markdown()
+    assert "F1 of rare: no example of the class in folds 2, 4, which do not enter the mean" in text
+    assert "3 to 5 folds" in text
+    with pytest.raises(UserError, match="no scores for f1:none"):
+        compare(folds.path, metrics=["f1:none"])
 
 
 def test_runs_with_folds_and_without_are_not_mixed(folds, make_sweep):
