@@ -14,7 +14,7 @@ from auxlearn.comparison.comparison import Comparison
 from auxlearn.comparison.folds import compare_folds
 from auxlearn.comparison.power import minimum_detectable_difference
 from auxlearn.comparison.predictions import read_predictions
-from auxlearn.comparison.published import read_published
+from auxlearn.comparison.published import named_by_sweep, read_published
 from auxlearn.comparison.restarts import Restarts, mean_restarts, restarts_of
 from auxlearn.comparison.result import (
     AVERAGE,
@@ -35,6 +35,7 @@ from auxlearn.comparison.statistics import (
     noise_of,
 )
 from auxlearn.errors import ConfigError, SweepError, did_you_mean
+from auxlearn.wording import shorten
 
 
 def compare(
@@ -66,7 +67,8 @@ def compare(
         names: New names by the names of methods, data sets and encoders, or texts ``OLD=NEW``; all
             other arguments take the new ones.
         against: A method: the others are compared with it only.
-        published: Name or path of published results; by default those that a sweep names.
+        published: Name or path of published results; by default those that a sweep names, which
+            come with the package or are in its folder.
         restarts: Show as a control what the best by dev of this many seeds (at least 2) of every
             method without auxiliary tasks scores on average: what training it as often costs as
             much as a method that trains so many times. There must be more seeds than this.
@@ -104,7 +106,14 @@ def compare(
     if restarts and not any(column.restarts for block in blocks for column in block.columns):
         raise ConfigError("restarts: there is no method without auxiliary tasks here to restart")
     found.notes += _unknown_labels(blocks)
-    beside = published or found.published
+    beside = published
+    if not published and found.published:
+        beside = named_by_sweep(*found.published)
+        if beside is None:
+            found.notes.append(
+                f"published results outside of the folder of the sweep are not read: name "
+                f"{shorten(found.published[0], 200)} by --published"
+            )
     results, source = read_published(beside) if beside else ([], "")
     return Comparison(
         blocks,

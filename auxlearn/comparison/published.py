@@ -7,9 +7,12 @@ from typing import Any
 
 from auxlearn.config import Metric, Settings, validate
 from auxlearn.errors import ConfigError, did_you_mean
+from auxlearn.local_files import user_path
 from auxlearn.yaml_files import read_yaml
 
 FOLDER = Path(__file__).parent / "published_results"
+#: Ends of the names that are paths.
+_SUFFIXES = (".yaml", ".yml")
 
 
 class PublishedResult(Settings):
@@ -51,6 +54,25 @@ def published_names() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.yaml"))
 
 
+def named_by_sweep(name: str, sweep: Path) -> str | None:
+    """Return the published results that a sweep names, as :func:`read_published` takes them.
+
+    A sweep that was received from elsewhere may name any file of this machine, so that a file
+    outside of its folder is not read.
+
+    Args:
+        name: What the sweep names: a file that comes with the package, or one in its folder.
+        sweep: Folder of the sweep.
+
+    Returns:
+        A name or a path; ``None`` for a file outside of the folder.
+    """
+    if not name.endswith(_SUFFIXES):
+        return name
+    path = user_path(sweep / name, ConfigError)
+    return str(path) if path.resolve().is_relative_to(sweep.resolve()) else None
+
+
 def read_published(name: str) -> tuple[list[PublishedResult], str]:
     """Read published results by name or path.
 
@@ -64,10 +86,10 @@ def read_published(name: str) -> tuple[list[PublishedResult], str]:
         ConfigError: There is no such file, it is not valid, or a row has more or fewer results
             than there are columns.
     """
-    path = Path(name) if name.endswith((".yaml", ".yml")) else FOLDER / f"{name}.yaml"
-    if not path.is_file():
-        hint = did_you_mean(name, published_names())
-        raise ConfigError(f"there are no published results '{name}': {hint}")
+    known = published_names()
+    path = Path(name) if name.endswith(_SUFFIXES) else FOLDER / f"{name}.yaml"
+    if not path.is_file() or (not name.endswith(_SUFFIXES) and name not in known):
+        raise ConfigError(f"there are no published results '{name}': {did_you_mean(name, known)}")
     content = read_yaml(path, "published results", ConfigError)
     file: Any = validate(_File, content, str(path))
     results = []

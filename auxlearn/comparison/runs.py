@@ -90,7 +90,7 @@ class Runs:
         names: Names of the sweeps.
         competing: Axes that methods of sweeps are named by.
         chosen: Axes whose value was chosen on dev.
-        published: Published results that the sweeps name.
+        published: Published results that a sweep names, and its folder.
         notes: What is missing, one sentence each.
     """
 
@@ -98,7 +98,7 @@ class Runs:
     names: list[str] = field(default_factory=list)
     competing: list[str] = field(default_factory=list)
     chosen: list[str] = field(default_factory=list)
-    published: str | None = None
+    published: tuple[str, Path] | None = None
     notes: list[str] = field(default_factory=list)
 
 
@@ -113,7 +113,7 @@ def read_runs(paths: Iterable[str | os.PathLike[str]]) -> Runs:
     """
     named = named_runs(paths)
     found = Runs(names=list(named.sweeps), notes=named.notes)
-    for label, (_, sweep) in named.sweeps.items():
+    for label, (folder, sweep) in named.sweeps.items():
         if sweep.chosen_axes and any(r.results is None for r in named.runs if r.source == label):
             axes = ", ".join(sweep.chosen_axes)
             found.notes.append(
@@ -121,7 +121,8 @@ def read_runs(paths: Iterable[str | os.PathLike[str]]) -> Runs:
             )
         found.competing += [axis for axis in sweep.competing_axes if axis not in found.competing]
         found.chosen += [axis for axis in sweep.chosen_axes if axis not in found.chosen]
-        found.published = found.published or sweep.published
+        if sweep.published and not found.published:
+            found.published = sweep.published, folder.path
     methods: dict[tuple[Setting, str, str], Method] = {}
     for run in named.runs:
         if run.results is not None and not run.chosen:

@@ -63,6 +63,36 @@ def test_published_results_are_shown_with_the_difference(make_sweep, tmp_path):
         read_published(str(path))
 
 
+def test_a_sweep_names_no_file_outside_its_folder(make_sweep, tmp_path):
+    """A sweep that was received may name any file of this machine."""
+    table = {"cell": {"encoder": "tiny"}, "columns": [[{}, "test"]], "rows": {"STL": [50.0]}}
+    text = yaml.safe_dump({"source": "A secret", "row_axis": "method", "tables": [table]})
+    outside = tmp_path / "secret.yaml"
+    outside.write_text(text)
+    folder = make_sweep(right_by_method, grid=METHODS, seeds=2).path
+    (folder / "link.yaml").symlink_to(outside)
+    original = (folder / "sweep.yaml").read_text()
+
+    def named(name):
+        (folder / "sweep.yaml").write_text(original + yaml.safe_dump({"published": str(name)}))
+        return compare(folder)
+
+    for name in (outside, "../secret.yaml", "link.yaml"):
+        found = named(name)
+        assert found.published == []
+        (note,) = found.notes
+        assert f"name {name} by --published" in note
+        assert "A secret" not in found.to_markdown()
+        assert compare(folder, published=str(outside)).notes == []
+    for name in (outside.with_suffix(""), "../secret", "secret"):
+        with pytest.raises(ConfigError, match="there are no published results"):
+            named(name)
+    (folder / "paper.yaml").write_text(text)
+    for name in ("paper.yaml", folder / "paper.yaml"):
+        assert named(name).source == "A secret"
+    assert "L3Masking" in named("l3masking_table3").source
+
+
 def test_the_published_results_of_the_package_are_those_of_the_papers():
     """Compared with results read off the papers, at the corners of their tables."""
     expected = {
