@@ -14,7 +14,13 @@ from auxlearn.data.load import HUB_ID
 from auxlearn.encoder_names import ENCODERS
 from auxlearn.reporting.escape import code_span, escape_markdown
 from auxlearn.reporting.style import METRIC_TITLES
-from auxlearn.reporting.tables import example_sentences, markdown_table, metrics_grid
+from auxlearn.reporting.tables import (
+    account_lines,
+    branches_grid,
+    example_sentences,
+    markdown_table,
+    metrics_grid,
+)
 from auxlearn.results.record import RunResults
 
 #: Identifiers of the metrics on the Hugging Face hub.
@@ -111,6 +117,11 @@ def _body(results: RunResults) -> Iterator[str]:
     )
     yield "## Training"
     yield "\n".join(f"- {name}: {value}" for name, value in _training(results))
+    if results.branches:
+        heads, lines = branches_grid(results)
+        yield "Runs that were compared on dev, by log loss after temperature scaling:"
+        yield markdown_table(heads[:-1], [line[:-1] for line in lines])
+        yield from (f"- {line}" for line in account_lines(results))
     if data.notes:
         yield "Notes on the data:"
         yield "\n".join(f"- {escape_markdown(note)}" for note in data.notes)

@@ -118,14 +118,15 @@ def branches_grid(results: RunResults) -> tuple[list[str], list[list[str]]]:
     """Lay out the runs that a rule has compared, one line for each, in the order of training.
 
     The gain is by how much the calibrated log loss on dev is lower than that of the single task,
-    with its standard error, in nats per example.
+    with its standard error, in nats per example; the last column is the time of training.
     """
     metric = dict(METRIC_TITLES)[results.config["metric"]]
     lines = []
     for one in results.branches:
         gain = "-" if one.gain is None else f"{one.gain:+.4f} ± {one.gain_error:.4f}"
-        lines.append([one.title, f"{one.value:.3f}", gain, "yes" if one.taken else ""])
-    return ["run", f"dev {metric}", "gain on dev", "taken"], lines
+        taken = "yes" if one.taken else ""
+        lines.append([one.title, f"{one.value:.3f}", gain, taken, f"{one.seconds:.0f} s"])
+    return ["run", f"dev {metric}", "gain on dev", "taken", "training"], lines
 
 
 def branches_table(results: RunResults) -> list[Table | str]:

@@ -260,6 +260,7 @@ class Branch:
         correct_error: Standard error of that difference.
         taken: Whether it is the run whose model is exported.
         course: The metric on dev by step: ``(step, value)``.
+        seconds: Wall time of its training.
     """
 
     title: str
@@ -272,6 +273,7 @@ class Branch:
     correct_error: float | None
     taken: bool
     course: list[tuple[int, float]]
+    seconds: float
 
 
 @dataclass(frozen=True, repr=False)
@@ -414,4 +416,6 @@ class RunResults:
         """Return all that a repeated run must reproduce: everything but times and hardware."""
         values = self._content()
         del values["seconds"], values["environment"]
+        for branch in values["branches"]:
+            del branch["seconds"]
         return values

@@ -336,6 +336,7 @@ class _Training:
             correct=None if gain is None else gain.correct.mean,
             correct_error=None if gain is None else gain.correct.error,
             taken=taken,
+            seconds=results.seconds["training"],
             course=[(e["step"], e[key]) for e in RunFolder(path).read_metrics() if key in e],
         )
 

@@ -131,6 +131,7 @@ def test_the_run_is_the_branch_that_is_taken(config, evidence, tmp_path):
     assert "applied with share 0.5" in results.account["random_mlm"]
     card = (tmp_path / "run" / "model" / "README.md").read_text()
     assert "`meta`" in card
+    assert "| random_mlm 0.5 |" in card
     assert len(auxlearn.predict(tmp_path / "run", ["a text"])) == 1  # the manifest fits the card
     total = sum(
         sum(RunResults.load(tmp_path / "run" / one.folder).seconds.values())
