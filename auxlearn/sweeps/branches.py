@@ -132,6 +132,34 @@ def best_of(gains: Gains, evidence: float) -> Weights | None:
     return max(found, key=lambda weights: found[weights].loss.mean) if found else None
 
 
+def first_branch(config: RunConfig) -> RunConfig:
+    """Return the resolved configuration of the first branch; of the run itself without branches."""
+    rule = build_weighting(config).branches
+    if rule is None:
+        return config
+    return branch_config(config, rule, alone(0, rule.shares[0], len(config.aux)), config.output)
+
+
+def most_branches(config: RunConfig) -> int:
+    """Return how many branches a resolved configuration has at most; 1 without a comparison."""
+    tasks = len(config.aux) if build_weighting(config).branches is not None else 0
+    return 1 + 2 * tasks + (tasks > 1)
+
+
+def branch_config(
+    config: RunConfig, rule: Branches, weights: Weights, output: str | None
+) -> RunConfig:
+    """Return the configuration of a branch: fixed shares of the tasks that have a weight."""
+    chosen = [(task, w) for task, w in zip(config.aux, weights[1:], strict=True) if w]
+    fixed = {"alpha": [w for _, w in chosen], "mix": rule.mix} if chosen else {}
+    changes = {
+        "aux": tuple(task for task, _ in chosen),
+        "weights": PluginChoice(name="fixed", options=fixed),
+        "output": output,
+    }
+    return config.model_copy(update=changes).resolved()
+
+
 def train(
     config: RunConfig,
     reporter: Reporter | None = None,
@@ -191,9 +219,8 @@ class _Training:
 
     def run(self) -> RunResults:
         """Train the branches round by round, take the best, and write the results of the run."""
-        most = 1 + 2 * len(self.tasks) + (len(self.tasks) > 1)
         with ExitStack() as stack:
-            shown = _BranchReporter(self.reporter, most, stack)
+            shown = _BranchReporter(self.reporter, most_branches(self.config), stack)
             rounds = search(len(self.tasks), self.rule)
             branches = next(rounds)
             while True:
@@ -219,7 +246,8 @@ class _Training:
         for weights in branches:
             name = self.title(weights).replace(" + ", "+").replace(" ", "-")[:100]
             self.paths[weights] = path = self.folder.path / "branches" / name
-            configs[weights] = self._config(weights, path)
+            output = str(path.absolute())
+            configs[weights] = branch_config(self.config, self.rule, weights, output)
             self._check_model(path)
         if self.executor is None:
             for weights, config in configs.items():
@@ -229,16 +257,6 @@ class _Training:
         self._run_in_processes(configs, self.executor, shown)
         for weights, config in configs.items():
             self.found[weights] = run.train(config)  # they have finished
-
-    def _config(self, weights: Weights, path: Path) -> RunConfig:
-        chosen = [(task, w) for task, w in zip(self.config.aux, weights[1:], strict=True) if w]
-        fixed = {"alpha": [w for _, w in chosen], "mix": self.rule.mix} if chosen else {}
-        changes = {
-            "aux": tuple(task for task, _ in chosen),
-            "weights": PluginChoice(name="fixed", options=fixed),
-            "output": str(path.absolute()),
-        }
-        return self.config.model_copy(update=changes).resolved()
 
     def _check_model(self, path: Path) -> None:
         """Delete a finished branch whose model is gone, so that it is trained again."""

@@ -65,15 +65,17 @@ def _from_finished(members: Sequence[Trial], folder: SweepFolder) -> Estimate | 
 
 
 def _measured(trial: Trial, cache_dir: str | None) -> Estimate:
-    from auxlearn.sweeps.branches import train
+    from auxlearn.sweeps.branches import first_branch, most_branches
+    from auxlearn.training.run import train
 
     clock = _Clock()
+    config, runs = first_branch(trial.config), most_branches(trial.config)
     with tempfile.TemporaryDirectory(prefix="auxlearn-estimate-") as place:
         changes = {"output": f"{place}/run", "cache_dir": cache_dir, "eval_steps": WARM_UP + TIMED}
         try:
             with suppress(_EnoughError):
-                train(trial.config.model_copy(update=changes), clock)
-            return Estimate(clock.seconds(trial), "measured")
+                train(config.model_copy(update=changes), clock)
+            return Estimate(runs * clock.seconds(trial), "measured")
         except UserError as error:
             return Estimate(None, str(error))
         except Exception as error:  # as in the sweep, a failing trial does not stop the others
