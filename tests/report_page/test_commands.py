@@ -6,7 +6,7 @@ import pytest
 
 from auxlearn.report_page.page import FILE
 from auxlearn.results.record import RunResults
-from auxlearn.sweeps.worker import Outcome
+from auxlearn.sweeps.jobs import Outcome
 from tests.cli.helpers import call
 from tests.report_page import runs
 
