@@ -14,8 +14,10 @@ import auxlearn
 from auxlearn.config import RunConfig
 from auxlearn.encoders.load import load_classifier, load_encoder
 from auxlearn.errors import ConfigError, UserError
+from auxlearn.results.folder import RunFolder
 from auxlearn.results.record import RunResults
 from auxlearn.training import run as run_module
+from auxlearn.training.continuation import check_source
 from tests import helpers
 from tests.cli.helpers import error, write_split
 
@@ -182,3 +184,38 @@ def test_a_source_that_has_seen_the_tested_fold_is_refused(folder, tmp_path):
     with pytest.raises(UserError, match=r"was trained on examples of the fold 1/2 that is tested"):
         auxlearn.train(**given)
     assert not (tmp_path / "next").exists()
+
+
+@pytest.mark.parametrize("chained", [False, True])
+@pytest.mark.parametrize(
+    ("earlier", "fold", "message"),
+    [
+        ("1/2", None, "that may be dev or test here, as it was of the fold 1/2"),
+        ("2/2", "1/2", "was trained on examples of the fold 1/2 that is tested"),
+        (None, "1/2", "was trained on examples of the fold 1/2 that is tested"),
+        ("1/2", "1/2", ""),
+        (None, None, ""),
+    ],
+)
+def test_no_run_of_the_chain_may_have_seen_what_is_tested(
+    folder, tmp_path, earlier, fold, message, chained
+):
+    first = shutil.copytree(folder / "first", tmp_path / "first")
+    rewrite(first, fold=earlier)
+    source = first
+    if chained:  # by way of a run on other data
+        source = shutil.copytree(folder / "first", tmp_path / "second")
+        rewrite(source, dataset=str(folder / "renamed"), init_from=str(first))
+    given = settings(folder, init_from=source, fold=fold, output=tmp_path / "next")
+    config = RunConfig.model_validate({**given, "dataset": str(given["dataset"])}).resolved()
+    if message:
+        with pytest.raises(UserError, match=message):
+            check_source(config, tmp_path / "next")
+    else:
+        check_source(config, tmp_path / "next")
+
+
+def rewrite(run, **changes):
+    """Change settings of a finished run."""
+    config = RunFolder(run).read_config()
+    (run / "config.yaml").write_text(config.model_copy(update=changes).to_yaml())
