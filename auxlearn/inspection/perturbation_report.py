@@ -166,7 +166,12 @@ class PerturbationReport:
         }
 
     def save(self, folder: Path) -> None:
-        """Write ``perturbations.json`` and ``substitutions.csv``."""
+        """Write ``perturbations.json`` and ``substitutions.csv``.
+
+        Raises:
+            UserError: They cannot be written, or the folder belongs to a run or sweep.
+        """
+        check_output_folder(folder)
         write_json(folder / "perturbations.json", self.to_dict())
         write_text(folder / "substitutions.csv", self.substitutions)
 
