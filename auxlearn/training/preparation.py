@@ -201,6 +201,19 @@ def load_run_encoder(config: RunConfig, data: RunData, compute: Compute) -> Shar
     return encoder
 
 
+def check_shared_parameters(config: RunConfig) -> None:
+    """Check, before any run with fixed weights, that they have something in common to weigh.
+
+    Raises:
+        EncoderError: The encoder cannot be loaded.
+        ConfigError: The body is frozen as a whole.
+    """
+    if config.freeze != "none":
+        encoder = load_initial_encoder(config, ["unused"])
+        freeze(encoder, config.freeze)
+        _check_body(config, encoder)
+
+
 def _check_body(config: RunConfig, encoder: SharedEncoder) -> None:
     """Check that what the configuration asks for has parameters of the body to work on.
 

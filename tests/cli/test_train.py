@@ -9,8 +9,8 @@ import yaml
 
 from auxlearn.config import RunConfig
 from auxlearn.registry import TASKS, register_task
+from auxlearn.sweeps import branches
 from auxlearn.tasks.base import MaskedLanguageModelling
-from auxlearn.training import run
 from tests.cli.helpers import call, error, lines_of_error
 from tests.reporting import examples
 
@@ -20,7 +20,7 @@ def trained(monkeypatch) -> list[RunConfig]:
     """Replace the training; return the list of the configurations that it is called with."""
     configs: list[RunConfig] = []
 
-    def train(config, reporter):
+    def train(config, reporter, dataset=None, executor=None):
         configs.append(config)
         reporter.message("a note on the data")
         with reporter.progress("training", 40) as advance:
@@ -29,7 +29,7 @@ def trained(monkeypatch) -> list[RunConfig]:
                 advance(5)
         return examples.results("l3mask", seen=4)
 
-    monkeypatch.setattr(run, "train", train)
+    monkeypatch.setattr(branches, "train", train)
     return configs
 
 

@@ -173,7 +173,8 @@ def test_what_an_objective_learns_while_measuring_is_forgotten():
 
 
 def test_a_run_records_them_and_a_resumed_run_the_same(config, tmp_path):
-    settings = {"aux": ["random_mlm"], "weights": "fixed", "max_length": 16}
+    weights = {"fixed": {"mix": "gradients"}}  # separate steps know every gradient anyway
+    settings = {"aux": ["random_mlm"], "weights": weights, "max_length": 16}
     plain = train(config(**settings, output=str(tmp_path / "plain")))
     made = config(**settings, gradient_log_steps=2, output=str(tmp_path / "asked"))
     found = train(made)
