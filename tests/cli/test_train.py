@@ -180,15 +180,18 @@ def test_a_saved_configuration_repeats_the_run(trained, tmp_path):
         (
             [
                 *("--aux", "l3mask", "--weights", "meta", "--meta-every", "5"),
-                *("--meta-split", "train:0.1", "--split", "train:0.2"),
+                *("--meta-split", "train:0.1", "--split", "train:0.2", "--horizon", "steps"),
             ],
             ["l3mask"],
-            {"meta": {"every": 5, "split": "train:0.2"}},
+            {"meta": {"every": 5, "split": "train:0.2", "horizon": "steps"}},
         ),
         (  # a core option keeps its name; the plug-in's needs the full form
-            ["--weights", "meta", "--learning-rate", "1e-3", "--meta-learning-rate", "1e-2"],
+            [
+                *("--weights", "meta", "--learning-rate", "1e-3"),
+                *("--meta-learning-rate", "1e-2", "--horizon", "steps"),
+            ],
             [],
-            {"meta": {"learning_rate": 0.01}},
+            {"meta": {"learning_rate": 0.01, "horizon": "steps"}},
         ),
         (
             ["--aux", "l3mask", "--aux", "l3mask", "--probability", "0.3"],
@@ -234,7 +237,8 @@ def test_two_uses_of_a_task_in_the_file_keep_their_options_in_order(trained, con
 
 
 def test_another_task_than_that_of_the_file_has_its_own_defaults(trained, config_file):
-    path = config_file(aux=[{"l3mask": {"probability": 0.2}}], weights={"meta": {"every": 3}})
+    weights = {"meta": {"horizon": "steps", "every": 3}}
+    path = config_file(aux=[{"l3mask": {"probability": 0.2}}], weights=weights)
     config = config_of(trained, "--config", path, "--aux", "random_mlm", "--weights", "meta")
     assert config.aux == RunConfig(aux=("random_mlm",)).resolved().aux
     assert config.weights.options["every"] == 3
