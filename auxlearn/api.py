@@ -6,7 +6,7 @@ raise :class:`~auxlearn.errors.UserError` with the lines that the command line p
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,6 +17,7 @@ from auxlearn.errors import ConfigError, DataError, did_you_mean
 from auxlearn.local_files import expand
 from auxlearn.reporting.notebook import default_reporter
 from auxlearn.results.folder import RunFolder, default_output, finished_folder as _finished
+from auxlearn.results.outputs import check_output_file
 from auxlearn.results.record import RunResults
 
 if TYPE_CHECKING:
@@ -190,6 +191,9 @@ def evaluate(
     from auxlearn.evaluation.finished import evaluate_run, name_sets
 
     folder = _finished(run)
+    sets = name_sets(dataset, split)
+    if output is not None:
+        check_output_file(expand(Path(output)), _paths(sets.values()))
     given: dict[str, Any] = {
         "text_column": text_column,
         "text_pair_column": text_pair_column,
@@ -201,7 +205,7 @@ def evaluate(
     columns = {name: value for name, value in given.items() if value is not None}
     found = evaluate_run(
         folder,
-        name_sets(dataset, split),
+        sets,
         RunFolder(folder).read_config().model_copy(update=columns),
         split=split,
         labels=labels,
@@ -289,11 +293,9 @@ def ensemble(
         ``auxlearn.ensemble("runs/seed-0", "runs/seed-1", "runs/seed-2").scores.macro_f1``
     """
     from auxlearn.evaluation.ensemble import average_runs
-    from auxlearn.evaluation.predict import check_format
+    from auxlearn.evaluation.predict import check_table_file
 
     place = None if output is None else expand(Path(output))
-    if place is not None:
-        check_format(place)
     if method is None:
         folders = [_finished(run) for run in runs]
     elif len(runs) != 1 or isinstance(runs[0], RunResults):
@@ -310,6 +312,8 @@ def ensemble(
     columns = {name: value for name, value in given.items() if value is not None}
     if columns and dataset is None:
         raise ConfigError(f"{next(iter(columns))} is of another data set: name it by dataset")
+    if place is not None:
+        check_table_file(place, _read_by(folders) if dataset is None else _paths([dataset]))
     found = average_runs(folders, split, dataset, columns)
     if place is not None:
         found.save(place)
@@ -385,15 +389,15 @@ def score(
     from auxlearn.data.corpus import read_corpus
     from auxlearn.data.dataset import Split
     from auxlearn.data.examples import text_values
-    from auxlearn.data.table_files import FORMATS, write_table
+    from auxlearn.data.table_files import write_table
     from auxlearn.devices import default_device
     from auxlearn.encoders.load import check_length, load_encoder
-    from auxlearn.evaluation.predict import table_of
+    from auxlearn.evaluation.predict import check_table_file, table_of
     from auxlearn.scoring.levels import score_levels
 
     place = None if output is None else expand(Path(output))
-    if place is not None and place.suffix.lower() not in FORMATS:
-        raise DataError(f"output {place.name} names no format: end it with {', '.join(FORMATS)}")
+    if place is not None:
+        check_table_file(place, [encoder, *([texts] if isinstance(texts, Path) else [])])
     if isinstance(texts, Path):
         split = read_corpus(expand(texts), text_column)
     else:
@@ -414,6 +418,21 @@ def score(
     if place is not None:
         write_table(place, table)
     return pd.DataFrame(table.columns)
+
+
+def _paths(sets: Iterable[Any]) -> list[Any]:
+    """Return the data sets that are not in memory."""
+    return [one for one in sets if not in_memory(one)]
+
+
+def _read_by(runs: Sequence[Path]) -> list[str]:
+    """Return the data sets of finished runs."""
+    configs = [RunFolder(run).read_config() for run in runs]
+    return [
+        source
+        for config in configs
+        for source in (config.dataset, *(one.dataset for one in config.ood))
+    ]
 
 
 def _config(settings: Mapping[str, Any]) -> RunConfig:

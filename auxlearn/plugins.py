@@ -45,6 +45,8 @@ For weightings:
 * ``register_weighting``: class decorator that gives a weighting its name.
 * ``Weighting``: base class of every rule; defines ``weights`` and ``step``.
 * ``LossWeighting``: base class for weights known before the step; defines ``weights``.
+* ``MixOptions``: options of how weighted losses become one optimizer step.
+* ``Branches``: how a rule compares whole runs with fixed weights.
 * ``LearnedWeighting``: base class for weights learned within a schedule; defines ``learn``.
 * ``LearnedOptions``: options of learned weights: initial weights, warm-up, share, floor.
 * ``LogitWeighting``: base class for weights that are the softmax of learned logits.
@@ -77,6 +79,7 @@ from typing import TYPE_CHECKING, Any
 _PUBLIC = {
     "AuxiliaryTask": "auxlearn.tasks.base",
     "Batch": "auxlearn.data.batches",
+    "Branches": "auxlearn.weighting.base",
     "ConfigError": "auxlearn.errors",
     "DevHead": "auxlearn.weighting.base",
     "Gradient": "auxlearn.weighting.base",
@@ -86,9 +89,9 @@ _PUBLIC = {
     "LogitOptions": "auxlearn.weighting.learned",
     "LogitWeighting": "auxlearn.weighting.learned",
     "LossWeighting": "auxlearn.weighting.mixing",
-    "MixOptions": "auxlearn.weighting.mixing",
     "MaskedLanguageModelling": "auxlearn.tasks.base",
     "MaskingOptions": "auxlearn.tasks.base",
+    "MixOptions": "auxlearn.weighting.mixing",
     "ObjectiveContext": "auxlearn.objectives.context",
     "Placement": "auxlearn.weighting.base",
     "PrimaryLoss": "auxlearn.losses.base",
@@ -157,6 +160,7 @@ if TYPE_CHECKING:
         TaskResult as TaskResult,
     )
     from auxlearn.weighting.base import (
+        Branches as Branches,
         DevHead as DevHead,
         Gradient as Gradient,
         Placement as Placement,

@@ -341,11 +341,6 @@ class RunSettings(Settings):
     def _adapters_or_frozen(self) -> Self:
         if self.lora_rank and self.freeze != "none":
             raise ValueError("lora_rank: the body is kept as pretrained then: leave freeze out")
-        if self.freeze == "body" and self.aux and self.weights.name not in ("fixed", "equal"):
-            raise ValueError(
-                f"freeze: body leaves no parameter that the objectives share, so that "
-                f"{self.weights.name} has nothing to weigh: use weights fixed"
-            )
         return self
 
     @model_validator(mode="after")

@@ -32,8 +32,8 @@ from auxlearn.evaluation.classifier import Classifier
 from auxlearn.registry import LOSSES, TASKS, WEIGHTINGS
 from auxlearn.results.folder import RunFolder
 from auxlearn.results.record import Evaluations, RunResults
+from auxlearn.sweeps import branches
 from auxlearn.sweeps.sweep_file import Search, SweepFile, read_sweep
-from auxlearn.training import run
 from tests import helpers
 from tests.reporting import examples
 
@@ -108,7 +108,7 @@ def no_training(monkeypatch, tmp_path):
     monkeypatch.setattr("auxlearn.evaluation.finished.evaluate_run", lambda *_, **__: scores)
     monkeypatch.setattr("auxlearn.evaluation.predict.model_of", lambda run: run)
     monkeypatch.setattr(RunFolder, "read_config", lambda folder: RunConfig())
-    monkeypatch.setattr(run, "train", train)
+    monkeypatch.setattr(branches, "train", train)
     stub = SimpleNamespace(pipeline=lambda *args, **kwargs: lambda text: [answer])
     monkeypatch.setitem(sys.modules, "transformers", stub)
     monkeypatch.setattr(Classifier, "of_run", lambda folder: classifier)
@@ -207,7 +207,8 @@ def check_auxlearn(words: list[str]) -> None:
         return
     given = dict(parsed.params)
     file = given.pop("config_file")
-    given.pop("with_report", None)  # of `train`, no setting of the run
+    for own in ("with_report", "jobs"):  # of `train`, no settings of the run
+        given.pop(own)
     plugins = [ROOT / path for path in given["plugins"] if (ROOT / path).exists()]
     if len(plugins) == len(given["plugins"]):  # a file that the reader writes is not here
         given["plugins"] = tuple(map(str, plugins))

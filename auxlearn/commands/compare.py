@@ -155,13 +155,13 @@ def command(
     from auxlearn.comparison.formats import render, terminal
     from auxlearn.comparison.grid import Layout
     from auxlearn.comparison.save import save
-    from auxlearn.files import check_output
     from auxlearn.local_files import expand
+    from auxlearn.results.outputs import check_output_folder
 
     layout = Layout(decimals, show)
     folder = None if output is None else expand(output)
     if folder is not None:
-        check_output(folder)
+        check_output_folder(folder)
     comparison = compare(*folders, names=names, **what)
     if format_ == "terminal":
         console.print_results(*terminal(comparison, layout))

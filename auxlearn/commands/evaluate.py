@@ -85,10 +85,6 @@ def command(
     from auxlearn.commands.console import print_results
     from auxlearn.reporting.tables import example_sentences, metrics_table
 
-    if output is not None:
-        from auxlearn.files import check_output
-
-        check_output(output.parent)
     names = api.load_run(run).dataset.label_names if labels else []
     found = api.evaluate(
         run,

@@ -92,14 +92,15 @@ def command(
     cache.
     """
     from auxlearn.commands import console
-    from auxlearn.files import check_output, write_json, write_text
+    from auxlearn.files import write_json, write_text
     from auxlearn.local_files import expand
     from auxlearn.results.folder import RunFolder
+    from auxlearn.results.outputs import check_output_folder
 
     reporter = console.ConsoleReporter()
     folder = None if output is None else expand(output)
     if folder is not None:
-        check_output(folder)
+        check_output_folder(folder)
     file, extra = None, arguments
     if arguments and not arguments[0].startswith("-"):
         run, extra = Path(arguments[0]), arguments[1:]

@@ -10,7 +10,8 @@ from auxlearn.comparison.grid import Layout
 from auxlearn.comparison.latex import latex
 from auxlearn.comparison.result import ComparisonData
 from auxlearn.comparison.rows import pair_rows, score_rows, to_csv
-from auxlearn.files import check_output, write_text
+from auxlearn.files import write_text
+from auxlearn.results.outputs import check_output_folder
 
 
 def save(comparison: ComparisonData, folder: Path, layout: Layout) -> list[Path]:
@@ -27,7 +28,7 @@ def save(comparison: ComparisonData, folder: Path, layout: Layout) -> list[Path]
     Raises:
         UserError: They cannot be written.
     """
-    check_output(folder)
+    check_output_folder(folder)
     content = {
         "table.md": markdown(comparison, layout),
         "table.tex": latex(comparison, layout),

@@ -253,6 +253,21 @@ class SharedEncoder(nn.Module):
             finally:
                 self.body.set_attn_implementation(usual)
 
+    @property
+    def has_dropout(self) -> bool:
+        """Whether any dropout probability, of the classification head or the body, is above zero.
+
+        Some are those of modules, others plain numbers of layers that call the function.
+        """
+        return any(
+            (isinstance(module, nn.Dropout) and module.p > 0)
+            or any(
+                "drop" in name and isinstance(p, float) and p > 0
+                for name, p in vars(module).items()
+            )
+            for module in self.classifier.modules()
+        )
+
     def body_parameters(self) -> list[nn.Parameter]:
         """Return the parameters that all objectives share, a tied output layer included.
 

@@ -28,7 +28,7 @@ from auxlearn.evaluation.finished import mapped_set, name_sets, read_evaluated
 from auxlearn.evaluation.metrics import score_predictions
 from auxlearn.evaluation.ood import map_predictions, true_labels
 from auxlearn.evaluation.predict import (
-    check_format,
+    check_table_file,
     prediction_columns,
     write_predictions_table,
 )
@@ -125,8 +125,9 @@ class Ensemble:
 
         Raises:
             DataError: The suffix names no format, or the texts cannot be read.
+            UserError: The file cannot be written, or belongs to a run or sweep.
         """
-        check_format(path)
+        check_table_file(path)
         write_predictions_table(path, self.table(), None)
 
     def _read_texts(self) -> Split:

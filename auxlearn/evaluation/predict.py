@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from auxlearn.errors import DataError, did_you_mean
 from auxlearn.evaluation.classifier import Classifier
 from auxlearn.local_files import read_file, user_path
 from auxlearn.results.folder import RunFolder, model_of
+from auxlearn.results.outputs import check_output_file
 from auxlearn.results.record import RunResults
 from auxlearn.wording import describe, shorten, some_of
 
@@ -166,7 +168,7 @@ def classify(
         UserError: As for :func:`predict_table` and :func:`write_predictions_table`.
     """
     if output is not None:
-        check_format(output)
+        check_table_file(output, [] if source.path is None else [source.path])
     model_of(run)
     config = RunFolder(run).read_config()
     given = {
@@ -277,22 +279,26 @@ def write_predictions_table(path: Path, table: Table, source: Path | None) -> No
         source: The file that was read; the types of its columns are kept from Parquet to Parquet.
 
     Raises:
-        DataError: The format is unknown, cannot hold the table, or ``path`` is the file itself.
+        DataError: The format is unknown or cannot hold the table.
     """
-    if source is not None and path.exists() and path.samefile(user_path(source, DataError)):
-        raise DataError(f"{path} is the file that is read: choose another --output")
     added = tuple(name for name in table.columns if _is_added(name))
     write_table(path, table, source, added)
 
 
-def check_format(path: Path) -> None:
-    """Check, before any work is done, that predictions can be written to a file.
+def check_table_file(path: Path, inputs: Iterable[str | os.PathLike[str]] = ()) -> None:
+    """Check, before any work is done, that a table can be written to a file.
+
+    Args:
+        path: The file.
+        inputs: Files and folders that the table is made from.
 
     Raises:
         DataError: Its suffix names no format.
+        UserError: It cannot be written, belongs to a run or sweep, or is one of the inputs.
     """
     if path.suffix.lower() not in FORMATS:
         raise DataError(f"{describe(str(path))} names no format: end it with {', '.join(FORMATS)}")
+    check_output_file(path, inputs)
 
 
 def _is_added(name: str) -> bool:

@@ -23,9 +23,10 @@ from auxlearn.evaluation.perturbations import (
     substitutions,
 )
 from auxlearn.evaluation.taggers import ADVICE, find_tagger
-from auxlearn.files import check_output, write_json, write_text
+from auxlearn.files import write_json, write_text
 from auxlearn.local_files import expand
 from auxlearn.results.folder import RunFolder, finished_folder
+from auxlearn.results.outputs import check_output_folder
 from auxlearn.results.perturbation_log import (
     PerturbationRecord,
     check_tokens,
@@ -66,7 +67,7 @@ def perturbations(
         raise ConfigError(f"texts: 0 or more are needed, got {texts}")
     target = None if output is None else expand(output)
     if target is not None:
-        check_output(target)
+        check_output_folder(target)
     folder = RunFolder(finished_folder(run))
     records = read_perturbations(folder.path)
     config = folder.read_config()
@@ -165,7 +166,12 @@ class PerturbationReport:
         }
 
     def save(self, folder: Path) -> None:
-        """Write ``perturbations.json`` and ``substitutions.csv``."""
+        """Write ``perturbations.json`` and ``substitutions.csv``.
+
+        Raises:
+            UserError: They cannot be written, or the folder belongs to a run or sweep.
+        """
+        check_output_folder(folder)
         write_json(folder / "perturbations.json", self.to_dict())
         write_text(folder / "substitutions.csv", self.substitutions)
 

@@ -46,6 +46,7 @@ class RDrop(PrimaryLoss):
 
     Options = RDropOptions
     options: RDropOptions
+    compares_dropout = True
 
     def loss(self, encoder: SharedEncoder, batch: Batch, generator: torch.Generator) -> Tensor:
         """Return the mean loss; the two passes draw their dropout masks one after the other."""

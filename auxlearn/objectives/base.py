@@ -29,10 +29,13 @@ class Objective(ABC):
         name: The registered name, set by the decorator that registers the class.
         Options: Class of the settings, a subclass of :class:`~auxlearn.settings.Settings`. Its
             fields become command-line options and YAML keys; their descriptions become help texts.
+        compares_dropout: Whether the loss compares passes that differ in dropout only, and means
+            nothing on an encoder without any. A run on such an encoder is refused then.
     """
 
     name: ClassVar[str]
     Options: ClassVar[type[Settings]] = Settings
+    compares_dropout: ClassVar[bool] = False
 
     def __init__(self, options: Settings) -> None:
         self.options = options

@@ -10,7 +10,7 @@ from auxlearn.comparison.named_runs import Setting, named_runs
 from auxlearn.config import RunConfig
 from auxlearn.errors import RunError
 from auxlearn.local_files import user_path
-from auxlearn.results.folder import RunFolder, check_contained, check_finished
+from auxlearn.results.folder import RunFolder, check_finished
 from auxlearn.results.record import RunResults
 from auxlearn.sweeps.folder import RESULTS, SweepFolder
 from auxlearn.sweeps.sweep_file import FOLD
@@ -100,13 +100,12 @@ def collect(folders: Sequence[Path]) -> Collection:
         if not user_path(folder, RunError).is_dir():
             raise RunError(f"there is no folder {shorten(str(folder), 200)}: check the path")
         if (folder / "sweep.yaml").is_file():
-            check_contained(folder)
-        elif (folder / "config.yaml").is_file():
-            check_finished(folder)
-        else:
+            continue
+        if not (folder / "config.yaml").is_file():
             raise RunError(
                 f"{folder} is neither a run nor a sweep: it has no config.yaml and no sweep.yaml"
             )
+        check_finished(folder)
     named = named_runs(folders)
     found = Collection([], sweeps=[folder for folder, _ in named.sweeps.values()])
     hidden = set()

@@ -18,7 +18,7 @@ from markupsafe import Markup
 
 import auxlearn
 from auxlearn.errors import UserError
-from auxlearn.files import check_output, write_text
+from auxlearn.files import write_text
 from auxlearn.local_files import expand
 from auxlearn.manifest import Damaged, tensors_of
 from auxlearn.metric_keys import VALIDATION, Quantity
@@ -41,6 +41,7 @@ from auxlearn.reporting.tables import (
     metrics_grid,
 )
 from auxlearn.results.folder import RunFolder
+from auxlearn.results.outputs import check_output_file
 from auxlearn.results.record import Scores
 from auxlearn.wording import printable
 
@@ -89,8 +90,8 @@ def report(
     if not paths:
         raise UserError("there is nothing to report on: name a run or a sweep")
     file = expand(output) if output is not None else _default(paths)
-    collection = collect(paths)
     _check_file(file)
+    collection = collect(paths)
     content = render(collection, paths, texts, restarts)
     places = {sweep.path.resolve(): sweep for sweep in collection.sweeps}
     sweep = places.get(file.parent.resolve())
@@ -106,9 +107,8 @@ def _default(paths: Sequence[Path]) -> Path:
 
 
 def _check_file(file: Path) -> None:
-    check_output(file.parent)
+    check_output_file(file)
     if not file.exists():
-        check_output(file)
         return
     try:
         with file.open("rb") as opened:

@@ -25,8 +25,8 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ from auxlearn.files import (
 from auxlearn.local_files import expand, user_path
 from auxlearn.locks import GRACE, Lock, LockHeld, holder, is_held
 from auxlearn.results.environment import Environment, describe_environment
+from auxlearn.results.outputs import check_unowned
 from auxlearn.results.record import FILE, RunResults
 
 
@@ -148,6 +149,8 @@ class RunFolder:
             UserError: It cannot be written to.
         """
         check_output(self.path)
+        if self.path.parent.name not in ("trials", "branches"):  # of a sweep, of a run
+            check_unowned(self.path)
         self._check_folder_belongs_to(config)
         check_contained(self.path)
 
@@ -170,6 +173,7 @@ class RunFolder:
         self.check(config)
         with locked_folder(self.path), logged_into(self.path):
             existing = self.path / "config.yaml"
+            added = [place for place in self._first_files(config) if not place.exists()]
             if self.finished:
                 pass
             elif existing.is_file() and (self.checkpoint_path / "latest.json").exists():
@@ -181,7 +185,7 @@ class RunFolder:
                 yield
             except Exception:
                 if not self.begun:
-                    self._withdraw(config)
+                    self._withdraw(added)
                 raise
 
     @property
@@ -192,20 +196,25 @@ class RunFolder:
         branches = any(RunFolder(path).begun for path in self.branches_path.glob("*/"))
         return self.finished or latest or logged or branches
 
-    def _withdraw(self, config: RunConfig) -> None:
-        """Delete what a run that failed before its first step has written.
+    def _first_files(self, config: RunConfig) -> list[Path]:
+        """Return what a run writes before its first step; a folder after what is in it."""
+        names = ("config.yaml", "inputs.json", "environment.json", "metrics.jsonl")
+        saved = expand(config.dataset)  # if it was in memory
+        data = (saved, saved.parent, self.data_path)
+        inside = [place for place in data if place.is_relative_to(self.data_path)]
+        return [*(self.path / name for name in names), self.branches_path, *inside]
 
-        The folder is then free for other settings: the next attempt often has some.
+    def _withdraw(self, places: Sequence[Path]) -> None:
+        """Delete what an attempt that failed before the first step has written.
+
+        The folder is then free for other settings: the next attempt often has some. What was there
+        before is kept: an earlier attempt may have left the only copy of data in memory.
         """
-        for name in ("config.yaml", "inputs.json", "environment.json", "metrics.jsonl"):
-            (self.path / name).unlink(missing_ok=True)
-        shutil.rmtree(self.branches_path, ignore_errors=True)
-        saved = expand(config.dataset)
-        if saved.is_relative_to(self.data_path):  # data that were in memory
-            shutil.rmtree(saved, ignore_errors=True)
-            for place in (saved.parent, self.data_path):
-                with suppress(OSError):
-                    place.rmdir()
+        for place in places:
+            if place.is_dir():
+                shutil.rmtree(place, ignore_errors=True)
+            else:
+                place.unlink(missing_ok=True)
 
     def _check_folder_belongs_to(self, config: RunConfig) -> None:
         """Raise ``RunError`` unless the folder is empty or has a run of the configuration."""
@@ -335,17 +344,18 @@ def check_contained(folder: Path) -> None:
         for place, folders, files in os.walk(folder):
             for name in (*folders, *files):
                 path = Path(place, name)
-                mode = path.lstat().st_mode
+                try:
+                    mode = path.lstat().st_mode
+                except FileNotFoundError:
+                    continue  # another process is deleting its temporary files
                 if stat.S_ISLNK(mode):
                     if not path.resolve().is_relative_to(home):
                         raise RunError(
-                            f"{path} is a link that leads out of the run folder, which is neither "
-                            "read nor written through: delete the link"
+                            f"{path} is a link that leads out of {folder}, which is neither read "
+                            "nor written through: delete the link"
                         )
                 elif not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
                     raise RunError(f"{path} is neither a file nor a folder: delete it")
-    except FileNotFoundError:
-        return  # another process is deleting its temporary files
     except (OSError, RuntimeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise RunError(f"cannot read {folder} ({reason}): check its permissions") from None

@@ -14,6 +14,7 @@ from auxlearn.errors import RunError, first_fault
 from auxlearn.files import read_checked_json, write_checked_json, write_json
 from auxlearn.local_files import name_problem
 from auxlearn.results.environment import Environment
+from auxlearn.results.outputs import check_output_file
 from auxlearn.wording import shorten
 
 if TYPE_CHECKING:
@@ -199,7 +200,12 @@ class Evaluations(dict[str, Evaluation]):
         return {name: asdict(found) for name, found in self.items()}
 
     def save(self, path: Path) -> None:
-        """Write all scores as JSON, atomically."""
+        """Write all scores as JSON, atomically.
+
+        Raises:
+            UserError: The file cannot be written, or belongs to a run or sweep.
+        """
+        check_output_file(path)
         write_json(path, self.to_dict())
 
 

@@ -49,7 +49,7 @@ from auxlearn.training import run
 from auxlearn.training.checkpoint import LOGS
 from auxlearn.training.continuation import check_source
 from auxlearn.training.inputs import RunInputs, code_content
-from auxlearn.training.preparation import build_weighting
+from auxlearn.training.preparation import build_weighting, check_shared_parameters
 from auxlearn.training.stopping import StopRequest
 from auxlearn.weighting.base import Branches
 
@@ -187,6 +187,7 @@ def train(
     if not folder.finished:
         folder.check(config)
         check_source(config, folder.path)
+        check_shared_parameters(config)
     with folder.locked(config):
         if folder.finished:
             _delete_models(folder)

@@ -138,10 +138,11 @@ class _SweepRun:
     def run(self) -> list[TrialRecord]:
         with StopRequest() as stop:
             for trials in rounds(self.sweep, self._score):
-                if not self.trials:
-                    self.folder.save_sweep(self.sweep)  # no configuration was refused
+                begins = not self.trials
                 self._add(trials)
                 self.folder.save_plan(list(self.trials.values()))
+                if begins:  # no configuration was refused
+                    self.folder.save_sweep(self.sweep)
                 self._run_round(stop)
         chosen = chosen_trials(self.sweep, list(self.trials.values()), self._dev_metrics)
         records = [

@@ -38,11 +38,13 @@ from auxlearn.files import (
     write_text,
 )
 from auxlearn.locks import Lock
-from auxlearn.results.folder import RunFolder
+from auxlearn.results.folder import RunFolder, check_contained
+from auxlearn.results.outputs import SWEEP_NAMES, check_output_folder, is_owner
 from auxlearn.results.record import RunResults
 from auxlearn.sweeps.jobs import Job, Outcome
 from auxlearn.sweeps.plan import Digest, Trial
 from auxlearn.sweeps.sweep_file import SweepFile, dump_sweep, read_sweep
+from auxlearn.wording import shorten
 
 RESULTS = "results.json"
 PLAN = "plan.json"
@@ -92,6 +94,28 @@ class SweepFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+
+    def check(self) -> None:
+        """Check, before any work is done, that a sweep can use the folder.
+
+        Raises:
+            SweepError: It holds something else.
+            RunError: It holds what leads out of it.
+            UserError: It cannot be written to, or belongs to another run or sweep.
+        """
+        check_output_folder(self.path)
+        if not self.path.is_dir():
+            return
+        check_contained(self.path)
+        if not is_owner(self.path, "sweep"):
+            # Left by a kill at the very start; a sweep.yaml alone is a user's own.
+            left = SWEEP_NAMES - {"sweep.yaml"}
+            for entry in sorted(self.path.iterdir()):
+                if not entry.name.startswith(".") and entry.name not in left:
+                    raise SweepError(
+                        f"{self.path} is not empty and is not the folder of a sweep (it holds "
+                        f"{shorten(entry.name)}): choose another --output"
+                    )
 
     def run(self, digest: str) -> RunFolder:
         """Return the run folder of a trial."""
@@ -165,9 +189,11 @@ class SweepFolder:
 
         Raises:
             SweepError: There is none: this is not the folder of a sweep.
+            RunError: The folder holds what leads out of it.
         """
         if not (self.path / "sweep.yaml").is_file():
             raise SweepError(f"{self.path} is not the folder of a sweep: it holds no sweep.yaml")
+        check_contained(self.path)
         return read_sweep(self.path / "sweep.yaml")
 
     def failure(self, digest: str) -> Outcome | None:

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any, Literal
 
-from auxlearn.files import check_output
 from auxlearn.reporting.notebook import default_reporter
 from auxlearn.sweeps.execute import View, run_sweep
 from auxlearn.sweeps.executors import Executor, make_executor
@@ -84,7 +83,6 @@ def sweep(
             auxlearn.compare(results)
     """
     read, folder = sweep_of(source, output, dataset_name, split_column)
-    check_output(folder.path)
     cache = None if cache_dir is None else os.fspath(cache_dir)
     with ExitStack() as stack:
         shown = view or stack.enter_context(ReporterView(default_reporter()))

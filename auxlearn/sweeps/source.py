@@ -12,7 +12,6 @@ from auxlearn.data.dataset import TextDataset
 from auxlearn.data.examples import columns_of
 from auxlearn.data.memory import in_memory, is_table, read_memory, refuse_for_files
 from auxlearn.errors import ConfigError, DataError
-from auxlearn.files import check_output
 from auxlearn.local_files import expand
 from auxlearn.run_settings import COLUMN_SETTINGS
 from auxlearn.sweeps.folder import SweepFolder
@@ -37,7 +36,8 @@ def sweep_of(
         split_column: Column with the split of each row of data in memory.
 
     Raises:
-        UserError: The sweep has unknown or invalid entries, or its data cannot be read.
+        UserError: The sweep has unknown or invalid entries, its data cannot be read, or its folder
+            cannot be used.
     """
     dataset: TextDataset | None = None
     if isinstance(source, SweepFile):
@@ -62,6 +62,7 @@ def sweep_of(
     if dataset is None:
         refuse_for_files(dataset_name, split_column)
     folder = SweepFolder(expand(Path(output) if output is not None else f"sweeps/{sweep.name}"))
+    folder.check()
     if dataset is not None:
         place = folder.path / _place(dataset)
         sweep = sweep.model_copy(update={"base": {**sweep.base, "dataset": str(place)}})
@@ -69,7 +70,6 @@ def sweep_of(
         if not sweep.search:
             plan_trials(sweep, cells)  # nothing is written for a sweep that is refused
         if not place.is_dir():
-            check_output(folder.path)
             folder.save_data(dataset, place, _columns(sweep.base))
     return sweep, folder
 

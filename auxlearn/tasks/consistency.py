@@ -34,6 +34,7 @@ class Consistency(AuxiliaryTask):
     Options = ConsistencyOptions
     options: ConsistencyOptions
     batches = "primary"
+    compares_dropout = True
 
     def loss(self, encoder: SharedEncoder, batch: Batch, generator: torch.Generator) -> Tensor:
         """Return the symmetric Kullback-Leibler divergence of two passes."""

@@ -105,7 +105,7 @@ def to_mask_probabilities(
     converted = torch.zeros(len(log_likelihoods), dtype=torch.float64)
     for indices in torch.arange(len(texts)).split(CHUNK_TEXTS):
         maskable = pad_token_values(texts, texts.maskable, indices, False)
-        logs = pad_token_values(texts, log_likelihoods.double(), indices, 0)
+        logs = pad_token_values(texts, log_likelihoods, indices, 0).double()
         scores = -torch.expm1(logs) if score == "complement" else -logs
         probabilities = rescale_to_mean(scores, maskable, mean)
         unpad_token_values(texts, probabilities, indices, converted)

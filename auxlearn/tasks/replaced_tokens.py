@@ -48,11 +48,19 @@ class ReplacedTokens(AuxiliaryTask):
     cross-entropy per token plus ``generator_weight`` times the language model's cross-entropy, in
     nats; no gradient flows through the sampled tokens.
 
-    It departs from the paper in three points. The generator is the shared encoder itself, not a
-    smaller model. The sum of the two losses is divided by the paper's weight of 50 on the
-    detection, so that it is of the size of other losses. The generator's loss is divided by the
-    expected number of masked tokens instead of their number, so that micro-batches add up to the
-    whole batch.
+    It departs from the paper and its released code (google-research/electra) in these points:
+
+    * The generator is the shared encoder itself, not a smaller model.
+    * The sum of the two losses is divided by the paper's weight of 50 on the detection, so that it
+      is of the size of other losses. The generator's loss is divided by the expected number of
+      masked tokens instead of their number, so that micro-batches add up to the whole batch.
+    * The detection is averaged over the tokens that may be masked; there, over all tokens but
+      padding, special ones included, which are never replaced.
+    * Each token is chosen independently, with ``probability``; there, round(0.15 n) of the n tokens
+      of a text are, at least one.
+    * Every chosen token is masked for the generator; there, in the released code, 85% of them are,
+      and the others stay as they are.
+    * Special tokens are never sampled, except that of unknown words; there, any token may be.
     """
 
     Options = ReplacedTokensOptions

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,8 +118,7 @@ class Supervised(AuxiliaryTask):
         """Load and tokenise the data sets, and add a head for each."""
         self.batch_size = self.options.batch_size
         self.sets = [
-            _labelled_set(context, number, name, dataset)
-            for number, (name, dataset) in enumerate(self.load(context).items(), 1)
+            _labelled_set(context, name, dataset) for name, dataset in self.load(context).items()
         ]
         stream = self.stream(1, context.seed, context.name)
         self.texts, self.starts = stream.texts, stream.starts
@@ -142,9 +145,22 @@ class Supervised(AuxiliaryTask):
         return metrics
 
 
-def _labelled_set(
-    context: ObjectiveContext, number: int, name: str, dataset: TextDataset
-) -> _LabelledSet:
+def head_name(name: str, label_names: Sequence[str]) -> str:
+    """Return the name of the head of a data set.
+
+    A run that continues from another takes the heads of the same names: those of sets of the same
+    name with the same labels in the same order, wherever they stand in ``datasets``.
+
+    Args:
+        name: Name of the set.
+        label_names: Its classes, in the order of the head's outputs.
+    """
+    identity = json.dumps([name, *label_names]).encode()
+    readable = re.sub("[^a-z0-9]+", "_", name.lower())[:40]
+    return f"set_{readable}_{hashlib.sha256(identity).hexdigest()[:8]}"
+
+
+def _labelled_set(context: ObjectiveContext, name: str, dataset: TextDataset) -> _LabelledSet:
     """Tokenise a data set and add its head."""
     for split in ("train", "dev"):
         if dataset.split(split).labels is None:
@@ -152,7 +168,10 @@ def _labelled_set(
     classes = len(dataset.label_names)
     return _LabelledSet(
         name,
-        context.add_head(f"set_{number}", lambda: classification_head(context.encoder, classes)),
+        context.add_head(
+            head_name(name, dataset.label_names),
+            lambda: classification_head(context.encoder, classes),
+        ),
         context.tokenize_split(dataset.splits["train"]),
         context.tokenize_split(dataset.splits["dev"]),
     )

@@ -28,8 +28,8 @@ WEIGHTING_KINDS: tuple[Choice, ...] = (
     ("uncertainty", {}),
     ("metabalance", {}),
     ("tartan", {}),
-    ("meta", {"warmup_steps": 0}),
-    ("meta", {"warmup_steps": 0, "unroll": 2, "mix": "gradients"}),
+    ("meta", {"horizon": "steps", "warmup_steps": 0}),
+    ("meta", {"horizon": "steps", "warmup_steps": 0, "unroll": 2, "mix": "gradients"}),
 )
 
 #: Times that a cost is measured; the median is shown.

@@ -42,7 +42,8 @@ def check_source(config: RunConfig, output: Path) -> None:
 
     Raises:
         RunError: It is the run itself, is no run folder, is not finished, kept no model, or its
-            results are damaged; or it was trained on examples of the fold that is tested.
+            results are damaged; or it, or a run that it began from itself, was trained on examples
+            that this one is evaluated on.
         EncoderError: Its model or its heads are damaged.
     """
     source = source_of(config)
@@ -52,16 +53,41 @@ def check_source(config: RunConfig, output: Path) -> None:
         raise RunError(f"init_from: {source.path} is the run itself: choose another --output")
     model_of(source.path)
     RunResults.load(source.path)
-    earlier = source.read_config()
-    same_data = path_identity(earlier.dataset) == path_identity(config.dataset)
-    if config.fold is not None and same_data and earlier.fold != config.fold:
-        raise RunError(
-            f"init_from: the run in {source.path} was trained on examples of the fold "
-            f"{config.fold} that is tested: begin from a run with --fold {config.fold}, or of "
-            "other data"
-        )
+    _check_folds(config)
     verify_export(source.model_path)
     verify_export(source.heads_path)
+
+
+def _check_folds(config: RunConfig) -> None:
+    """Check that no run of the chain has trained on examples that this one is evaluated on.
+
+    Raises:
+        RunError: One has, or cannot be read although this run is of a fold.
+    """
+    seen: set[Path] = set()
+    run, data = source_of(config), _data_of(config)
+    while run is not None and run.path.resolve() not in seen:
+        seen.add(run.path.resolve())
+        if len(seen) > 1 and config.fold is None and not run.path.is_dir():
+            return  # without folds of its own, a run of the chain may have been deleted
+        earlier = run.read_config()
+        if _data_of(earlier) == data and earlier.fold != config.fold:
+            tested = (
+                f"of the fold {config.fold} that is tested"
+                if config.fold
+                else (f"that may be dev or test here, as it was of the fold {earlier.fold}")
+            )
+            same = f"with --fold {config.fold}" if config.fold else "without --fold"
+            raise RunError(
+                f"init_from: the run in {run.path} was trained on examples {tested}: begin from a "
+                f"run {same}, or of other data"
+            )
+        run = source_of(earlier)
+
+
+def _data_of(config: RunConfig) -> str:
+    """Return what the data are known by, whichever way their path is written."""
+    return path_identity(str(expand(config.dataset).resolve()))
 
 
 def load_initial_encoder(config: RunConfig, label_names: Sequence[str]) -> SharedEncoder:

@@ -76,10 +76,15 @@ def compare_gradients(names: Sequence[str], gradients: Sequence[Gradient]) -> di
 
 
 def add_gradient(total: Gradient, gradient: Sequence[Tensor | None]) -> None:
-    """Add a gradient to a total in place."""
+    """Add a gradient to a total.
+
+    No tensor is changed: autograd may return one for several parameters, such as for a and b of
+    ``x + a + b``.
+    """
     for number, addend in enumerate(gradient):
         old = total[number]
-        total[number] = addend if old is None else (old if addend is None else old.add_(addend))
+        if addend is not None:
+            total[number] = addend if old is None else old + addend
 
 
 def copy_gradient(gradient: Gradient) -> Gradient:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 
@@ -14,9 +16,11 @@ from auxlearn.encoders.attention import attend_in_single_precision
 from auxlearn.encoders.load import check_length
 from auxlearn.encoders.precision import Compute
 from auxlearn.encoders.shared import SharedEncoder
+from auxlearn.encoders.trainable import freeze
 from auxlearn.errors import ConfigError
 from auxlearn.masking.held_out import frequency_cross_entropy, score_masked
 from auxlearn.masking.perturbation import perturb_texts_cached
+from auxlearn.objectives.base import Objective
 from auxlearn.objectives.context import ObjectiveContext
 from auxlearn.registry import REPORTERS, TASKS, WEIGHTINGS
 from auxlearn.reporters.base import ReportedRun, RunReporter
@@ -184,6 +188,7 @@ def load_run_encoder(config: RunConfig, data: RunData, compute: Compute) -> Shar
 
     Raises:
         EncoderError: It cannot be loaded, or ``max_length`` is too long for it.
+        ConfigError: What is frozen leaves nothing for other settings to work on.
     """
     encoder = load_initial_encoder(config, data.dataset.label_names)
     encoder.random_head = config.random_head
@@ -191,4 +196,54 @@ def load_run_encoder(config: RunConfig, data: RunData, compute: Compute) -> Shar
     encoder.to(compute.device)
     if config.precision == "bf16" and compute.device.type == "cpu":
         attend_in_single_precision(encoder.body)
+    freeze(encoder, config.freeze)
+    _check_body(config, encoder)
     return encoder
+
+
+def check_shared_parameters(config: RunConfig) -> None:
+    """Check, before any run with fixed weights, that they have something in common to weigh.
+
+    Raises:
+        EncoderError: The encoder cannot be loaded.
+        ConfigError: The body is frozen as a whole.
+    """
+    if config.freeze != "none":
+        encoder = load_initial_encoder(config, ["unused"])
+        freeze(encoder, config.freeze)
+        _check_body(config, encoder)
+
+
+def _check_body(config: RunConfig, encoder: SharedEncoder) -> None:
+    """Check that what the configuration asks for has parameters of the body to work on.
+
+    Raises:
+        ConfigError: The body is frozen as a whole.
+    """
+    if any(parameter.requires_grad for parameter in encoder.body_parameters()):
+        return
+    if config.compile:
+        raise ConfigError(
+            f"compile: freeze {config.freeze} leaves no parameter of the body to train, which is "
+            "all that is compiled: leave --compile out"
+        )
+    if config.aux and config.weights.name not in ("fixed", "equal"):
+        raise ConfigError(
+            f"freeze: {config.freeze} leaves no parameter that the objectives share, so that "
+            f"{config.weights.name} has nothing to weigh: use weights fixed"
+        )
+
+
+def check_dropout(objectives: Iterable[Objective], encoder: SharedEncoder) -> None:
+    """Check that objectives that compare passes with different dropout have some.
+
+    Raises:
+        ConfigError: All dropout probabilities of the encoder are zero.
+    """
+    for objective in objectives:
+        if objective.compares_dropout and not encoder.has_dropout:
+            raise ConfigError(
+                f"{objective.name} compares passes with different dropout, but all dropout "
+                "probabilities of this encoder are 0: choose another encoder, or leave "
+                f"{objective.name} out"
+            )

@@ -18,10 +18,11 @@ from pydantic import TypeAdapter
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.errors import RunError, first_fault
 from auxlearn.faults import FILE as FAULT, logged_into
-from auxlearn.files import check_output, filled_folder, read_checked_json, write_checked_json
+from auxlearn.files import filled_folder, read_checked_json, write_checked_json
 from auxlearn.manifest import verify_export, write_manifest
 from auxlearn.reporting.reporter import Reporter
 from auxlearn.results.folder import check_contained, locked_folder
+from auxlearn.results.outputs import check_output_folder
 from auxlearn.training.checkpoint import CheckpointFolder
 
 FILE = "pretraining.json"
@@ -96,7 +97,7 @@ class PretrainFolder:
             RunError: It holds something else, or the record is damaged.
             UserError: It cannot be written to.
         """
-        check_output(self.path)
+        check_output_folder(self.path)
         if self.path.exists() and not self.path.is_dir():
             raise RunError(f"{self.path} is a file: choose another --output")
         check_contained(self.path)

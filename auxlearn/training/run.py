@@ -18,7 +18,7 @@ from auxlearn.data.run_data import RunData, load_run_data, with_known_labels
 from auxlearn.data.tokens import TokenizedTexts, tokenize_split
 from auxlearn.encoders.precision import Compute, choose_compute
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.encoders.trainable import LowRankAdapters, freeze
+from auxlearn.encoders.trainable import LowRankAdapters
 from auxlearn.errors import ConfigError
 from auxlearn.evaluation.evaluator import Evaluator
 from auxlearn.evaluation.surrogate import Surrogate, surrogate_report
@@ -47,6 +47,7 @@ from auxlearn.training.loop import TrainingLoop
 from auxlearn.training.optimization import LinearSchedule, run_optimizer
 from auxlearn.training.preparation import (
     build_weighting,
+    check_dropout,
     describe_language_model,
     load_run_encoder,
     prepare_task,
@@ -208,9 +209,9 @@ class _Run:
         auxiliaries = self._prepare_tasks(train_texts)
         self.init_from  # noqa: B018 - loads the heads that the objectives have just added
         self._warn_of_language_model(train_texts)
-        freeze(self.encoder, config.freeze)
         if self.adapters:
             self.reporter.message(f"low-rank adapters of rank {config.lora_rank}")
+        check_dropout([primary_loss, *(one.task for one in auxiliaries)], self.encoder)
         self._compile_encoder()
         primary = BatchStream(train_texts, config.batch_size, config.seed, "primary")
         training_step = RunStep(

@@ -15,6 +15,7 @@ from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.devices import upload
 from auxlearn.encoders.precision import full_precision
 from auxlearn.encoders.shared import SharedEncoder
+from auxlearn.errors import DataError
 from auxlearn.evaluation.surrogate import Surrogate, surrogate_loss
 from auxlearn.training.dev_head import HEAD_EXAMPLES, closed_form_head, fit_head, initialise_head
 from auxlearn.weighting.base import DevHead
@@ -33,12 +34,14 @@ class ValidationObjective:
         surrogate: The metric that the loss stands for, or the cross-entropy on uniform batches.
         seed: The run's seed.
         head: Head that the loss is computed through: the run's own classification head, or one
-            fitted in every step to other validation examples (:mod:`auxlearn.training.dev_head`).
+            fitted in every step to other validation examples (:mod:`auxlearn.training.dev_head`):
+            32, or half of all if there are fewer than 64.
         batches_per_step: Number of batches that belong to one optimizer step.
         attends_to_padding: Let attention include padding tokens.
 
     Raises:
         ValueError: The texts have no labels.
+        DataError: There is a single text, and a head is to be fitted to another one.
     """
 
     def __init__(
@@ -55,14 +58,22 @@ class ValidationObjective:
             raise ValueError("a validation objective needs labelled texts")
         self.texts = texts
         self.labels = texts.labels
-        self.batch_size = min(batch_size, len(texts))
+        if head != "own" and len(texts) < 2:
+            raise DataError(
+                "a dev head is fitted to other validation examples than those of the loss: give "
+                "at least two, or choose the dev head own"
+            )
+        head_size = 0 if head == "own" else min(HEAD_EXAMPLES, len(texts) // 2)
+        self.batch_size = min(batch_size, len(texts) - head_size)
         self.surrogate = surrogate
         self.seed = seed
         self.head = head
         self.batches_per_step = batches_per_step
         self.attends_to_padding = attends_to_padding
-        self._stream = UniformStream(texts, self.batch_size, seed, "validation")
-        self._head_stream = UniformStream(texts, HEAD_EXAMPLES, seed, "dev head")
+        # Of a step if it has a dev head, whose examples come first; else of one batch.
+        drawn = self.batch_size if not head_size else head_size + batches_per_step * self.batch_size
+        self._head_size = head_size
+        self._stream = UniformStream(texts, drawn, seed, "validation")
         self._heads: dict[int, nn.Module] = {}
 
     @cached_property
@@ -108,11 +119,24 @@ class ValidationObjective:
         return surrogate_loss(logits, batch.labels, self.surrogate)
 
     def _examples(self, number: int) -> Tensor:
-        """Return the numbers of the examples of a batch."""
+        """Return the numbers of the examples of a batch, which are none of those of the head."""
+        step, index = divmod(number, self.batches_per_step)
         if self.surrogate == "macro_f1":
             generator = rng.generator(self.seed, "validation", "balanced", number)
-            return balanced_sample(self.labels, self.batch_size, generator)
-        return self._stream.indices(number)
+            others = torch.ones(len(self.labels), dtype=torch.bool)
+            if self._head_size:
+                others[self._head_examples(step)] = False
+            places = others.nonzero().squeeze(1)
+            return places[balanced_sample(self.labels[places], self.batch_size, generator)]
+        if not self._head_size:
+            return self._stream.indices(number)
+        rest = self._stream.indices(step)[self._head_size :]
+        places = torch.arange(index * self.batch_size, (index + 1) * self.batch_size)
+        return rest[places % len(rest)]
+
+    def _head_examples(self, step: int) -> Tensor:
+        """Return the numbers of the examples that the head of a step is fitted to."""
+        return self._stream.indices(step)[: self._head_size]
 
     def _part(self, first: int, batches: int, part: int) -> Tensor:
         """Return the numbers of the examples of a part of some batches.
@@ -132,7 +156,7 @@ class ValidationObjective:
         A fitted head is kept for all batches of its step. Its dependence on the encoder is left out
         of the derivative: it would take the graphs of all steps of the fit.
         """
-        batch = self._batch(self._head_stream.indices(step))
+        batch = self._batch(self._head_examples(step))
         assert batch.labels is not None
         classes = encoder.config.num_labels
         if self.head == "closed":
@@ -166,6 +190,8 @@ class ValidationObjective:
 def balanced_sample(labels: Tensor, size: int, generator: torch.Generator) -> Tensor:
     """Draw examples with equal numbers per class, as far as the classes are large enough.
 
+    Which classes have one more, or one at all, is drawn with equal probabilities.
+
     Args:
         labels: Class of each example, ``(examples,)``.
         size: Number of examples to draw.
@@ -181,4 +207,6 @@ def balanced_sample(labels: Tensor, size: int, generator: torch.Generator) -> Te
     for label in shuffled.unique():
         members = shuffled == label
         rank[members] = torch.arange(int(members.sum()))
-    return order[rank.argsort(stable=True)[:size]]
+    # Within a rank the classes are in random order: in that of the shuffle, large ones come first.
+    mixed = torch.randperm(len(labels), generator=generator)
+    return order[mixed[rank[mixed].argsort(stable=True)[:size]]]

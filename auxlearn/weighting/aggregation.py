@@ -98,36 +98,6 @@ class Aggregation(GramWeighting):
             self._rule.load_state_dict(kept)
 
 
-@register_weighting("upgrad")
-class UPGrad(Aggregation):
-    r"""Project each gradient onto the cone that conflicts with none, and average (UPGrad).
-
-    :math:`w = \frac{1}{n} \sum_i \arg\min_{v \ge e_i} v^\top G v`, with :math:`e_i` the i-th unit
-    vector. Quinton and Rey 2024, https://arxiv.org/abs/2406.16232.
-    """
-
-    def rule(self) -> nn.Module:
-        """UPGrad with equal preferences."""
-        from torchjd.aggregation import UPGradWeighting
-
-        return UPGradWeighting()
-
-
-@register_weighting("dualproj")
-class DualProj(Aggregation):
-    r"""Project the mean gradient onto the cone that conflicts with no gradient (DualProj, GEM).
-
-    :math:`w = \arg\min_{v \ge 1/n} v^\top G v`. Lopez-Paz and Ranzato 2017, "Gradient Episodic
-    Memory for Continual Learning", https://arxiv.org/abs/1706.08840, equation 11.
-    """
-
-    def rule(self) -> nn.Module:
-        """DualProj with equal preferences."""
-        from torchjd.aggregation import DualProjWeighting
-
-        return DualProjWeighting()
-
-
 @register_weighting("pcgrad")
 class PCGrad(Aggregation):
     r"""Project each gradient onto the normal planes of those that it conflicts with (PCGrad).
@@ -173,22 +143,6 @@ class GradVac(Aggregation):
         from torchjd.aggregation import GradVacWeighting
 
         return GradVacWeighting(beta=self.options.beta)
-
-
-@register_weighting("mgda")
-class MGDA(Aggregation):
-    r"""Use the convex combination of the gradients with the smallest norm (MGDA).
-
-    :math:`w = \arg\min_{v \ge 0, \sum v = 1} v^\top G v`. Désidéri 2012,
-    https://doi.org/10.1016/j.crma.2012.03.014; Sener and Koltun 2018, "Multi-Task Learning
-    as Multi-Objective Optimization", https://arxiv.org/abs/1810.04650.
-    """
-
-    def rule(self) -> nn.Module:
-        """MGDA by the Frank-Wolfe algorithm."""
-        from torchjd.aggregation import MGDAWeighting
-
-        return MGDAWeighting()
 
 
 class CAGradOptions(Settings):

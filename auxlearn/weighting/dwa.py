@@ -41,7 +41,8 @@ def dwa_weights(previous: Tensor, before: Tensor, temperature: float) -> Tensor:
     Returns:
         ``(objectives,)``, positive, with sum ``objectives``.
     """
-    rates = previous / before.clamp(min=EPSILON)
+    # Of a loss that was zero, nothing is known of the rate: it counts as constant.
+    rates = torch.where(before > 0, previous / before.clamp(min=EPSILON), 1)
     shares = (rates / temperature).softmax(0)
     return shares * len(shares)
 

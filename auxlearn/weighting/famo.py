@@ -47,10 +47,16 @@ def famo_weights(logits: Tensor, losses: Tensor) -> Tensor:
         losses: :math:`L_i`, ``(objectives,)``, none negative.
 
     Returns:
-        ``(objectives,)``, with sum 1.
+        ``(objectives,)``, with sum 1; zero for a loss of zero unless all are.
     """
-    shares = logits.softmax(0) / (losses + EPSILON)
+    shares = _shares(logits, losses) / (losses + EPSILON)
     return shares / shares.sum()
+
+
+def _shares(logits: Tensor, losses: Tensor) -> Tensor:
+    """Return the softmax of the logits of objectives whose loss is above zero, or of all."""
+    absent = (losses <= 0) & (losses > 0).any()
+    return logits.masked_fill(absent, -torch.inf).softmax(0)
 
 
 def famo_logit_gradient(logits: Tensor, before: Tensor, after: Tensor) -> Tensor:
@@ -62,7 +68,7 @@ def famo_logit_gradient(logits: Tensor, before: Tensor, after: Tensor) -> Tensor
         after: :math:`L_i'`, losses of the same batches after it, ``(objectives,)``.
     """
     decreases = (before + EPSILON).log() - (after + EPSILON).log()
-    shares = logits.softmax(0)
+    shares = _shares(logits, before)
     return shares * (decreases - (shares * decreases).sum())
 
 
@@ -77,7 +83,12 @@ class FAMOOptions(LearnedOptions):
 
 @register_weighting("famo")
 class FAMO(LearnedWeighting):
-    """Weights that let all losses decrease at the same rate (Liu et al. 2023)."""
+    """Weights that let all losses decrease at the same rate (Liu et al. 2023).
+
+    A loss of exactly zero, such as one of a batch without a masked token, has no gradient, and its
+    logarithm would take the weight of all others: in such a step it has weight zero, and its logit
+    is left as it is.
+    """
 
     Options = FAMOOptions
     options: FAMOOptions

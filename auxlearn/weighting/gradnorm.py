@@ -62,7 +62,9 @@ def gradnorm_weight_gradient(
     Returns:
         ``(objectives,)``.
     """
-    progress = losses / initial_losses.clamp(min=EPSILON)
+    # Of a loss that was zero at first, the progress is unknown: it counts as none.
+    ratios = losses / initial_losses.clamp(min=EPSILON)
+    progress = torch.where(initial_losses > 0, ratios, 1)
     weighted = weights * norms
     target = weighted.mean() * (progress / progress.mean()) ** alpha
     return (weighted - target).sign() * norms

@@ -27,7 +27,8 @@ by its own account not the code behind the paper's results):
   under Adam the scale has no effect.
 * That code takes the gradient of the whole weighted sum for the primary gradient in the inner
   products; here it is the primary task's own, as in the paper.
-* Its :math:`\eta` is 5 times the parameters' learning rate of 1e-3; here the product is the option.
+* Its learning rate of the weights is 5 times N = 5, and multiplies the mean of the inner products
+  times the parameters' learning rate of 1e-3; here :math:`\eta` is the product of the three, 0.025.
   Its moving mean over four gradients is left out.
 * ``least`` is added to every loss before the logarithm, there to auxiliary losses only.
 """
@@ -91,7 +92,7 @@ def ol_aux_weights(weights: Tensor, slopes: Tensor, learning_rate: float) -> Ten
 class OLAuxOptions(LearnedOptions):
     """Options of OL-AUX."""
 
-    learning_rate: float = Field(0.005, gt=0, description="Learning rate of the weights.")
+    learning_rate: float = Field(0.025, gt=0, description="Learning rate of the weights.")
     every: int = Field(
         5,
         ge=1,

@@ -98,13 +98,29 @@ class GeometricMean(Scalarization):
     :math:`M = (\prod_i L_i)^{1/n}`, so that the weight of loss i is :math:`M / (n L_i)`. Chennupati
     et al. 2019, "MultiNet++: Multi-Stream Feature Aggregation and Geometric Loss Strategy for
     Multi-Task Learning", https://arxiv.org/abs/1904.08492.
+
+    The mean is over the losses above zero: a loss of exactly zero, such as one of a batch without a
+    masked token, has no gradient, and would make those of all others zero. Its weight is zero.
     """
 
     def scalarizer(self) -> nn.Module:
-        """The geometric mean."""
+        """The geometric mean of the losses above zero."""
         from torchjd.scalarization import GeometricMean as Rule
 
-        return Rule()
+        return _OfPositive(Rule())
+
+
+class _OfPositive(nn.Module):
+    """A scalarizer of the losses above zero; without any, their sum."""
+
+    def __init__(self, rule: nn.Module) -> None:
+        super().__init__()
+        self.rule = rule
+
+    def forward(self, losses: Tensor) -> Tensor:
+        positive = losses[losses > 0]
+        scalar: Tensor = self.rule(positive) if len(positive) else losses.sum()
+        return scalar
 
 
 class IMTLLOptions(Settings):

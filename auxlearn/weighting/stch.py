@@ -45,10 +45,14 @@ def stch_weights(losses: Tensor, nadir: Tensor, mu: float) -> Tensor:
         mu: The smoothing :math:`\mu`, above zero.
 
     Returns:
-        ``(objectives,)``. The weighted losses sum to the number of objectives.
+        ``(objectives,)``. The weighted losses sum to the number of objectives. The weight of a loss
+        of zero, or whose nadir is zero, is zero.
     """
-    relative = (losses / nadir + EPSILON).log() / mu
-    return len(losses) * relative.softmax(0) / (losses + EPSILON)
+    counted = (losses > 0) & (nadir > 0)
+    relative = ((losses / nadir + EPSILON).log() / mu)[counted]
+    weights = torch.zeros_like(losses)
+    weights[counted] = len(losses) * relative.softmax(0) / (losses[counted] + EPSILON)
+    return weights
 
 
 class SmoothTchebycheffOptions(Settings):
@@ -69,7 +73,11 @@ class SmoothTchebycheffOptions(Settings):
 
 @register_weighting("stch")
 class SmoothTchebycheff(Weighting):
-    """Train on the smooth maximum of the losses relative to early ones (Lin et al. 2024)."""
+    """Train on the smooth maximum of the losses relative to early ones (Lin et al. 2024).
+
+    A loss of exactly zero, such as one of a batch without a masked token, has no gradient, and
+    the derivative of its logarithm would be without bound: in such a step it has weight zero.
+    """
 
     Options = SmoothTchebycheffOptions
     options: SmoothTchebycheffOptions
@@ -90,7 +98,7 @@ class SmoothTchebycheff(Weighting):
         losses = torch.stack([step.losses[name] for name in step.names]).cpu().double()
         warmup_steps, window = self.options.warmup_steps, self.options.window
         if step.number < warmup_steps + window:
-            self._weights = 1 / (losses + EPSILON)
+            self._weights = torch.where(losses > 0, 1 / (losses + EPSILON), 0)
             if step.number >= warmup_steps:
                 self._sums = self._sums + losses
         else:

@@ -46,7 +46,7 @@ def settings(one_layer):
     return {
         "encoder": one_layer,
         "aux": "random_mlm",
-        "weights": "meta",
+        "weights": {"meta": {"horizon": "steps"}},
         "epochs": 2,
         "batch_size": 4,
         "eval_steps": 2,

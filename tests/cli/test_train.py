@@ -9,8 +9,8 @@ import yaml
 
 from auxlearn.config import RunConfig
 from auxlearn.registry import TASKS, register_task
+from auxlearn.sweeps import branches
 from auxlearn.tasks.base import MaskedLanguageModelling
-from auxlearn.training import run
 from tests.cli.helpers import call, error, lines_of_error
 from tests.reporting import examples
 
@@ -20,7 +20,7 @@ def trained(monkeypatch) -> list[RunConfig]:
     """Replace the training; return the list of the configurations that it is called with."""
     configs: list[RunConfig] = []
 
-    def train(config, reporter):
+    def train(config, reporter, dataset=None, executor=None):
         configs.append(config)
         reporter.message("a note on the data")
         with reporter.progress("training", 40) as advance:
@@ -29,7 +29,7 @@ def trained(monkeypatch) -> list[RunConfig]:
                 advance(5)
         return examples.results("l3mask", seen=4)
 
-    monkeypatch.setattr(run, "train", train)
+    monkeypatch.setattr(branches, "train", train)
     return configs
 
 
@@ -180,15 +180,18 @@ def test_a_saved_configuration_repeats_the_run(trained, tmp_path):
         (
             [
                 *("--aux", "l3mask", "--weights", "meta", "--meta-every", "5"),
-                *("--meta-split", "train:0.1", "--split", "train:0.2"),
+                *("--meta-split", "train:0.1", "--split", "train:0.2", "--horizon", "steps"),
             ],
             ["l3mask"],
-            {"meta": {"every": 5, "split": "train:0.2"}},
+            {"meta": {"every": 5, "split": "train:0.2", "horizon": "steps"}},
         ),
         (  # a core option keeps its name; the plug-in's needs the full form
-            ["--weights", "meta", "--learning-rate", "1e-3", "--meta-learning-rate", "1e-2"],
+            [
+                *("--weights", "meta", "--learning-rate", "1e-3"),
+                *("--meta-learning-rate", "1e-2", "--horizon", "steps"),
+            ],
             [],
-            {"meta": {"learning_rate": 0.01}},
+            {"meta": {"learning_rate": 0.01, "horizon": "steps"}},
         ),
         (
             ["--aux", "l3mask", "--aux", "l3mask", "--probability", "0.3"],
@@ -234,7 +237,8 @@ def test_two_uses_of_a_task_in_the_file_keep_their_options_in_order(trained, con
 
 
 def test_another_task_than_that_of_the_file_has_its_own_defaults(trained, config_file):
-    path = config_file(aux=[{"l3mask": {"probability": 0.2}}], weights={"meta": {"every": 3}})
+    weights = {"meta": {"horizon": "steps", "every": 3}}
+    path = config_file(aux=[{"l3mask": {"probability": 0.2}}], weights=weights)
     config = config_of(trained, "--config", path, "--aux", "random_mlm", "--weights", "meta")
     assert config.aux == RunConfig(aux=("random_mlm",)).resolved().aux
     assert config.weights.options["every"] == 3

@@ -28,8 +28,9 @@ PROOFS: dict[str, tuple[str, ...]] = {
         "cli.test_train::test_plug_ins_of_a_file_are_announced_before_they_run",
         "cli.test_train::test_plug_ins_of_a_sweep_are_announced",
     ),
-    "A run folder is read and written inside": (
+    "A run folder, or that of a sweep, is read": (
         "results.test_folder::test_nothing_is_read_or_written_outside",
+        "sweeps.test_folder::test_nothing_is_read_or_written_through_links",
         "results.test_folder::test_what_killed_writes_have_left_is_deleted",
     ),
     "Names in manifests and checkpoints": (
@@ -40,7 +41,11 @@ PROOFS: dict[str, tuple[str, ...]] = {
     "A data folder is read inside": ("data: a link out of the folder",),
     "An output folder that holds something else": (
         "results.test_folder::test_a_folder_that_is_not_a_run_folder_is_left_unchanged",
+        "sweeps.test_folder::test_a_folder_of_something_else_is_refused_before_any_work",
         "test_files::test_an_output_is_checked_without_making_anything",
+    ),
+    "No `--output` is written over": (
+        "results.test_outputs::test_an_output_over_what_is_there_is_refused_before_any_work",
     ),
     "Files are replaced atomically": (
         "test_files::test_a_full_disk_leaves_the_old_file",

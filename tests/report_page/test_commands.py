@@ -6,7 +6,7 @@ import pytest
 
 from auxlearn.report_page.page import FILE
 from auxlearn.results.record import RunResults
-from auxlearn.sweeps.worker import Outcome
+from auxlearn.sweeps.jobs import Outcome
 from tests.cli.helpers import call
 from tests.report_page import runs
 
@@ -15,10 +15,10 @@ def test_train_writes_the_report_of_its_run(tmp_path, monkeypatch):
     data = runs.write_data(tmp_path / "data")
     run = tmp_path / "run"
 
-    def train(config, reporter):
+    def train(config, reporter, dataset=None, executor=None):
         return RunResults.load(runs.write_run(run, data))
 
-    monkeypatch.setattr("auxlearn.training.run.train", train)
+    monkeypatch.setattr("auxlearn.sweeps.branches.train", train)
     arguments = ["train", "--dataset", data, "--output", run]
     assert call(*arguments).exit_code == 0
     assert not (run / FILE).exists()

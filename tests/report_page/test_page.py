@@ -379,7 +379,7 @@ def spoil(folder: Path, name: str, content: str = "{") -> Path:
         (lambda p, t: [spoil(t / "run", "metrics.jsonl", "1\n")], r"metrics\.jsonl is damaged"),
         (lambda p, t: [spoil(t / "run", "predictions/test.jsonl", "{}\n")], "line 1 is no predict"),
         (lambda p, t: [spoil(t / "run", "config.yaml", "a: b")], "unknown key 'a'"),
-        (lambda p, t: [p / "plain", "--output", t / "run"], "cannot write .*directory"),
+        (lambda p, t: [p / "plain", "--output", t / "run"], "is a folder"),
         (lambda p, t: [p / "plain", "--output", spoil(t, "x") / "x"], "exists and is no report"),
         (lambda p, t: [p / "plain", "--output", spoil(t, "x") / "x" / "y"], "cannot write"),
     ],
@@ -420,7 +420,7 @@ def test_a_link_out_of_the_folder_is_not_followed(place, tmp_path):
     shutil.copytree(place / "plain", tmp_path / "run")
     (tmp_path / "run" / "predictions" / "test.jsonl").unlink()
     (tmp_path / "run" / "predictions" / "test.jsonl").symlink_to("/etc/passwd")
-    assert "leads out of the run folder" in error("report", tmp_path / "run")
+    assert "leads out of" in error("report", tmp_path / "run")
 
 
 def test_a_report_needs_no_torch(place, tmp_path):

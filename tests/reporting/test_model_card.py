@@ -52,7 +52,7 @@ def test_the_front_matter_is_what_the_hub_reads(card):
         "train 80, dev 20, test 40",
         "no dev split: 20 of the 100 rows",
         "`l3mask` (probability 0.15)",
-        "`meta` (split dev, every 2)",
+        "`meta` (horizon steps, split dev, every 2)",
         "primary 0.500, l3mask 0.500",  # weights at the end
         "seed: 3",
         "0123456789ab",  # hash of the configuration

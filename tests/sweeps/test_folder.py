@@ -10,12 +10,14 @@ import yaml
 
 from auxlearn.data.memory import read_memory
 from auxlearn.errors import SweepError
+from auxlearn.files import content_digest
 from auxlearn.locks import is_held
 from auxlearn.sweeps import folder as module
 from auxlearn.sweeps.folder import SweepFolder
+from auxlearn.sweeps.jobs import Outcome
 from auxlearn.sweeps.plan import expand_cells, plan_trials
 from auxlearn.sweeps.sweep_file import read_sweep
-from auxlearn.sweeps.worker import Outcome
+from tests.cli.helpers import error
 
 
 def test_what_killed_writes_have_left_is_deleted(tmp_path):
@@ -105,3 +107,47 @@ def test_exchanged_trials_are_noticed_by_the_checksum(tmp_path, name):
     (folder.path / name).write_text(json.dumps(content))
     with pytest.raises(SweepError, match=f"{name} is damaged .its checksum"):
         folder.load_plan() if name == "plan.json" else folder.load_results()
+
+
+FOREIGN = {
+    "a run": lambda place: [
+        (place / name).write_text("{}") for name in ("config.yaml", "results.json")
+    ],
+    "other files": lambda place: (place / "thesis.tex").write_text("x"),
+    "the sweep file itself": lambda place: (place / "sweep.yaml").write_text("name: a  # mine"),
+}
+
+
+@pytest.mark.parametrize("what", FOREIGN)
+def test_a_folder_of_something_else_is_refused_before_any_work(sweep_file, tmp_path, what):
+    place = tmp_path / "out"
+    place.mkdir()
+    FOREIGN[what](place)
+    before = content_digest(place)
+    line = error("sweep", sweep_file(grid={"aux": [[]]}), "--output", place)
+    assert "is not empty and is not the folder of a sweep" in line
+    assert content_digest(place) == before
+
+
+def test_a_sweep_killed_at_its_very_start_can_start_again(tmp_path):
+    (tmp_path / "plan.json").write_text("{}")
+    (tmp_path / "data").mkdir()
+    (tmp_path / ".plan.json.12ab34cd.part").write_text("half")
+    SweepFolder(tmp_path).check()
+
+
+@pytest.mark.parametrize("name", ["trials", "logs", "failures", "superseded", "data"])
+def test_nothing_is_read_or_written_through_links(sweep_file, tmp_path, name):
+    folder, outside = tmp_path / "out", tmp_path / "outside"
+    outside.mkdir()
+    folder.mkdir()
+    (folder / "sweep.yaml").write_text(sweep_file(grid={"aux": [[]]}).read_text())
+    (folder / "plan.json").write_text('{"trials": []}')
+    (folder / name).symlink_to(outside)
+    for command in (
+        ["sweep", tmp_path / "sweep.yaml", "--output", folder],
+        ["compare", folder],
+        ["report", folder],
+    ):
+        assert "leads out of" in error(*command)
+    assert list(outside.iterdir()) == []

@@ -9,6 +9,7 @@ from auxlearn.config import validate
 from auxlearn.errors import ConfigError
 from auxlearn.masking.probabilities import rescale_to_mean
 from auxlearn.scoring.pseudo_likelihood import pseudo_log_likelihood
+from auxlearn.tasks import l3mask
 from auxlearn.tasks.l3mask import L3Mask, L3MaskOptions
 from tests import helpers
 from tests.helpers import LINES, tokenized
@@ -41,3 +42,21 @@ def test_options_reach_the_scorer_and_the_cache_keeps_them_apart(trained_bert, t
 def test_a_single_pass_is_refused():
     with pytest.raises(ConfigError, match=r"l3mask: passes: .* greater than or equal to 2, got 1"):
         validate(L3MaskOptions, {"passes": 1}, "l3mask")
+
+
+def test_the_scores_are_converted_chunk_by_chunk(trained_bert, monkeypatch):
+    """Converting all of them for every chunk would take time quadratic in the number of texts."""
+    texts = tokenized(trained_bert, LINES)
+    scores = -torch.rand(len(texts.input_ids), generator=torch.Generator().manual_seed(0))
+    expected = l3mask.to_mask_probabilities(texts, scores, "complement", 0.15)
+    real, given = l3mask.pad_token_values, []
+    monkeypatch.setattr(l3mask, "CHUNK_TEXTS", 4)
+    monkeypatch.setattr(
+        l3mask,
+        "pad_token_values",
+        lambda t, values, *more: given.append(values) or real(t, values, *more),
+    )
+    found = l3mask.to_mask_probabilities(texts, scores, "complement", 0.15)
+    torch.testing.assert_close(found, expected)
+    assert found.dtype == torch.float64
+    assert {id(one) for one in given} == {id(scores), id(texts.maskable)}

@@ -227,6 +227,11 @@ class Mine(PrimaryLoss):
 """
 
 
+def test_a_rule_that_compares_whole_runs_has_no_run_to_kill(tmp_path):
+    found = WeightingChecks(WEIGHTINGS, ("meta", {}), tmp_path).check_killed_run()
+    assert found == "none: it compares runs of its own, which have fixed weights"
+
+
 def test_the_command_prints_a_table_and_says_by_its_exit_code(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(PLUGIN)

@@ -14,8 +14,10 @@ import auxlearn
 from auxlearn.config import RunConfig
 from auxlearn.encoders.load import load_classifier, load_encoder
 from auxlearn.errors import ConfigError, UserError
+from auxlearn.results.folder import RunFolder
 from auxlearn.results.record import RunResults
 from auxlearn.training import run as run_module
+from auxlearn.training.continuation import check_source
 from tests import helpers
 from tests.cli.helpers import error, write_split
 
@@ -182,3 +184,68 @@ def test_a_source_that_has_seen_the_tested_fold_is_refused(folder, tmp_path):
     with pytest.raises(UserError, match=r"was trained on examples of the fold 1/2 that is tested"):
         auxlearn.train(**given)
     assert not (tmp_path / "next").exists()
+
+
+def test_heads_of_data_sets_go_to_the_same_sets(folder, one_layer, tmp_path, monkeypatch):
+    """Whatever their order; a set of the same name with other labels has a new head."""
+    for name, labels in (("a", "xy"), ("b", "xy")):
+        rows = [(text, labels[n % 2]) for n, text in enumerate(helpers.LINES[:18])]
+        for split, part in (("train", rows[:12]), ("dev", rows[12:])):
+            write_split(tmp_path / name / f"{split}.tsv", part)
+
+    def aux(*order):
+        return [{"supervised": {"datasets": [str(tmp_path / name) for name in order]}}]
+
+    first = tmp_path / "run"
+    auxlearn.train(**settings(folder, one_layer, aux=aux("a", "b"), output=first))
+    kept = {path.stem: load_file(path) for path in (first / "heads" / "supervised").iterdir()}
+    assert sorted(name[:6] for name in kept) == ["set_a_", "set_b_"]
+
+    for split in ("train", "dev"):  # its classes have other names now
+        path = tmp_path / "a" / f"{split}.tsv"
+        rows = [line.replace("\ty", "\tz") for line in path.read_text().splitlines()]
+        path.write_text("\n".join(rows) + "\n")
+    config = RunConfig(
+        **settings(folder, aux=aux("b", "a"), init_from=first, output=tmp_path / "next")
+    )
+    encoder, record, _ = begin(monkeypatch, config.resolved())
+    taken = [part for part in record["parts"] if "supervised" in part]
+    (own,) = [name for name in kept if name.startswith("set_b_")]
+    assert taken == [f"head supervised/{own}"]
+    for key, value in encoder.heads[f"supervised/{own}"].state_dict().items():
+        assert torch.equal(value, kept[own][key])
+
+
+@pytest.mark.parametrize("chained", [False, True])
+@pytest.mark.parametrize(
+    ("earlier", "fold", "message"),
+    [
+        ("1/2", None, "that may be dev or test here, as it was of the fold 1/2"),
+        ("2/2", "1/2", "was trained on examples of the fold 1/2 that is tested"),
+        (None, "1/2", "was trained on examples of the fold 1/2 that is tested"),
+        ("1/2", "1/2", ""),
+        (None, None, ""),
+    ],
+)
+def test_no_run_of_the_chain_may_have_seen_what_is_tested(
+    folder, tmp_path, earlier, fold, message, chained
+):
+    first = shutil.copytree(folder / "first", tmp_path / "first")
+    rewrite(first, fold=earlier)
+    source = first
+    if chained:  # by way of a run on other data
+        source = shutil.copytree(folder / "first", tmp_path / "second")
+        rewrite(source, dataset=str(folder / "renamed"), init_from=str(first))
+    given = settings(folder, init_from=source, fold=fold, output=tmp_path / "next")
+    config = RunConfig.model_validate({**given, "dataset": str(given["dataset"])}).resolved()
+    if message:
+        with pytest.raises(UserError, match=message):
+            check_source(config, tmp_path / "next")
+    else:
+        check_source(config, tmp_path / "next")
+
+
+def rewrite(run, **changes):
+    """Change settings of a finished run."""
+    config = RunFolder(run).read_config()
+    (run / "config.yaml").write_text(config.model_copy(update=changes).to_yaml())

@@ -14,7 +14,12 @@ from auxlearn.metric_keys import Quantity
 from auxlearn.objectives.base import Objective
 from auxlearn.settings import Settings
 from auxlearn.tasks.random_mlm import RandomMLM
-from auxlearn.training.gradients import GradientLog, compare_gradients, keeping_state
+from auxlearn.training.gradients import (
+    GradientLog,
+    add_gradient,
+    compare_gradients,
+    keeping_state,
+)
 from auxlearn.training.validation import ValidationObjective
 from tests.helpers import LABELS, LINES, context, snapshot, stop_before_step, tokenized
 from tests.training.harness import Harness
@@ -168,7 +173,8 @@ def test_what_an_objective_learns_while_measuring_is_forgotten():
 
 
 def test_a_run_records_them_and_a_resumed_run_the_same(config, tmp_path):
-    settings = {"aux": ["random_mlm"], "weights": "fixed", "max_length": 16}
+    weights = {"fixed": {"mix": "gradients"}}  # separate steps know every gradient anyway
+    settings = {"aux": ["random_mlm"], "weights": weights, "max_length": 16}
     plain = train(config(**settings, output=str(tmp_path / "plain")))
     made = config(**settings, gradient_log_steps=2, output=str(tmp_path / "asked"))
     found = train(made)
@@ -194,3 +200,13 @@ def test_a_run_records_them_and_a_resumed_run_the_same(config, tmp_path):
             train(again)
     train(again)
     assert rows("again") == after
+
+
+def test_parameters_that_share_a_gradient_tensor_are_added_up_apart():
+    x, a, b = (torch.ones(2, requires_grad=True) for _ in range(3))
+    total = [None, None]
+    for _ in range(3):
+        found = torch.autograd.grad((2 * x + a + b).sum(), [a, b])
+        assert found[0].data_ptr() == found[1].data_ptr()
+        add_gradient(total, found)
+    assert [one.tolist() for one in total] == [[3.0, 3.0]] * 2

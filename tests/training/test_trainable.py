@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -48,11 +51,51 @@ def test_a_killed_run_with_adapters_resumes_to_the_same_files(config, tmp_path, 
 def test_pairs_that_make_no_sense_are_refused(config):
     with pytest.raises(ValueError, match=r"lora_rank: .* leave freeze out"):
         config(lora_rank=2, freeze="body")
-    with pytest.raises(ValueError, match=r"freeze: body leaves no .* use weights fixed"):
-        config(freeze="body", weights="meta")
     with pytest.raises(ValueError, match="freeze"):
         config(freeze="some")
     with pytest.raises(ConfigError, match="lora_rank: optimizer steps cannot be unrolled"):
         train(config(lora_rank=2, weights=UNROLLED))
     with pytest.raises(ConfigError, match="more than the"):
         train(config(freeze=50))
+
+
+@pytest.mark.parametrize("part", ["body", "2"])
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"weights": "meta"}, r"^freeze: {} leaves no .* meta has nothing .*: use weights fixed$"),
+        ({"compile": True, "weights": "fixed"}, r"^compile: freeze {} leaves no .* --compile out$"),
+    ],
+)
+def test_a_body_without_trained_parameters_is_refused(
+    config, tmp_path, monkeypatch, part, given, message
+):
+    """However it is frozen: the encoder has two layers."""
+    monkeypatch.setattr("auxlearn.training.run.require_compiler", lambda *_: None)
+    with pytest.raises(ConfigError, match=message.format(part)):
+        train(config(freeze=part, **given))
+    assert not (tmp_path / "run").exists()
+
+
+def still(encoder_folder, place):
+    """Write an encoder whose dropout probabilities are all zero."""
+    shutil.copytree(encoder_folder, place)
+    content = json.loads((place / "config.json").read_text())
+    content |= {name: 0.0 for name in content if "dropout" in name and content[name]}
+    (place / "config.json").write_text(json.dumps(content))
+    return str(place)
+
+
+@pytest.mark.parametrize("family", ["bert", "bart"])
+def test_objectives_that_compare_dropout_need_some(config, encoder_folder, tmp_path, family):
+    without = still(encoder_folder(family), tmp_path / "still")
+    for given, name in (
+        ({"aux": ["consistency"]}, "consistency"),
+        ({"aux": [], "loss": "r_drop"}, "r_drop"),
+    ):
+        given |= {"weights": "fixed", "epochs": 1}
+        with pytest.raises(ConfigError, match=f"^{name} compares passes .* are 0: "):
+            train(config(encoder=without, **given))
+        train(config(encoder=str(encoder_folder(family)), output=str(tmp_path / name), **given))
+    adapted = {"lora_rank": 2, "lora_dropout": 0.1, "weights": "fixed", "epochs": 1}
+    train(config(encoder=without, aux=["consistency"], output=str(tmp_path / "lora"), **adapted))

@@ -12,6 +12,7 @@ from hypothesis import given, settings, strategies as st
 from sklearn.metrics import f1_score
 
 from auxlearn.data.batches import UniformStream, collate
+from auxlearn.errors import DataError
 from auxlearn.evaluation.surrogate import smooth_macro_f1, surrogate_loss
 from auxlearn.rng import generator
 from auxlearn.training.validation import ValidationObjective, balanced_sample
@@ -178,6 +179,47 @@ def test_the_loss_for_accuracy_is_the_mean_probability_of_other_classes(
         right = logits.softmax(-1)[torch.arange(len(rows)), made.labels[rows]]
         expected = (1 - right if surrogate == "accuracy" else -right.log()).mean()
         torch.testing.assert_close(made.loss(tiny_bert, step), expected)
+
+
+@pytest.mark.parametrize("size", [3, 4, 5, 8, 13])
+def test_every_class_has_the_same_chance_in_a_balanced_batch(size):
+    labels = torch.tensor([0] * 40 + [1] * 30 + [2] * 20 + [3] * 5 + [4] * 5)
+    drawn = torch.zeros(5)
+    for seed in range(2000):
+        rows = balanced_sample(labels, size, generator(seed))
+        counts = labels[rows].bincount(minlength=5)
+        assert int(counts.max() - counts.min()) <= 1
+        drawn += counts
+    torch.testing.assert_close(drawn / 2000, torch.full((5,), size / 5), rtol=0, atol=0.05)
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "macro_f1"])
+@pytest.mark.parametrize(("count", "size"), [(96, 8), (60, 32), (12, 8), (6, 32), (2, 1)])
+def test_a_dev_head_is_fitted_to_other_examples(tiny_bert, monkeypatch, metric, count, size):
+    rows = (LINES * 4)[:count]
+    texts = tokenized(tiny_bert, rows, [row % 2 for row in range(count)])
+    made, drawn = ValidationObjective(texts, size, metric, 0, "closed", batches_per_step=2), []
+    monkeypatch.setattr(
+        "auxlearn.training.validation.collate",
+        lambda given, places: drawn.append(set(places.tolist())) or collate(given, places),
+    )
+    seen = set()
+    for step in range(6):
+        with tiny_bert.evaluating():
+            for index in range(2):
+                made.loss(tiny_bert, step, index)
+        second, first = drawn[-4::2], drawn[-3::2]  # batches and heads
+        assert first[0] == first[1]
+        assert not first[0] & (second[0] | second[1])
+        assert len(first[0]) == min(32, count // 2)
+        assert [len(one) for one in second] == [min(size, count - len(first[0]))] * 2
+        seen |= first[0]
+    assert len(seen) > len(first[0])
+
+
+def test_a_single_example_cannot_have_a_dev_head(tiny_bert):
+    with pytest.raises(DataError, match="at least two, or choose the dev head own"):
+        ValidationObjective(tokenized(tiny_bert, LINES[:1], [0]), 8, "accuracy", 0, "fitted")
 
 
 @pytest.mark.parametrize("head", ["own", "fitted"])

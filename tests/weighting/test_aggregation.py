@@ -21,11 +21,8 @@ from tests.weighting.network import NetworkStep
 
 #: The library's own function of a Jacobian for each rule.
 AGGREGATORS = {
-    "upgrad": library.UPGrad,
-    "dualproj": library.DualProj,
     "pcgrad": library.PCGrad,
     "gradvac": library.GradVac,
-    "mgda": library.MGDA,
     "cagrad": lambda: library.CAGrad(c=0.5),
     "imtl_g": library.IMTLG,
     "aligned_mtl": library.AlignedMTL,
@@ -78,7 +75,7 @@ def test_the_step_is_the_librarys_aggregation_of_the_jacobian(name):
         np.testing.assert_allclose(found[3], sums, rtol=1e-15)
 
 
-@pytest.mark.parametrize("name", ["gradvac", "pcd", "pcgrad", "upgrad"])
+@pytest.mark.parametrize("name", ["gradvac", "pcd", "pcgrad"])
 def test_a_resumed_rule_makes_the_same_steps(name):
     steps = random_gradients(8, seed=4)
     undisturbed, halted = FakeStep(steps), FakeStep(steps)
@@ -218,9 +215,9 @@ def test_aggregation_by_hand():
     conflict = [[1.0, 0.0], [-1.0, 1.0]]
     # Each without its part along the other: (1,0) + (1/2)(-1,1), and (-1,1) + (1,0).
     assert aggregated("pcgrad", conflict) == pytest.approx([0.5, 1.5], abs=1e-5)
-    assert aggregated("upgrad", conflict) == pytest.approx([0.25, 0.75], abs=1e-3)
+    assert aggregated("upgrad", conflict) == pytest.approx([0.25, 0.75], rel=1e-6)
     # The shortest vector between the two: 3/5 (1,0) + 2/5 (-1,1) at (1/5, 2/5).
-    assert aggregated("mgda", conflict) == pytest.approx([0.2, 0.4], abs=1e-2)
+    assert aggregated("mgda", conflict) == pytest.approx([0.2, 0.4], rel=1e-6)
     update = aggregated("imtl_g", conflict)
     assert update[0] == pytest.approx((update[1] - update[0]) / math.sqrt(2), abs=1e-4)
 
@@ -237,6 +234,6 @@ def test_aggregation_does_not_depend_on_the_scale_and_helps_both(name):
 def test_a_missing_extra_is_one_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "torchjd.aggregation", None)
     with pytest.raises(
-        ConfigError, match=r"'upgrad' needs an extra .* \"auxlearn\[aggregation\]\""
+        ConfigError, match=r"'pcgrad' needs an extra .* \"auxlearn\[aggregation\]\""
     ):
-        make("upgrad")
+        make("pcgrad")

@@ -66,7 +66,7 @@ def test_equal(count):
 @pytest.mark.parametrize("name", ["fixed", "equal"])
 def test_loss_weightings_train_on_the_weighted_sum(name):
     cls = WEIGHTINGS.get(name)
-    rule = cls(cls.Options(), TWO)
+    rule = cls(cls.Options(mix="gradients"), TWO)
     calls = []
 
     class Recorder:

@@ -162,3 +162,10 @@ def test_a_resumed_rule_makes_the_same_steps():
 def test_options_out_of_range(wrong):
     with pytest.raises(ValidationError, match=next(iter(wrong))):
         make(**wrong)
+
+
+def test_the_default_rate_is_that_of_the_released_code():
+    """``aux_weights_lr = aux_base_lr * aux_update_interval`` times ``Q_lr`` times the mean."""
+    base, interval, rate = 5, 5, 1e-3
+    assert OLAuxOptions().every == interval
+    assert OLAuxOptions().learning_rate == pytest.approx(base * interval * rate)

@@ -12,7 +12,7 @@ import torch
 import yaml
 
 from auxlearn import RunConfig, train
-from auxlearn.data.batches import BatchStream, UniformStream
+from auxlearn.data.batches import BatchStream, UniformStream, collate
 from auxlearn.encoders.load import load_encoder
 from auxlearn.training.dev_head import initialise_head
 from auxlearn.training.loop import TrainingLoop
@@ -63,13 +63,13 @@ def second_implementation(harness, accumulation, masked, compared, late):
     parameters = list(named.values())
     inside = [compared(name) for name in named]
     optimizer = torch.optim.AdamW(parameters, lr=1e-3, weight_decay=0.1)
+    half = len(harness.texts) // 2  # is fewer than 32 examples
     draws = {
         name: kind(harness.texts, size, 0, name)
         for name, size, kind in (
             ("primary", 8, BatchStream),
             ("every3", 8, BatchStream),
-            ("validation", 6, UniformStream),
-            ("dev head", 24, UniformStream),
+            ("validation", half + accumulation * 6, UniformStream),
         )
     }
     logits = torch.zeros(2, dtype=torch.float64)
@@ -115,8 +115,9 @@ def second_implementation(harness, accumulation, masked, compared, late):
             tokens = language_model(**inputs(changed)).logits[positions]
             raw.append(gradient(cross_entropy(tokens, targets) / accumulation))
 
+            drawn = draws["validation"].indices(number)
             if head is None:
-                batch = draws["dev head"].batch(number)
+                batch = collate(harness.texts, drawn[:half])
                 head = initialise_head(32, 3, 0, number, torch.zeros((), dtype=torch.float64))
                 fit = torch.optim.AdamW(
                     head.parameters(), lr=1e-3, weight_decay=0.1, betas=(0.9, 0.98)
@@ -132,7 +133,7 @@ def second_implementation(harness, accumulation, masked, compared, late):
                     if previous is not None and abs(loss.item() - previous) < 1e-3:
                         break
                     previous = loss.item()
-            batch = draws["validation"].batch(number * accumulation + part)
+            batch = collate(harness.texts, drawn[half:].roll(-6 * part)[:6])
             features = encoder.body(**inputs(batch)).last_hidden_state[:, 0]
             dev = flat(gradient(cross_entropy(head(features), batch.labels)))
             for index, grads in enumerate(raw):

@@ -1,0 +1,92 @@
+"""Where a command may write: not over the files of runs and sweeps, nor over what it reads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal
+
+from auxlearn.errors import UserError
+from auxlearn.files import check_output
+from auxlearn.local_files import expand
+
+#: Names in a run folder that belong to the run.
+RUN_NAMES = frozenset(
+    {
+        *("config.yaml", "inputs.json", "environment.json", "results.json", "error.log"),
+        *("metrics.jsonl", "perturbations.jsonl", "predictions", "plots", "data"),
+        *("model", "heads", "adapter", "checkpoint", "branches"),
+    }
+)
+#: Names in the folder of a sweep that belong to the sweep.
+SWEEP_NAMES = frozenset(
+    ["sweep.yaml", "plan.json", "results.json", "trials", "superseded", "failures", "logs", "data"]
+)
+Kind = Literal["run", "sweep"]
+#: By kind of folder: a file that it always has, others of which it has one, and its own names.
+_KINDS: dict[Kind, tuple[str, tuple[str, ...], frozenset[str]]] = {
+    "run": ("config.yaml", ("environment.json", "inputs.json", "results.json"), RUN_NAMES),
+    "sweep": ("sweep.yaml", ("plan.json", "results.json", "trials"), SWEEP_NAMES),
+}
+
+
+def check_output_file(path: Path, inputs: Iterable[str | os.PathLike[str]] = ()) -> None:
+    """Check, before any work is done for it, that a file of results can be written.
+
+    Args:
+        path: The file.
+        inputs: Files and folders that the results are made from; what is no path is passed over.
+
+    Raises:
+        UserError: It cannot be written, belongs to a run or sweep, or is one of the inputs.
+    """
+    check_output(path.parent if os.path.exists(path) else path)
+    if os.path.isdir(path):
+        raise UserError(f"{path} is a folder: choose another --output")
+    check_unowned(path)
+    place = _resolved(path)
+    for given in inputs:
+        source = expand(given)
+        if os.path.isdir(source) and source.resolve() in place.parents:
+            raise UserError(f"{path} is in {given}, which is read: choose another --output")
+        if os.path.isfile(source) and os.path.exists(path) and path.samefile(source):
+            raise UserError(f"{path} is the file that is read: choose another --output")
+
+
+def check_output_folder(path: Path) -> None:
+    """Check, before any work is done for it, that a folder of results can be written into.
+
+    Raises:
+        UserError: It cannot, or it belongs to a run or sweep.
+    """
+    check_output(path)
+    check_unowned(path)
+
+
+def check_unowned(path: Path) -> None:
+    """Check that a path is none of those that belong to the run or sweep whose folder it is in.
+
+    The innermost such folder counts: what a run in a sweep may be given, its folder may be given.
+
+    Raises:
+        UserError: It is one.
+    """
+    place = _resolved(path)
+    for folder in place.parents:
+        kind = next((kind for kind in _KINDS if is_owner(folder, kind)), None)
+        if kind and place.relative_to(folder).parts[0] in _KINDS[kind][2]:
+            raise UserError(f"{path} belongs to the {kind} in {folder}: choose another --output")
+        if kind:
+            return
+
+
+def is_owner(folder: Path, kind: Kind) -> bool:
+    """Return whether a folder is that of a run or a sweep, as its files tell."""
+    first, others, _ = _KINDS[kind]
+    return (folder / first).is_file() and any((folder / other).exists() for other in others)
+
+
+def _resolved(path: Path) -> Path:
+    """Return the path without links but for its last part, which a write replaces."""
+    return path.parent.resolve() / path.name

@@ -1,0 +1,111 @@
+"""No output overwrites the files of a run or sweep, nor what it is made from."""
+
+from __future__ import annotations
+
+import pytest
+
+import auxlearn
+from auxlearn.errors import UserError
+from auxlearn.files import content_digest
+from auxlearn.results.outputs import RUN_NAMES, SWEEP_NAMES, check_output_file
+from tests import helpers
+from tests.cli.helpers import error, write_run, write_split
+
+ROWS = [("a b", "no"), ("b c", "yes"), ("c d", "no")]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory, one_layer):
+    """A finished run, a second one and a data set."""
+    place = tmp_path_factory.mktemp("outputs")
+    data = place / "data"
+    write_split(data / "test.tsv", ROWS)
+    for name in ("run", "other"):
+        write_run(place / name, one_layer, dataset=str(data))
+    (place / "sweep").mkdir()
+    (place / "sweep" / "sweep.yaml").write_text("name: a\n")
+    (place / "sweep" / "plan.json").write_text("{}")
+    (place / "texts.jsonl").write_text('{"text": "a b"}\n')
+    return place
+
+
+REFUSED = {
+    "evaluate: results of the run": ["evaluate", "run", "--dataset", "data", "{run}/results.json"],
+    "evaluate: the data set": ["evaluate", "run", "--dataset", "data", "{data}/test.tsv"],
+    "evaluate: a new file of the data set": [
+        "evaluate",
+        "run",
+        "--dataset",
+        "data",
+        "{data}/x.csv",
+    ],
+    "evaluate: a folder": ["evaluate", "run", "--dataset", "data", "{run}"],
+    "ensemble: the data set": ["ensemble", "run", "other", "--dataset", "data", "{data}/test.tsv"],
+    "ensemble: that of the runs": ["ensemble", "run", "other", "{data}/test.tsv"],
+    "predict: the run's predictions": ["predict", "run", "a b", "{run}/predictions/test.jsonl"],
+    "predict: a new file there": ["predict", "run", "a b", "{run}/predictions/new.jsonl"],
+    "predict: the file read": ["predict", "run", "--file", "texts.jsonl", "{texts.jsonl}"],
+    "predict: a file of a sweep": ["predict", "run", "a b", "{sweep}/trials/x/y.jsonl"],
+    "score: the log of the run": ["score", "--encoder", "tiny", "a b", "{run}/metrics.jsonl"],
+    "score: the file read": [
+        *("score", "--encoder", "tiny", "--file", "texts.jsonl"),
+        "{texts.jsonl}",
+    ],
+    "report: a name of the run": ["report", "run", "{run}/plots/report.html"],
+    "compare: plots of the run": ["compare", "run", "{run}/plots"],
+    "masks: the model": ["masks", "--encoder", "tiny", "{run}/model"],
+    "train: in a run": ["train", "--dataset", "data", "{run}/predictions/new"],
+    "pretrain: in a run": [
+        *("pretrain", "--encoder", "tiny", "--corpus", "texts.jsonl", "--steps", "1"),
+        "{run}/checkpoint/new",
+    ],
+    "perturbations: in a sweep": ["perturbations", "run", "{sweep}/logs"],
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_an_output_over_what_is_there_is_refused_before_any_work(made, what, monkeypatch):
+    monkeypatch.chdir(made)
+    monkeypatch.setattr("auxlearn.evaluation.classifier.Classifier.of_run", None)  # no work
+    *arguments, target = REFUSED[what]
+    before = content_digest(made)
+    line = error(*arguments, "--output", target.replace("{", "").replace("}", ""))
+    assert "choose another --output" in line
+    assert any(part in line for part in ("belongs to the", "is read", "is a folder")), line
+    assert content_digest(made) == before
+
+
+def test_python_refuses_too(made, monkeypatch):
+    monkeypatch.chdir(made)
+    with pytest.raises(UserError, match="belongs to the run"):
+        auxlearn.evaluate(made / "run", made / "data", output=made / "run" / "inputs.json")
+    found = auxlearn.evaluate(made / "run", made / "data")
+    with pytest.raises(UserError, match="belongs to the run"):
+        found.save(made / "run" / "config.yaml")
+
+
+def test_other_places_in_a_run_are_free(made):
+    check_output_file(made / "run" / "report.html")
+    check_output_file(made / "run" / "masks" / "masks.json")
+    check_output_file(made / "sweep" / "comparison" / "scores.csv")
+    check_output_file(made / "data" / "scores.csv", [made / "texts.jsonl", "a name", "x" * 300])
+
+
+def test_links_to_a_run_are_seen_through(made, tmp_path):
+    (tmp_path / "link").symlink_to(made / "run")
+    with pytest.raises(UserError, match="belongs to the run"):
+        check_output_file(tmp_path / "link" / "results.json")
+
+
+def test_all_names_of_runs_and_sweeps_are_known(tmp_path, one_layer):
+    rows = [{"text": f"{line} {n}", "label": n % 2} for n, line in enumerate(helpers.LINES)]
+    base = {"dataset": {"train": rows, "dev": rows[:4], "test": rows[:4]}, "encoder": one_layer}
+    base |= {"epochs": 1, "aux": "mask_tuning", "max_length": 16, "weights": "equal"}
+    results = auxlearn.sweep(
+        {"name": "a", "base": base, "seeds": 1}, output=tmp_path / "sweep", jobs=1
+    )
+    assert not results.failed, results.failed
+    (run,) = (tmp_path / "sweep" / "trials").iterdir()
+    assert {path.name for path in run.iterdir() if path.name[0] != "."} <= RUN_NAMES
+    found = {path.name for path in (tmp_path / "sweep").iterdir() if path.name[0] != "."}
+    assert found <= SWEEP_NAMES
