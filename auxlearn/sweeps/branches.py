@@ -278,7 +278,8 @@ class _Training:
                 while waiting and len(running) < executor.slots:
                     weights, config = waiting.popleft()
                     content = config.model_dump(mode="json")
-                    log = str(self.paths[weights].with_suffix(".log").absolute())
+                    path = self.paths[weights].absolute()
+                    log = str(path.with_name(f"{path.name}.log"))
                     job = Job(config.digest, content, log, str(Path.cwd()), executor.threads)
                     running[config.digest] = weights
                     executor.submit(job)

@@ -75,7 +75,8 @@ def test_every_registered_rule_takes_part():
     assert next(iter(choices)) == "fixed"
     meta = choices["meta"]
     assert meta is not None
-    assert meta[1] == {"warmup_steps": 0}  # a step in which the weights are held fixed costs less
+    # a step in which the weights are held fixed costs less
+    assert meta[1] == {"warmup_steps": 0, "horizon": "steps"}
 
 
 def test_a_rule_that_cannot_be_made_is_left_out(monkeypatch, capsys):

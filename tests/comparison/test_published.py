@@ -8,7 +8,7 @@ import yaml
 from auxlearn.comparison.compare import compare
 from auxlearn.comparison.formats import published_grid
 from auxlearn.comparison.published import published_names, read_published
-from auxlearn.errors import ConfigError
+from auxlearn.errors import ConfigError, RunError
 from tests.comparison.conftest import METHODS, right_by_method
 
 
@@ -70,14 +70,13 @@ def test_a_sweep_names_no_file_outside_its_folder(make_sweep, tmp_path):
     outside = tmp_path / "secret.yaml"
     outside.write_text(text)
     folder = make_sweep(right_by_method, grid=METHODS, seeds=2).path
-    (folder / "link.yaml").symlink_to(outside)
     original = (folder / "sweep.yaml").read_text()
 
     def named(name):
         (folder / "sweep.yaml").write_text(original + yaml.safe_dump({"published": str(name)}))
         return compare(folder)
 
-    for name in (outside, "../secret.yaml", "link.yaml"):
+    for name in (outside, "../secret.yaml"):
         found = named(name)
         assert found.published == []
         (note,) = found.notes
@@ -87,6 +86,10 @@ def test_a_sweep_names_no_file_outside_its_folder(make_sweep, tmp_path):
     for name in (outside.with_suffix(""), "../secret", "secret"):
         with pytest.raises(ConfigError, match="there are no published results"):
             named(name)
+    (folder / "link.yaml").symlink_to(outside)
+    with pytest.raises(RunError, match="leads out of"):
+        named("link.yaml")
+    (folder / "link.yaml").unlink()
     (folder / "paper.yaml").write_text(text)
     for name in ("paper.yaml", folder / "paper.yaml"):
         assert named(name).source == "A secret"

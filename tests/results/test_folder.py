@@ -188,22 +188,26 @@ def test_a_damaged_log_is_one_line(begun, content):
         folder.read_metrics()
 
 
-def test_data_in_memory_outlive_a_failed_second_attempt(tmp_path):
+def test_data_in_memory_and_branches_outlive_a_failed_second_attempt(tmp_path):
     folder = RunFolder(tmp_path / "run")
     saved = folder.data_path / "f00d" / "rows"
     config = RunConfig(learning_rate=1e-3, dataset=str(saved))
 
     def fail_after_saving():
         saved.mkdir(parents=True)
+        (folder.branches_path / "single-task").mkdir(parents=True)
         raise RunError("first")
 
     with pytest.raises(RunError, match="first"), folder.locked(config):
         fail_after_saving()
     assert not folder.data_path.exists()  # the folder is free
+    assert not folder.branches_path.exists()
     with folder.locked(config):  # killed before its first step
         saved.mkdir(parents=True)
         (saved / "train.jsonl").write_text("rows")
+        (folder.branches_path / "single-task").mkdir(parents=True)
     with pytest.raises(RunError, match="disk full"), folder.locked(config):
         raise RunError("disk full")
     assert (saved / "train.jsonl").read_text() == "rows"
+    assert (folder.branches_path / "single-task").is_dir()
     assert folder.read_config().digest == config.digest

@@ -53,6 +53,7 @@ REFUSED = {
     ],
     "report: a name of the run": ["report", "run", "{run}/plots/report.html"],
     "compare: plots of the run": ["compare", "run", "{run}/plots"],
+    "score: among the branches": ["score", "--encoder", "tiny", "a b", "{run}/branches/x.csv"],
     "masks: the model": ["masks", "--encoder", "tiny", "{run}/model"],
     "train: in a run": ["train", "--dataset", "data", "{run}/predictions/new"],
     "pretrain: in a run": [

@@ -227,6 +227,8 @@ def test_executors_give_the_same_results(config, evidence, tmp_path):
     one = train(config())
     other = train(config(output=str(tmp_path / "other")), executor=InlineExecutor())
     assert other.reproducible() | {"config": one.config} == one.reproducible()
+    logs = sorted(path.name for path in (tmp_path / "other" / "branches").glob("*.log"))
+    assert logs == ["random_mlm-0.3.log", "random_mlm-0.5.log", "single-task.log"]
 
 
 def test_a_mistake_in_the_settings_of_a_task_leaves_the_folder_free(config, tmp_path):
