@@ -37,7 +37,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "aux": ["mask_tuning"],
         "weights": {"fixed": {"alpha": 0.6, "mix": "gradients"}},
     },
-    "Mask-tuning, learned weights": {"aux": ["mask_tuning"], "weights": "meta"},
+    "Mask-tuning, learned weights": {
+        "aux": ["mask_tuning"],
+        "weights": {"meta": {"horizon": "steps"}},
+    },
 }
 
 

@@ -13,6 +13,7 @@ from auxlearn.config import RunConfig
 from auxlearn.errors import ConfigError, Interrupted, UserError
 from auxlearn.evaluation.paired import Difference
 from auxlearn.reporting.reporter import Reporter
+from auxlearn.reporting.tables import branches_grid
 from auxlearn.results.record import RunResults
 from auxlearn.sweeps import branches
 from auxlearn.sweeps.branches import Gain, alone, best_of, search, together, train
@@ -132,6 +133,16 @@ def test_the_run_is_the_branch_that_is_taken(config, evidence, tmp_path):
     card = (tmp_path / "run" / "model" / "README.md").read_text()
     assert "`meta`" in card
     assert "| random_mlm 0.5 |" in card
+    plots = {path.name for path in (tmp_path / "run" / "plots").iterdir()}
+    assert "branches.png" in plots
+    assert "weights.png" not in plots
+    page = auxlearn.report(tmp_path / "run").read_text()
+    assert "Runs compared on dev" in page
+    assert "applied with share 0.5" in page
+    heads, lines = branches_grid(results)
+    assert heads[:3] == ["run", "dev accuracy", "gain on dev"]
+    assert [line[3] for line in lines] == ["", "", "yes"]
+    assert lines[0][2] == "+0.1000 ± 0.0100"
     assert len(auxlearn.predict(tmp_path / "run", ["a text"])) == 1  # the manifest fits the card
     total = sum(
         sum(RunResults.load(tmp_path / "run" / one.folder).seconds.values())
