@@ -483,7 +483,7 @@ class _BranchReporter(Reporter):
 
 
 def _copy_folder(source: Path, target: Path, changed: Mapping[str, str] | None = None) -> None:
-    """Copy a folder, with some of its files written anew, in place of what is there."""
+    """Copy a folder, with other content of some files, in place of what is there."""
     if not source.is_dir():
         shutil.rmtree(target, ignore_errors=True)
         return

@@ -5,7 +5,7 @@
     python -m benchmarks.horizon --no-run --page docs/results/learned_weights.md
 
 ``--data`` is a folder with the data sets as folders that auxlearn reads: citation_intent, sst2,
-qqp, ohsumed; ``pydocs`` is built in. A draw of a setting takes its training and dev examples anew
+qqp, ohsumed; ``pydocs`` is built in. A draw of a setting draws its training and dev examples
 from the union of both splits; what is left is the unlabelled corpus, or the related labelled set.
 For each draw the single task is trained with three seeds, and the auxiliary task with several fixed
 shares, schedules and mixings. Dev and test probabilities of every evaluation are kept, so that
