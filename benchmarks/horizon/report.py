@@ -19,7 +19,6 @@ from benchmarks.horizon.scores import (
     mean_and_error,
     restarts,
     taken,
-    tried,
 )
 from benchmarks.tables import table
 
@@ -68,12 +67,6 @@ def _rules(scored: Mapping[str, Draws], settings: Mapping[str, Draws]) -> Iterat
         shares = [[gain(draw, share, "best") for draw in every] for share in SHARES]
         best = max(fmean(values) for values in shares)
         again = [d for d in every if sum(key.startswith("single") for key in d) >= 3]
-        runs = [tried(draw, DEFAULT_ORDER, "calibrated", "best") for draw in every]
-        seconds = [
-            (draw["single 0"].seconds + sum(draw[one].seconds for one in more))
-            / draw["steps 0.3"].seconds
-            for draw, more in zip(every, runs, strict=True)
-        ]
         rows.append(
             [
                 name,
@@ -85,13 +78,12 @@ def _rules(scored: Mapping[str, Draws], settings: Mapping[str, Draws]) -> Iterat
                 f"{fmean(rule) / best:.0%}" if best > 0.5 else "",
                 f"{sum(one != 'single 0' for one in chosen)}",
                 _points([restarts(draw, "best", 3) for draw in again]) if again else "",
-                f"{fmean(seconds):.1f}",
             ]
         )
     yield table(
         [
             *("setting", "kind", "draws", "single task", "share 0.1", "0.3", "0.5", "`meta`"),
-            *("of the best share", "taken", "best of 3 restarts", "time"),
+            *("of the best share", "taken", "best of 3 restarts"),
         ],
         rows,
     )
@@ -99,8 +91,11 @@ def _rules(scored: Mapping[str, Draws], settings: Mapping[str, Draws]) -> Iterat
 
 def _choices(scored: Mapping[str, Draws], settings: Mapping[str, Draws]) -> Iterator[str]:
     """Scores, standard errors and orders of shares: mean gain over settings of a kind."""
-    kinds = ("gain", "no gain")
-    groups = {kind: [d for n, d in scored.items() if _kind(settings[n]) == kind] for kind in kinds}
+    kinds = (True, False)
+    groups = {
+        kind: [d for n, d in scored.items() if (_kind(settings[n]) == "gain") is kind]
+        for kind in kinds
+    }
 
     def cells(order: str, score: str, evidence: float) -> list[str]:
         found = []
@@ -119,7 +114,7 @@ def _choices(scored: Mapping[str, Draws], settings: Mapping[str, Draws]) -> Iter
         for score in SCORES
     ]
     heads = [f"{one:g} s.e." for one in EVIDENCE]
-    yield "Mean gain on settings with a gain / without, by score and by what is asked for:"
+    yield "Mean gain on settings with a gain / on all others, by score and by what is asked for:"
     yield table(["score", *heads], rows)
     rows = [
         [order, *(" / ".join(cells(order, "calibrated", one)) for one in EVIDENCE)]
@@ -166,7 +161,12 @@ def _mixes(summaries: Sequence[Summary], encoder: str) -> Iterator[str]:
         *(f"steps {share:g} falling" for share in (0.3, 0.5)),
     ]
     rows = []
-    for setting, draws in by_draw(summaries, encoder, ("single 0", "gradients 0.3")).items():
+    found_settings = by_draw(summaries, encoder, ("single 0", "gradients 0.3"))
+    present = {
+        name for draws in found_settings.values() for draw in draws.values() for name in draw
+    }
+    variants = [variant for variant in variants if variant in present]
+    for setting, draws in found_settings.items():
         cells = []
         for variant in variants:
             found = [gain(draw, variant, "best") for draw in draws.values() if variant in draw]
