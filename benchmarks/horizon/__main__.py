@@ -31,7 +31,7 @@ from benchmarks.horizon.bed import (
     settings_of,
     write_draw,
 )
-from benchmarks.horizon.record import record
+from benchmarks.horizon.record import record, register
 from benchmarks.horizon.report import page
 from benchmarks.horizon.scores import Summary, summarise
 from benchmarks.report import put
@@ -53,6 +53,7 @@ def main() -> int:
     options = read_options()
     torch.set_num_threads(options.threads)
     load_plugin(str(PLUGIN))
+    register()
     try:
         if not options.no_run:
             train_missing(options)

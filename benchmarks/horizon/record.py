@@ -26,7 +26,6 @@ from auxlearn.weighting.fixed import Fixed
 LAST = 0.75
 
 
-@register_weighting("falling")
 class Falling(Fixed):
     """A share that is constant until half of the steps and falls linearly to 0 at 0.8 of them."""
 
@@ -38,6 +37,11 @@ class Falling(Fixed):
         weights[1:] *= factor
         weights[0] = 1 - weights[1:].sum()
         self.mixture.step(step, weights)
+
+
+def register() -> None:
+    """Make ``falling`` a weighting of this process."""
+    register_weighting("falling")(Falling)
 
 
 @dataclass
