@@ -88,7 +88,7 @@ class Variant:
         return f"{self.mix} {self.share:g}" + (" falling" if self.falls else "")
 
 
-SINGLE = (Variant(0), Variant(0, restart=1), Variant(0, restart=2))
+SINGLE = tuple(Variant(0, restart=number) for number in range(5))
 GRID = tuple(Variant(share) for share in (0.1, 0.3, 0.5))
 REST_OF_GRID = tuple(Variant(share) for share in (0.7, 0.2))
 MIXES = tuple(Variant(share, mix) for mix in ("gradients", "scaled") for share in (0.1, 0.3))

@@ -26,6 +26,8 @@ SHARES = ("steps 0.1", "steps 0.3", "steps 0.5")
 #: Standard errors by which a run must be better.
 EVIDENCE = (-0.5, 0.0, 0.5, 1.0, 2.0)
 DEFAULT_EVIDENCE = 0.5
+#: As many runs as `meta` trains, and as many single-task runs as cost what `meta` costs.
+RESTARTS = (3, 5)
 NEEDED = ("single 0", *SHARES)
 Draws = Mapping[int, Draw]
 
@@ -66,7 +68,6 @@ def _rules(scored: Mapping[str, Draws], settings: Mapping[str, Draws]) -> Iterat
         rule = [gain(draw, one, "best") for draw, one in zip(every, chosen, strict=True)]
         shares = [[gain(draw, share, "best") for draw in every] for share in SHARES]
         best = max(fmean(values) for values in shares)
-        again = [d for d in every if sum(key.startswith("single") for key in d) >= 3]
         rows.append(
             [
                 name,
@@ -77,16 +78,22 @@ def _rules(scored: Mapping[str, Draws], settings: Mapping[str, Draws]) -> Iterat
                 _points(rule),
                 f"{fmean(rule) / best:.0%}" if best > 0.5 else "",
                 f"{sum(one != 'single 0' for one in chosen)}",
-                _points([restarts(draw, "best", 3) for draw in again]) if again else "",
+                *(_restarts(every, count) for count in RESTARTS),
             ]
         )
     yield table(
         [
             *("setting", "kind", "draws", "single task", "share 0.1", "0.3", "0.5", "`meta`"),
-            *("of the best share", "taken", "best of 3 restarts"),
+            *("of the best share", "taken", *(f"best of {count} restarts" for count in RESTARTS)),
         ],
         rows,
     )
+
+
+def _restarts(draws: Sequence[Draw], count: int) -> str:
+    """Restarts on the draws that have as many seeds of the single task."""
+    found = [d for d in draws if sum(name.startswith("single") for name in d) >= count]
+    return _points([restarts(draw, "best", count) for draw in found]) if found else ""
 
 
 def _choices(scored: Mapping[str, Draws], settings: Mapping[str, Draws]) -> Iterator[str]:
