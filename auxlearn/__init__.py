@@ -14,25 +14,25 @@ _PUBLIC = {
     "MaskedLanguageModelling": "auxlearn.tasks.base",
     "ObjectiveContext": "auxlearn.objectives.context",
     "PrimaryLoss": "auxlearn.losses.base",
-    "RunConfig": "auxlearn.config",
+    "RunConfig": "auxlearn.core.config",
     "RunResults": "auxlearn.results.record",
-    "Settings": "auxlearn.config",
+    "Settings": "auxlearn.core.config",
     "SharedEncoder": "auxlearn.encoders.shared",
-    "UserError": "auxlearn.errors",
+    "UserError": "auxlearn.core.errors",
     "Weighting": "auxlearn.weighting.base",
     "compare": "auxlearn.comparison.compare",
     "ensemble": "auxlearn.api",
     "evaluate": "auxlearn.api",
-    "load_config": "auxlearn.config",
+    "load_config": "auxlearn.core.config",
     "load_dataset": "auxlearn.data.load",
     "load_run": "auxlearn.api",
-    "perturbations": "auxlearn.inspection.perturbation_report",
+    "perturbations": "auxlearn.mask_analysis.perturbations",
     "predict": "auxlearn.api",
     "pretrain": "auxlearn.api",
-    "register_loss": "auxlearn.registry",
-    "register_task": "auxlearn.registry",
-    "register_weighting": "auxlearn.registry",
-    "report": "auxlearn.report_page.page",
+    "register_loss": "auxlearn.core.registry",
+    "register_task": "auxlearn.core.registry",
+    "register_weighting": "auxlearn.core.registry",
+    "report": "auxlearn.report.page",
     "score": "auxlearn.api",
     "sweep": "auxlearn.sweeps.run",
     "train": "auxlearn.api",
@@ -51,24 +51,24 @@ if TYPE_CHECKING:
         train as train,
     )
     from auxlearn.comparison.compare import compare as compare
-    from auxlearn.config import (
+    from auxlearn.core.config import (
         RunConfig as RunConfig,
         Settings as Settings,
         load_config as load_config,
     )
-    from auxlearn.data.batches import Batch as Batch
-    from auxlearn.data.load import load_dataset as load_dataset
-    from auxlearn.encoders.shared import SharedEncoder as SharedEncoder
-    from auxlearn.errors import UserError as UserError
-    from auxlearn.inspection.perturbation_report import perturbations as perturbations
-    from auxlearn.losses.base import PrimaryLoss as PrimaryLoss
-    from auxlearn.objectives.context import ObjectiveContext as ObjectiveContext
-    from auxlearn.registry import (
+    from auxlearn.core.errors import UserError as UserError
+    from auxlearn.core.registry import (
         register_loss as register_loss,
         register_task as register_task,
         register_weighting as register_weighting,
     )
-    from auxlearn.report_page.page import report as report
+    from auxlearn.data.batches import Batch as Batch
+    from auxlearn.data.load import load_dataset as load_dataset
+    from auxlearn.encoders.shared import SharedEncoder as SharedEncoder
+    from auxlearn.losses.base import PrimaryLoss as PrimaryLoss
+    from auxlearn.mask_analysis.perturbations import perturbations as perturbations
+    from auxlearn.objectives.context import ObjectiveContext as ObjectiveContext
+    from auxlearn.report.page import report as report
     from auxlearn.results.record import RunResults as RunResults
     from auxlearn.sweeps.run import sweep as sweep
     from auxlearn.tasks.base import (

@@ -1,7 +1,7 @@
 """The commands as functions: train, evaluate, predict, pretrain on data in files or in memory.
 
 Each command of the command line parses its options and calls the function of its name. Mistakes
-raise :class:`~auxlearn.errors.UserError` with the lines that the command line prints.
+raise :class:`~auxlearn.core.errors.UserError` with the lines that the command line prints.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from auxlearn.config import RunConfig, validate
+from auxlearn.core.config import RunConfig, validate
+from auxlearn.core.errors import ConfigError, DataError, did_you_mean
+from auxlearn.core.files import expand
+from auxlearn.core.progress import default_reporter
 from auxlearn.data.examples import columns_of
 from auxlearn.data.memory import in_memory, read_memory, refuse_for_files
-from auxlearn.errors import ConfigError, DataError, did_you_mean
-from auxlearn.local_files import expand
-from auxlearn.reporting.notebook import default_reporter
 from auxlearn.results.folder import RunFolder, default_output, finished_folder as _finished
 from auxlearn.results.outputs import check_output_file
 from auxlearn.results.record import RunResults
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
     import pandas
 
+    from auxlearn.comparison.ensemble import Ensemble
+    from auxlearn.core.progress import Reporter
     from auxlearn.data.dataset import TextDataset
-    from auxlearn.evaluation.ensemble import Ensemble
-    from auxlearn.reporting.reporter import Reporter
     from auxlearn.results.record import Evaluations
     from auxlearn.training.pretrain_folder import PretrainResults
 
@@ -65,8 +65,8 @@ def train(
             held out as dev.
         jobs: Runs at a time, for a rule that compares whole runs: ``meta`` by default. Each is a
             process, with a GPU of its own if there are several.
-        settings: Any field of :class:`~auxlearn.config.RunConfig`, such as ``encoder``, ``aux``,
-            ``weights``, ``seed`` and ``output``.
+        settings: Any field of :class:`~auxlearn.core.config.RunConfig`, such as ``encoder``,
+            ``aux``, ``weights``, ``seed`` and ``output``.
 
     Returns:
         The results, which are also in the run folder, ``results.folder``.
@@ -292,7 +292,7 @@ def ensemble(
     Examples:
         ``auxlearn.ensemble("runs/seed-0", "runs/seed-1", "runs/seed-2").scores.macro_f1``
     """
-    from auxlearn.evaluation.ensemble import average_runs
+    from auxlearn.comparison.ensemble import average_runs
     from auxlearn.evaluation.predict import check_table_file
 
     place = None if output is None else expand(Path(output))
@@ -386,11 +386,10 @@ def score(
     """
     import pandas as pd
 
-    from auxlearn.data.corpus import read_corpus
     from auxlearn.data.dataset import Split
-    from auxlearn.data.examples import text_values
-    from auxlearn.data.table_files import write_table
-    from auxlearn.devices import default_device
+    from auxlearn.data.examples import read_corpus, text_values
+    from auxlearn.data.tables import write_table
+    from auxlearn.encoders.device import default_device
     from auxlearn.encoders.load import check_length, load_encoder
     from auxlearn.evaluation.predict import check_table_file, table_of
     from auxlearn.scoring.levels import score_levels
@@ -447,7 +446,7 @@ def _config(settings: Mapping[str, Any]) -> RunConfig:
 
 def _sets(value: Any) -> Sequence[Any]:
     """Return the out-of-distribution sets of a setting that are not in its written form."""
-    from auxlearn.settings import OODSource
+    from auxlearn.core.settings import OODSource
 
     sets = value if isinstance(value, list | tuple) else () if value is None else (value,)
     return [

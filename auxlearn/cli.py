@@ -16,15 +16,17 @@ from typing import Any
 import click
 
 from auxlearn import __version__
-from auxlearn.errors import (
+from auxlearn.core.errors import (
     Interrupted,
     UserError,
     did_you_mean,
     first_fault,
     is_out_of_memory,
+    printable,
+    shorten,
+    shorten_middle,
 )
-from auxlearn.training.stopping import interruptible
-from auxlearn.wording import printable, shorten, shorten_middle
+from auxlearn.core.signals import interruptible
 
 #: Lines that an error is shown in, and characters of a line.
 MAX_LINES = 20
@@ -118,7 +120,7 @@ def one_line_errors(debug: bool) -> Iterator[None]:
         debug: Show the traceback as well.
 
     Raises:
-        Failure: Instead of a :class:`~auxlearn.errors.UserError`, a usage error of the command
+        Failure: Instead of a :class:`~auxlearn.core.errors.UserError`, a usage error of the command
             line, an error of the system, Ctrl-C, or anything unforeseen.
     """
     try:
@@ -162,9 +164,9 @@ def _line_of_system(error: Exception) -> str:
 
 
 def _line_of_fault(error: Exception) -> str:
-    from auxlearn import faults
+    from auxlearn.core import crash_log
 
-    log = faults.log_of(error)
+    log = crash_log.log_of(error)
     advice = (
         f"its traceback is in {log}: report it to the authors with that file"
         if log

@@ -80,10 +80,10 @@ _PUBLIC = {
     "AuxiliaryTask": "auxlearn.tasks.base",
     "Batch": "auxlearn.data.batches",
     "Branches": "auxlearn.weighting.base",
-    "ConfigError": "auxlearn.errors",
+    "ConfigError": "auxlearn.core.errors",
     "DevHead": "auxlearn.weighting.base",
     "Gradient": "auxlearn.weighting.base",
-    "GramWeighting": "auxlearn.weighting.gram",
+    "GramWeighting": "auxlearn.weighting.gradients",
     "LearnedOptions": "auxlearn.weighting.learned",
     "LearnedWeighting": "auxlearn.weighting.learned",
     "LogitOptions": "auxlearn.weighting.learned",
@@ -95,8 +95,8 @@ _PUBLIC = {
     "ObjectiveContext": "auxlearn.objectives.context",
     "Placement": "auxlearn.weighting.base",
     "PrimaryLoss": "auxlearn.losses.base",
-    "RunReporter": "auxlearn.reporters.base",
-    "Settings": "auxlearn.settings",
+    "RunReporter": "auxlearn.results.loggers",
+    "Settings": "auxlearn.core.settings",
     "SharedEncoder": "auxlearn.encoders.shared",
     "SideValues": "auxlearn.objectives.context",
     "TaskResult": "auxlearn.tasks.base",
@@ -105,54 +105,57 @@ _PUBLIC = {
     "ValidationOptions": "auxlearn.weighting.base",
     "Weighting": "auxlearn.weighting.base",
     "apply_gradient": "auxlearn.weighting.base",
-    "choose": "auxlearn.masking.corruption",
-    "classification_head": "auxlearn.encoders.heads",
-    "corrupt": "auxlearn.masking.corruption",
+    "choose": "auxlearn.objectives.masking",
+    "classification_head": "auxlearn.objectives.base",
+    "corrupt": "auxlearn.objectives.masking",
     "dot": "auxlearn.weighting.base",
     "gather_scalars": "auxlearn.weighting.base",
-    "generator": "auxlearn.rng",
-    "gram_matrices": "auxlearn.weighting.step_derivative",
+    "generator": "auxlearn.core.rng",
+    "gram_matrices": "auxlearn.weighting.optimizer_steps",
     "labels_of": "auxlearn.objectives.base",
-    "register_loss": "auxlearn.registry",
-    "register_reporter": "auxlearn.registry",
-    "register_task": "auxlearn.registry",
-    "register_weighting": "auxlearn.registry",
-    "rescale_to_mean": "auxlearn.masking.probabilities",
+    "register_loss": "auxlearn.core.registry",
+    "register_reporter": "auxlearn.core.registry",
+    "register_task": "auxlearn.core.registry",
+    "register_weighting": "auxlearn.core.registry",
+    "rescale_to_mean": "auxlearn.objectives.masking",
     "shared_gradient": "auxlearn.weighting.base",
-    "uniform": "auxlearn.masking.probabilities",
-    "upload": "auxlearn.devices",
+    "uniform": "auxlearn.objectives.masking",
+    "upload": "auxlearn.encoders.device",
     "weighted_sum": "auxlearn.weighting.base",
 }
 
 __all__ = sorted(_PUBLIC)  # noqa: PLE0605
 
 if TYPE_CHECKING:
-    from auxlearn.data.batches import Batch as Batch
-    from auxlearn.data.tokens import TokenizedTexts as TokenizedTexts
-    from auxlearn.devices import upload as upload
-    from auxlearn.encoders.heads import classification_head as classification_head
-    from auxlearn.encoders.shared import SharedEncoder as SharedEncoder
-    from auxlearn.errors import ConfigError as ConfigError
-    from auxlearn.losses.base import PrimaryLoss as PrimaryLoss
-    from auxlearn.masking.corruption import choose as choose, corrupt as corrupt
-    from auxlearn.masking.probabilities import (
-        rescale_to_mean as rescale_to_mean,
-        uniform as uniform,
-    )
-    from auxlearn.objectives.base import labels_of as labels_of
-    from auxlearn.objectives.context import (
-        ObjectiveContext as ObjectiveContext,
-        SideValues as SideValues,
-    )
-    from auxlearn.registry import (
+    from auxlearn.core.errors import ConfigError as ConfigError
+    from auxlearn.core.registry import (
         register_loss as register_loss,
         register_reporter as register_reporter,
         register_task as register_task,
         register_weighting as register_weighting,
     )
-    from auxlearn.reporters.base import RunReporter as RunReporter
-    from auxlearn.rng import generator as generator
-    from auxlearn.settings import Settings as Settings
+    from auxlearn.core.rng import generator as generator
+    from auxlearn.core.settings import Settings as Settings
+    from auxlearn.data.batches import Batch as Batch
+    from auxlearn.data.tokens import TokenizedTexts as TokenizedTexts
+    from auxlearn.encoders.device import upload as upload
+    from auxlearn.encoders.shared import SharedEncoder as SharedEncoder
+    from auxlearn.losses.base import PrimaryLoss as PrimaryLoss
+    from auxlearn.objectives.base import (
+        classification_head as classification_head,
+        labels_of as labels_of,
+    )
+    from auxlearn.objectives.context import (
+        ObjectiveContext as ObjectiveContext,
+        SideValues as SideValues,
+    )
+    from auxlearn.objectives.masking import (
+        choose as choose,
+        corrupt as corrupt,
+        rescale_to_mean as rescale_to_mean,
+        uniform as uniform,
+    )
+    from auxlearn.results.loggers import RunReporter as RunReporter
     from auxlearn.tasks.base import (
         AuxiliaryTask as AuxiliaryTask,
         MaskedLanguageModelling as MaskedLanguageModelling,
@@ -173,7 +176,7 @@ if TYPE_CHECKING:
         shared_gradient as shared_gradient,
         weighted_sum as weighted_sum,
     )
-    from auxlearn.weighting.gram import GramWeighting as GramWeighting
+    from auxlearn.weighting.gradients import GramWeighting as GramWeighting
     from auxlearn.weighting.learned import (
         LearnedOptions as LearnedOptions,
         LearnedWeighting as LearnedWeighting,
@@ -181,7 +184,7 @@ if TYPE_CHECKING:
         LogitWeighting as LogitWeighting,
     )
     from auxlearn.weighting.mixing import LossWeighting as LossWeighting, MixOptions as MixOptions
-    from auxlearn.weighting.step_derivative import gram_matrices as gram_matrices
+    from auxlearn.weighting.optimizer_steps import gram_matrices as gram_matrices
 
 
 def __getattr__(name: str) -> Any:

@@ -20,7 +20,7 @@ from torch import Tensor
 from auxlearn.data.batches import pad_token_values, unpad_token_values
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.masking.probabilities import rescale_to_mean
+from auxlearn.objectives.masking import rescale_to_mean
 from auxlearn.scoring import pseudo_likelihood
 from auxlearn.scoring.pseudo_likelihood import pseudo_log_likelihood
 from benchmarks.common import arguments, encoder_of_size, save, texts_of

@@ -24,8 +24,8 @@ from unittest import mock
 import torch
 
 from auxlearn import RunConfig
-from auxlearn.errors import UserError
-from auxlearn.files import write_json
+from auxlearn.core.errors import UserError
+from auxlearn.core.files import write_json
 from auxlearn.results.record import RunResults
 from auxlearn.training.loop import TrainingLoop
 from auxlearn.training.run import train

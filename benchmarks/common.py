@@ -20,17 +20,17 @@ from typing import Any, Literal
 import torch
 import transformers
 
-from auxlearn.cache import TensorCache
+from auxlearn.core.cache import TensorCache
+from auxlearn.core.encoder_names import encoder_source
+from auxlearn.core.files import write_json
+from auxlearn.core.registry import LOSSES
 from auxlearn.data.dataset import Split
 from auxlearn.data.load import load_dataset
 from auxlearn.data.tokens import TokenizedTexts, tokenize_split
-from auxlearn.encoder_names import encoder_source
-from auxlearn.encoders.attention import attend_in_single_precision
+from auxlearn.encoders.device import attend_in_single_precision
 from auxlearn.encoders.load import load_encoder
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.files import write_json
 from auxlearn.losses.base import PrimaryLoss
-from auxlearn.registry import LOSSES
 
 RESULTS = Path(__file__).parent / "results"
 

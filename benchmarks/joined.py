@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from auxlearn.data.batches import Batch, BatchStream
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.masking.corruption import choose, corrupt
-from auxlearn.training.optimization import build_optimizer
+from auxlearn.objectives.masking import choose, corrupt
+from auxlearn.training.optimizer import build_optimizer
 from benchmarks.common import (
     Stopwatch,
     add_precision,

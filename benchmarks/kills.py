@@ -36,7 +36,7 @@ from typing import Any
 
 import yaml
 
-from auxlearn.files import read_json, write_json, write_text
+from auxlearn.core.files import read_json, write_json, write_text
 from benchmarks.common import RESULTS
 from benchmarks.sweep_kills import alive, processes_of
 from benchmarks.sweep_overhead import write_rows

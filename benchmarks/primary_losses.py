@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from auxlearn import RunConfig, train
-from auxlearn.reporting.tables import markdown_table
+from auxlearn.results.tables import markdown_table
 from benchmarks.common import add_device, check_device
 from benchmarks.regret.plan import write_subset
 

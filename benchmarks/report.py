@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from auxlearn.files import write_text
-from auxlearn.reporting.style import WIDTH, colour, save_figure
+from auxlearn.core.files import write_text
+from auxlearn.results.plots import WIDTH, colour, save_figure
 from benchmarks import report_gpu
 from benchmarks.common import RESULTS
 from benchmarks.report_gpu import AXES, series_axis

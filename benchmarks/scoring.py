@@ -13,8 +13,8 @@ from torch import Tensor
 
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.scoring import forward as scoring, packed_linear as packed, pseudo_likelihood
-from auxlearn.scoring.packed_linear import inference_linear, packing_works
+from auxlearn.scoring import forward as packed, forward as scoring, pseudo_likelihood
+from auxlearn.scoring.forward import inference_linear, packing_works
 from auxlearn.scoring.pseudo_likelihood import pseudo_log_likelihood
 from benchmarks.common import (
     Stopwatch,

@@ -194,7 +194,7 @@ def plot(content: dict, path: Path) -> None:
         save_print,
         tidy,
     )
-    from auxlearn.reporting.style import colour
+    from auxlearn.results.plots import colour
 
     names = {
         "crossed t-test alone": "crossed t-test alone",

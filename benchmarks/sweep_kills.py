@@ -28,7 +28,7 @@ from typing import Any
 import torch
 import yaml
 
-from auxlearn.files import write_json
+from auxlearn.core.files import write_json
 from benchmarks.common import RESULTS, add_device, check_device, machine
 from benchmarks.sweep_overhead import write_rows
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from auxlearn.files import write_json
+from auxlearn.core.files import write_json
 from auxlearn.sweeps.execute import SweepProgress, View, run_sweep
 from auxlearn.sweeps.executors import LocalExecutor
 from auxlearn.sweeps.folder import SweepFolder

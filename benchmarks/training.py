@@ -16,14 +16,14 @@ from accelerate.state import AcceleratorState
 from torch import nn
 from transformers import Trainer, TrainingArguments
 
+from auxlearn.core.registry import TASKS, WEIGHTINGS
 from auxlearn.data.batches import Batch, BatchStream
 from auxlearn.data.tokens import TokenizedTexts
-from auxlearn.devices import upload
 from auxlearn.encoders.compiled import compile_body
+from auxlearn.encoders.device import upload
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.masking.corruption import choose, corrupt
-from auxlearn.registry import TASKS, WEIGHTINGS
-from auxlearn.training.optimization import LinearSchedule, build_optimizer
+from auxlearn.objectives.masking import choose, corrupt
+from auxlearn.training.optimizer import LinearSchedule, build_optimizer
 from auxlearn.training.step import RunStep
 from auxlearn.training.terms import Auxiliary, StepSettings
 from benchmarks.common import (

@@ -25,12 +25,12 @@ from typing import Any
 import torch
 from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification, BertTokenizer
 
+from auxlearn.core.errors import UserError
+from auxlearn.core.registry import TASKS, WEIGHTINGS
 from auxlearn.data.batches import BatchStream
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.errors import UserError
-from auxlearn.registry import TASKS, WEIGHTINGS
-from auxlearn.training.optimization import LinearSchedule, build_optimizer
+from auxlearn.training.optimizer import LinearSchedule, build_optimizer
 from auxlearn.training.step import RunStep
 from auxlearn.training.terms import Auxiliary, StepSettings
 from auxlearn.training.validation import ValidationObjective

@@ -30,9 +30,9 @@ from gen_rest import markdown
 import auxlearn
 from auxlearn.cli import COMMANDS
 from auxlearn.commands.options import option_flag
-from auxlearn.config import RunConfig
-from auxlearn.encoder_names import ENCODERS
-from auxlearn.registry import LOSSES, TASKS, WEIGHTINGS, Registry
+from auxlearn.core.config import RunConfig
+from auxlearn.core.encoder_names import ENCODERS
+from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS, Registry
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
@@ -212,7 +212,7 @@ def public_table() -> str:
             path = f"{module}.{found.__qualname__}"
             summary = _summary(found)
         else:  # a method of a registry
-            path = "auxlearn.registry.Registry.register"
+            path = "auxlearn.core.registry.Registry.register"
             summary = _summary(found)
         link = f'<autoref identifier="{path}" optional>`auxlearn.{name}`</autoref>'
         rows.append((link, summary))

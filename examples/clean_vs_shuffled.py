@@ -23,11 +23,11 @@ import torch
 from torch import Tensor, nn
 
 from auxlearn import RunConfig, train
-from auxlearn.errors import UserError
-from auxlearn.files import write_json
-from auxlearn.metric_keys import Quantity
+from auxlearn.core.errors import UserError
+from auxlearn.core.files import write_json
+from auxlearn.core.metric_names import Quantity
+from auxlearn.core.registry import WEIGHTINGS
 from auxlearn.plugins import AuxiliaryTask, ObjectiveContext, generator, register_task
-from auxlearn.registry import WEIGHTINGS
 
 RULES: dict[str, dict[str, object]] = {
     "meta": {"horizon": "steps", "split": "train:0.2"},

@@ -39,6 +39,7 @@ from transformers import (
     get_linear_schedule_with_warmup,
 )
 
+from auxlearn.core.rng import generator, seeded
 from auxlearn.data.pydocs.build import load_pydocs
 from auxlearn.data.pydocs.docstrings import (
     normalised,
@@ -48,7 +49,6 @@ from auxlearn.data.pydocs.docstrings import (
     source_files,
     without_near_copies,
 )
-from auxlearn.rng import generator, seeded
 
 SEED = 0
 PACKAGES = {  # import name -> name of the distribution; in the order in which they are read

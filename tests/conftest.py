@@ -67,7 +67,7 @@ def one_thread() -> None:
 @pytest.fixture(scope="session", autouse=True)
 def without_plots() -> Iterator[Callable[..., Any]]:
     """Leave out the plots of runs, which take longer than tiny trainings; see ``plots``."""
-    from auxlearn.reporting import plots
+    from auxlearn.results import plots
 
     real = plots.plot_run
     plots.plot_run = lambda *_: []  # type: ignore[assignment]
@@ -78,7 +78,7 @@ def without_plots() -> Iterator[Callable[..., Any]]:
 @pytest.fixture
 def plots(without_plots: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Draw the plots of the runs of a test."""
-    monkeypatch.setattr("auxlearn.reporting.plots.plot_run", without_plots)
+    monkeypatch.setattr("auxlearn.results.plots.plot_run", without_plots)
 
 
 @pytest.fixture(scope="session")
@@ -146,7 +146,7 @@ def trained_bert(trained_folder) -> SharedEncoder:
 @pytest.fixture(scope="module", autouse=True)
 def plugins_of_the_module():
     """Forget the plug-ins that the tests of a module have registered."""
-    from auxlearn.registry import LOSSES, TASKS, WEIGHTINGS
+    from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS
     from tests import helpers
 
     registries = (TASKS, LOSSES, WEIGHTINGS)

@@ -23,7 +23,7 @@ from tokenizers import (
 )
 from torch import Tensor
 
-from auxlearn.cache import TensorCache
+from auxlearn.core.cache import TensorCache
 from auxlearn.data.batches import Batch, collate
 from auxlearn.data.tokens import TokenizedTexts, tokenize
 from auxlearn.encoders.shared import SharedEncoder
@@ -335,7 +335,7 @@ def context(encoder: SharedEncoder, texts: TokenizedTexts, folder: Path, seed: i
 
 def cross_entropy() -> Any:
     """The default loss of the primary task."""
-    from auxlearn.registry import LOSSES
+    from auxlearn.core.registry import LOSSES
 
     cls = LOSSES.get("cross_entropy")
     return cls(cls.Options())
@@ -423,7 +423,7 @@ def only_builtin_plugins(patch: Any) -> None:
     Args:
         patch: A ``pytest.MonkeyPatch``, which undoes the change.
     """
-    from auxlearn.registry import LOSSES, TASKS, WEIGHTINGS
+    from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS
 
     forget_plugin_files()
     for registry in (TASKS, LOSSES, WEIGHTINGS):

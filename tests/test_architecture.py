@@ -14,51 +14,19 @@ import auxlearn
 
 PACKAGE = Path(auxlearn.__file__).parent
 
-#: One room per layer, lower layers first: a module imports from its own room and from lower ones.
+#: Lower layers first. A module imports from its own room, from lower layers, and within its layer
+#: from the rooms on the left.
 LAYERS = (
-    "auxlearn.wording",
-    "auxlearn.errors",
-    "auxlearn.local_files",
-    "auxlearn.yaml_files",
-    "auxlearn.metric_keys",
-    "auxlearn.rng",
-    "auxlearn.devices",
-    "auxlearn.progress",
-    "auxlearn.encoder_names",
-    "auxlearn.files",
-    "auxlearn.faults",
-    "auxlearn.locks",
-    "auxlearn.manifest",
-    "auxlearn.registry",
-    "auxlearn.settings",
-    "auxlearn.run_settings",
-    "auxlearn.config",
-    "auxlearn.cache",
-    "auxlearn.data",
-    "auxlearn.encoders",
-    "auxlearn.scoring",
-    "auxlearn.masking",
-    "auxlearn.objectives",
-    "auxlearn.tasks",
-    "auxlearn.bias",
-    "auxlearn.losses",
-    "auxlearn.weighting",
-    "auxlearn.results",
-    "auxlearn.evaluation",
-    "auxlearn.reporting",
-    "auxlearn.reporters",
-    "auxlearn.training",
-    "auxlearn.inspection",
-    "auxlearn.sweeps",
-    "auxlearn.comparison",
-    "auxlearn.report_page",
-    "auxlearn.plugins",
-    "auxlearn.testing",
-    "auxlearn.api",
-    "auxlearn.commands",
-    "auxlearn.cli",
-    "auxlearn.__main__",
+    ("core",),
+    ("data",),
+    ("encoders", "scoring"),
+    ("objectives", "tasks", "losses", "weighting"),
+    ("results", "evaluation"),
+    ("training",),
+    ("mask_analysis", "sweeps", "comparison", "report"),
+    ("plugins", "testing", "api", "commands", "cli", "__main__"),
 )
+ROOMS = [f"auxlearn.{room}" for layer in LAYERS for room in layer]
 
 
 def modules():
@@ -100,8 +68,8 @@ IMPORTS = {name: names_imported(tree) for name, tree in MODULES.items()}
 
 
 def layer(module):
-    """Return the number of the layer that a module is on; ``None`` for the package itself."""
-    for number, room in enumerate(LAYERS):
+    """Return the place of a module's room from below; ``None`` for the package itself."""
+    for number, room in enumerate(ROOMS):
         if module == room or module.startswith(f"{room}."):
             return number
     return None
@@ -119,7 +87,7 @@ def test_there_is_something_to_check():
     assert len(MODULES) > 40
     assert sum(len(imported) for imported in IMPORTS.values()) > 200
     assert [name for name in MODULES if layer(name) is None] == ["auxlearn"]
-    for room in LAYERS:
+    for room in ROOMS:
         assert room in MODULES, f"{room} is no module any more"
 
 
@@ -149,12 +117,13 @@ FORBIDDEN = [
     ("auxlearn.weighting", "auxlearn.training"),
     ("auxlearn.weighting", "auxlearn.encoders"),
     ("auxlearn.weighting", "auxlearn.data"),
-    ("auxlearn.weighting", "auxlearn.masking"),
+    ("auxlearn.weighting", "auxlearn.objectives"),
     ("auxlearn.tasks", "auxlearn.training"),
     ("auxlearn.tasks", "auxlearn.weighting"),
     ("auxlearn.tasks", "auxlearn.results"),
     ("auxlearn.evaluation", "auxlearn.training"),
-    ("auxlearn.reporting", "auxlearn.training"),
+    ("auxlearn.results", "auxlearn.training"),
+    ("auxlearn.results", "auxlearn.evaluation"),
     ("auxlearn.weighting", "auxlearn.scoring"),
 ]
 
@@ -201,7 +170,7 @@ def test_nothing_remote_is_executed_and_nothing_unsafe_is_loaded():
                 if called.endswith((".from_pretrained", ".from_config")):
                     assert "trust_remote_code" in keywords, name
                 assert called not in ("yaml.load", "torch.load", "torch.save", "eval"), name
-                assert called != "torch.manual_seed" or name == "auxlearn.rng", name
+                assert called != "torch.manual_seed" or name == "auxlearn.core.rng", name
     assert checked > 500
 
 
@@ -209,11 +178,11 @@ HEAVY = ("torch", "transformers", "datasets", "sklearn", "matplotlib", "pandas",
 LIGHT = [
     "auxlearn",
     "auxlearn.cli",
-    "auxlearn.run_settings",
-    "auxlearn.config",
+    "auxlearn.core.run_settings",
+    "auxlearn.core.config",
     "auxlearn.plugins",
-    "auxlearn.registry",
-    "auxlearn.rng",
+    "auxlearn.core.registry",
+    "auxlearn.core.rng",
 ]
 
 

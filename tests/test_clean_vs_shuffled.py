@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from auxlearn.errors import UserError
-from auxlearn.registry import TASKS
+from auxlearn.core.errors import UserError
+from auxlearn.core.registry import TASKS
 
 PATH = Path(__file__).parent.parent / "examples" / "clean_vs_shuffled.py"
 

@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from auxlearn import RunConfig, train
+from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS
 from auxlearn.encoders.load import load_classifier
-from auxlearn.registry import LOSSES, TASKS, WEIGHTINGS
 from auxlearn.testing import checks, write_dataset
-from auxlearn.testing.harness import LABELS, TRAIN
+from auxlearn.testing.tiny_run import LABELS, TRAIN
 from auxlearn.weighting.learned import LearnedWeighting
 from tests import helpers
 

@@ -26,16 +26,16 @@ import yaml
 
 from auxlearn.cli import cli
 from auxlearn.commands.options import run_config
-from auxlearn.config import RunConfig, validate
-from auxlearn.errors import UserError
-from auxlearn.evaluation.classifier import Classifier
-from auxlearn.registry import LOSSES, TASKS, WEIGHTINGS
+from auxlearn.core.config import RunConfig, validate
+from auxlearn.core.errors import UserError
+from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS
+from auxlearn.evaluation.finished import Classifier
 from auxlearn.results.folder import RunFolder
 from auxlearn.results.record import Evaluations, RunResults
 from auxlearn.sweeps import branches
 from auxlearn.sweeps.sweep_file import Search, SweepFile, read_sweep
 from tests import helpers
-from tests.reporting import examples
+from tests.results import examples
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [
@@ -407,7 +407,7 @@ def test_every_marker_is_filled(pages):
 
 def test_the_reference_has_every_module(pages):
     modules = {module for found in pages.packages().values() for module in found}
-    assert {"auxlearn.config", "auxlearn.tasks.base", "auxlearn.weighting.meta"} <= modules
+    assert {"auxlearn.core.config", "auxlearn.tasks.base", "auxlearn.weighting.meta"} <= modules
     assert len(modules) > 80
 
 

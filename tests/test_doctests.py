@@ -20,7 +20,9 @@ MODULES = sorted(
 
 def test_there_are_examples():
     assert len(MODULES) >= 10
-    assert {"auxlearn.config", "auxlearn.registry", "auxlearn.masking.probabilities"} <= {*MODULES}
+    assert {"auxlearn.core.config", "auxlearn.core.registry", "auxlearn.objectives.masking"} <= {
+        *MODULES
+    }
 
 
 @pytest.mark.parametrize("name", MODULES)

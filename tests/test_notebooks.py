@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import auxlearn
-from auxlearn.config import RunConfig
+from auxlearn.core.config import RunConfig
 from auxlearn.sweeps.sweep_file import SweepFile
 from tests.test_docs import NOTEBOOKS, ROOT, blocks, title
 

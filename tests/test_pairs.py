@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from auxlearn.testing import TinyRun
-from auxlearn.testing.harness import Circumstances, Objectives
+from auxlearn.testing.tiny_run import Circumstances, Objectives
 from tests.test_conformance import (
     LOSS_OPTIONS,
     TASK_OPTIONS,

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from auxlearn.commands.help import Example, ExampleCommand
+from auxlearn.commands.options import Example, ExampleCommand
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from auxlearn.registry import Registry
-    from auxlearn.testing.report import Report
+    from auxlearn.core.registry import Registry
+    from auxlearn.testing.check_base import Report
 
 EXAMPLES = (
     Example("Every plug-in of a file", "auxlearn check examples/long_or_short.py"),
@@ -59,9 +59,9 @@ def command(ctx: click.Context, /, plugin: str, accelerator: bool) -> None:
 def _chosen(plugin: str, extra: list[str]) -> list[tuple[Registry, str, dict[str, Any]]]:
     """Return the plug-ins to check with their options."""
     from auxlearn.commands.options import with_plugin_options
-    from auxlearn.config import RunConfig
-    from auxlearn.errors import ConfigError, did_you_mean
-    from auxlearn.registry import LOSSES, TASKS, WEIGHTINGS, canonical, load_plugin
+    from auxlearn.core.config import RunConfig
+    from auxlearn.core.errors import ConfigError, did_you_mean
+    from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS, canonical, load_plugin
 
     registries = {"aux": TASKS, "loss": LOSSES, "weights": WEIGHTINGS}
     if plugin.endswith(".py") or Path(plugin).is_file():

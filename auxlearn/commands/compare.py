@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from auxlearn.commands.help import Example, ExampleCommand
+from auxlearn.commands.options import Example, ExampleCommand
 
 EXAMPLES = (
     Example(
@@ -152,10 +152,9 @@ def command(
     """
     from auxlearn.commands import console
     from auxlearn.comparison.compare import compare
-    from auxlearn.comparison.formats import render, terminal
-    from auxlearn.comparison.grid import Layout
-    from auxlearn.comparison.save import save
-    from auxlearn.local_files import expand
+    from auxlearn.comparison.formats import render, save, terminal
+    from auxlearn.comparison.tables import Layout
+    from auxlearn.core.files import expand
     from auxlearn.results.outputs import check_output_folder
 
     layout = Layout(decimals, show)

@@ -26,10 +26,10 @@ from rich.progress import (
 from rich.segment import Segment
 from rich.text import Text
 
-from auxlearn.metric_keys import Quantity
-from auxlearn.reporting.reporter import Reporter
-from auxlearn.reporting.style import METRIC_TITLES
-from auxlearn.wording import printable
+from auxlearn.core.errors import printable
+from auxlearn.core.metric_names import Quantity
+from auxlearn.core.progress import Reporter
+from auxlearn.results.plots import METRIC_TITLES
 
 #: Width of tables that go to a file or a pipe, in characters.
 PIPE_WIDTH = 160

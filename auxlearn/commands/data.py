@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from auxlearn.commands.help import Example, ExampleCommand
-from auxlearn.commands.options import LABELLED_COLUMNS, column_options, label_map
-from auxlearn.wording import shorten
+from auxlearn.commands.options import (
+    LABELLED_COLUMNS,
+    Example,
+    ExampleCommand,
+    column_options,
+    label_map,
+)
+from auxlearn.core.errors import shorten
 
 if TYPE_CHECKING:
-    from auxlearn.data.audit import Audit
+    from auxlearn.data.audit import Audit, Lengths
     from auxlearn.data.dataset import TextDataset
-    from auxlearn.data.lengths import Lengths
 
 
 #: Labels that are listed one by one; of more, the most and the least frequent ones of train.
@@ -78,11 +82,11 @@ def check(
     hub id.
     """
     from auxlearn.commands.console import print_results
-    from auxlearn.config import RunConfig, validate
+    from auxlearn.core.config import RunConfig, validate
     from auxlearn.data.audit import audit
     from auxlearn.data.examples import columns_of
     from auxlearn.data.load import load_dataset
-    from auxlearn.reporting.tables import console_table
+    from auxlearn.results.tables import console_table
 
     given = {
         "text_column": text_column,
@@ -142,7 +146,7 @@ def _labels(report: Audit) -> tuple[list[str], list[list[str]]]:
 
 def _measure(dataset: TextDataset, encoder: str | None, max_length: int) -> dict[str, Lengths]:
     """Return the lengths of the texts of each split, in tokens if an encoder is given."""
-    from auxlearn.data.lengths import token_lengths, word_lengths
+    from auxlearn.data.audit import token_lengths, word_lengths
 
     splits = {**dataset.splits, **dataset.ood}
     if encoder is None:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import click
 
-from auxlearn.commands.help import Example, ExampleCommand
-from auxlearn.commands.options import column_options
+from auxlearn.commands.options import Example, ExampleCommand, column_options
 
 EXAMPLES = (
     Example("Two runs, on their test split", "auxlearn ensemble runs/reviews runs/mask_tuning"),
@@ -70,9 +69,9 @@ def command(
         return
 
     from auxlearn.commands.console import print_results
-    from auxlearn.evaluation.ensemble import METRICS
-    from auxlearn.reporting.style import METRIC_TITLES
-    from auxlearn.reporting.tables import console_table
+    from auxlearn.comparison.ensemble import METRICS
+    from auxlearn.results.plots import METRIC_TITLES
+    from auxlearn.results.tables import console_table
 
     heads = ["run", *(METRIC_TITLES[metric] for metric in METRICS)]
     rows = found.to_frame()

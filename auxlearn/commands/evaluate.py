@@ -8,10 +8,14 @@ from pathlib import Path
 
 import click
 
-from auxlearn.commands.help import Example, ExampleCommand
-from auxlearn.commands.options import LABELLED_COLUMNS, column_options, label_map
-from auxlearn.errors import ConfigError
-from auxlearn.wording import shorten
+from auxlearn.commands.options import (
+    LABELLED_COLUMNS,
+    Example,
+    ExampleCommand,
+    column_options,
+    label_map,
+)
+from auxlearn.core.errors import ConfigError, shorten
 
 EXAMPLES = (
     Example(
@@ -83,7 +87,7 @@ def command(
     """
     from auxlearn import api
     from auxlearn.commands.console import print_results
-    from auxlearn.reporting.tables import example_sentences, metrics_table
+    from auxlearn.results.tables import example_sentences, metrics_table
 
     names = api.load_run(run).dataset.label_names if labels else []
     found = api.evaluate(

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from auxlearn.commands.console import output
-from auxlearn.commands.help import Example, ExampleCommand
-from auxlearn.commands.options import option_flag
-from auxlearn.errors import ConfigError, did_you_mean
-from auxlearn.wording import shorten
+from auxlearn.commands.options import Example, ExampleCommand, option_flag
+from auxlearn.core.errors import ConfigError, did_you_mean, shorten
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
-    from auxlearn.registry import Registry
+    from auxlearn.core.registry import Registry
 
 
 EXAMPLES = (
@@ -50,7 +48,7 @@ def command(what: str, names: tuple[str, ...], plugins: tuple[str, ...]) -> None
     Tasks, losses and weightings are listed with their options and defaults. With NAME, only what
     has that name.
     """
-    from auxlearn.registry import LOSSES, TASKS, WEIGHTINGS, canonical, load_plugin
+    from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS, canonical, load_plugin
 
     for path in plugins:
         load_plugin(path)
@@ -59,7 +57,7 @@ def command(what: str, names: tuple[str, ...], plugins: tuple[str, ...]) -> None
         registry = registries[what]
         _list_plugins(registry, list(map(canonical, names)))
     elif what == "encoders":
-        from auxlearn.encoder_names import ENCODERS
+        from auxlearn.core.encoder_names import ENCODERS
 
         _list({name: card.title for name, card in ENCODERS.items()}, what, names)
     else:

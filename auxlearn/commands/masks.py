@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from auxlearn.commands.help import Example, ExampleCommand
-from auxlearn.commands.options import run_config, run_options
-from auxlearn.run_settings import COLUMN_SETTINGS
+from auxlearn.commands.options import Example, ExampleCommand, run_config, run_options
+from auxlearn.core.run_settings import COLUMN_SETTINGS
 
 if TYPE_CHECKING:
-    from auxlearn.inspection.breakdown import Group
-    from auxlearn.inspection.report import MaskReport
+    from auxlearn.mask_analysis.masks import MaskReport
+    from auxlearn.mask_analysis.statistics import Group
 
 EXAMPLES = (
     Example(
@@ -92,8 +91,7 @@ def command(
     cache.
     """
     from auxlearn.commands import console
-    from auxlearn.files import write_json, write_text
-    from auxlearn.local_files import expand
+    from auxlearn.core.files import expand, write_json, write_text
     from auxlearn.results.folder import RunFolder
     from auxlearn.results.outputs import check_output_folder
 
@@ -109,9 +107,8 @@ def command(
     with reporter.waiting("loading torch and transformers"):
         config = run_config(file, given, extra, announce=reporter.message).resolved()
 
-        from auxlearn.inspection.heat import console_heat_map, plot_heat_map
-        from auxlearn.inspection.plots import plot_groups
-        from auxlearn.inspection.report import inspect_masks
+        from auxlearn.mask_analysis.masks import inspect_masks
+        from auxlearn.mask_analysis.plots import console_heat_map, plot_groups, plot_heat_map
 
     report = inspect_masks(config, examples=examples, texts=texts, reporter=reporter)
     written: list[Path] = []
@@ -136,7 +133,7 @@ def command(
 
 def _tables(report: MaskReport) -> list[Any]:
     """Return the tables of a report, with their titles."""
-    from auxlearn.reporting.tables import console_table
+    from auxlearn.results.tables import console_table
 
     items: list[Any] = [
         f"{report.dataset}, {report.encoder}: {report.examples:,} texts, "
@@ -165,7 +162,7 @@ def _tables(report: MaskReport) -> list[Any]:
 
 def _ranked(groups: list[Group]) -> list[Group]:
     """Return the groups with enough tokens; all of them if none has."""
-    from auxlearn.inspection.breakdown import FEWEST
+    from auxlearn.mask_analysis.statistics import FEWEST
 
     return [group for group in groups if group.tokens >= FEWEST] or groups
 

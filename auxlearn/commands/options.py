@@ -1,8 +1,8 @@
 """Command-line options generated from the settings of a run and of its plug-ins.
 
-Every field of :class:`~auxlearn.config.RunConfig` is an option. The remaining options belong to the
-chosen auxiliary tasks, weighting and loss: ``--l3mask-score surprisal``, or in short ``--score
-surprisal`` if only one of them has an option of that name.
+Every field of :class:`~auxlearn.core.config.RunConfig` is an option. The remaining options belong
+to the chosen auxiliary tasks, weighting and loss: ``--l3mask-score surprisal``, or in short
+``--score surprisal`` if only one of them has an option of that name.
 """
 
 from __future__ import annotations
@@ -12,18 +12,49 @@ import typing
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Union
+from typing import Any, Literal, NamedTuple, Union
 
 import click
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
-from auxlearn.commands.help import ExampleCommand
-from auxlearn.config import PluginChoice, RunConfig, load_config, validate
-from auxlearn.errors import ConfigError, did_you_mean
-from auxlearn.registry import LOSSES, TASKS, WEIGHTINGS, Registry, load_plugin
-from auxlearn.wording import shorten
-from auxlearn.yaml_files import parse_yaml
+from auxlearn.core.config import PluginChoice, RunConfig, load_config, validate
+from auxlearn.core.errors import ConfigError, did_you_mean, shorten
+from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS, Registry, load_plugin
+from auxlearn.core.yaml_files import parse_yaml
+
+
+class Example(NamedTuple):
+    """A command line that the help shows.
+
+    Attributes:
+        title: What it does.
+        line: The command line, which begins with ``auxlearn``.
+    """
+
+    title: str
+    line: str
+
+
+class ExampleCommand(click.Command):
+    """A command whose help shows examples before its options.
+
+    Attributes:
+        examples: Shown in this order.
+    """
+
+    def __init__(self, *args: Any, examples: tuple[Example, ...] = (), **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.examples = examples
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the description and the examples, whose lines are never wrapped."""
+        super().format_help_text(ctx, formatter)
+        with formatter.section("Examples"):
+            indent = " " * formatter.current_indent
+            for example in self.examples:
+                formatter.write(f"{indent}# {example.title}\n{indent}{example.line}\n")
+
 
 #: Flags that differ from the name of the field: repeatable options are in the singular.
 _FLAGS = {"plugins": "--plugin"}
@@ -88,7 +119,7 @@ class RunCommand(ExampleCommand):
 
 
 def run_options() -> list[click.Parameter]:
-    """Return one option for each field of :class:`~auxlearn.config.RunConfig`."""
+    """Return one option for each field of :class:`~auxlearn.core.config.RunConfig`."""
     return [_option(name, field) for name, field in RunConfig.model_fields.items()]
 
 
@@ -98,7 +129,7 @@ def column_options(
     """Return a decorator that adds the options of columns to a command.
 
     Args:
-        roles: The fields of :class:`~auxlearn.config.RunConfig`, such as ``text_column``.
+        roles: The fields of :class:`~auxlearn.core.config.RunConfig`, such as ``text_column``.
         default: What stands for a column that is not given; by default as in ``auxlearn train``.
     """
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from auxlearn.commands.help import Example, ExampleCommand
+from auxlearn.commands.options import Example, ExampleCommand
 
 if TYPE_CHECKING:
-    from auxlearn.evaluation.perturbations import Diversity, Outcomes
+    from auxlearn.mask_analysis.perturbations import Diversity, Outcomes
 
 
 EXAMPLES = (
@@ -51,7 +51,7 @@ def command(run: Path, texts: int, output: str | None, as_json: bool) -> None:
     is installed.
     """
     from auxlearn.commands import console
-    from auxlearn.inspection.perturbation_report import perturbations
+    from auxlearn.mask_analysis.perturbations import perturbations
 
     report = perturbations(run, texts=texts, output=output)
     if as_json:
@@ -72,7 +72,7 @@ def command(run: Path, texts: int, output: str | None, as_json: bool) -> None:
 
 
 def _outcomes_table(whole: dict[str, Outcomes]) -> Any:
-    from auxlearn.reporting.tables import console_table
+    from auxlearn.results.tables import console_table
 
     heads = ["examples, all epochs", "examples", "same", "POS kept once", "another", "unknown"]
     rows = [
@@ -90,7 +90,7 @@ def _outcomes_table(whole: dict[str, Outcomes]) -> Any:
 
 
 def _statistics_table(statistics: Sequence[tuple[int, str, Diversity]]) -> Any:
-    from auxlearn.reporting.tables import console_table
+    from auxlearn.results.tables import console_table
 
     heads = ["epoch, encoder", "masked", "same", "another", "unknown", "texts changed", "POS kept"]
     rows = [

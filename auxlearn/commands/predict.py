@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from auxlearn.commands.help import Example, ExampleCommand
-from auxlearn.commands.options import column_options
-from auxlearn.errors import DataError
-from auxlearn.wording import printable, shorten
+from auxlearn.commands.options import Example, ExampleCommand, column_options
+from auxlearn.core.errors import DataError, printable, shorten
 
 if TYPE_CHECKING:
     from auxlearn.evaluation.predict import TextSource
@@ -113,7 +111,7 @@ def _read(texts: tuple[str, ...], file: Path | None) -> TextSource:
             "no texts: give them after RUN, by --file, or on standard input, one per line"
         )
 
-    from auxlearn.data.table_files import Table
+    from auxlearn.data.tables import Table
     from auxlearn.evaluation.predict import TextSource, read_texts, table_of
 
     if file is not None:

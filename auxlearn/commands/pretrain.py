@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from auxlearn.commands.help import Example, ExampleCommand
-from auxlearn.commands.options import column_options
+from auxlearn.commands.options import Example, ExampleCommand, column_options
 
 EXAMPLES = (
     Example(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from auxlearn.commands.help import Example, ExampleCommand
+from auxlearn.commands.options import Example, ExampleCommand
 
 EXAMPLES = (
     Example("A finished run; writes runs/reviews/report.html", "auxlearn report runs/reviews"),
@@ -50,7 +50,7 @@ def command(
     curves, confusion matrices, misclassified examples, costs, and the commands that repeat it all.
     """
     from auxlearn.commands.console import print_results
-    from auxlearn.report_page.page import report
+    from auxlearn.report.page import report
 
     written = report(*folders, output=output, texts=not no_texts, restarts=restarts)
     print_results(f"report: {written}")

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from auxlearn.commands.help import Example, ExampleCommand
+from auxlearn.commands.options import Example, ExampleCommand
 
 EXAMPLES = (
     Example(
@@ -72,7 +72,7 @@ def command(
     (PLL-word-l2r). Words and texts are sums over their tokens. Everything is in nats.
     """
     from auxlearn.commands.console import ConsoleReporter
-    from auxlearn.errors import DataError
+    from auxlearn.core.errors import DataError
 
     if bool(texts) == (file is not None):
         raise DataError("score needs texts: give them on the command line or by --file")

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from auxlearn.commands.help import Example, ExampleCommand
+from auxlearn.commands.options import Example, ExampleCommand
 
 if TYPE_CHECKING:
-    from auxlearn.sweeps.folder import SweepFolder
-    from auxlearn.sweeps.results import SweepResults
+    from auxlearn.sweeps.folder import SweepFolder, SweepResults
     from auxlearn.sweeps.sweep_file import SweepFile
 
 
@@ -94,7 +93,7 @@ def command(
     """
     from auxlearn.commands import console
     from auxlearn.commands.options import announce_plugins
-    from auxlearn.local_files import expand
+    from auxlearn.core.files import expand
     from auxlearn.sweeps.folder import SweepFolder
     from auxlearn.sweeps.sweep_file import read_sweep
 
@@ -119,7 +118,7 @@ def command(
             **engine,
         )
     if with_report:
-        from auxlearn.report_page.page import report
+        from auxlearn.report.page import report
 
         console.print_results(f"report: {report(folder.path)}")
     _report(results)
@@ -142,10 +141,10 @@ def _plugins_of(sweep: SweepFile) -> list[str]:
 
 def _dry_run(sweep: SweepFile, folder: SweepFolder, jobs: int, cache_dir: str | None) -> None:
     from auxlearn.commands import console
-    from auxlearn.reporting.tables import console_table
+    from auxlearn.results.tables import console_table
     from auxlearn.sweeps.estimate import estimate_trials
-    from auxlearn.sweeps.inputs import trial_state
-    from auxlearn.sweeps.search import number_of_trials, rounds
+    from auxlearn.sweeps.execute import trial_state
+    from auxlearn.sweeps.plan import number_of_trials, rounds
     from auxlearn.sweeps.view import duration
     from auxlearn.training.inputs import InputReader
 
@@ -196,7 +195,7 @@ def _report(results: SweepResults) -> None:
     from auxlearn.commands import console
     from auxlearn.comparison.compare import compare
     from auxlearn.comparison.formats import terminal
-    from auxlearn.comparison.grid import Layout
+    from auxlearn.comparison.tables import Layout
 
     out = console.output()
     failed, folder = results.failed, results.folder

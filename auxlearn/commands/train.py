@@ -6,8 +6,7 @@ from typing import Any
 
 import click
 
-from auxlearn.commands.help import Example
-from auxlearn.commands.options import RunCommand, run_config
+from auxlearn.commands.options import Example, RunCommand, run_config
 
 EXAMPLES = (
     Example(
@@ -62,13 +61,13 @@ def command(
         config = run_config(config_file, given, ctx.args, announce=reporter.message).resolved()
 
         from auxlearn import api
-        from auxlearn.reporting.tables import (
+        from auxlearn.results.folder import RunFolder
+        from auxlearn.results.tables import (
             account_lines,
             branches_table,
             example_sentences,
             metrics_table,
         )
-        from auxlearn.results.folder import RunFolder
 
     results = api.train(config, reporter, jobs=jobs)
 
@@ -89,6 +88,6 @@ def command(
         f"plots:      {folder / 'plots'}",
     )
     if with_report:
-        from auxlearn.report_page.page import report
+        from auxlearn.report.page import report
 
         print_results(f"report:     {report(folder)}")

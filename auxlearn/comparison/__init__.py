@@ -1,0 +1,1 @@
+"""Methods over seeds and data sets: statistics, tables, plots, ensembles."""

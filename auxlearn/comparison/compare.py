@@ -6,25 +6,33 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from auxlearn.comparison.across import rank_methods, wins
-from auxlearn.comparison.comparison import Comparison
 from auxlearn.comparison.folds import compare_folds
+from auxlearn.comparison.formats import html, latex, markdown
 from auxlearn.comparison.power import minimum_detectable_difference
-from auxlearn.comparison.predictions import read_predictions
 from auxlearn.comparison.published import named_by_sweep, read_published
 from auxlearn.comparison.restarts import Restarts, mean_restarts, restarts_of
 from auxlearn.comparison.result import (
     AVERAGE,
     Block,
+    ComparisonData,
     DatasetRuns,
     MetricComparison,
     RankComparison,
 )
+from auxlearn.comparison.rows import pair_rows, score_rows
 from auxlearn.comparison.runs import joined_folds, read_runs, renamed
-from auxlearn.comparison.scores import Predictions, check_metric, scores_and_covariance
+from auxlearn.comparison.scores import (
+    Predictions,
+    check_metric,
+    metric_title,
+    read_predictions,
+    scores_and_covariance,
+)
 from auxlearn.comparison.statistics import (
     Column,
     Pair,
@@ -33,9 +41,75 @@ from auxlearn.comparison.statistics import (
     make_pair,
     mean_noise,
     noise_of,
+    rank_methods,
+    wins,
 )
-from auxlearn.errors import ConfigError, SweepError, did_you_mean
-from auxlearn.wording import shorten
+from auxlearn.comparison.tables import Layout
+from auxlearn.core.errors import ConfigError, SweepError, did_you_mean, shorten
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Comparison(ComparisonData):
+    """Comparison of the methods of sweeps and runs; see :class:`ComparisonData` for its content."""
+
+    def __repr__(self) -> str:
+        methods = {name for block in self.blocks for name in block.methods}
+        sets = {one.name for block in self.blocks for one in block.datasets}
+        parts = [f"{len(methods)} methods", f"{len(sets)} data set{'s' * (len(sets) != 1)}"]
+        for block in self.blocks[:3]:
+            column = block.columns[-1]
+            value = f"{100 * column.means[column.best]:z.1f}"
+            title = metric_title(column.metric)
+            parts.append(f"best {title} on {column.dataset} {column.set}: {column.best} {value}")
+        return f"<Comparison of {', '.join(parts)}>"
+
+    def _repr_html_(self) -> str:
+        return html(self)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row for each method, data set, evaluation set and metric (0 to 1)."""
+        import pandas as pd
+
+        return pd.DataFrame(score_rows(self))
+
+    def pairs_frame(self) -> pd.DataFrame:
+        """Return one row for every two methods, with their difference, interval and p-values."""
+        import pandas as pd
+
+        return pd.DataFrame(pair_rows(self))
+
+    def to_markdown(self, decimals: int = 1, show: Sequence[str] = ()) -> str:
+        """Return the whole comparison in Markdown.
+
+        Args:
+            decimals: Of scores in percent.
+            show: What to add: ``seeds``, ``epochs``, ``minutes``, ``detectable``, ``pairs``.
+        """
+        return markdown(self, Layout(decimals, tuple(show)))
+
+    def to_latex(self, decimals: int = 1, show: Sequence[str] = ()) -> str:
+        """Return the tables in LaTeX, for booktabs; for Args see :meth:`to_markdown`."""
+        return latex(self, Layout(decimals, tuple(show)))
+
+    def save(self, folder: str | Path, decimals: int = 1, show: Sequence[str] = ()) -> list[Path]:
+        """Write tables and plots into a folder.
+
+        Args:
+            folder: Created where it is missing.
+            decimals: Of scores in percent.
+            show: What to add to the tables; see :meth:`to_markdown`.
+
+        Returns:
+            The files written.
+
+        Raises:
+            UserError: They cannot be written.
+        """
+        from auxlearn.comparison.formats import save
+
+        return save(self, Path(folder), Layout(decimals, tuple(show)))
 
 
 def compare(

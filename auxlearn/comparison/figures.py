@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from auxlearn.files import write_bytes
-from auxlearn.wording import printable
+from auxlearn.core.errors import printable
+from auxlearn.core.files import write_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

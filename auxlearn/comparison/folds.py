@@ -21,9 +21,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from auxlearn.comparison.predictions import read_predictions
 from auxlearn.comparison.result import DatasetRuns, MetricComparison
-from auxlearn.comparison.scores import scores_and_covariance
+from auxlearn.comparison.scores import read_predictions, scores_and_covariance
 from auxlearn.comparison.statistics import Noise, Pair, correct, make_pair
 from auxlearn.results.record import RunResults
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 
 from auxlearn.comparison.statistics import ALPHA, MINIMUM_SEEDS, Pair
-from auxlearn.rng import derive_seed
+from auxlearn.core.rng import derive_seed
 
 #: Power of the tests at the minimum detectable difference.
 POWER = 0.8

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from auxlearn.config import Metric, Settings, validate
-from auxlearn.errors import ConfigError, did_you_mean
-from auxlearn.local_files import user_path
-from auxlearn.yaml_files import read_yaml
+from auxlearn.core.config import Metric, Settings, validate
+from auxlearn.core.errors import ConfigError, did_you_mean
+from auxlearn.core.files import user_path
+from auxlearn.core.yaml_files import read_yaml
 
 FOLDER = Path(__file__).parent / "published_results"
 #: Ends of the names that are paths.

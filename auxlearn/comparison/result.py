@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from auxlearn.comparison.across import Ranks, Record
-from auxlearn.comparison.named_runs import FOLDS
+from auxlearn.comparison.methods import FOLDS
 from auxlearn.comparison.published import PublishedResult
 from auxlearn.comparison.restarts import Restarts
 from auxlearn.comparison.runs import Method
 from auxlearn.comparison.scores import metric_title
-from auxlearn.comparison.statistics import Noise, Pair, ties_with
+from auxlearn.comparison.statistics import Noise, Pair, Ranks, Record, ties_with
 
 #: Name of the column of means over data sets.
 AVERAGE = "average"

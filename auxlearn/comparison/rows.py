@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from auxlearn.comparison.result import Block, ComparisonData, MetricComparison
-from auxlearn.reporting.escape import escape_csv
+from auxlearn.results.tables import escape_csv
 
 #: One row: values by the name of the column.
 Row = dict[str, Any]

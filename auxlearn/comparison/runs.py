@@ -9,8 +9,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from auxlearn.comparison.named_runs import Setting, named_runs, without_fold
-from auxlearn.errors import ConfigError, SweepError, did_you_mean
+from auxlearn.comparison.methods import Setting, named_runs, without_fold
+from auxlearn.core.errors import ConfigError, SweepError, did_you_mean
 from auxlearn.results.record import RunResults
 from auxlearn.sweeps.sweep_file import FOLD
 

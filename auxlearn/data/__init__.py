@@ -1,0 +1,1 @@
+"""From files, the hub or memory to splits, tokens and batches."""

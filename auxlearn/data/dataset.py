@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from auxlearn.errors import DataError, did_you_mean
-from auxlearn.wording import shorten, some_of
+from auxlearn.core.errors import DataError, did_you_mean, shorten, some_of
 
 if TYPE_CHECKING:
     import pandas

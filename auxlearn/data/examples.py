@@ -1,17 +1,26 @@
-"""Examples from the columns of a table: checked texts, label names, integer labels."""
+"""Examples from the columns of a table, and unlabelled texts."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from auxlearn.core.errors import DataError, describe, did_you_mean, shorten, some_of
+from auxlearn.core.files import read_file, user_path
 from auxlearn.data.dataset import Split
 from auxlearn.data.labels import check_renamed, read_labels, sort_labels
-from auxlearn.data.table_files import HALF_A_PAIR, Table, is_encodable
-from auxlearn.errors import DataError, did_you_mean
-from auxlearn.wording import describe, shorten, some_of
+from auxlearn.data.tables import (
+    FORMATS,
+    HALF_A_PAIR,
+    LARGEST_FILE,
+    Table,
+    is_encodable,
+    read_table,
+    text_lines,
+)
 
 _ADVICE = " (--labels gives a label its class, --unknown-labels count counts them as wrong)"
 
@@ -335,3 +344,44 @@ def _as_text(value: Any) -> str:
     if value is None:
         return ""
     return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def read_corpus(path: Path, text_column: str = "text") -> Split:
+    """Read a file of texts: plain text with one text per line, or a table with a text column.
+
+    Args:
+        path: A .txt file, or a table file in one of the formats of data sets.
+        text_column: Column with the text of a table. If the table does not have it, the column
+            ``text`` is read: the data set of a run and its corpora may have different columns.
+
+    Returns:
+        An unlabelled split named after the file, without blank lines.
+
+    Raises:
+        DataError: The file is missing, is not UTF-8, or contains no text, or a table has neither
+            column.
+    """
+    if not user_path(path, DataError).exists():
+        raise DataError(f"corpus file {path} does not exist")
+    if path.suffix.lower() in FORMATS:
+        table = read_table(path)
+        wanted = list(dict.fromkeys((text_column, "text")))
+        column = next((name for name in wanted if name in table.columns), None)
+        if column is None:
+            raise DataError(
+                f"corpus file {path} has no column {' or '.join(map(repr, wanted))} (it has "
+                f"{some_of(table.columns)}): name the column with --text-column"
+            )
+        lines = [value for value in table.columns[column] if isinstance(value, str)]
+    else:
+        lines = text_lines(read_file(path, LARGEST_FILE, DataError), str(path))
+    texts = tuple(line for line in lines if not is_blank(line))
+    if not texts:
+        raise DataError(f"corpus file {path} contains no text")
+    longest = max(map(len, texts))
+    if longest > LONGEST_TEXT:
+        raise DataError(
+            f"corpus file {path} has a text of {longest:,} characters, of which at most "
+            f"{LONGEST_TEXT:,} are read: divide it into lines"
+        )
+    return Split(name=path.stem, texts=texts, labels=None, label_names=())

@@ -12,19 +12,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from auxlearn.core.errors import DataError, did_you_mean, shorten, some_of
+from auxlearn.core.files import check_inside, name_problem
 from auxlearn.data.dataset import Split, TextDataset
-from auxlearn.data.examples import (
-    ColumnNames,
-    RawExamples,
-    assemble,
-    parse_examples,
-    to_split,
-)
+from auxlearn.data.examples import ColumnNames, RawExamples, assemble, parse_examples, to_split
 from auxlearn.data.labels import sort_labels
-from auxlearn.data.table_files import FORMATS, Table, read_table
-from auxlearn.errors import DataError, did_you_mean
-from auxlearn.local_files import check_inside, name_problem
-from auxlearn.wording import shorten, some_of
+from auxlearn.data.tables import FORMATS, Table, read_table
 
 CORE_SPLITS = ("train", "dev", "test")
 """The splits with a fixed meaning; all other splits are further evaluation sets."""
@@ -57,7 +50,7 @@ def read_folder(folder: Path, columns: ColumnNames | None = None) -> TextDataset
 
     Raises:
         DataError: The folder, its train file or a column is missing, or a file is invalid; see
-            :func:`~auxlearn.data.table_files.read_table`,
+            :func:`~auxlearn.data.tables.read_table`,
             :func:`~auxlearn.data.examples.parse_examples` and
             :func:`~auxlearn.data.examples.assemble`.
     """

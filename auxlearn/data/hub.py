@@ -7,12 +7,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from auxlearn.core.errors import DataError, did_you_mean, some_of
 from auxlearn.data.dataset import TextDataset
 from auxlearn.data.examples import ColumnNames, RawExamples, assemble, parse_examples
 from auxlearn.data.folders import CORE_SPLITS, split_name
-from auxlearn.data.table_files import Table
-from auxlearn.errors import DataError, did_you_mean
-from auxlearn.wording import some_of
+from auxlearn.data.tables import Table
 
 TIMEOUT_SECONDS = 5.0
 """Time in which the hub must answer whether it has a data set."""

@@ -7,10 +7,9 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from auxlearn.data.table_files import Table
-from auxlearn.errors import DataError, did_you_mean
-from auxlearn.settings import LONGEST_LABEL
-from auxlearn.wording import describe, printable, shorten
+from auxlearn.core.errors import DataError, describe, did_you_mean, printable, shorten
+from auxlearn.core.settings import LONGEST_LABEL
+from auxlearn.data.tables import Table
 
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
 

@@ -1,6 +1,6 @@
 """Data in memory: DataFrames, lists, dictionaries and ``datasets`` objects, read as files are.
 
-Each split becomes a :class:`~auxlearn.data.table_files.Table`, which is checked like that of a
+Each split becomes a :class:`~auxlearn.data.tables.Table`, which is checked like that of a
 file: the same data give the same data set, in memory or in a folder. :func:`save_folder` writes
 that folder.
 """
@@ -13,15 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from auxlearn.core.errors import ConfigError, DataError, describe, did_you_mean, shorten, some_of
+from auxlearn.core.files import name_problem, replaced_folder, write_text
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.examples import ColumnNames, RawExamples, assemble, parse_examples
 from auxlearn.data.folders import CORE_SPLITS, in_reading_order, parse_splits, split_name
 from auxlearn.data.labels import sort_labels
-from auxlearn.data.table_files import MOST_COLUMNS, Table
-from auxlearn.errors import ConfigError, DataError, did_you_mean
-from auxlearn.files import replaced_folder, write_text
-from auxlearn.local_files import name_problem
-from auxlearn.wording import describe, shorten, some_of
+from auxlearn.data.tables import MOST_COLUMNS, Table
 
 SPLIT_COLUMN = "split"
 """Column that divides a single table into splits, if the table has it."""

@@ -6,15 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from auxlearn.config import OODSource
-from auxlearn.data.cards import DatasetCard, card_names, find_card
+from auxlearn.core.config import OODSource
+from auxlearn.core.errors import DataError, shorten, some_of
+from auxlearn.core.files import user_path
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.examples import columns_of
 from auxlearn.data.folders import data_files
-from auxlearn.data.load import load_evaluation_split
-from auxlearn.errors import DataError
-from auxlearn.local_files import user_path
-from auxlearn.wording import shorten, some_of
+from auxlearn.data.load import DatasetCard, card_names, find_card, load_evaluation_split
 
 
 @dataclass(frozen=True)

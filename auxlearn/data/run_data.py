@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from auxlearn.config import RunConfig
+from auxlearn.core.config import RunConfig
+from auxlearn.core.errors import DataError
+from auxlearn.core.settings import ValidationSource
 from auxlearn.data.audit import audit
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.examples import ColumnNames, columns_of
@@ -13,8 +15,6 @@ from auxlearn.data.folders import read_labelled_file
 from auxlearn.data.load import load_dataset, with_dev
 from auxlearn.data.ood import OODSet, load_ood_sets
 from auxlearn.data.splits import hold_out
-from auxlearn.errors import DataError
-from auxlearn.settings import ValidationSource
 
 
 @dataclass(frozen=True)

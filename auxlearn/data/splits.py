@@ -8,11 +8,10 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
+from auxlearn.core.errors import ConfigError, DataError, some_of
+from auxlearn.core.rng import derive_seed
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.examples import LACKED
-from auxlearn.errors import ConfigError, DataError
-from auxlearn.rng import derive_seed
-from auxlearn.wording import some_of
 
 _NOT_LETTER_OR_DIGIT = re.compile(r"[\W_]+")
 

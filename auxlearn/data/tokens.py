@@ -17,12 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from auxlearn.cache import TensorCache, content_key
+from auxlearn.core.cache import TensorCache, content_key
+from auxlearn.core.errors import DataError, describe
+from auxlearn.core.progress import ProgressBar, no_progress_bar
+from auxlearn.core.settings import TextWindow
 from auxlearn.data.dataset import Split
-from auxlearn.errors import DataError
-from auxlearn.progress import ProgressBar, no_progress_bar
-from auxlearn.settings import TextWindow
-from auxlearn.wording import describe
 
 #: Part of every cache key; raise it when the meaning of the arrays changes.
 FORMAT = 1

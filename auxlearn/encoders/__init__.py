@@ -1,0 +1,1 @@
+"""The shared encoder: its architectures, loading and checking."""

@@ -16,10 +16,10 @@ from contextlib import AbstractContextManager
 
 import torch
 
-from auxlearn import rng
+from auxlearn.core import rng
+from auxlearn.core.errors import ConfigError
 from auxlearn.data.batches import Batch
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.errors import ConfigError
 
 #: Batch size and length of the artificial batch.
 FIRST_BATCH = (8, 32)

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from auxlearn.core.errors import EncoderError
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.errors import EncoderError
 
 
 def _bert_layers(body: Any) -> list[tuple[nn.Module, nn.Module]]:

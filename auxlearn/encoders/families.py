@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from auxlearn.devices import upload
-from auxlearn.errors import EncoderError
+from auxlearn.core.errors import EncoderError
+from auxlearn.encoders.device import upload
 
 
 @dataclass(frozen=True)

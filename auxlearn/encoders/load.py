@@ -1,14 +1,16 @@
-"""Loading encoders by short name, folder or hub id."""
+"""Loading encoders by short name, folder or hub id, or building them untrained."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 from transformers import (
     AutoConfig,
     AutoModelForMaskedLM,
@@ -17,17 +19,63 @@ from transformers import (
 )
 from transformers.utils.hub import cached_file
 
-from auxlearn import rng
-from auxlearn.encoder_names import ENCODERS, encoder_source
-from auxlearn.encoders import verify
-from auxlearn.encoders.classes import keep_classes
+from auxlearn.core import rng
+from auxlearn.core.encoder_names import ENCODERS, encoder_source
+from auxlearn.core.errors import EncoderError, did_you_mean, shorten
+from auxlearn.core.files import content_digest, user_path
+from auxlearn.core.manifest import verify_export
+from auxlearn.encoders import checks
 from auxlearn.encoders.families import family_of
-from auxlearn.encoders.quiet import quiet_transformers
-from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.errors import EncoderError, did_you_mean
-from auxlearn.local_files import user_path
-from auxlearn.manifest import verify_export
-from auxlearn.wording import shorten
+from auxlearn.encoders.shared import SharedEncoder, quiet_transformers
+
+
+def keep_classes(
+    classifier: Any,
+    names: Mapping[int, str],
+    label_names: Sequence[str],
+    info: Mapping[str, Any],
+) -> bool | None:
+    """Keep the output layer of a classifier if it is for the same labels; else re-initialise it.
+
+    transformers keeps any output layer that has the same number of rows, whatever the labels are.
+
+    Args:
+        classifier: The classifier as it was loaded, with ``len(label_names)`` rows.
+        names: Label of each row in the checkpoint.
+        label_names: Label of each row that is wanted.
+        info: What ``from_pretrained`` returns with ``output_loading_info``.
+
+    Returns:
+        Whether the layer was kept; ``None`` if the checkpoint has none.
+    """
+    name, layer = _output_layer(classifier)
+    if f"{name}.weight" in info["missing_keys"]:
+        return None
+    if f"{name}.weight" in {key for key, *_ in info["mismatched_keys"]}:
+        return False  # another number of labels: transformers has re-initialised it
+    own = [names.get(number) for number in range(len(names))]
+    if sorted(map(str, own)) == sorted(label_names):
+        order = [own.index(label) for label in label_names]
+        with torch.no_grad():
+            for parameter in layer.parameters():
+                parameter.copy_(parameter[order].clone())
+        return True
+    for parameter in layer.parameters():
+        vars(parameter).pop("_is_hf_initialized", None)  # else transformers leaves it as it is
+    classifier._init_weights(layer)
+    return False
+
+
+def _output_layer(classifier: Any) -> tuple[str, nn.Linear]:
+    """Return name and module of the last linear layer outside the body."""
+    body = f"{classifier.base_model_prefix}."
+    layers = [
+        (name, module)
+        for name, module in classifier.named_modules()
+        if isinstance(module, nn.Linear) and not name.startswith(body)
+    ]
+    return layers[-1]
+
 
 #: Tokens of a text for a classifier without position embeddings: a tokenizer without a
 #: model_max_length has 10^30.
@@ -61,11 +109,11 @@ def load_encoder(
     with quiet_transformers(), _loading(name, source):
         config = AutoConfig.from_pretrained(source, trust_remote_code=False)
         if getattr(config, "auto_map", None):
-            raise verify.code_of_its_own(f"'{name}'")
+            raise checks.code_of_its_own(f"'{name}'")
         family = family_of(config.model_type)
         tokenizer = load_tokenizer(name)
         if Path(source).is_dir():
-            verify.check_size(Path(source), config, partial(_build, config))
+            checks.check_size(Path(source), config, partial(_build, config))
         changes = {
             key: attention_dropout
             for key in ("attention_probs_dropout_prob", "attention_dropout")
@@ -84,7 +132,7 @@ def load_encoder(
                 dtype=torch.float32,
                 **changes,
             )
-            verify.check_body(name, classifier, info, family)
+            checks.check_body(name, classifier, info, family)
             kept = keep_classes(classifier, config.id2label, label_names, info)
             language_model, info = AutoModelForMaskedLM.from_pretrained(
                 source,
@@ -93,15 +141,15 @@ def load_encoder(
                 dtype=torch.float32,
                 output_loading_info=True,
             )
-            verify.check_body(name, language_model, info, family)
-        verify.check_vocabulary(name, tokenizer, classifier)
+            checks.check_body(name, language_model, info, family)
+        checks.check_vocabulary(name, tokenizer, classifier)
         encoder = SharedEncoder(classifier, language_model, tokenizer).eval()
         missing = [key for key in info["missing_keys"] if key.startswith(family.head_prefixes)]
         encoder.kept_classifier = kept
         # BART's output layer is its embedding: there is no head to miss.
         encoder.new_language_model_head = bool(missing) and config.model_type != "bart"
-        verify.check_weights(name, encoder)
-        verify.try_out(encoder)
+        checks.check_weights(name, encoder)
+        checks.try_out(encoder)
     return encoder
 
 
@@ -144,16 +192,16 @@ def load_classifier(folder: Path) -> tuple[Any, Any]:
     with quiet_transformers(), _loading(str(folder), str(folder)):
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         family_of(config.model_type)
-        verify.check_size(folder, config, partial(_build, config))
+        checks.check_size(folder, config, partial(_build, config))
         model, info = AutoModelForSequenceClassification.from_pretrained(
             folder, use_safetensors=True, trust_remote_code=False, output_loading_info=True
         )
-        verify.check_classifier(folder, model, info)
-        verify.check_weights(str(folder), model)
+        checks.check_classifier(folder, model, info)
+        checks.check_weights(str(folder), model)
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         if tokenizer.pad_token_id is None:
             raise EncoderError(f"the tokenizer in {folder} has no padding token: it is damaged")
-        verify.check_vocabulary(str(folder), tokenizer, model)
+        checks.check_vocabulary(str(folder), tokenizer, model)
     limit, length = max_positions(config), tokenizer.model_max_length
     if not isinstance(length, int) or length > (_MOST_POSITIONS if limit is None else limit):
         raise EncoderError(
@@ -211,7 +259,7 @@ def _check_source(name: str, source: str) -> None:
                 f"{folder} holds no tokenizer: save it there with tokenizer.save_pretrained"
             )
         verify_export(folder)
-        verify.check_files(folder)
+        checks.check_files(folder)
     elif folder.is_file():
         raise EncoderError(f"{folder} is a file: name the folder that holds the encoder")
     elif source.startswith((".", "/", "~")) or source.count("/") > 1:
@@ -257,3 +305,68 @@ def _loading(name: str, source: str) -> Iterator[None]:
             "weights: download it where there is a network, then name its folder with "
             f"--encoder ({reason})"
         ) from error
+
+
+#: Suffixes of the files that transformers loads an encoder and its tokenizer from.
+_SUFFIXES = (".json", ".safetensors", ".txt", ".model")
+#: Files of this package beside them, which transformers does not read.
+_RECORDS = ("manifest.json", "pretraining.json")
+
+
+def encoder_content(name: str) -> dict[str, str]:
+    """Return digests that identify the content of an encoder.
+
+    Args:
+        name: Short name, local folder, or hub id.
+
+    Returns:
+        For a folder, a digest of each file. For an encoder of the hub, the commit that would be
+        loaded now: the newest if the hub can be reached, else the one in the local cache.
+
+    Raises:
+        EncoderError: The encoder does not exist, or the hub cannot be reached and the local cache
+            has no copy.
+    """
+    folder = user_path(encoder_source(name), EncoderError)
+    if not folder.is_dir() or not os.path.isfile(folder / "config.json"):
+        folder = find_snapshot(name)
+        if folder.parent.name == "snapshots":  # a folder of the hub's cache, named after its commit
+            return {"commit": folder.name}
+    try:
+        return {
+            path.name: content_digest(path)
+            for path in sorted(folder.iterdir())
+            if path.suffix in _SUFFIXES and path.name not in _RECORDS and path.is_file()
+        }
+    except OSError as error:
+        raise EncoderError(
+            f"{error.filename or folder} cannot be read ({error.strerror})"
+        ) from None
+
+
+def save_untrained(folder: Path, *, layers: int = 1, size: int = 32, seed: int = 0) -> Path:
+    """Write a BERT with random weights and the tokenizer of ``tiny`` as a transformers folder.
+
+    Args:
+        folder: The folder, created if it does not exist.
+        layers: Number of layers.
+        size: Hidden size, a multiple of 16.
+        seed: Seed of the weights.
+
+    Returns:
+        The folder.
+    """
+    source = encoder_source("tiny")
+    with quiet_transformers(), rng.seeded(seed, "untrained"):
+        config = AutoConfig.from_pretrained(
+            source,
+            num_hidden_layers=layers,
+            hidden_size=size,
+            intermediate_size=2 * size,
+            num_attention_heads=size // 16,
+            trust_remote_code=False,
+        )
+        model = AutoModelForMaskedLM.from_config(config, trust_remote_code=False)
+        model.save_pretrained(folder)
+        AutoTokenizer.from_pretrained(source, trust_remote_code=False).save_pretrained(folder)
+    return folder

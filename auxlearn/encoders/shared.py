@@ -12,16 +12,30 @@ import torch
 from safetensors.torch import save_file, save_model
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from transformers.utils import logging as transformers_logging
 
-from auxlearn.cache import content_key
+from auxlearn.core.cache import content_key
+from auxlearn.core.errors import EncoderError
+from auxlearn.core.settings import TextWindow
 from auxlearn.data.batches import Batch
-from auxlearn.devices import upload
-from auxlearn.encoders.attention import FUSED
+from auxlearn.encoders.device import FUSED, full_precision, upcast, upload
 from auxlearn.encoders.families import family_of
-from auxlearn.encoders.precision import full_precision, upcast
-from auxlearn.encoders.quiet import quiet_transformers
-from auxlearn.errors import EncoderError
-from auxlearn.settings import TextWindow
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Silence transformers' log messages and progress bars within the context."""
+    verbosity = transformers_logging.get_verbosity()
+    bars = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(verbosity)
+        if bars:
+            transformers_logging.enable_progress_bar()
+
 
 #: Name of the file of the masked-language-model head beside the heads of objectives.
 LANGUAGE_MODEL_HEAD = "language_model"

@@ -8,9 +8,9 @@ from typing import Any
 
 from torch import nn
 
-from auxlearn import rng
+from auxlearn.core import rng
+from auxlearn.core.errors import ConfigError
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.errors import ConfigError
 
 #: What can be frozen besides a number of layers.
 PARTS = ("none", "embeddings", "body")

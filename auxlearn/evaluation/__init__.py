@@ -1,0 +1,1 @@
+"""Metrics, evaluation, and prediction with a finished run."""

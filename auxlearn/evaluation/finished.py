@@ -1,16 +1,21 @@
-"""Evaluation of a finished run on further data sets."""
+"""A finished run in use: its classifier, and its evaluation on further data sets."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from auxlearn.config import OODSource, RunConfig
+from auxlearn.core.config import OODSource, RunConfig
+from auxlearn.core.errors import DataError, EncoderError, RunError, describe
+from auxlearn.core.files import name_problem, user_path
+from auxlearn.core.settings import TextWindow
 from auxlearn.data.audit import seen_in_train
 from auxlearn.data.dataset import Split
 from auxlearn.data.examples import ColumnNames, columns_of
@@ -18,14 +23,90 @@ from auxlearn.data.folders import CORE_SPLITS, data_files, read_evaluation_split
 from auxlearn.data.load import load_dataset
 from auxlearn.data.memory import in_memory, read_memory_split
 from auxlearn.data.ood import OODSet, card_subsets, map_labels, with_cards
-from auxlearn.errors import DataError
-from auxlearn.evaluation.classifier import Classifier
-from auxlearn.evaluation.metrics import reduce_predictions
-from auxlearn.evaluation.ood import evaluate_ood, map_predictions, true_labels
-from auxlearn.local_files import name_problem, user_path
+from auxlearn.data.tokens import TokenizedTexts, tokenize
+from auxlearn.encoders import device as devices
+from auxlearn.encoders.load import load_classifier
+from auxlearn.evaluation.evaluator import evaluate_ood, map_predictions, true_labels
+from auxlearn.evaluation.metrics import class_probabilities, reduce_predictions
 from auxlearn.results.folder import model_of
 from auxlearn.results.record import Evaluation, Evaluations, RunResults
-from auxlearn.wording import describe
+
+if TYPE_CHECKING:
+    from auxlearn.data.batches import Batch
+
+
+#: Texts per forward pass.
+BATCH_SIZE = 64
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """The classifier that a run has exported.
+
+    Attributes:
+        model: The transformers classifier, in evaluation mode.
+        tokenizer: Its tokenizer, whose ``model_max_length`` is the run's ``max_length``.
+        device: Device of the model.
+        window: Which tokens of longer texts are kept, as in the run.
+    """
+
+    model: Any
+    tokenizer: Any
+    device: torch.device
+    window: TextWindow = "head"
+
+    @classmethod
+    def of_run(cls, run: Path) -> Classifier:
+        """Load the model of a finished run, onto the GPU if there is one.
+
+        Raises:
+            RunError: The path is not a run folder, the run is not finished, or it kept no model.
+            EncoderError: The model is damaged.
+        """
+        folder = model_of(run)
+        device = devices.default_device()
+        model, tokenizer = load_classifier(folder)
+        window: TextWindow = getattr(model.config, "text_window", "head")
+        if window not in get_args(TextWindow):
+            raise EncoderError(
+                f"{folder / 'config.json'} is damaged: its text_window is {describe(window)}; "
+                "train again or copy the folder again"
+            )
+        return cls(model.to(device), tokenizer, device, window)
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """Names of the classes, in the order of the probabilities."""
+        names = self.model.config.id2label
+        return tuple(names[number] for number in range(len(names)))
+
+    def probabilities(
+        self, texts: Sequence[str], text_pairs: Sequence[str] | None = None
+    ) -> np.ndarray:
+        """Return class probabilities, ``(texts, classes)``, float64.
+
+        Texts are cut to the ``max_length`` of the run, and as in the run. The probabilities are
+        those of ``transformers.pipeline("text-classification", ...)`` on the texts as they are cut.
+
+        Args:
+            texts: The texts.
+            text_pairs: Second texts, for a sentence-pair task.
+        """
+        if not texts:
+            return np.zeros((0, len(self.label_names)))
+        length = self.tokenizer.model_max_length
+        arrays = tokenize(self.tokenizer, texts, text_pairs, length, window=self.window)
+        tokens = TokenizedTexts(**arrays, pad_id=self.tokenizer.pad_token_id)
+        found = class_probabilities(self._logits, tokens, BATCH_SIZE)
+        if not np.isfinite(found).all():
+            raise RunError("the model gives NaN for some texts: it is damaged, train again")
+        return found
+
+    def _logits(self, batch: Batch) -> Tensor:
+        inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
+        if batch.token_type_ids is not None:
+            inputs["token_type_ids"] = batch.token_type_ids
+        return self.model(**{k: devices.upload(v, self.device) for k, v in inputs.items()}).logits
 
 
 def name_sets(dataset: Any, split: str) -> dict[str, Any]:

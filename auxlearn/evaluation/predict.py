@@ -8,23 +8,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from auxlearn.core.errors import DataError, describe, did_you_mean, shorten, some_of
+from auxlearn.core.files import read_file, user_path
 from auxlearn.data.examples import ColumnNames, column_names, text_values
 from auxlearn.data.memory import read_memory_table
-from auxlearn.data.table_files import (
-    FORMATS,
-    LARGEST_FILE,
-    Table,
-    read_table,
-    text_lines,
-    write_table,
-)
-from auxlearn.errors import DataError, did_you_mean
-from auxlearn.evaluation.classifier import Classifier
-from auxlearn.local_files import read_file, user_path
+from auxlearn.data.tables import FORMATS, LARGEST_FILE, Table, read_table, text_lines, write_table
+from auxlearn.evaluation.finished import Classifier
 from auxlearn.results.folder import RunFolder, model_of
 from auxlearn.results.outputs import check_output_file
 from auxlearn.results.record import RunResults
-from auxlearn.wording import describe, shorten, some_of
 
 if TYPE_CHECKING:
     import numpy as np

@@ -1,17 +1,24 @@
-"""Base class of the losses of the primary task."""
+"""Base class of the losses of the primary task, class weights and divergences."""
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, Literal
 
+import numpy as np
 import torch
+from pydantic import Field
+from sklearn.utils.class_weight import compute_class_weight
 from torch import Tensor
 
+from auxlearn.core.errors import ConfigError
+from auxlearn.core.settings import Settings
 from auxlearn.data.batches import Batch
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.objectives.base import Objective
+from auxlearn.objectives.context import ObjectiveContext
 
 
 class PrimaryLoss(Objective):
@@ -54,3 +61,125 @@ class PrimaryLoss(Objective):
                 A task that changes the primary batch, such as ``mask_tuning``, has changed it.
             generator: Source of all randomness of this step except dropout, on the CPU.
         """
+
+
+class ClassWeightOptions(Settings):
+    """Settings of losses with a weight for each class."""
+
+    class_weights: Literal["none", "balanced"] | dict[str, float] = Field(
+        "none",
+        description="Weight of the examples of each class: none; balanced, in inverse proportion "
+        "to the class's number of training examples; or a weight for every label.",
+    )
+
+
+class ClassWeightedLoss(PrimaryLoss):
+    """Base class of losses that are a mean over the examples of class weight times loss.
+
+    torch's own weighted means divide by the sum of the weights instead, which gives an example
+    another weight in each batch and another one with gradient accumulation. ``balanced`` class
+    weights are those of scikit-learn: examples / (classes * examples of the class).
+    """
+
+    Options = ClassWeightOptions
+    options: ClassWeightOptions
+    class_weights: Tensor | None = None
+
+    def prepare(self, context: ObjectiveContext) -> None:
+        """Compute the class weights."""
+        self.class_weights = chosen_class_weights(self.options, context)
+
+    def weighted_mean(self, losses: Tensor, labels: Tensor) -> Tensor:
+        """Return the mean of the losses, each times the weight of its gold class; a scalar.
+
+        Args:
+            losses: Loss of each example, ``(batch,)``.
+            labels: Gold classes, ``(batch,)``.
+        """
+        return (
+            losses if self.class_weights is None else self.class_weights[labels] * losses
+        ).mean()
+
+
+def chosen_class_weights(options: ClassWeightOptions, context: ObjectiveContext) -> Tensor | None:
+    """Return the weight of each class, ``(classes,)``, on the encoder's device.
+
+    Returns:
+        ``None`` if no weights are asked for.
+
+    Raises:
+        ConfigError: A class has no example, or the listed weights do not fit the labels.
+    """
+    chosen, names = options.class_weights, context.split.label_names
+    if chosen == "none":
+        return None
+    if isinstance(chosen, dict):
+        weights = _listed(chosen, names)
+    else:
+        weights = balanced_class_weights(context.split.labels or (), names)
+    return weights.to(context.device)
+
+
+def balanced_class_weights(labels: tuple[int, ...], label_names: tuple[str, ...]) -> Tensor:
+    """Return weights in inverse proportion to class frequencies, ``(classes,)``, by scikit-learn.
+
+    Raises:
+        ConfigError: A class has no example.
+    """
+    missing = sorted(set(range(len(label_names))) - set(labels))
+    if missing:
+        raise ConfigError(
+            f"class_weights: balanced is not defined, as train has no example of "
+            f"'{label_names[missing[0]]}': list the weights instead"
+        )
+    weights = compute_class_weight(
+        "balanced", classes=np.arange(len(label_names)), y=np.asarray(labels)
+    )
+    return torch.as_tensor(weights, dtype=torch.float32)
+
+
+def _listed(weights: dict[str, float], label_names: tuple[str, ...]) -> Tensor:
+    if set(weights) != set(label_names):
+        raise ConfigError(
+            f"class_weights lists {', '.join(sorted(weights))}: list every label once, "
+            f"{', '.join(label_names)}"
+        )
+    values = [weights[name] for name in label_names]
+    if min(values) < 0 or max(values) == 0:
+        raise ConfigError("class_weights: weights are at least 0, and one is more than 0")
+    return torch.tensor(values)
+
+
+def kl_divergence(log_p: Tensor, log_q: Tensor) -> Tensor:
+    """Return KL(p || q) of each example, ``(batch,)``.
+
+    Args:
+        log_p: Log-probabilities of p, ``(batch, classes)``.
+        log_q: Log-probabilities of q, ``(batch, classes)``.
+    """
+    return (log_p.exp() * (log_p - log_q)).sum(-1)
+
+
+def symmetric_kl(log_p: Tensor, log_q: Tensor) -> Tensor:
+    """Return (KL(p || q) + KL(q || p)) / 2 of each example, ``(batch,)``."""
+    return (kl_divergence(log_p, log_q) + kl_divergence(log_q, log_p)) / 2
+
+
+def jensen_shannon(log_p: Tensor, log_q: Tensor) -> Tensor:
+    """Return (KL(p || m) + KL(q || m)) / 2 of each example, m = (p + q) / 2, ``(batch,)``."""
+    log_m = _log_mean(log_p, log_q)
+    return (kl_divergence(log_p, log_m) + kl_divergence(log_q, log_m)) / 2
+
+
+def reversed_jensen_shannon(log_p: Tensor, log_q: Tensor) -> Tensor:
+    """Return (KL(m || p) + KL(m || q)) / 2 of each example, m = (p + q) / 2, ``(batch,)``.
+
+    The released code of Cutoff and HiddenCut computes this under the name of the Jensen-Shannon
+    divergence. Unlike that, it is unbounded.
+    """
+    log_m = _log_mean(log_p, log_q)
+    return (kl_divergence(log_m, log_p) + kl_divergence(log_m, log_q)) / 2
+
+
+def _log_mean(log_p: Tensor, log_q: Tensor) -> Tensor:
+    return torch.logaddexp(log_p, log_q) - math.log(2)

@@ -13,21 +13,21 @@ import torch
 from pydantic import Field, field_validator
 from torch import Tensor
 
-from auxlearn.bias.learner import FineTuning
-from auxlearn.bias.model import (
+from auxlearn.core.registry import register_loss
+from auxlearn.data.batches import Batch
+from auxlearn.encoders.device import upload
+from auxlearn.encoders.shared import SharedEncoder
+from auxlearn.losses.base import PrimaryLoss
+from auxlearn.losses.bias import (
     BiasOptions,
     bias_scores,
     check_source,
     file_scores,
+    gold,
     teacher_scores,
 )
-from auxlearn.data.batches import Batch
-from auxlearn.devices import upload
-from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.losses.base import PrimaryLoss
-from auxlearn.losses.debiasing import gold
+from auxlearn.losses.bias_models import FineTuning
 from auxlearn.objectives.context import ObjectiveContext, SideValues
-from auxlearn.registry import register_loss
 
 
 class ConfidenceOptions(BiasOptions):

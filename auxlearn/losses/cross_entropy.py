@@ -6,11 +6,11 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from auxlearn.core.registry import register_loss
 from auxlearn.data.batches import Batch
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.losses.class_weights import ClassWeightedLoss, ClassWeightOptions
+from auxlearn.losses.base import ClassWeightedLoss, ClassWeightOptions
 from auxlearn.objectives.base import labels_of
-from auxlearn.registry import register_loss
 
 
 class CrossEntropyOptions(ClassWeightOptions):

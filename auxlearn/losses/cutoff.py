@@ -9,15 +9,14 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from auxlearn.core.errors import ConfigError, EncoderError
+from auxlearn.core.settings import Settings
 from auxlearn.data.batches import Batch
 from auxlearn.encoders.cutting import check_cuttable
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.errors import ConfigError, EncoderError
-from auxlearn.losses.base import PrimaryLoss
-from auxlearn.losses.divergences import jensen_shannon, reversed_jensen_shannon
+from auxlearn.losses.base import PrimaryLoss, jensen_shannon, reversed_jensen_shannon
 from auxlearn.objectives.base import labels_of
 from auxlearn.objectives.context import ObjectiveContext
-from auxlearn.settings import Settings
 
 Divergence = Literal["js", "released"]
 

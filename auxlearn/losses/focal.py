@@ -9,11 +9,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from auxlearn.core.registry import register_loss
 from auxlearn.data.batches import Batch
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.losses.class_weights import ClassWeightedLoss, ClassWeightOptions
+from auxlearn.losses.base import ClassWeightedLoss, ClassWeightOptions
 from auxlearn.objectives.base import labels_of
-from auxlearn.registry import register_loss
 
 
 class FocalOptions(ClassWeightOptions):

@@ -11,12 +11,12 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from auxlearn.core.registry import register_loss
 from auxlearn.data.batches import Batch
-from auxlearn.devices import upload
 from auxlearn.encoders.cutting import feed_forward_cut
+from auxlearn.encoders.device import upload
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.losses.cutoff import CutoffLoss, CutoffOptions, share_of_lengths, spans
-from auxlearn.registry import register_loss
 
 
 class HiddenCutOptions(CutoffOptions):

@@ -10,13 +10,12 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from auxlearn.bias.model import BiasOptions
+from auxlearn.core.registry import register_loss
 from auxlearn.data.batches import Batch
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.losses.debiasing import BiasLoss
+from auxlearn.losses.bias import BiasLoss, BiasOptions
 from auxlearn.objectives.base import labels_of
 from auxlearn.objectives.context import ObjectiveContext
-from auxlearn.registry import register_loss
 
 
 class LearnedMixinOptions(BiasOptions):

@@ -10,13 +10,12 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from auxlearn.core.registry import register_loss
+from auxlearn.core.settings import Settings
 from auxlearn.data.batches import Batch
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.losses.base import PrimaryLoss
-from auxlearn.losses.divergences import symmetric_kl
+from auxlearn.losses.base import PrimaryLoss, symmetric_kl
 from auxlearn.objectives.base import labels_of
-from auxlearn.registry import register_loss
-from auxlearn.settings import Settings
 
 
 class RDropOptions(Settings):

@@ -12,12 +12,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from auxlearn.core.registry import register_loss
 from auxlearn.data.batches import Batch
-from auxlearn.devices import upload
 from auxlearn.encoders.cutting import embeddings_cut
+from auxlearn.encoders.device import upload
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.losses.cutoff import CutoffLoss, share_of_lengths, spans
-from auxlearn.registry import register_loss
 
 
 @register_loss("span_cutoff")

@@ -1,0 +1,1 @@
+"""What tasks and losses share: base class, context, masking, perturbation."""

@@ -1,4 +1,4 @@
-"""Base class of everything that contributes a loss to a run."""
+"""Base class of everything that contributes a loss to a run, and its heads."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from auxlearn.core.settings import Settings
 from auxlearn.data.batches import Batch
-from auxlearn.devices import upload
+from auxlearn.encoders.device import upload
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.objectives.context import ObjectiveContext
-from auxlearn.settings import Settings
 
 
 class Objective(ABC):
@@ -27,7 +27,7 @@ class Objective(ABC):
 
     Attributes:
         name: The registered name, set by the decorator that registers the class.
-        Options: Class of the settings, a subclass of :class:`~auxlearn.settings.Settings`. Its
+        Options: Class of the settings, a subclass of :class:`~auxlearn.core.settings.Settings`. Its
             fields become command-line options and YAML keys; their descriptions become help texts.
         compares_dropout: Whether the loss compares passes that differ in dropout only, and means
             nothing on an encoder without any. A run on such an encoder is refused then.
@@ -82,3 +82,25 @@ def labels_of(batch: Batch, logits: Tensor) -> Tensor:
     if batch.labels is None:
         raise ValueError("a labelled batch is needed, and this one has no labels")
     return upload(batch.labels, logits.device)
+
+
+def classification_head(encoder: SharedEncoder, classes: int) -> nn.Module:
+    """Return a newly initialised head from :meth:`SharedEncoder.features` to class logits.
+
+    It is BERT's pooler and classifier: a dense layer, tanh, dropout and an output layer, with
+    weights drawn as those of the encoder's own heads.
+
+    Args:
+        encoder: The encoder whose features it takes; gives sizes, dropout and initialisation.
+        classes: Number of classes.
+    """
+    config, size = encoder.config, encoder.hidden_size
+    dropout = getattr(config, "classifier_dropout", None)
+    for name in ("hidden_dropout_prob", "dropout", "hidden_dropout"):
+        dropout = getattr(config, name, None) if dropout is None else dropout
+    dense, output = nn.Linear(size, size), nn.Linear(size, classes)
+    deviation = float(getattr(config, "initializer_range", getattr(config, "init_std", 0.02)))
+    for layer in (dense, output):
+        nn.init.normal_(layer.weight, std=deviation)
+        nn.init.zeros_(layer.bias)
+    return nn.Sequential(dense, nn.Tanh(), nn.Dropout(dropout or 0.0), output)

@@ -11,18 +11,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from auxlearn import rng
-from auxlearn.cache import TensorCache
+from auxlearn.core import rng
+from auxlearn.core.cache import TensorCache
+from auxlearn.core.errors import ConfigError
+from auxlearn.core.progress import ProgressBar, no_progress_bar
+from auxlearn.core.settings import TextWindow
 from auxlearn.data.batches import Batch
-from auxlearn.data.corpus import read_corpus
 from auxlearn.data.dataset import Split, TextDataset
-from auxlearn.data.examples import ColumnNames
+from auxlearn.data.examples import ColumnNames, read_corpus
 from auxlearn.data.load import load_dataset
 from auxlearn.data.tokens import TokenizedTexts, tokenize_split
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.errors import ConfigError
-from auxlearn.progress import ProgressBar, no_progress_bar
-from auxlearn.settings import TextWindow
 
 _HEAD_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
@@ -91,10 +90,10 @@ class ObjectiveContext:
         max_length: Maximum number of tokens per example.
         text_window: Which tokens of longer texts are kept; see :mod:`auxlearn.data.tokens`.
         cache: Cache on disk for tensors that are expensive to compute: ``cache.get(key, compute)``;
-            see :class:`~auxlearn.cache.TensorCache`.
+            see :class:`~auxlearn.core.cache.TensorCache`.
         seed: The run's seed.
         progress: ``progress(title, total)`` shows a progress bar; see
-            :data:`~auxlearn.progress.ProgressBar`.
+            :data:`~auxlearn.core.progress.ProgressBar`.
     """
 
     def __init__(

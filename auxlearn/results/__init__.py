@@ -1,0 +1,1 @@
+"""What a run leaves: folder, record, predictions, plots, tables, model card, loggers."""

@@ -12,8 +12,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from auxlearn.errors import RunError
-from auxlearn.files import read_checked_json, write_checked_json
+from auxlearn.core.errors import RunError
+from auxlearn.core.files import read_checked_json, write_checked_json
 
 FILE = "environment.json"
 

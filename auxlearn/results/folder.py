@@ -4,7 +4,7 @@
 ``config.yaml``        the resolved configuration and its hash
 ``inputs.json``        digests of the data, encoder and plug-ins that the results depend on
 ``environment.json``   versions, git revision, hardware
-``metrics.jsonl``      losses, weights and dev metrics by step, see :mod:`auxlearn.metric_keys`
+``metrics.jsonl``      losses, weights, dev metrics by step, see :mod:`auxlearn.core.metric_names`
 ``results.json``       the results; written last, so its presence means that the run is finished
 ``model/``             the classifier and tokenizer as transformers reads them; missing, as are
                        the next two, if the run keeps no model
@@ -30,17 +30,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from auxlearn.config import RunConfig, load_config, path_identity
-from auxlearn.errors import ConfigError, RunError, RunInUse
-from auxlearn.faults import FILE as FAULT, logged_into
-from auxlearn.files import (
+from auxlearn.core.config import RunConfig, load_config, path_identity
+from auxlearn.core.crash_log import FILE as FAULT, logged_into
+from auxlearn.core.errors import ConfigError, RunError, RunInUse
+from auxlearn.core.files import (
     cannot_write,
     check_output,
     delete_parts,
+    expand,
+    user_path,
     write_text,
 )
-from auxlearn.local_files import expand, user_path
-from auxlearn.locks import GRACE, Lock, LockHeld, holder, is_held
+from auxlearn.core.locks import GRACE, Lock, LockHeld, holder, is_held
 from auxlearn.results.environment import Environment, describe_environment
 from auxlearn.results.outputs import check_unowned
 from auxlearn.results.record import FILE, RunResults
@@ -132,7 +133,7 @@ class RunFolder:
     def lock_owner(self) -> str:
         """The process that holds the lock, as ``"process 4711 on node3, since ..."``; "" if none.
 
-        See :func:`auxlearn.locks.holder`.
+        See :func:`auxlearn.core.locks.holder`.
         """
         return holder(self._lock_path)
 

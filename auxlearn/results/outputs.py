@@ -7,9 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
-from auxlearn.errors import UserError
-from auxlearn.files import check_output
-from auxlearn.local_files import expand
+from auxlearn.core.errors import UserError
+from auxlearn.core.files import check_output, expand
 
 #: Names in a run folder that belong to the run.
 RUN_NAMES = frozenset(

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter
 
-from auxlearn import rng
+from auxlearn.core import rng
+from auxlearn.core.errors import RunError, first_fault
+from auxlearn.core.files import write_text
 from auxlearn.data.examples import LONGEST_TEXT
-from auxlearn.errors import RunError, first_fault
-from auxlearn.files import write_text
 from auxlearn.results.folder import append_jsonl, read_jsonl
 
 if TYPE_CHECKING:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
 
-from auxlearn.errors import RunError
+import numpy as np
+
+from auxlearn.core.errors import RunError
+from auxlearn.results.record import MANY_LABELS
 
 
 def prediction_lines(run: Path, name: str) -> list[str]:
@@ -29,6 +34,49 @@ def prediction_lines(run: Path, name: str) -> list[str]:
     if len(lines) < 2 or lines[-1]:
         raise RunError(f"{path} is damaged: it is empty or ends within a line")
     return lines[:-1]
+
+
+def stored_probabilities(
+    run: Path, name: str, label_names: Sequence[str]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return what a run has stored for an evaluation set.
+
+    Args:
+        run: The run folder.
+        name: The evaluation set.
+        label_names: The classes, in the order of the stored probabilities.
+
+    Returns:
+        True classes and predicted classes, ``(examples,)`` each, and class probabilities,
+        ``(examples, classes)``.
+
+    Raises:
+        RunError: There are no predictions, they are damaged, or hold the probabilities of some
+            classes only.
+    """
+    if len(label_names) > MANY_LABELS:
+        raise RunError(
+            f"{run} holds the probabilities of the most likely of {len(label_names)} classes only: "
+            "name the data with --dataset, so that the models are run"
+        )
+    number = {label: index for index, label in enumerate(label_names)}
+    truth, predicted, rows = [], [], []
+    for line, text in enumerate(prediction_lines(run, name), 1):
+        try:
+            content = json.loads(text)
+            truth.append(number[content["label"]])
+            predicted.append(number[content["predicted"]])
+            row = [float(value) for value in content["probabilities"]]
+            whole = len(row) == len(label_names) and abs(sum(row) - 1) < 1e-3 and min(row) >= 0
+            if not whole:  # so neither for what is not finite
+                raise ValueError("no distribution over the classes")
+            rows.append(row)
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise RunError(
+                f"{predictions_path(run, name)} is damaged: line {line} holds no label with the "
+                f"probabilities of {len(label_names)} classes"
+            ) from None
+    return np.array(truth), np.array(predicted), np.array(rows)
 
 
 def predictions_path(run: Path, name: str) -> Path:

@@ -1,0 +1,1 @@
+"""Pseudo-likelihoods of tokens under a masked language model."""

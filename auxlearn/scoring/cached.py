@@ -13,10 +13,10 @@ from threading import Lock
 import torch
 from torch import Tensor
 
-from auxlearn.cache import TensorCache, content_key
+from auxlearn.core.cache import TensorCache, content_key
+from auxlearn.core.progress import ProgressBar, no_progress_bar
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.progress import ProgressBar, no_progress_bar
 from auxlearn.scoring.forward import numerical_variant
 from auxlearn.scoring.pseudo_likelihood import pseudo_log_likelihood
 from auxlearn.scoring.replicas import map_on_replicas, scoring_devices

@@ -6,14 +6,13 @@ from typing import Any, Literal, get_args
 
 import torch
 
+from auxlearn.core.errors import DataError, describe
+from auxlearn.core.progress import ProgressBar, no_progress_bar
 from auxlearn.data.dataset import Split
-from auxlearn.data.table_files import Table
+from auxlearn.data.tables import Table
 from auxlearn.data.tokens import TokenizedTexts, check_every_text_has_tokens, tokenize
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.errors import DataError
-from auxlearn.progress import ProgressBar, no_progress_bar
 from auxlearn.scoring.pseudo_likelihood import log_probability_and_entropy, pseudo_log_likelihood
-from auxlearn.wording import describe
 
 Level = Literal["token", "word", "text"]
 LEVELS: tuple[str, ...] = get_args(Level)

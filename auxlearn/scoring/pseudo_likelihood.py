@@ -18,10 +18,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from auxlearn.core.errors import EncoderError
 from auxlearn.data.tokens import TokenizedTexts
-from auxlearn.devices import upload
+from auxlearn.encoders.device import upload
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.errors import EncoderError
 from auxlearn.scoring.forward import ScoringPass, UnpaddedBatch, scoring_pass
 
 #: Maximum number of packed tokens per forward pass. A CPU gains nothing from more; a GPU needs many

@@ -1,0 +1,1 @@
+"""Plan, execute and resume many runs."""

@@ -20,37 +20,33 @@ from typing import Any
 
 import numpy as np
 
-from auxlearn.config import PluginChoice, RunConfig
+from auxlearn.core.config import PluginChoice, RunConfig
+from auxlearn.core.errors import Interrupted, RunError
+from auxlearn.core.files import expand, replaced_folder, write_bytes
+from auxlearn.core.manifest import write_manifest
+from auxlearn.core.metric_names import Quantity
+from auxlearn.core.progress import Reporter
+from auxlearn.core.signals import StopRequest
 from auxlearn.data.dataset import TextDataset
 from auxlearn.data.examples import columns_of
 from auxlearn.data.memory import save_folder
-from auxlearn.errors import Interrupted, RunError
-from auxlearn.evaluation.ensemble import read_probabilities
 from auxlearn.evaluation.paired import (
     Difference,
     calibrated_log_losses,
     example_weights,
     paired_difference,
 )
-from auxlearn.files import replaced_folder, write_bytes
-from auxlearn.local_files import expand
-from auxlearn.manifest import write_manifest
-from auxlearn.metric_keys import Quantity
-from auxlearn.reporting.model_card import model_card
-from auxlearn.reporting.plots import plot_run
-from auxlearn.reporting.reporter import Reporter
-from auxlearn.results.account import account_of_branches
 from auxlearn.results.folder import RunFolder
-from auxlearn.results.predictions import prediction_lines
-from auxlearn.results.record import MANY_LABELS, Branch, RunResults
+from auxlearn.results.model_card import model_card
+from auxlearn.results.plots import plot_run
+from auxlearn.results.predictions import prediction_lines, stored_probabilities
+from auxlearn.results.record import MANY_LABELS, Branch, RunResults, account_of_branches
 from auxlearn.sweeps.executors.base import Executor
 from auxlearn.sweeps.jobs import Job
 from auxlearn.training import run
 from auxlearn.training.checkpoint import LOGS
-from auxlearn.training.continuation import check_source
 from auxlearn.training.inputs import RunInputs, code_content
-from auxlearn.training.preparation import build_weighting, check_shared_parameters
-from auxlearn.training.stopping import StopRequest
+from auxlearn.training.setup import build_weighting, check_shared_parameters, check_source
 from auxlearn.weighting.base import Branches
 
 #: Weight of each objective in a branch, the primary task first.
@@ -399,7 +395,7 @@ class _Predictions:
             truth = np.array([number[line["label"]] for line in lines])
             wrong = np.array([float(line["label"] != line["predicted"]) for line in lines])
             return cls(truth, wrong, wrong)
-        labels, predicted, probabilities = read_probabilities(path, "dev", names)
+        labels, predicted, probabilities = stored_probabilities(path, "dev", names)
         known = labels < classes
         labels, wrong = labels[known], (labels != predicted)[known].astype(float)
         losses = calibrated_log_losses(probabilities[known][:, :classes], labels)

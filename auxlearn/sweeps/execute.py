@@ -1,23 +1,57 @@
-"""Execution of a sweep: schedules trials, records failures, shares the work with other sweeps."""
+"""Execution of a sweep: schedules trials, records failures, notices changed inputs."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
-from auxlearn.errors import Interrupted, RunInUse
+from auxlearn.core.errors import Interrupted, RunInUse
+from auxlearn.core.signals import StopRequest
 from auxlearn.sweeps.executors import Executor
 from auxlearn.sweeps.folder import SweepFolder, TrialRecord
-from auxlearn.sweeps.inputs import compare_inputs, delete_leftovers
 from auxlearn.sweeps.jobs import FAILURES, Outcome
-from auxlearn.sweeps.plan import Trial
-from auxlearn.sweeps.search import number_of_trials, rounds
-from auxlearn.sweeps.select import chosen_trials, mean_dev
+from auxlearn.sweeps.plan import Trial, chosen_trials, mean_dev, number_of_trials, rounds
 from auxlearn.sweeps.sweep_file import SweepFile
-from auxlearn.training.inputs import InputReader
-from auxlearn.training.stopping import StopRequest
+from auxlearn.training.checkpoint import CheckpointFolder
+from auxlearn.training.inputs import FILE, Comparison, InputReader, RunInputs
+
+
+def compare_inputs(folder: SweepFolder, trial: Trial, reader: InputReader) -> Comparison:
+    """Compare the inputs that a trial recorded with the present ones.
+
+    A trial without results or checkpoint, or with a process running in its folder, counts as
+    unchanged.
+    """
+    run = folder.run(trial.digest)
+    begun = run.finished or CheckpointFolder(run.checkpoint_path).any
+    if not begun or run.in_use:
+        return Comparison()
+    recorded = RunInputs.load(run.path)
+    if recorded is None:
+        return Comparison(missing=(f"some trials have no {FILE} to compare their data with",))
+    return reader.compare(run.with_own_data(trial.config), recorded)
+
+
+def trial_state(folder: SweepFolder, trial: Trial, reader: InputReader) -> str:
+    """Return "finished", "changed", "failed", or "" for a trial that a sweep would still run."""
+    finished = folder.run(trial.digest).finished
+    if folder.failure(trial.digest) and not finished:
+        return "failed"
+    if compare_inputs(folder, trial, reader).changed:
+        return "changed"
+    return "finished" if finished else ""
+
+
+def delete_leftovers(folder: SweepFolder, trial: Trial) -> None:
+    """Delete the checkpoint of a finished trial, left by a kill just after its results."""
+    run = folder.run(trial.digest)
+    if run.finished and run.checkpoint_path.exists():
+        with suppress(RunInUse), run.locked(trial.config):
+            CheckpointFolder(run.checkpoint_path).delete()
+
 
 #: Seconds between two updates of the view.
 UPDATE_SECONDS = 0.5

@@ -1,19 +1,34 @@
-"""Expansion of a sweep file into trials: cells of the grid, each with every seed."""
+"""Expansion of a sweep file into trials: cells of the grid or of a search, with every seed."""
 
 from __future__ import annotations
 
 import itertools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from statistics import fmean
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from auxlearn.config import RunConfig, validate
-from auxlearn.errors import ConfigError, SweepError
-from auxlearn.sweeps.sweep_file import CASE, FOLD, MOST_TRIALS, PLUGIN_OPTION, SweepFile, label
+from auxlearn.core.config import RunConfig, validate
+from auxlearn.core.errors import ConfigError, SweepError
+from auxlearn.core.rng import derive_seed
+from auxlearn.sweeps.sweep_file import (
+    CASE,
+    FOLD,
+    MOST_TRIALS,
+    PLUGIN_OPTION,
+    Range,
+    Search,
+    SweepFile,
+    label,
+)
+
+if TYPE_CHECKING:
+    import optuna
+
 
 #: Combinations of the values of a grid that are expanded, before ``exclude`` removes some.
 MOST_COMBINATIONS = 100_000
@@ -199,3 +214,138 @@ def _matches(rule: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
         if labels.get(axis) not in [label(item) for item in wanted]:
             return False
     return True
+
+
+#: Returns the dev metrics of a trial by its digest, or ``None`` if it has not finished.
+DevMetrics = Callable[[str], Mapping[str, float] | None]
+
+
+def chosen_trials(sweep: SweepFile, trials: Sequence[Trial], dev: DevMetrics) -> set[str]:
+    """Return the digests of the trials with the best hyper-parameters.
+
+    Trials that differ only in the selected axes and in the seed form a group. In each group, the
+    value with the highest mean over seeds on dev is chosen, and the first of equal values. A value
+    with a failed seed is only chosen if every value has one.
+
+    Args:
+        sweep: Defines the axes to choose from.
+        trials: All trials.
+        dev: Their metrics on dev; no other metrics are used.
+    """
+    groups: dict[tuple[str, ...], dict[tuple[str, ...], list[Trial]]] = {}
+    for trial in trials:
+        fixed = tuple(v for axis, v in trial.cell.items() if axis not in sweep.chosen_axes)
+        values = groups.setdefault(fixed, {})
+        values.setdefault(tuple(trial.cell.values()), []).append(trial)
+    chosen: set[str] = set()
+    for values in groups.values():
+        if len(values) == 1:
+            best = next(iter(values.values()))
+        else:
+            scored = [(_selection_key(members, sweep, dev), members) for members in values.values()]
+            best = max(scored, key=lambda pair: pair[0])[1]
+        chosen |= {trial.digest for trial in best}
+    return chosen
+
+
+def mean_dev(trials: Sequence[Trial], sweep: SweepFile, dev: DevMetrics) -> float | None:
+    """Return the mean over trials of the dev metric, ``None`` if one has not finished."""
+    metrics = [dev(trial.digest) for trial in trials]
+    if any(found is None for found in metrics):
+        return None
+    return fmean(
+        found[sweep.select.metric or trial.config.metric]
+        for trial, found in zip(trials, metrics, strict=True)
+        if found is not None
+    )
+
+
+def _selection_key(
+    members: Sequence[Trial], sweep: SweepFile, dev: DevMetrics
+) -> tuple[bool, float]:
+    """Return whether all seeds have finished, and the mean dev metric of those that have."""
+    finished = [trial for trial in members if dev(trial.digest) is not None]
+    score = mean_dev(finished, sweep, dev) if finished else None
+    return len(finished) == len(members), float("-inf") if score is None else score
+
+
+#: Returns the dev metric of the trials of a point, mean over seeds; ``None`` if one failed.
+Score = Callable[[list[Trial]], float | None]
+
+
+def rounds(sweep: SweepFile, score: Score) -> Iterator[list[Trial]]:
+    """Yield the trials of a sweep in rounds; each round is taken after the previous one has run.
+
+    A grid is one round. A search has one study for each cell of the grid, and each round has the
+    next points of every study. The points depend on the seed and the metrics of earlier rounds
+    alone, so a sweep that is started again gets the same points, whose trials have finished.
+
+    Args:
+        sweep: The sweep.
+        score: Returns the metric of the trials of a point, after they have run.
+    """
+    cells = expand_cells(sweep)
+    search = sweep.search
+    if search is None:
+        yield plan_trials(sweep, cells)
+        return
+    studies = [_study(search, cell) for cell in cells]
+    known: set[str] = set()
+    left = search.trials
+    while left > 0:
+        asked = []
+        for cell, study in zip(cells, studies, strict=True):
+            for _ in range(min(search.batch, left)):
+                point = study.ask()
+                values = {key: _suggest(point, key, of) for key, of in search.space.items()}
+                trials = plan_trials(sweep, [cell.extended(values)])
+                asked.append((study, point, trials))
+        left -= search.batch
+        new = [t for _, _, trials in asked for t in trials if t.digest not in known]
+        new = list({trial.digest: trial for trial in new}.values())
+        known |= {trial.digest for trial in new}
+        yield new
+        for study, point, trials in asked:
+            value = score(trials)
+            _tell(study, point, value)
+
+
+def number_of_trials(sweep: SweepFile) -> int:
+    """Return the number of trials; a search that suggests a point twice has fewer."""
+    points = sweep.search.trials if sweep.search else 1
+    return len(expand_cells(sweep)) * points * len(sweep.seeds)
+
+
+def _study(search: Search, cell: Cell) -> optuna.Study:
+    try:
+        import optuna
+    except ImportError:
+        raise SweepError(
+            "a search needs Optuna: install it with `pip install 'auxlearn[search]'`"
+        ) from None
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    seed = derive_seed(search.seed, "search", *cell.labels.values()) % 2**32
+    sampler: Any
+    if search.sampler == "random":
+        sampler = optuna.samplers.RandomSampler(seed=seed)
+    else:
+        sampler = optuna.samplers.TPESampler(seed=seed)
+    return optuna.create_study(direction="maximize", sampler=sampler)
+
+
+def _suggest(point: optuna.Trial, key: str, values: Range | list[Any]) -> Any:
+    if isinstance(values, list):
+        # Optuna accepts scalars only: the index represents the value.
+        return values[point.suggest_categorical(key, list(range(len(values))))]
+    if isinstance(values.low, int) and isinstance(values.high, int):
+        return point.suggest_int(key, values.low, values.high, log=values.log)
+    return point.suggest_float(key, values.low, values.high, log=values.log)
+
+
+def _tell(study: optuna.Study, point: optuna.Trial, value: float | None) -> None:
+    import optuna
+
+    if value is None:
+        study.tell(point, state=optuna.trial.TrialState.FAIL)
+    else:
+        study.tell(point, value)

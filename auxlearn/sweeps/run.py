@@ -5,15 +5,119 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any, Literal
 
-from auxlearn.reporting.notebook import default_reporter
+from auxlearn.core.config import RunConfig, validate
+from auxlearn.core.errors import ConfigError, DataError, describe, shorten
+from auxlearn.core.files import expand
+from auxlearn.core.progress import default_reporter
+from auxlearn.core.run_settings import COLUMN_SETTINGS
+from auxlearn.data.dataset import TextDataset
+from auxlearn.data.examples import columns_of
+from auxlearn.data.memory import in_memory, is_table, read_memory, refuse_for_files
 from auxlearn.sweeps.execute import View, run_sweep
 from auxlearn.sweeps.executors import Executor, make_executor
-from auxlearn.sweeps.results import SweepResults
-from auxlearn.sweeps.source import sweep_of
-from auxlearn.sweeps.sweep_file import SweepFile
+from auxlearn.sweeps.folder import SweepFolder, SweepResults
+from auxlearn.sweeps.plan import expand_cells, plan_trials
+from auxlearn.sweeps.sweep_file import SweepFile, read_sweep
 from auxlearn.sweeps.view import ReporterView
+
+
+def sweep_of(
+    source: str | os.PathLike[str] | Mapping[str, Any] | SweepFile,
+    output: str | os.PathLike[str] | None,
+    dataset_name: str | None = None,
+    split_column: str | None = None,
+) -> tuple[SweepFile, SweepFolder]:
+    """Return a sweep and its folder; data in memory are saved in the folder, under ``data/``.
+
+    Args:
+        source: Path of a sweep file, a mapping with the keys of one, or what
+            :func:`~auxlearn.sweeps.sweep_file.read_sweep` returned.
+        output: The folder; by default ``sweeps/NAME``.
+        dataset_name: Name of data in memory.
+        split_column: Column with the split of each row of data in memory.
+
+    Raises:
+        UserError: The sweep has unknown or invalid entries, its data cannot be read, or its folder
+            cannot be used.
+    """
+    dataset: TextDataset | None = None
+    if isinstance(source, SweepFile):
+        sweep = source
+    elif isinstance(source, Mapping):
+        content = dict(source)
+        base = content.get("base")
+        if isinstance(base, Mapping) and in_memory(base.get("dataset", "")):
+            columns = _columns(base)
+            dataset = read_memory(
+                base["dataset"], columns, name=dataset_name, split_column=split_column
+            )
+            content["base"] = {**base, "dataset": _place(dataset)}
+        sweep = validate(SweepFile, _plain(content, "sweep"), "sweep")
+    elif isinstance(source, str | os.PathLike):
+        sweep = read_sweep(Path(source))
+    else:
+        raise ConfigError(
+            f"{describe(source)} ({type(source).__name__}) is no sweep: give the path of a sweep "
+            "file, or a mapping with the same keys"
+        )
+    if dataset is None:
+        refuse_for_files(dataset_name, split_column)
+    folder = SweepFolder(expand(Path(output) if output is not None else f"sweeps/{sweep.name}"))
+    folder.check()
+    if dataset is not None:
+        place = folder.path / _place(dataset)
+        sweep = sweep.model_copy(update={"base": {**sweep.base, "dataset": str(place)}})
+        cells = expand_cells(sweep)
+        if not sweep.search:
+            plan_trials(sweep, cells)  # nothing is written for a sweep that is refused
+        if not place.is_dir():
+            folder.save_data(dataset, place, _columns(sweep.base))
+    return sweep, folder
+
+
+def _columns(base: Mapping[str, Any]) -> Any:
+    given = {name: base[name] for name in COLUMN_SETTINGS if name in base}
+    return columns_of(validate(RunConfig, given, "sweep: base"))
+
+
+def _place(dataset: TextDataset) -> str:
+    """Return where data in memory are saved, relative to the folder of the sweep."""
+    return f"data/{dataset.fingerprint}/{dataset.name}"
+
+
+def _plain(value: Any, where: str) -> Any:
+    """Return a value as a YAML file would have it.
+
+    Raises:
+        UserError: A file cannot hold it.
+    """
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    in_place = where.rpartition(".")[2].partition("[")[0] == "dataset"
+    if (in_place or not isinstance(value, Mapping | list | tuple)) and _is_filled_table(value):
+        raise DataError(
+            f"{where}: a data set in memory can be the 'dataset' of 'base' only: save it as a "
+            "folder with train.jsonl, dev.jsonl and test.jsonl, and name the folder"
+        )
+    if isinstance(value, Mapping):
+        return {key: _plain(one, f"{where}.{shorten(str(key))}") for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one, f"{where}[{number}]") for number, one in enumerate(value)]
+    if hasattr(value, "tolist") and getattr(value, "ndim", 2) <= 1:  # of numpy
+        return value.tolist()
+    raise ConfigError(
+        f"{where}: {describe(value)} ({type(value).__name__}) cannot stand in a sweep: give a "
+        "text, a number, a list or a mapping"
+    )
+
+
+def _is_filled_table(value: Any) -> bool:
+    return is_table(value) and not (isinstance(value, list | tuple) and not value)
 
 
 def sweep(

@@ -10,11 +10,10 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import Field, field_validator, model_validator
 
-from auxlearn.config import Metric, RunConfig, Settings, validate
-from auxlearn.errors import ConfigError, did_you_mean
-from auxlearn.local_files import LONGEST_NAME
-from auxlearn.wording import shorten
-from auxlearn.yaml_files import read_yaml
+from auxlearn.core.config import Metric, RunConfig, Settings, validate
+from auxlearn.core.errors import ConfigError, did_you_mean, shorten
+from auxlearn.core.files import LONGEST_NAME
+from auxlearn.core.yaml_files import read_yaml
 
 #: Name of the axis formed by the cases of a sweep file.
 CASE = "case"

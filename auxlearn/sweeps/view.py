@@ -15,8 +15,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from auxlearn.metric_keys import Quantity
-from auxlearn.reporting.reporter import Reporter
+from auxlearn.core.metric_names import Quantity
+from auxlearn.core.progress import Reporter
 from auxlearn.sweeps.execute import SweepProgress, View
 from auxlearn.sweeps.folder import SweepFolder
 from auxlearn.sweeps.jobs import FAILURES, Outcome

@@ -50,7 +50,7 @@ def run_job(job: Job) -> Outcome:
 
 @contextmanager
 def _working_in(folder: Path) -> Iterator[None]:
-    from auxlearn.errors import SweepError
+    from auxlearn.core.errors import SweepError
 
     before = os.getcwd()
     try:
@@ -69,8 +69,8 @@ def _working_in(folder: Path) -> Iterator[None]:
 def _train(job: Job) -> Outcome:
     import torch
 
-    from auxlearn.config import RunConfig, validate
-    from auxlearn.errors import Interrupted, RunInUse
+    from auxlearn.core.config import RunConfig, validate
+    from auxlearn.core.errors import Interrupted, RunInUse
     from auxlearn.sweeps.branches import train
 
     if torch.get_num_threads() != job.threads:
@@ -86,7 +86,7 @@ def _train(job: Job) -> Outcome:
 
 
 def _failed(digest: str, error: Exception) -> Outcome:
-    from auxlearn.errors import PluginError, UserError, is_out_of_memory
+    from auxlearn.core.errors import PluginError, UserError, is_out_of_memory
 
     line = " ".join(str(error).split())
     raised = isinstance(error, PluginError) and error.__cause__ is not None

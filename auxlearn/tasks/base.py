@@ -22,14 +22,14 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from auxlearn.core.settings import Settings
 from auxlearn.data.batches import Batch, BatchStream
 from auxlearn.data.tokens import TokenizedTexts
-from auxlearn.devices import upload
+from auxlearn.encoders.device import upload
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.masking.corruption import choose, corrupt
 from auxlearn.objectives.base import Objective
 from auxlearn.objectives.context import ObjectiveContext
-from auxlearn.settings import Settings
+from auxlearn.objectives.masking import choose, corrupt
 
 
 @dataclass(frozen=True)

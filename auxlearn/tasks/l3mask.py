@@ -12,11 +12,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from auxlearn.core.registry import register_task
 from auxlearn.data.batches import Batch, pad_token_values, unpad_token_values
 from auxlearn.data.tokens import TokenizedTexts
-from auxlearn.masking.probabilities import rescale_to_mean
 from auxlearn.objectives.context import ObjectiveContext
-from auxlearn.registry import register_task
+from auxlearn.objectives.masking import rescale_to_mean
 from auxlearn.scoring.cached import score_texts
 from auxlearn.tasks.base import MaskedLanguageModelling, MaskingOptions
 

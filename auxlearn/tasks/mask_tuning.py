@@ -14,18 +14,18 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from auxlearn.core.registry import register_task
+from auxlearn.core.settings import Settings
 from auxlearn.data.batches import Batch
-from auxlearn.devices import upload
+from auxlearn.encoders.device import upload
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.masking.perturbation import (
+from auxlearn.objectives.context import ObjectiveContext
+from auxlearn.objectives.perturbation import (
     allowed_replacement_ids,
     choose_fixed_share,
     choose_independently,
     perturb,
 )
-from auxlearn.objectives.context import ObjectiveContext
-from auxlearn.registry import register_task
-from auxlearn.settings import Settings
 from auxlearn.tasks.base import AuxiliaryTask, TaskResult
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from auxlearn.core.registry import register_task
 from auxlearn.data.batches import Batch
-from auxlearn.masking.probabilities import uniform
-from auxlearn.registry import register_task
+from auxlearn.objectives.masking import uniform
 from auxlearn.tasks.base import MaskedLanguageModelling
 
 

@@ -6,15 +6,14 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from auxlearn.core.registry import register_task
+from auxlearn.core.settings import Settings
 from auxlearn.data.batches import Batch
-from auxlearn.devices import upload
+from auxlearn.encoders.device import upload
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.masking.corruption import choose
-from auxlearn.masking.perturbation import allowed_replacement_ids, perturb
-from auxlearn.masking.probabilities import uniform
 from auxlearn.objectives.context import ObjectiveContext
-from auxlearn.registry import register_task
-from auxlearn.settings import Settings
+from auxlearn.objectives.masking import choose, uniform
+from auxlearn.objectives.perturbation import allowed_replacement_ids, perturb
 from auxlearn.tasks.base import AuxiliaryTask
 
 

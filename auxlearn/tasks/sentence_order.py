@@ -9,14 +9,13 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from auxlearn.core.errors import DataError
+from auxlearn.core.registry import register_task
+from auxlearn.core.settings import Settings
 from auxlearn.data.batches import Batch
-from auxlearn.encoders.heads import classification_head
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.errors import DataError
-from auxlearn.objectives.base import labels_of
+from auxlearn.objectives.base import classification_head, labels_of
 from auxlearn.objectives.context import ObjectiveContext
-from auxlearn.registry import register_task
-from auxlearn.settings import Settings
 from auxlearn.tasks.base import AuxiliaryTask
 
 logger = logging.getLogger(__name__)

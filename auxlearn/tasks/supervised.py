@@ -14,18 +14,16 @@ from pydantic import Field, field_validator
 from sklearn.metrics import accuracy_score, f1_score
 from torch import Tensor, nn
 
-from auxlearn.data.batches import Batch, collate, eval_batches
+from auxlearn.core.errors import ConfigError, DataError
+from auxlearn.core.registry import register_task
+from auxlearn.core.settings import FurtherSet, Settings
+from auxlearn.data.batches import Batch, MixedStream, collate, eval_batches, sampling_probabilities
 from auxlearn.data.dataset import TextDataset
 from auxlearn.data.examples import columns_of
-from auxlearn.data.mixed_batches import MixedStream, sampling_probabilities
 from auxlearn.data.tokens import TokenizedTexts
-from auxlearn.encoders.heads import classification_head
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.errors import ConfigError, DataError
-from auxlearn.objectives.base import labels_of
+from auxlearn.objectives.base import classification_head, labels_of
 from auxlearn.objectives.context import ObjectiveContext
-from auxlearn.registry import register_task
-from auxlearn.settings import FurtherSet, Settings
 from auxlearn.tasks.base import AuxiliaryTask
 
 #: Texts per forward pass on dev.

@@ -14,25 +14,25 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 _PUBLIC = {
-    "Check": "auxlearn.testing.report",
-    "Report": "auxlearn.testing.report",
-    "TinyRun": "auxlearn.testing.harness",
+    "Check": "auxlearn.testing.check_base",
+    "Report": "auxlearn.testing.check_base",
+    "TinyRun": "auxlearn.testing.tiny_run",
     "check_loss": "auxlearn.testing.checks",
     "check_task": "auxlearn.testing.checks",
     "check_weighting": "auxlearn.testing.checks",
-    "write_dataset": "auxlearn.testing.harness",
+    "write_dataset": "auxlearn.testing.tiny_run",
 }
 
 __all__ = sorted(_PUBLIC)  # noqa: PLE0605
 
 if TYPE_CHECKING:
+    from auxlearn.testing.check_base import Check as Check, Report as Report
     from auxlearn.testing.checks import (
         check_loss as check_loss,
         check_task as check_task,
         check_weighting as check_weighting,
     )
-    from auxlearn.testing.harness import TinyRun as TinyRun, write_dataset as write_dataset
-    from auxlearn.testing.report import Check as Check, Report as Report
+    from auxlearn.testing.tiny_run import TinyRun as TinyRun, write_dataset as write_dataset
 
 
 def __getattr__(name: str) -> Any:

@@ -10,6 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -17,11 +18,11 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-from auxlearn.config import RunConfig
-from auxlearn.encoders.untrained import save_untrained
-from auxlearn.registry import WEIGHTINGS, Registry
-from auxlearn.reporting.reporter import Reporter
-from auxlearn.testing.harness import (
+from auxlearn.core.config import RunConfig
+from auxlearn.core.progress import Reporter
+from auxlearn.core.registry import WEIGHTINGS, Registry
+from auxlearn.encoders.load import save_untrained
+from auxlearn.testing.tiny_run import (
     BATCH_SIZE,
     STEPS,
     Choice,
@@ -102,7 +103,7 @@ class Checks(ABC):
         save_untrained(self.folder / "encoder")
         whole = self.folder / "whole"
         killed = self.folder / "killed"
-        with mock.patch("auxlearn.reporting.plots.plot_run"):  # drawing takes longer than training
+        with mock.patch("auxlearn.results.plots.plot_run"):  # drawing takes longer than training
             train(self.config(data, whole))
             try:
                 train(self.config(data, killed), _Killer(STEPS))
@@ -198,3 +199,47 @@ def require_finite(steps: list[dict[str, float]]) -> None:
     for number, losses in enumerate(steps, 1):
         for name, loss in losses.items():
             assert math.isfinite(loss), f"the loss of '{name}' is {loss} at step {number}"
+
+
+@dataclass(frozen=True)
+class Check:
+    """The result of one check.
+
+    Attributes:
+        name: What was checked.
+        passed: Whether it holds; ``None`` for a measurement, which cannot fail.
+        detail: What was found, one line.
+    """
+
+    name: str
+    passed: bool | None
+    detail: str = ""
+
+
+@dataclass
+class Report:
+    """The results of all checks of a plug-in.
+
+    Attributes:
+        plugin: Kind and name of the plug-in.
+        checks: Results in the order in which they were made.
+    """
+
+    plugin: str
+    checks: list[Check] = field(default_factory=list)
+
+    @property
+    def failed(self) -> list[Check]:
+        """The checks that do not hold."""
+        return [check for check in self.checks if check.passed is False]
+
+    def require(self) -> Report:
+        """Return this report if every check holds.
+
+        Raises:
+            AssertionError: One does not; the message lists those that do not.
+        """
+        if self.failed:
+            lines = [f"{check.name}: {check.detail}" for check in self.failed]
+            raise AssertionError("\n".join([f"{self.plugin} does not pass:", *lines]))
+        return self

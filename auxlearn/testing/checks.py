@@ -2,15 +2,263 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 import tempfile
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from auxlearn.registry import LOSSES, TASKS, WEIGHTINGS, Registry
-from auxlearn.testing.check_lists import ObjectiveChecks, WeightingChecks
-from auxlearn.testing.harness import Choice
-from auxlearn.testing.report import Check, Report
+import torch
+from torch import Tensor
+
+from auxlearn.core import rng
+from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS, Registry
+from auxlearn.data.batches import Batch
+from auxlearn.objectives.base import Objective
+from auxlearn.tasks.base import TaskResult
+from auxlearn.testing.check_base import Check, Checks, Report, require_finite
+from auxlearn.testing.tiny_run import STEPS, Choice, Objectives, TinyRun, build, with_other_padding
+from auxlearn.training.plugin_checks import check_trained
+
+#: Weightings of every kind: weighted losses, learned losses, gradients of each objective, weights
+#: learned in one step and through several, by higher.
+WEIGHTING_KINDS: tuple[Choice, ...] = (
+    ("fixed", {}),
+    ("uncertainty", {}),
+    ("metabalance", {}),
+    ("tartan", {}),
+    ("meta", {"horizon": "steps", "warmup_steps": 0}),
+    ("meta", {"horizon": "steps", "warmup_steps": 0, "unroll": 2, "mix": "gradients"}),
+)
+
+#: Times that a cost is measured; the median is shown.
+REPEATS = 5
+
+
+class ObjectiveChecks(Checks):
+    """The checks of a task or a loss."""
+
+    def objectives(self, weighting: Choice = ("fixed", {})) -> Objectives:
+        if self.registry is TASKS:
+            return Objectives([self.choice], weighting=weighting)
+        # Learned weights need a second objective.
+        return Objectives([("random_mlm", {})], self.choice, weighting)
+
+    def all(self) -> Iterator[tuple[str, Callable[[], str]]]:
+        yield "options", self.check_options
+        yield "loss", self.check_loss
+        yield "gradient", self.check_gradient
+        yield "encoder", self.check_encoder_is_kept
+        yield "randomness", self.check_randomness
+        yield "padding", self.check_padding
+        yield "seed", self.check_seed
+        yield "checkpoint", self.check_state
+        yield "resume", self.check_killed_run
+        yield "accumulation", self.check_accumulation
+        yield "weightings", self.check_weightings
+        yield "accelerator", self.check_accelerator
+
+    def run(self, **changes: Any) -> tuple[TinyRun, Objective, Batch]:
+        run = TinyRun(self.objectives(), self.circumstances(**changes))
+        name = "primary" if self.registry is LOSSES else next(iter(run.tasks))
+        objective = run.loss if self.registry is LOSSES else run.tasks[name]
+        return run, objective, run.batch(name)
+
+    def check_loss(self) -> str:
+        run, objective, batch = self.run()
+        loss = _loss(run, objective, batch)
+        assert loss.grad_fn is not None, "the loss has no graph: it is computed without gradients"
+        value = loss.item()
+        assert math.isfinite(value), f"the loss is {value}"
+        return f"a scalar, {value:.3f}"
+
+    def check_gradient(self) -> str:
+        run, objective, batch = self.run()
+        loss = _loss(run, objective, batch)
+        trained = {id(parameter) for parameter in run.encoder.parameters()}
+        check_trained(self.name, objective, loss, trained)
+        found = torch.autograd.grad(loss, run.step.parameters, allow_unused=True)
+        reached = {
+            id(parameter)
+            for parameter, gradient in zip(run.step.parameters, found, strict=True)
+            if gradient is not None and bool(gradient.abs().sum() > 0)
+        }
+        assert reached & {id(p) for p in run.encoder.body_parameters()}, (
+            "no gradient reaches the encoder: the loss does not train it"
+        )
+        prefix = "primary/" if self.registry is LOSSES else f"{next(iter(run.tasks))}/"
+        for key, head in run.encoder.heads.items():
+            if key.startswith(prefix):
+                assert reached & {id(p) for p in head.parameters()}, (
+                    f"no gradient reaches head '{key}'"
+                )
+        classifier = {id(p) for p in run.encoder.classification_parameters()}
+        if self.registry is LOSSES:
+            assert reached & classifier, "no gradient reaches the classification head"
+        parts = ["encoder"]
+        parts += ["classification head"] * bool(reached & classifier)
+        parts += ["own heads"] * any(key.startswith(prefix) for key in run.encoder.heads)
+        return "reaches " + ", ".join(parts)
+
+    def check_encoder_is_kept(self) -> str:
+        bare = TinyRun(Objectives(), self.circumstances()).encoder.tensors()
+        prepared = TinyRun(self.objectives(), self.circumstances()).encoder.tensors()
+        changed = [name for name in bare if not torch.equal(bare[name], prepared[name])]
+        assert not changed, f"prepare changes the encoder: {', '.join(changed[:3])}"
+        return "unchanged by prepare"
+
+    def check_randomness(self) -> str:
+        """All randomness except dropout comes from the generator that is passed."""
+        run, objective, batch = self.run(dropout=False)
+        before = torch.get_rng_state()
+        first, second = (_loss(run, objective, batch, seeded=False).item() for _ in range(2))
+        assert torch.equal(torch.get_rng_state(), before), (
+            "the loss draws from torch's global generator: use the generator that is passed"
+        )
+        assert first == second, f"one generator state gives losses {first} and {second}"
+        return "from the generator alone"
+
+    def check_padding(self) -> str:
+        run, objective, batch = self.run(dropout=False)
+        padding = int((batch.attention_mask == 0).sum())
+        assert padding, "the batch has no padding"
+        other = with_other_padding(batch, 17)
+        one, two = (_loss(run, objective, given).item() for given in (batch, other))
+        assert abs(one - two) <= 1e-5 * max(1.0, abs(one)), (
+            f"the loss depends on the tokens in padding: {one} and {two}"
+        )
+        return f"{padding} padding tokens change nothing"
+
+    def check_weightings(self) -> str:
+        for weighting in WEIGHTING_KINDS:
+            try:
+                run = TinyRun(self.objectives(weighting), self.circumstances())
+                require_finite(run.train())
+            except Exception as error:
+                raise AssertionError(f"under {weighting[0]}: {error}") from error
+        return ", ".join(dict.fromkeys(str(name) for name, _ in WEIGHTING_KINDS))
+
+    def cost(self) -> str:
+        """Return the time of a loss and its gradients, over that of one pass of MLM."""
+        run, objective, batch = self.run()
+        other = TinyRun(Objectives([("random_mlm", {})]), self.circumstances())
+        mlm, its_batch = other.tasks["random_mlm"], other.batch("random_mlm")
+        own = _seconds(lambda: _loss(run, objective, batch).backward())
+        unit = _seconds(lambda: _loss(other, mlm, its_batch).backward())
+        return f"{own / unit:.1f} times masked language modelling"
+
+
+class WeightingChecks(Checks):
+    """The checks of a weighting."""
+
+    def objectives(self) -> Objectives:
+        return Objectives([("random_mlm", {}), ("mask_tuning", {})], weighting=self.choice)
+
+    def all(self) -> Iterator[tuple[str, Callable[[], str]]]:
+        yield "options", self.check_options
+        yield "weights", self.check_weights
+        yield "step", self.check_step
+        yield "single", self.check_single_task
+        yield "frozen", self.check_frozen
+        yield "adapters", self.check_adapters
+        yield "seed", self.check_seed
+        yield "checkpoint", self.check_state
+        yield "resume", self.check_killed_run
+        yield "accumulation", self.check_accumulation
+        yield "accelerator", self.check_accelerator
+
+    def check_weights(self) -> str:
+        run = TinyRun(self.objectives(), self.circumstances())
+        weights = run.weighting.weights
+        assert tuple(weights.shape) == (3,), f"weights have shape {tuple(weights.shape)}, not (3,)"
+        assert weights.dtype == torch.float64, f"weights are {weights.dtype}, not float64"
+        assert weights.device.type == "cpu", "weights are not on the CPU"
+        assert bool(weights.isfinite().all()), f"weights are {weights.tolist()}"
+        return f"at first {', '.join(f'{weight:.2f}' for weight in weights.tolist())}"
+
+    def check_step(self) -> str:
+        run = TinyRun(self.objectives(), self.circumstances())
+        before = run.tensors()
+        require_finite(run.train())
+        after = run.tensors()
+        assert any(
+            not torch.equal(tensor, after[name])
+            for name, tensor in before.items()
+            if name.startswith("encoder:")
+        ), "no parameter has changed after the steps"
+        assert bool(run.weighting.weights.isfinite().all()), "the weights are not finite"
+        left = [name for name, p in run.encoder.named_parameters() if p.grad is not None]
+        assert not left, "gradients are left in .grad after the step"
+        return f"{STEPS} steps of 3 objectives"
+
+    def check_single_task(self) -> str:
+        run = TinyRun(Objectives(weighting=self.choice), self.circumstances())
+        require_finite(run.train())
+        return "the primary task alone trains"
+
+    def check_frozen(self) -> str:
+        """A step with frozen embeddings."""
+        return f"{self._train_a_part(freeze='embeddings')} frozen tensors unchanged"
+
+    def check_adapters(self) -> str:
+        """A step with low-rank adapters, unless the weighting is refused with them."""
+        if find_spec("peft") is None:
+            return "not checked: peft is not installed"
+        if build(WEIGHTINGS, self.choice, ("primary", "other")).differentiates_twice:
+            return "none: optimizer steps cannot be unrolled through adapters"
+        return f"{self._train_a_part(lora_rank=2)} tensors of the body unchanged"
+
+    def _train_a_part(self, **changes: Any) -> int:
+        """Return how many tensors a step has left as they were, which all frozen ones are."""
+        run = TinyRun(
+            Objectives([("random_mlm", {})], weighting=self.choice), self.circumstances(**changes)
+        )
+        before = {name: p.detach().clone() for name, p in run.encoder.named_parameters()}
+        require_finite(run.train(0, 1))
+        frozen = {name for name, p in run.encoder.named_parameters() if not p.requires_grad}
+        changed = {
+            name for name, p in run.encoder.named_parameters() if not torch.equal(p, before[name])
+        }
+        assert frozen, "nothing is frozen"
+        assert not changed & frozen, f"frozen, but changed: {min(changed & frozen)}"
+        prefix = f"classifier.{run.encoder.classifier.base_model_prefix}."
+        assert any(name.startswith(prefix) for name in changed), "no other part of the body changed"
+        assert bool(run.weighting.weights.isfinite().all()), "the weights are not finite"
+        return len(frozen)
+
+    def cost(self) -> str:
+        """Return the time of an optimizer step over that of ``fixed``."""
+        own = TinyRun(self.objectives(), self.circumstances())
+        fixed = TinyRun(Objectives([("random_mlm", {}), ("mask_tuning", {})]), self.circumstances())
+        times = [_seconds(lambda one=run: one.train(0, 1)) for run in (own, fixed)]  # type: ignore[misc]
+        return f"{times[0] / times[1]:.1f} times fixed"
+
+
+def _loss(run: TinyRun, objective: Objective, batch: Batch, *, seeded: bool = True) -> Tensor:
+    generator = torch.Generator().manual_seed(3)
+    if seeded:
+        with rng.seeded(0, "check"):
+            loss = run.encoder(objective.loss, batch, generator)
+    else:
+        loss = run.encoder(objective.loss, batch, generator)
+    if isinstance(loss, TaskResult):
+        loss = loss.loss
+    assert isinstance(loss, Tensor), f"loss returns {type(loss).__name__}, not a tensor"
+    assert loss.ndim == 0, f"loss returns shape {tuple(loss.shape)}, not a scalar"
+    return loss
+
+
+def _seconds(run: Callable[[], object]) -> float:
+    run()
+    times = []
+    for _ in range(REPEATS):
+        started = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - started)
+    return statistics.median(times)
 
 
 def check_task(

@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from auxlearn.errors import ConfigError
-from auxlearn.registry import LOSSES, TASKS, WEIGHTINGS, Registry, load_plugin
-from auxlearn.testing.harness import Choice, Circumstances, Objectives, TinyRun
+from auxlearn.core.errors import ConfigError
+from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS, Registry, load_plugin
+from auxlearn.testing.tiny_run import Choice, Circumstances, Objectives, TinyRun
 
 #: Largest relative difference between the losses of the two devices.
 TOLERANCE = 1e-4

@@ -4,10 +4,10 @@ A checkpoint is a folder of its own, complete before ``latest.json`` points to i
 moment therefore leaves the previous checkpoint intact. It holds no generator states: batches,
 dropout masks and corruption follow from the seed and the step. On the CPU a resumed run ends with
 the same digits as an uninterrupted one; on a GPU it sees the same batches and random numbers, but
-rounds differently (:mod:`auxlearn.rng`).
+rounds differently (:mod:`auxlearn.core.rng`).
 
-``latest.json`` describes every file that the run is resumed from (:mod:`auxlearn.manifest`): the
-tensors, the best weights so far, and the logs of the run as long as they were. All of them are
+``latest.json`` describes every file that the run is resumed from (:mod:`auxlearn.core.manifest`):
+the tensors, the best weights so far, and the logs of the run as long as they were. All of them are
 verified before any is used.
 """
 
@@ -24,9 +24,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from auxlearn.errors import RunError, first_fault
-from auxlearn.files import read_checked_json, write_bytes, write_checked_json
-from auxlearn.manifest import Damaged, Description, describe_bytes, tensors_of, verify_file
+from auxlearn.core.errors import RunError, first_fault
+from auxlearn.core.files import read_checked_json, write_bytes, write_checked_json
+from auxlearn.core.manifest import Damaged, Description, describe_bytes, tensors_of, verify_file
 
 #: Files of the run folder that grow while the run trains.
 LOGS = ("metrics.jsonl", "perturbations.jsonl")

@@ -31,19 +31,18 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 import auxlearn
-from auxlearn.config import OODSource, RunConfig
+from auxlearn.core.config import OODSource, RunConfig
+from auxlearn.core.errors import DataError, RunError, UserError, first_fault
+from auxlearn.core.files import content_digest, expand, read_checked_json, write_checked_json
+from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS, plugin_digest
+from auxlearn.core.settings import ValidationSource
 from auxlearn.data.dataset import TextDataset
 from auxlearn.data.examples import ColumnNames, columns_of
 from auxlearn.data.load import load_dataset
 from auxlearn.data.ood import load_ood_set
 from auxlearn.data.run_data import RunData, dataset_content, ood_content
-from auxlearn.errors import DataError, RunError, UserError, first_fault
-from auxlearn.files import content_digest, read_checked_json, write_checked_json
-from auxlearn.local_files import expand
 from auxlearn.objectives.context import InputTracker
-from auxlearn.registry import LOSSES, TASKS, WEIGHTINGS, plugin_digest
-from auxlearn.settings import ValidationSource
-from auxlearn.training.continuation import initial_content
+from auxlearn.training.setup import initial_content
 
 FILE = "inputs.json"
 
@@ -373,7 +372,7 @@ def verify_finished(folder: Path, config: RunConfig) -> tuple[str, ...]:
 
 
 def _cache_folder(config: RunConfig) -> Path:
-    from auxlearn.cache import default_folder
+    from auxlearn.core.cache import default_folder
 
     return expand(config.cache_dir) if config.cache_dir else default_folder()
 

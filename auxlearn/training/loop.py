@@ -11,10 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from auxlearn.config import RunConfig
-from auxlearn.errors import Interrupted, TrainingDiverged
-from auxlearn.metric_keys import Quantity
-from auxlearn.reporting.reporter import Reporter
+from auxlearn.core.config import RunConfig
+from auxlearn.core.errors import Interrupted, TrainingDiverged
+from auxlearn.core.metric_names import Quantity
+from auxlearn.core.progress import Reporter
+from auxlearn.core.signals import StopRequest
 from auxlearn.results.folder import RunFolder
 from auxlearn.training.checkpoint import (
     CheckpointFolder,
@@ -23,14 +24,9 @@ from auxlearn.training.checkpoint import (
     load_optimizer_tensors,
     optimizer_tensors,
 )
-from auxlearn.training.guard import calling
-from auxlearn.training.optimization import (
-    ConstantSchedule,
-    LinearSchedule,
-    primary_only_optimizer,
-)
+from auxlearn.training.optimizer import ConstantSchedule, LinearSchedule, primary_only_optimizer
+from auxlearn.training.plugin_checks import calling
 from auxlearn.training.step import RunStep
-from auxlearn.training.stopping import StopRequest
 from auxlearn.weighting.base import Weighting
 
 logger = logging.getLogger(__name__)

@@ -19,29 +19,28 @@ import torch
 from torch import Tensor, nn
 
 import auxlearn
-from auxlearn import rng
-from auxlearn.cache import TensorCache, content_key
-from auxlearn.config import RunConfig
+from auxlearn.core import rng
+from auxlearn.core.cache import TensorCache, content_key
+from auxlearn.core.config import RunConfig
+from auxlearn.core.errors import Interrupted, TrainingDiverged, UserError
+from auxlearn.core.files import expand
+from auxlearn.core.metric_names import Quantity
+from auxlearn.core.progress import Reporter
+from auxlearn.core.registry import TASKS
+from auxlearn.core.signals import StopRequest
 from auxlearn.data.batches import Batch, BatchStream
-from auxlearn.data.corpus import read_corpus
 from auxlearn.data.dataset import Split
-from auxlearn.data.examples import column_names, text_values
+from auxlearn.data.examples import column_names, read_corpus, text_values
 from auxlearn.data.load import load_dataset
 from auxlearn.data.memory import in_memory, read_memory_table
 from auxlearn.data.splits import hold_out
 from auxlearn.data.tokens import TokenizedTexts, tokenize_split
-from auxlearn.encoders.content import encoder_content
-from auxlearn.encoders.load import check_length, load_encoder
-from auxlearn.encoders.precision import Compute, choose_compute
+from auxlearn.encoders.device import Compute, choose_compute
+from auxlearn.encoders.load import check_length, encoder_content, load_encoder
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.errors import Interrupted, TrainingDiverged, UserError
 from auxlearn.evaluation.evaluator import EVAL_BATCH
-from auxlearn.local_files import expand
-from auxlearn.masking.held_out import score_masked
-from auxlearn.metric_keys import Quantity
 from auxlearn.objectives.context import ObjectiveContext
-from auxlearn.registry import TASKS
-from auxlearn.reporting.reporter import Reporter
+from auxlearn.objectives.masking import score_masked
 from auxlearn.tasks.base import MaskedLanguageModelling
 from auxlearn.training.checkpoint import (
     CheckpointFolder,
@@ -51,9 +50,8 @@ from auxlearn.training.checkpoint import (
     optimizer_tensors,
 )
 from auxlearn.training.loop import LOG_EVERY
-from auxlearn.training.optimization import LinearSchedule, build_optimizer
+from auxlearn.training.optimizer import LinearSchedule, build_optimizer
 from auxlearn.training.pretrain_folder import PretrainFolder, PretrainResults
-from auxlearn.training.stopping import StopRequest
 
 #: Share of the texts that is held out for evaluation.
 HELD_OUT = 0.05

@@ -15,12 +15,12 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from auxlearn.core.crash_log import FILE as FAULT, logged_into
+from auxlearn.core.errors import RunError, first_fault
+from auxlearn.core.files import filled_folder, read_checked_json, write_checked_json
+from auxlearn.core.manifest import verify_export, write_manifest
+from auxlearn.core.progress import Reporter
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.errors import RunError, first_fault
-from auxlearn.faults import FILE as FAULT, logged_into
-from auxlearn.files import filled_folder, read_checked_json, write_checked_json
-from auxlearn.manifest import verify_export, write_manifest
-from auxlearn.reporting.reporter import Reporter
 from auxlearn.results.folder import check_contained, locked_folder
 from auxlearn.results.outputs import check_output_folder
 from auxlearn.training.checkpoint import CheckpointFolder

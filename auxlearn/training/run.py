@@ -7,48 +7,45 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
-from auxlearn.cache import TensorCache
-from auxlearn.config import RunConfig
+from auxlearn.core.cache import TensorCache
+from auxlearn.core.config import RunConfig
+from auxlearn.core.errors import ConfigError
+from auxlearn.core.files import expand, replaced_folder
+from auxlearn.core.manifest import write_manifest
+from auxlearn.core.progress import Reporter
+from auxlearn.core.registry import LOSSES
+from auxlearn.data.audit import describe_lengths, whole_lengths
 from auxlearn.data.batches import BatchStream
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.examples import columns_of
-from auxlearn.data.lengths import describe_lengths, whole_lengths
 from auxlearn.data.memory import save_folder
 from auxlearn.data.run_data import RunData, load_run_data, with_known_labels
 from auxlearn.data.tokens import TokenizedTexts, tokenize_split
-from auxlearn.encoders.precision import Compute, choose_compute
+from auxlearn.encoders.device import Compute, choose_compute
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.encoders.trainable import LowRankAdapters
-from auxlearn.errors import ConfigError
 from auxlearn.evaluation.evaluator import Evaluator
-from auxlearn.evaluation.surrogate import Surrogate, surrogate_report
-from auxlearn.files import replaced_folder
-from auxlearn.local_files import expand
+from auxlearn.evaluation.metrics import Surrogate, surrogate_report
 from auxlearn.losses.base import PrimaryLoss
-from auxlearn.manifest import write_manifest
 from auxlearn.objectives.context import ObjectiveContext
-from auxlearn.registry import LOSSES
-from auxlearn.reporters.forward import ForwardingReporter
-from auxlearn.reporting.reporter import Reporter
 from auxlearn.results.environment import Environment, with_peak_memory
 from auxlearn.results.folder import RunFolder
+from auxlearn.results.loggers import ForwardingReporter
 from auxlearn.results.perturbation_log import PerturbationLog
 from auxlearn.results.record import BestCheckpoint, DatasetRecord, Evaluation, RunResults
 from auxlearn.training.checkpoint import CheckpointFolder
-from auxlearn.training.continuation import (
-    check_source,
-    describe_classifier,
-    load_heads,
-)
-from auxlearn.training.gradients import GradientLog
-from auxlearn.training.guard import calling
+from auxlearn.training.gradient_log import GradientLog
 from auxlearn.training.inputs import InputRecord, collect_inputs, verify_finished
 from auxlearn.training.loop import TrainingLoop
-from auxlearn.training.optimization import LinearSchedule, run_optimizer
-from auxlearn.training.preparation import (
+from auxlearn.training.optimizer import LinearSchedule, run_optimizer
+from auxlearn.training.plugin_checks import calling
+from auxlearn.training.setup import (
     build_weighting,
     check_dropout,
+    check_source,
+    describe_classifier,
     describe_language_model,
+    load_heads,
     load_run_encoder,
     prepare_task,
     require_compiler,
@@ -284,14 +281,14 @@ class _Run:
         Raises:
             UserError: The model folder cannot be written.
         """
-        from auxlearn.reporting.plots import plot_run
+        from auxlearn.results.plots import plot_run
 
         if self.config.keep_model:
             self._export_model(results)
         plot_run(self.folder.read_metrics(), results, self.folder.plots_path)
 
     def _export_model(self, results: RunResults) -> None:
-        from auxlearn.reporting.model_card import model_card
+        from auxlearn.results.model_card import model_card
 
         if self.adapters:
             with replaced_folder(self.folder.adapter_path) as temporary:

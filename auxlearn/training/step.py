@@ -5,34 +5,59 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import groupby
 
 import torch
 from torch import Tensor, nn
 
-from auxlearn import rng
+from auxlearn.core import rng
+from auxlearn.core.metric_names import VALIDATION
 from auxlearn.data.batches import Batch, BatchStream
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.losses.base import PrimaryLoss
-from auxlearn.metric_keys import VALIDATION
 from auxlearn.objectives.base import Objective
 from auxlearn.results.perturbation_log import PerturbationLog
 from auxlearn.tasks.base import TaskResult
-from auxlearn.training.gradients import (
+from auxlearn.training.gradient_log import (
     GradientLog,
     add_gradient,
     compare_gradients,
     copy_gradient,
     keeping_state,
 )
-from auxlearn.training.guard import calling, check_loss, check_result
-from auxlearn.training.micro_batches import split_batch
-from auxlearn.training.optimization import LinearSchedule
-from auxlearn.training.reach import check_trained
+from auxlearn.training.optimizer import LinearSchedule
+from auxlearn.training.plugin_checks import calling, check_loss, check_result, check_trained
 from auxlearn.training.terms import Auxiliary, StepSettings, Term, placements_of
 from auxlearn.training.validation import ValidationObjective
 from auxlearn.weighting.base import Gradient, shared_gradient
+
+
+def split_batch(batch: Batch, count: int) -> list[Batch]:
+    """Split a batch into at most ``count`` micro-batches of nearly equal numbers of examples.
+
+    Each micro-batch is padded to the longest of its own texts, as a batch of these texts would be.
+    """
+    if count == 1:
+        return [batch]
+    size = -(-len(batch) // count)
+    return [
+        _select_examples(batch, slice(start, start + size)) for start in range(0, len(batch), size)
+    ]
+
+
+def _select_examples(batch: Batch, chosen: slice) -> Batch:
+    longest = int(batch.attention_mask[chosen].sum(1).max())
+    values = {field.name: getattr(batch, field.name) for field in fields(batch)}
+    return replace(
+        batch,
+        **{
+            name: value[chosen] if value.ndim == 1 else value[chosen, :longest]
+            for name, value in values.items()
+            if value is not None
+        },
+    )
+
 
 logger = logging.getLogger(__name__)
 

@@ -1,0 +1,1 @@
+"""One file per rule of weighting, and the mathematics of steps."""

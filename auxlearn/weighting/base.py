@@ -27,7 +27,7 @@ import torch
 from pydantic import Field, field_validator
 from torch import Tensor, nn
 
-from auxlearn.settings import Settings, ValidationSource
+from auxlearn.core.settings import Settings, ValidationSource
 
 #: Gradient of one objective: a tensor per parameter, in the order of
 #: :attr:`TrainingStep.parameters`; ``None`` where the objective does not depend on the parameter.

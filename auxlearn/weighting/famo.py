@@ -31,7 +31,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from auxlearn.registry import register_weighting
+from auxlearn.core.registry import register_weighting
 from auxlearn.weighting.base import TrainingStep
 from auxlearn.weighting.learned import LearnedOptions, LearnedWeighting
 

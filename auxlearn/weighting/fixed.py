@@ -8,8 +8,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from auxlearn.errors import ConfigError
-from auxlearn.registry import register_weighting
+from auxlearn.core.errors import ConfigError
+from auxlearn.core.registry import register_weighting
 from auxlearn.weighting.base import Mix
 from auxlearn.weighting.mixing import MIX_DESCRIPTION, LossWeighting, MixOptions
 

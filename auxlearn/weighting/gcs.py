@@ -26,10 +26,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from auxlearn.config import Settings
-from auxlearn.registry import register_weighting
+from auxlearn.core.config import Settings
+from auxlearn.core.registry import register_weighting
 from auxlearn.weighting.base import TrainingStep
-from auxlearn.weighting.gram import GramWeighting
+from auxlearn.weighting.gradients import GramWeighting
 
 
 def gcs_gates(gram: Tensor, version: Literal["weighted", "unweighted"]) -> Tensor:

@@ -30,14 +30,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from auxlearn.metric_keys import Quantity
-from auxlearn.registry import register_weighting
-from auxlearn.weighting.base import (
-    TrainingStep,
-    dot,
-    gather_scalars,
-    shared_gradient,
-)
+from auxlearn.core.metric_names import Quantity
+from auxlearn.core.registry import register_weighting
+from auxlearn.weighting.base import TrainingStep, dot, gather_scalars, shared_gradient
 from auxlearn.weighting.learned import LearnedOptions, LearnedWeighting
 
 #: Lower bound of a weight: from zero it could not increase again.

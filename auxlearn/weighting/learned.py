@@ -10,8 +10,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from auxlearn.errors import ConfigError
-from auxlearn.metric_keys import VALIDATION, Quantity
+from auxlearn.core.errors import ConfigError
+from auxlearn.core.metric_names import VALIDATION, Quantity
 from auxlearn.weighting.base import TrainingStep
 from auxlearn.weighting.mixing import LossWeighting, MixOptions
 

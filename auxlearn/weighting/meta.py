@@ -6,7 +6,7 @@ at the parameters :math:`\theta'` after the step.
 
 With ``mix: steps``, the default, each objective i has an optimizer step of its own, :math:`u_i`,
 and :math:`\theta' = \theta + u_0 + \sum_{i>0} (w_i / w_0) u_i`
-(:mod:`auxlearn.weighting.separate`). The meta-gradient of that step is
+(:mod:`auxlearn.weighting.optimizer_steps`). The meta-gradient of that step is
 
 .. math:: \partial L_{val} / \partial z_i = (w_i / w_0) \, v^\top u_i \quad (i > 0), \qquad
     \partial L_{val} / \partial z_0 = -\sum_{i>0} \partial L_{val} / \partial z_i,
@@ -14,7 +14,7 @@ and :math:`\theta' = \theta + u_0 + \sum_{i>0} (w_i / w_0) u_i`
 exact, and without second derivatives of the encoder.
 
 Three departures make the direction reliable. In place of the gradient of one step's validation
-batches, v is a moving average over steps (:mod:`auxlearn.weighting.gradient_average`), and so is
+batches, v is a moving average over steps (:mod:`auxlearn.weighting.gradients`), and so is
 each :math:`u_i`. The average of :math:`u_i` is, up to a factor, what a constant :math:`w_i / w_0`
 has changed in the parameters over the last steps if second derivatives are left out: forward
 accumulation with decay (Franceschi et al. 2017, "Forward and Reverse Gradient-Based Hyperparameter
@@ -57,10 +57,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from auxlearn.errors import ConfigError
-from auxlearn.metric_keys import VALIDATION, Quantity
-from auxlearn.registry import register_weighting
-from auxlearn.settings import ValidationSource
+from auxlearn.core.errors import ConfigError
+from auxlearn.core.metric_names import VALIDATION, Quantity
+from auxlearn.core.registry import register_weighting
+from auxlearn.core.settings import ValidationSource
 from auxlearn.weighting.base import (
     Branches,
     DevHead,
@@ -72,19 +72,67 @@ from auxlearn.weighting.base import (
     shared_gradient,
     weighted_sum,
 )
-from auxlearn.weighting.gradient_average import GradientAverage
-from auxlearn.weighting.gram import head_gradient
+from auxlearn.weighting.gradients import GradientAverage, head_gradient
 from auxlearn.weighting.learned import EPSILON, LogitWeighting, alignment_metrics
-from auxlearn.weighting.meta_account import account_of_steps
-from auxlearn.weighting.meta_logits import (
+from auxlearn.weighting.meta_options import (
+    MetaOptions,
     default_meta_weights,
     logit_learning_rate,
     lowest_logit,
     meta_gradient_of_logits,
     with_price,
 )
-from auxlearn.weighting.meta_options import MetaOptions
-from auxlearn.weighting.step_derivative import StepDerivative, gram_matrices
+from auxlearn.weighting.optimizer_steps import StepDerivative, gram_matrices
+
+
+def account_of_steps(
+    rows: Sequence[Mapping[str, Any]],
+    tasks: Sequence[str],
+    best_step: int,
+    gate: float,
+    gate_end: int,
+) -> dict[str, str]:
+    """Return the sentence of each auxiliary task of a rule that applies it once past a gate.
+
+    Args:
+        rows: Entries of ``metrics.jsonl``; weights are logged every few steps.
+        tasks: The auxiliary tasks.
+        best_step: Step of the exported checkpoint.
+        gate: Weight from which on one task is applied.
+        gate_end: Step after which no further task is applied.
+    """
+    found = {}
+    for task in tasks:
+        weights = [
+            (row["step"], row[Quantity.WEIGHT.key(task)])
+            for row in rows
+            if Quantity.WEIGHT.key(task) in row
+        ]
+        candidates = [
+            row[Quantity.CANDIDATE.key(task)] for row in rows if Quantity.CANDIDATE.key(task) in row
+        ]
+        applied = [(step, weight) for step, weight in weights if weight > 0]
+        if not applied:
+            highest = f"at most {max(candidates):.3f}" if candidates else "never learned"
+            found[task] = (
+                f"{task}: not applied; its weight was {highest}, and {gate:.3g} by step {gate_end} "
+                "is what the gate asks for; a derivative over a few steps does not see what helps "
+                "later, horizon run does"
+            )
+            continue
+        first, last = applied[0][0], applied[-1][0]
+        highest = f"{max(weight for _, weight in applied):.3f}"
+        until = "" if last == weights[-1][0] else f" to {last}"
+        exported = [weight for step, weight in weights if step <= best_step]
+        now = exported[-1] if exported else 0.0
+        there = (
+            f"the exported checkpoint (step {best_step}) was trained with it, weight {now:.3f}"
+            if first <= best_step
+            else f"the exported checkpoint (step {best_step}) is from before, without it"
+        )
+        found[task] = f"{task}: applied from step {first}{until}, weight up to {highest}; {there}"
+    return found
+
 
 #: Smallest weight that an auxiliary task can be left with, as a share of the gate.
 LEAST = 1 / 3

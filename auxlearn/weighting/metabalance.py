@@ -37,9 +37,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from auxlearn.config import Settings
-from auxlearn.metric_keys import Quantity
-from auxlearn.registry import register_weighting
+from auxlearn.core.config import Settings
+from auxlearn.core.metric_names import Quantity
+from auxlearn.core.registry import register_weighting
 from auxlearn.weighting.base import (
     Gradient,
     Placement,

@@ -13,7 +13,7 @@ With weights :math:`w_i`, gradients :math:`g_i` (the primary task at index 0) an
   tensor).
 * ``steps``: :math:`\theta' = \theta + u_0 + \sum_{i>0} (w_i / w_0) u_i` with an optimizer step
   :math:`u_i = U_i(g_i)` and moments of its own for each objective
-  (:mod:`auxlearn.weighting.separate`). The primary task keeps the step that it has alone.
+  (:mod:`auxlearn.weighting.optimizer_steps`). The primary task keeps the step that it has alone.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from auxlearn.metric_keys import Quantity
-from auxlearn.settings import Settings
+from auxlearn.core.metric_names import Quantity
+from auxlearn.core.settings import Settings
 from auxlearn.weighting.base import (
     Gradient,
     Mix,
@@ -36,8 +36,7 @@ from auxlearn.weighting.base import (
     weighted_sum,
 )
 from auxlearn.weighting.metabalance import metabalance_factors
-from auxlearn.weighting.separate import SeparateSteps
-from auxlearn.weighting.step_derivative import gram_matrices
+from auxlearn.weighting.optimizer_steps import SeparateSteps, gram_matrices
 
 #: What the names of the mixture's tensors begin with in a checkpoint.
 _MIXTURE = "mixture/"

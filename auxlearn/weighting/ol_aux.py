@@ -41,7 +41,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from auxlearn.registry import register_weighting
+from auxlearn.core.registry import register_weighting
 from auxlearn.weighting.base import TrainingStep, dot, shared_gradient
 from auxlearn.weighting.learned import LearnedOptions, LearnedWeighting
 

@@ -20,9 +20,9 @@ import torch
 from scipy.optimize import nnls
 from torch import Tensor
 
-from auxlearn.registry import register_weighting
+from auxlearn.core.registry import register_weighting
 from auxlearn.weighting.base import TrainingStep
-from auxlearn.weighting.gram import GramWeighting
+from auxlearn.weighting.gradients import GramWeighting
 
 
 def dual_cone_weights(gram: Tensor, least: Tensor) -> Tensor:

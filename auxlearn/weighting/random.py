@@ -18,9 +18,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from auxlearn import rng
-from auxlearn.config import Settings
-from auxlearn.registry import register_weighting
+from auxlearn.core import rng
+from auxlearn.core.config import Settings
+from auxlearn.core.registry import register_weighting
 from auxlearn.weighting.base import TrainingStep
 from auxlearn.weighting.mixing import LossWeighting
 

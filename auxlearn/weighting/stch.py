@@ -28,8 +28,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from auxlearn.config import Settings
-from auxlearn.registry import register_weighting
+from auxlearn.core.config import Settings
+from auxlearn.core.registry import register_weighting
 from auxlearn.weighting.base import TrainingStep, Weighting, apply_gradient, weighted_sum
 
 #: Added to losses before logarithms and divisions, as the authors do.

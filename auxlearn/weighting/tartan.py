@@ -14,7 +14,7 @@ initialised head that is fitted to validation examples in every step. Neither th
 softmax is differentiated; :mod:`auxlearn.weighting.meta` has the exact derivative of a step.
 
 Departs from the paper in the validation loss of ``tartan``, which is a smooth form of the metric
-that selects the checkpoint (:mod:`auxlearn.evaluation.surrogate`); the paper has the cross-entropy.
+that selects the checkpoint (:mod:`auxlearn.evaluation.metrics`); the paper has the cross-entropy.
 
 Cost: keeps the gradient of each objective; a validation batch by micro-batch, and the fit of the
 head.
@@ -28,8 +28,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from auxlearn.metric_keys import VALIDATION, Quantity
-from auxlearn.registry import register_weighting
+from auxlearn.core.metric_names import VALIDATION, Quantity
+from auxlearn.core.registry import register_weighting
 from auxlearn.weighting.base import (
     DevHead,
     Gradient,

@@ -25,8 +25,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from auxlearn.errors import RunError
-from auxlearn.files import write_json
+from auxlearn.core.errors import RunError
+from auxlearn.core.files import write_json
 from benchmarks.common import RESULTS
 from benchmarks.regret.plan import write_subset
 from benchmarks.tables import table

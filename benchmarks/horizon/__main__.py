@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from auxlearn.errors import UserError
-from auxlearn.files import write_text
-from auxlearn.registry import load_plugin
+from auxlearn.core.errors import UserError
+from auxlearn.core.files import write_text
+from auxlearn.core.registry import load_plugin
 from benchmarks.common import RESULTS
 from benchmarks.horizon.bed import (
     FALLING,

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from auxlearn.config import Metric
+from auxlearn.core.config import Metric
+from auxlearn.core.errors import DataError
+from auxlearn.core.files import write_json, write_text
 from auxlearn.data.dataset import Split
 from auxlearn.data.load import load_dataset
 from auxlearn.data.splits import hold_out
-from auxlearn.errors import DataError
-from auxlearn.files import write_json, write_text
 
 #: Draws that rules are scored on, and draws that tell settings with a gain from others.
 FOR_RULES = tuple(range(10))

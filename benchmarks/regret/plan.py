@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from auxlearn.config import Metric
+from auxlearn.core.config import Metric
+from auxlearn.core.errors import DataError, SweepError, did_you_mean
+from auxlearn.core.files import write_json, write_text
+from auxlearn.core.registry import WEIGHTINGS
 from auxlearn.data.load import load_dataset
 from auxlearn.data.splits import hold_out
-from auxlearn.errors import DataError, SweepError, did_you_mean
-from auxlearn.files import write_json, write_text
-from auxlearn.registry import WEIGHTINGS
 from auxlearn.sweeps.sweep_file import SweepFile, label
 from auxlearn.weighting.base import ValidationOptions
 

@@ -13,8 +13,8 @@ from typing import Any
 import yaml
 from rich.console import Console
 
-from auxlearn.errors import DataError, Interrupted, UserError
-from auxlearn.files import write_text
+from auxlearn.core.errors import DataError, Interrupted, UserError
+from auxlearn.core.files import write_text
 from auxlearn.sweeps.execute import run_sweep
 from auxlearn.sweeps.executors import Executor, LocalExecutor
 from auxlearn.sweeps.folder import SweepFolder

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from auxlearn.errors import DataError
-from auxlearn.files import write_text
-from auxlearn.metric_keys import Quantity
+from auxlearn.core.errors import DataError
+from auxlearn.core.files import write_text
+from auxlearn.core.metric_names import Quantity
 from auxlearn.results.folder import RunFolder
 from auxlearn.results.record import RunResults
 from benchmarks.regret.plan import Method, Setting

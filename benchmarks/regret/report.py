@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from auxlearn.files import write_json, write_text
+from auxlearn.core.files import write_json, write_text
 from benchmarks.regret.analysis import (
     Difference,
     Outcome,

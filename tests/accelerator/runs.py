@@ -23,7 +23,7 @@ def begin() -> None:
     """Make the process what the tests expect: the device is there, and ``auto`` chooses it."""
     torch.set_num_threads(1)
     pretend.install()
-    from auxlearn import devices
+    from auxlearn.encoders import device as devices
 
     devices.default_device = pretend.device
 
@@ -49,8 +49,8 @@ def train(config: dict[str, Any], stop_after: int | None = None) -> Report:
         were; ``parameters``: kinds of devices that the trained parameters were on.
     """
     from auxlearn import RunConfig, train as run
-    from auxlearn.errors import Interrupted
-    from auxlearn.reporting import plots
+    from auxlearn.core.errors import Interrupted
+    from auxlearn.results import plots
     from auxlearn.training.loop import TrainingLoop
 
     steps: list[list[pretend.Wait]] = []
@@ -105,7 +105,7 @@ def masks(config: dict[str, Any]) -> list[str]:
 
 def seeds() -> list[bool]:
     """Draw within seeded blocks; say whether each generator is then as it was."""
-    from auxlearn import rng
+    from auxlearn.core import rng
 
     device = pretend.device()
 
@@ -157,7 +157,7 @@ def predict(run: str, texts: list[str]) -> tuple[list[list[float]], str]:
     """Return class probabilities by the exported model of a run, and the model's device."""
     from pathlib import Path
 
-    from auxlearn.evaluation.classifier import Classifier
+    from auxlearn.evaluation.finished import Classifier
 
     classifier = Classifier.of_run(Path(run))
     return classifier.probabilities(texts).tolist(), str(classifier.device)

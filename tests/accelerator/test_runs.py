@@ -9,7 +9,7 @@ import pytest
 from transformers import AutoModelForSequenceClassification
 
 from auxlearn import RunConfig, train
-from auxlearn.registry import LOSSES, TASKS, WEIGHTINGS, Registry
+from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS, Registry
 from auxlearn.testing import accelerator as pretend
 from tests import helpers
 from tests.accelerator import runs

@@ -14,9 +14,9 @@ from pyarrow import parquet
 from sklearn.metrics import accuracy_score, f1_score
 
 import auxlearn
-from auxlearn.errors import DataError, UserError
-from auxlearn.evaluation.classifier import Classifier
-from auxlearn.files import read_json
+from auxlearn.core.errors import DataError, UserError
+from auxlearn.core.files import read_json
+from auxlearn.evaluation.finished import Classifier
 from tests import helpers
 from tests.cli.helpers import call, error, write_run
 
@@ -254,7 +254,7 @@ def test_mistakes_in_the_sets_are_one_line(run, given, message):
 
 
 def test_results_without_a_folder_are_refused(run):
-    from tests.reporting import examples
+    from tests.results import examples
 
     with pytest.raises(UserError, match="do not know their run folder"):
         auxlearn.predict(examples.results(), ["a"])

@@ -18,9 +18,9 @@ import yaml
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 
 import auxlearn
+from auxlearn.core.errors import ConfigError, DataError, RunError, UserError
+from auxlearn.core.files import content_digest
 from auxlearn.data.examples import ColumnNames
-from auxlearn.errors import ConfigError, DataError, RunError, UserError
-from auxlearn.files import content_digest
 from auxlearn.training.loop import TrainingLoop
 from tests import helpers
 from tests.cli.helpers import call

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import auxlearn
-from auxlearn.errors import UserError
+from auxlearn.core.errors import UserError
 from tests.cli.helpers import call, error
 
 TEXTS = ["The parser reads a file.", "A tagger learns words."]

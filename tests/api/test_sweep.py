@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import auxlearn
-from auxlearn.errors import ConfigError, DataError
+from auxlearn.core.errors import ConfigError, DataError
 from tests.sweeps.conftest import InlineExecutor, write_dataset
 
 

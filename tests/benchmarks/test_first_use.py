@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from auxlearn.errors import RunError
+from auxlearn.core.errors import RunError
 from benchmarks.first_use import __main__ as program
 from benchmarks.first_use.__main__ import (
     FILE,

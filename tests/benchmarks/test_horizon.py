@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from auxlearn.config import RunConfig
+from auxlearn.core.config import RunConfig
 from auxlearn.data.load import load_dataset
 from benchmarks.horizon import bed, record, scores
 from benchmarks.horizon.bed import FOR_KIND, SETTINGS, SINGLE, Setting, Variant, settings_of

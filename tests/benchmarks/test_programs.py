@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from auxlearn.errors import ConfigError
+from auxlearn.core.errors import ConfigError
 from benchmarks import growth, objectives, scoring, weighting
 from benchmarks.common import Stopwatch, classes_of, encoder_of_size, long_texts_of
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from auxlearn.core.errors import DataError, SweepError
+from auxlearn.core.registry import WEIGHTINGS
 from auxlearn.data.load import load_dataset
-from auxlearn.errors import DataError, SweepError
-from auxlearn.registry import WEIGHTINGS
 from auxlearn.results.folder import RunFolder
 from auxlearn.sweeps.plan import expand_cells, plan_trials
 from benchmarks.regret import plan, program

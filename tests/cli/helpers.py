@@ -9,10 +9,10 @@ import click
 from click.testing import CliRunner, Result
 
 from auxlearn.cli import cli
-from auxlearn.config import RunConfig
+from auxlearn.core.config import RunConfig
+from auxlearn.core.files import write_text
 from auxlearn.encoders.load import load_encoder
-from auxlearn.files import write_text
-from tests.reporting import examples
+from tests.results import examples
 
 #: Maximum length of the run of :func:`write_run`.
 MAX_LENGTH = 24

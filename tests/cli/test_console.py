@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from auxlearn.commands.console import ConsoleReporter, describe_row, print_results
-from tests.reporting import examples
+from tests.results import examples
 
 
 @pytest.mark.parametrize(

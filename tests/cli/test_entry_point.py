@@ -20,9 +20,9 @@ import pytest
 
 from auxlearn import __version__
 from auxlearn.cli import COMMANDS, cli
-from auxlearn.errors import Interrupted, UserError
-from auxlearn.faults import logged_into
-from auxlearn.training.stopping import SIGNALS, StopRequest, interruptible
+from auxlearn.core.crash_log import logged_into
+from auxlearn.core.errors import Interrupted, UserError
+from auxlearn.core.signals import SIGNALS, StopRequest, interruptible
 from tests.cli.helpers import call, error
 
 HEAVY = ("torch", "transformers", "datasets", "sklearn", "pandas", "matplotlib", "numpy")

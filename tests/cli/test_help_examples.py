@@ -13,7 +13,7 @@ import yaml
 
 from auxlearn import RunConfig, train
 from auxlearn.cli import COMMANDS, cli
-from auxlearn.commands.help import Example, ExampleCommand
+from auxlearn.commands.options import Example, ExampleCommand
 from tests import helpers
 from tests.cli.helpers import call
 from tests.sweeps.conftest import InlineExecutor, write_dataset

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
+from auxlearn.core.encoder_names import ENCODERS
+from auxlearn.core.registry import TASKS, WEIGHTINGS
 from auxlearn.data.load import dataset_names
-from auxlearn.encoder_names import ENCODERS
-from auxlearn.registry import TASKS, WEIGHTINGS
 from tests.cli.helpers import call, error, write_split
 
 

@@ -8,8 +8,8 @@ import json
 import pytest
 from matplotlib.image import imread
 
-from auxlearn.config import RunConfig
-from auxlearn.files import write_text
+from auxlearn.core.config import RunConfig
+from auxlearn.core.files import write_text
 from tests import helpers
 from tests.cli.helpers import call, error
 from tests.sweeps.conftest import write_dataset

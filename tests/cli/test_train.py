@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from auxlearn.config import RunConfig
-from auxlearn.registry import TASKS, register_task
+from auxlearn.core.config import RunConfig
+from auxlearn.core.registry import TASKS, register_task
 from auxlearn.sweeps import branches
 from auxlearn.tasks.base import MaskedLanguageModelling
 from tests.cli.helpers import call, error, lines_of_error
-from tests.reporting import examples
+from tests.results import examples
 
 
 @pytest.fixture

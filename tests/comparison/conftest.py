@@ -10,8 +10,7 @@ import pytest
 import yaml
 
 from auxlearn.sweeps.folder import SweepFolder
-from auxlearn.sweeps.plan import expand_cells, plan_trials
-from auxlearn.sweeps.select import chosen_trials
+from auxlearn.sweeps.plan import chosen_trials, expand_cells, plan_trials
 from auxlearn.sweeps.sweep_file import read_sweep
 
 LABELS = ["no", "yes"]

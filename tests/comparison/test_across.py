@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from auxlearn.comparison.across import cliques, rank_methods, wins
-from auxlearn.comparison.statistics import compare_methods
+from auxlearn.comparison.statistics import cliques, compare_methods, rank_methods, wins
 from tests.comparison.test_statistics import constant_column
 
 #: Table 6 of Demšar (2006): AUC of C4.5, C4.5+m, C4.5+cf and C4.5+m+cf on 14 data sets.

@@ -12,12 +12,11 @@ from click.testing import CliRunner
 import auxlearn
 from auxlearn.cli import cli
 from auxlearn.comparison.compare import compare
-from auxlearn.comparison.named_runs import named_runs
-from auxlearn.comparison.names import run_names
+from auxlearn.comparison.methods import named_runs, run_names
 from auxlearn.comparison.runs import runs_of_method
-from auxlearn.config import RunConfig, load_config
-from auxlearn.errors import UserError
-from auxlearn.files import write_checked_json
+from auxlearn.core.config import RunConfig, load_config
+from auxlearn.core.errors import UserError
+from auxlearn.core.files import write_checked_json
 from tests.comparison.conftest import METHODS, right_by_method
 
 

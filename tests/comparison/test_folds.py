@@ -11,7 +11,7 @@ from scipy import stats
 
 from auxlearn.comparison.compare import compare
 from auxlearn.comparison.folds import compare_two, fold_noise
-from auxlearn.errors import UserError
+from auxlearn.core.errors import UserError
 from tests.comparison.conftest import METHODS
 
 

@@ -7,8 +7,7 @@ import pytest
 
 from auxlearn.comparison import plots
 from auxlearn.comparison.compare import compare
-from auxlearn.comparison.curves import best_so_far, mean_curve
-from auxlearn.comparison.plots import plot_comparison
+from auxlearn.comparison.plots import best_so_far, mean_curve, plot_comparison
 from tests.comparison.conftest import METHODS
 
 

@@ -15,8 +15,8 @@ from auxlearn.cli import cli
 from auxlearn.comparison.compare import compare
 from auxlearn.comparison.formats import html
 from auxlearn.comparison.restarts import best_of, restarts_of
-from auxlearn.errors import UserError
-from auxlearn.report_page.page import report
+from auxlearn.core.errors import UserError
+from auxlearn.report.page import report
 from tests.comparison.conftest import METHODS
 from tests.comparison.test_compare import refused
 

@@ -31,7 +31,7 @@ from auxlearn.comparison.statistics import (
     t_test,
     ties_with,
 )
-from auxlearn.errors import ConfigError
+from auxlearn.core.errors import ConfigError
 from benchmarks.significance import Tables, false_positives
 
 

@@ -15,9 +15,9 @@ from scipy import stats
 from auxlearn.cli import cli
 from auxlearn.comparison.compare import compare
 from auxlearn.comparison.formats import html, render, terminal
-from auxlearn.comparison.grid import Layout
 from auxlearn.comparison.rows import pair_rows, score_rows, to_csv
-from auxlearn.reporting.escape import escape_csv, escape_latex, escape_markdown
+from auxlearn.comparison.tables import Layout
+from auxlearn.results.tables import escape_csv, escape_latex, escape_markdown
 from tests.comparison.conftest import METHODS, right_by_method
 
 RIGHT = {"STL": (52, 47, 44, 56, 51), "RTM": (92, 96, 89, 91, 95)}  # of 160

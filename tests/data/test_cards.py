@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from auxlearn.data.cards import CARD_FOLDER, card_names, find_card, read_card
-from auxlearn.errors import DataError
+from auxlearn.core.errors import DataError
+from auxlearn.data.load import CARD_FOLDER, card_names, find_card, read_card
 
 OWN = {
     "name": "own",

@@ -6,9 +6,8 @@ import json
 
 import pytest
 
-from auxlearn.data.corpus import read_corpus
-from auxlearn.data.examples import is_blank
-from auxlearn.errors import DataError
+from auxlearn.core.errors import DataError
+from auxlearn.data.examples import is_blank, read_corpus
 from auxlearn.evaluation.predict import read_texts_file
 
 

@@ -11,10 +11,10 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
+from auxlearn.core.errors import DataError
 from auxlearn.data.examples import ColumnNames
 from auxlearn.data.folders import read_evaluation_split, read_folder
 from auxlearn.data.labels import label_name, sort_labels
-from auxlearn.errors import DataError
 
 ROWS = [
     {"text": "a fine day", "label": "good"},

@@ -10,11 +10,11 @@ import huggingface_hub
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Sequence, Value
 
+from auxlearn.core.errors import DataError
 from auxlearn.data import hub
 from auxlearn.data.examples import ColumnNames
 from auxlearn.data.hub import load_hub
 from auxlearn.data.memory import read_memory
-from auxlearn.errors import DataError
 
 PAIRS = ColumnNames("premise", "hypothesis", "label")
 

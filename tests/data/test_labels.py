@@ -8,14 +8,14 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from auxlearn.config import RunConfig, load_config
+from auxlearn.core.config import RunConfig, load_config
+from auxlearn.core.errors import ConfigError, DataError
+from auxlearn.core.settings import ValidationSource
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.examples import ColumnNames, columns_of
 from auxlearn.data.load import load_dataset
 from auxlearn.data.ood import map_labels
 from auxlearn.data.run_data import load_run_data, with_known_labels
-from auxlearn.errors import ConfigError, DataError
-from auxlearn.settings import ValidationSource
 from tests.cli.helpers import call, error
 
 TEXTS = ("good film", "bad film", "odd film", "fine film", "dull film", "no film")

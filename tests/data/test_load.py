@@ -10,11 +10,16 @@ from types import ModuleType
 
 import pytest
 
+from auxlearn.core.errors import DataError
 from auxlearn.data import hub
-from auxlearn.data.cards import card_names
 from auxlearn.data.dataset import Split, TextDataset
-from auxlearn.data.load import ColumnNames, dataset_names, load_dataset, load_evaluation_split
-from auxlearn.errors import DataError
+from auxlearn.data.load import (
+    ColumnNames,
+    card_names,
+    dataset_names,
+    load_dataset,
+    load_evaluation_split,
+)
 
 
 def write(folder: Path, name: str, texts: list[str]) -> None:

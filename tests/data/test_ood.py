@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from auxlearn.config import OODSource, RunConfig, load_config
-from auxlearn.data.cards import card_names, find_card
-from auxlearn.data.load import load_dataset
+from auxlearn.core.config import OODSource, RunConfig, load_config
+from auxlearn.core.errors import ConfigError, DataError
+from auxlearn.data.load import card_names, find_card, load_dataset
 from auxlearn.data.ood import load_ood_set, load_ood_sets, map_labels
-from auxlearn.errors import ConfigError, DataError
 
 NLI = ("entailment", "neutral", "contradiction")
 TO_HANS = {"neutral": "non-entailment", "contradiction": "non-entailment"}

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from auxlearn.core.errors import DataError
 from auxlearn.data.dataset import TextDataset
 from auxlearn.data.pydocs import build as pydocs, docstrings
 from auxlearn.data.pydocs.build import LABELS, load_pydocs, neutral
-from auxlearn.errors import DataError
 
 
 @pytest.fixture(scope="module")

@@ -8,10 +8,10 @@ from collections import Counter
 import pytest
 from sklearn.model_selection import StratifiedGroupKFold
 
+from auxlearn.core.errors import DataError
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.load import with_dev
 from auxlearn.data.splits import choose_held_out, hold_out, normalise, take_fold, text_keys
-from auxlearn.errors import DataError
 
 
 def make_split(rows: list[tuple[str, int]], classes: int = 3) -> Split:

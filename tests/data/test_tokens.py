@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-from auxlearn.cache import TensorCache
+from auxlearn.core.cache import TensorCache
 from auxlearn.data import tokens
 from auxlearn.data.dataset import Split
 from auxlearn.data.tokens import TokenizedTexts, tokenize, tokenize_split

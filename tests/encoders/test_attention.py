@@ -9,7 +9,7 @@ import torch
 import transformers
 
 from auxlearn.data.batches import collate
-from auxlearn.encoders.attention import SINGLE, attend_in_single_precision
+from auxlearn.encoders.device import SINGLE, attend_in_single_precision
 from auxlearn.encoders.load import load_encoder
 from tests.helpers import LABELS, LINES, tokenized, without_dropout
 

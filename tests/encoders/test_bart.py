@@ -8,8 +8,8 @@ import pytest
 import torch
 from transformers import BartForConditionalGeneration
 
+from auxlearn.core.encoder_names import ENCODERS
 from auxlearn.data.batches import collate
-from auxlearn.encoder_names import ENCODERS
 from auxlearn.encoders.load import load_encoder
 from auxlearn.scoring.pseudo_likelihood import pseudo_log_likelihood
 from tests.helpers import LABELS, tokenized

@@ -15,10 +15,10 @@ from transformers import (
     AutoTokenizer,
 )
 
+from auxlearn.core.errors import EncoderError
 from auxlearn.data.batches import Batch, collate
 from auxlearn.encoders.families import FAMILIES as SUPPORTED, family_of
 from auxlearn.encoders.load import load_encoder
-from auxlearn.errors import EncoderError
 from auxlearn.training.terms import placements_of
 from tests import helpers
 from tests.helpers import FAMILIES, HARD_TEXTS, LABELS, tokenized

@@ -9,9 +9,9 @@ import pytest
 import torch
 import transformers
 
-from auxlearn.encoder_names import ENCODERS, encoder_source, recommended_learning_rate
+from auxlearn.core.encoder_names import ENCODERS, encoder_source, recommended_learning_rate
+from auxlearn.core.errors import EncoderError
 from auxlearn.encoders.load import check_length, load_classifier, load_encoder
-from auxlearn.errors import EncoderError
 from tests import helpers
 from tests.helpers import LABELS
 

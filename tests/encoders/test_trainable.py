@@ -9,10 +9,10 @@ import torch
 from peft import PeftModel
 from transformers import AutoModel
 
+from auxlearn.core.errors import ConfigError
 from auxlearn.data.batches import collate
 from auxlearn.encoders.load import load_encoder
 from auxlearn.encoders.trainable import LowRankAdapters, freeze, layers_of
-from auxlearn.errors import ConfigError
 from tests.helpers import FAMILIES, LABELS, LINES, tokenized
 
 

@@ -6,18 +6,19 @@ import numpy as np
 import pytest
 import torch
 
+from auxlearn.core.errors import DataError
 from auxlearn.data.batches import collate
 from auxlearn.data.dataset import Split
-from auxlearn.errors import DataError
 from auxlearn.evaluation.metrics import (
     class_probabilities,
     evaluate,
     metric_of,
     reduce_predictions,
     score_predictions,
+    surrogate_from_sums,
+    surrogate_metric,
     to_model_labels,
 )
-from auxlearn.evaluation.surrogate import surrogate_from_sums, surrogate_metric
 from tests.helpers import LINES, tokenized
 
 NAMES = ("a", "b", "c")

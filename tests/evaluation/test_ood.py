@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from auxlearn.config import OODSource
+from auxlearn.core.config import OODSource
 from auxlearn.data.dataset import Split
 from auxlearn.data.ood import OODSet, map_labels
+from auxlearn.evaluation.evaluator import evaluate_ood, map_predictions, true_labels
 from auxlearn.evaluation.metrics import reduce_predictions
-from auxlearn.evaluation.ood import evaluate_ood, map_predictions, true_labels
-from auxlearn.reporting.tables import metrics_grid
 from auxlearn.results.record import Evaluation
+from auxlearn.results.tables import metrics_grid
 
 NLI = ("entailment", "neutral", "contradiction")
 HANS = ("entailment", "non-entailment")

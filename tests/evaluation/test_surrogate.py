@@ -6,7 +6,7 @@ import pytest
 import torch
 from sklearn.metrics import accuracy_score, f1_score
 
-from auxlearn.evaluation.surrogate import smooth_accuracy, smooth_macro_f1, surrogate_loss
+from auxlearn.evaluation.metrics import smooth_accuracy, smooth_macro_f1, surrogate_loss
 
 
 def random_logits(examples=12, classes=3):

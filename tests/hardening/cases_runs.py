@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from auxlearn.files import write_checked_json
+from auxlearn.core.files import write_checked_json
 from tests import helpers
 from tests.hardening.case import Case, Place
 

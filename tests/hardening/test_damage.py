@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from auxlearn import RunConfig
-from auxlearn.errors import UserError
+from auxlearn.core.errors import UserError
 from auxlearn.training.pretrain import pretrain
 from auxlearn.training.run import train
 from benchmarks.bit_flips import outcome_of, run_flips, settings_of

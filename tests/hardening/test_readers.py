@@ -13,18 +13,17 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from auxlearn.config import RunConfig, load_config
-from auxlearn.data.cards import DatasetCard, read_card
-from auxlearn.data.corpus import read_corpus
+from auxlearn.core.config import RunConfig, load_config
+from auxlearn.core.errors import UserError
+from auxlearn.core.yaml_files import parse_yaml
 from auxlearn.data.dataset import TextDataset
-from auxlearn.data.examples import is_blank
+from auxlearn.data.examples import is_blank, read_corpus
 from auxlearn.data.folders import read_folder
-from auxlearn.errors import UserError
+from auxlearn.data.load import DatasetCard, read_card
 from auxlearn.results.record import RunResults
 from auxlearn.sweeps.plan import expand_cells
 from auxlearn.sweeps.sweep_file import read_sweep
-from auxlearn.yaml_files import parse_yaml
-from tests.reporting import examples
+from tests.results import examples
 
 EXAMPLES = int(os.environ.get("AUXLEARN_FUZZ_EXAMPLES", "40"))
 

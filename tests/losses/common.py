@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from auxlearn.cache import TensorCache
+from auxlearn.core.cache import TensorCache
 from auxlearn.data.batches import Batch, collate
 from auxlearn.data.dataset import Split
 from auxlearn.encoders.shared import SharedEncoder

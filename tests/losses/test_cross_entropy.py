@@ -9,11 +9,11 @@ from sklearn.metrics import log_loss
 from sklearn.utils.class_weight import compute_sample_weight
 from torch import nn
 
-from auxlearn.errors import ConfigError
-from auxlearn.losses.class_weights import balanced_class_weights
+from auxlearn.core.errors import ConfigError
+from auxlearn.core.settings import validate
+from auxlearn.losses.base import balanced_class_weights
 from auxlearn.losses.cross_entropy import CrossEntropy
 from auxlearn.losses.focal import Focal, focal_losses
-from auxlearn.settings import validate
 from tests import helpers
 from tests.losses.common import (
     LABELS,

@@ -13,15 +13,15 @@ import torch
 from scipy.spatial.distance import jensenshannon
 from scipy.stats import entropy
 
-from auxlearn import rng
+from auxlearn.core import rng
+from auxlearn.core.errors import ConfigError, EncoderError
+from auxlearn.core.settings import validate
 from auxlearn.data.batches import collate
 from auxlearn.encoders import cutting
 from auxlearn.encoders.load import load_encoder
-from auxlearn.errors import ConfigError, EncoderError
 from auxlearn.losses.cutoff import cutoff_loss
 from auxlearn.losses.hidden_cut import HiddenCut, attended_spans
 from auxlearn.losses.span_cutoff import SpanCutoff, random_spans
-from auxlearn.settings import validate
 from tests import helpers
 from tests.losses.common import batch_of, context_of, draws, random_logits, softmax
 

@@ -10,12 +10,12 @@ import torch
 from scipy.stats import entropy
 from torch import nn
 
-from auxlearn.bias.model import FLOOR
+from auxlearn.core.settings import validate
+from auxlearn.losses.bias import FLOOR
 from auxlearn.losses.confidence import Confidence, smoothed_targets
 from auxlearn.losses.debiased_focal import DebiasedFocal, debiased_focal_loss
 from auxlearn.losses.learned_mixin import LearnedMixin, learned_mixin_loss
 from auxlearn.losses.poe import PoE, poe_loss
-from auxlearn.settings import validate
 from tests import helpers
 from tests.losses.common import LABEL_LIST, batch_of, context_of, draws, random_logits, softmax
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from auxlearn import RunConfig, train
-from auxlearn.errors import ConfigError
+from auxlearn.core.errors import ConfigError
 from tests import helpers
 from tests.losses.common import LABEL_LIST
 

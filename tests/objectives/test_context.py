@@ -10,12 +10,12 @@ from safetensors.torch import load_file
 from torch import nn
 
 from auxlearn import RunConfig, train
-from auxlearn.cache import TensorCache
+from auxlearn.core.cache import TensorCache
+from auxlearn.core.errors import ConfigError, DataError, RunError
 from auxlearn.data.batches import collate
 from auxlearn.data.dataset import Split
 from auxlearn.data.tokens import concatenate
 from auxlearn.encoders.load import load_classifier, load_encoder
-from auxlearn.errors import ConfigError, DataError, RunError
 from auxlearn.objectives.context import ObjectiveContext
 from auxlearn.plugins import AuxiliaryTask, Settings, register_task
 from auxlearn.training.loop import TrainingLoop

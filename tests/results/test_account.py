@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from auxlearn.results.account import account_of_branches
-from auxlearn.results.record import Branch
+from auxlearn.results.record import Branch, account_of_branches
 from auxlearn.weighting.meta import Meta
 from auxlearn.weighting.meta_options import MetaOptions
 

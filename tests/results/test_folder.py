@@ -9,9 +9,9 @@ import threading
 
 import pytest
 
-from auxlearn.config import RunConfig
-from auxlearn.errors import RunError, RunInUse, UserError
-from auxlearn.locks import Lock
+from auxlearn.core.config import RunConfig
+from auxlearn.core.errors import RunError, RunInUse, UserError
+from auxlearn.core.locks import Lock
 from auxlearn.results.folder import RunFolder
 
 

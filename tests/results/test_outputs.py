@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import auxlearn
-from auxlearn.errors import UserError
-from auxlearn.files import content_digest
+from auxlearn.core.errors import UserError
+from auxlearn.core.files import content_digest
 from auxlearn.results.outputs import RUN_NAMES, SWEEP_NAMES, check_output_file
 from tests import helpers
 from tests.cli.helpers import error, write_run, write_split
@@ -67,7 +67,7 @@ REFUSED = {
 @pytest.mark.parametrize("what", REFUSED)
 def test_an_output_over_what_is_there_is_refused_before_any_work(made, what, monkeypatch):
     monkeypatch.chdir(made)
-    monkeypatch.setattr("auxlearn.evaluation.classifier.Classifier.of_run", None)  # no work
+    monkeypatch.setattr("auxlearn.evaluation.finished.Classifier.of_run", None)  # no work
     *arguments, target = REFUSED[what]
     before = content_digest(made)
     line = error(*arguments, "--output", target.replace("{", "").replace("}", ""))

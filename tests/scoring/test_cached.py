@@ -8,9 +8,9 @@ import threading
 import pytest
 import torch
 
-from auxlearn.cache import TensorCache
+from auxlearn.core.cache import TensorCache
+from auxlearn.core.errors import EncoderError
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.errors import EncoderError
 from auxlearn.scoring import cached
 from auxlearn.scoring.cached import score_texts
 from auxlearn.scoring.forward import TargetPass

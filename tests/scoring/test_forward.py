@@ -7,15 +7,16 @@ import torch
 
 from auxlearn.encoders.families import FAMILIES as SUPPORTED
 from auxlearn.encoders.load import load_encoder
-from auxlearn.scoring import packed_linear as packed
+from auxlearn.scoring import forward as packed
 from auxlearn.scoring.forward import (
     TargetPass,
     UnpaddedBatch,
     WholePass,
+    inference_linear,
     numerical_variant,
+    packing_works,
     scoring_pass,
 )
-from auxlearn.scoring.packed_linear import inference_linear, packing_works
 from auxlearn.scoring.pseudo_likelihood import log_probability
 from auxlearn.scoring.stacks import STACKS
 from tests import helpers

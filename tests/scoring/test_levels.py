@@ -7,9 +7,9 @@ import torch
 import transformers
 from minicons.scorer import MaskedLMScorer
 
+from auxlearn.core.errors import EncoderError
 from auxlearn.data.dataset import Split
 from auxlearn.encoders.load import load_encoder
-from auxlearn.errors import EncoderError
 from auxlearn.scoring.levels import score_levels
 from auxlearn.scoring.pseudo_likelihood import log_probability_and_entropy
 from tests.helpers import LABELS

@@ -10,8 +10,8 @@ import torch
 import transformers
 from minicons.scorer import MaskedLMScorer
 
+from auxlearn.core.errors import EncoderError
 from auxlearn.encoders.load import load_encoder
-from auxlearn.errors import EncoderError
 from auxlearn.scoring import pseudo_likelihood
 from auxlearn.scoring.forward import TargetPass
 from auxlearn.scoring.pseudo_likelihood import masked_copies, pseudo_log_likelihood

@@ -9,12 +9,12 @@ import pytest
 from safetensors.torch import load_file
 
 import auxlearn
-from auxlearn.config import RunConfig
-from auxlearn.errors import ConfigError, Interrupted, UserError
+from auxlearn.core.config import RunConfig
+from auxlearn.core.errors import ConfigError, Interrupted, UserError
+from auxlearn.core.progress import Reporter
 from auxlearn.evaluation.paired import Difference
-from auxlearn.reporting.reporter import Reporter
-from auxlearn.reporting.tables import branches_grid
 from auxlearn.results.record import RunResults
+from auxlearn.results.tables import branches_grid
 from auxlearn.sweeps import branches
 from auxlearn.sweeps.branches import Gain, alone, best_of, search, together, train
 from auxlearn.training.loop import TrainingLoop

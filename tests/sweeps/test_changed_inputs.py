@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from auxlearn.sweeps.execute import View, run_sweep
+from auxlearn.sweeps.execute import View, run_sweep, trial_state
 from auxlearn.sweeps.folder import SweepFolder
-from auxlearn.sweeps.inputs import trial_state
-from auxlearn.sweeps.search import rounds
+from auxlearn.sweeps.plan import rounds
 from auxlearn.sweeps.sweep_file import read_sweep
 from auxlearn.sweeps.worker import run_job
 from auxlearn.training.inputs import InputReader

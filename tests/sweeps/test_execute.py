@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from auxlearn.errors import Interrupted
-from auxlearn.locks import Lock
+from auxlearn.core.errors import Interrupted
+from auxlearn.core.locks import Lock
 from auxlearn.sweeps.execute import View, run_sweep
 from auxlearn.sweeps.folder import SweepFolder
 from auxlearn.sweeps.sweep_file import read_sweep

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from auxlearn.cli import cli
-from auxlearn.errors import SweepError
+from auxlearn.core.errors import SweepError
 from auxlearn.sweeps.execute import run_sweep
 from auxlearn.sweeps.executors import LocalExecutor, RayExecutor, SlurmExecutor, ray as ray_engine
 from auxlearn.sweeps.folder import SweepFolder

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from auxlearn.core.errors import SweepError
+from auxlearn.core.files import content_digest
+from auxlearn.core.locks import is_held
 from auxlearn.data.memory import read_memory
-from auxlearn.errors import SweepError
-from auxlearn.files import content_digest
-from auxlearn.locks import is_held
 from auxlearn.sweeps import folder as module
 from auxlearn.sweeps.folder import SweepFolder
 from auxlearn.sweeps.jobs import Outcome

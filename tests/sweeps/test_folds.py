@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import auxlearn
+from auxlearn.core.errors import UserError
 from auxlearn.data.load import load_dataset
-from auxlearn.errors import UserError
-from auxlearn.report_page.page import report
+from auxlearn.report.page import report
 from auxlearn.results.record import RunResults
 from auxlearn.sweeps.execute import run_sweep
 from auxlearn.sweeps.folder import SweepFolder

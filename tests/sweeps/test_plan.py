@@ -8,10 +8,8 @@ import pytest
 import yaml
 
 from auxlearn.comparison.published import read_published
-from auxlearn.errors import ConfigError, SweepError
-from auxlearn.sweeps.plan import expand_cells, plan_trials
-from auxlearn.sweeps.search import number_of_trials, rounds
-from auxlearn.sweeps.select import chosen_trials
+from auxlearn.core.errors import ConfigError, SweepError
+from auxlearn.sweeps.plan import chosen_trials, expand_cells, number_of_trials, plan_trials, rounds
 from auxlearn.sweeps.sweep_file import dump_sweep, label, read_sweep
 
 CONFIGS = Path(__file__).parents[2] / "configs"

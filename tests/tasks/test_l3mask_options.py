@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from auxlearn.config import validate
-from auxlearn.errors import ConfigError
-from auxlearn.masking.probabilities import rescale_to_mean
+from auxlearn.core.config import validate
+from auxlearn.core.errors import ConfigError
+from auxlearn.objectives.masking import rescale_to_mean
 from auxlearn.scoring.pseudo_likelihood import pseudo_log_likelihood
 from auxlearn.tasks import l3mask
 from auxlearn.tasks.l3mask import L3Mask, L3MaskOptions

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from auxlearn.config import RunConfig
+from auxlearn.core.config import RunConfig
+from auxlearn.core.errors import ConfigError
+from auxlearn.core.registry import TASKS
 from auxlearn.data.batches import BatchStream
-from auxlearn.errors import ConfigError
-from auxlearn.registry import TASKS
-from auxlearn.training.optimization import LinearSchedule
+from auxlearn.training.optimizer import LinearSchedule
 from auxlearn.training.step import RunStep
 from auxlearn.training.terms import Auxiliary, StepSettings
 from auxlearn.weighting.fixed import Fixed, FixedOptions
@@ -114,7 +114,7 @@ def training_step_for(encoder, texts, task):
 
 def expected_losses(encoder, texts, task):
     """Both losses of the first step, put together by hand."""
-    from auxlearn import rng
+    from auxlearn.core import rng
 
     batch = BatchStream(texts, len(texts), 0, "primary").batch(0)
     result = task.loss(encoder, batch, rng.generator(0, "mask_tuning", "draws", 0, 0))

@@ -10,11 +10,11 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from auxlearn.cache import TensorCache
+from auxlearn.core.cache import TensorCache
+from auxlearn.core.errors import EncoderError
+from auxlearn.core.registry import TASKS
 from auxlearn.data.batches import collate
 from auxlearn.encoders.load import load_encoder
-from auxlearn.errors import EncoderError
-from auxlearn.registry import TASKS
 from auxlearn.scoring import cached
 from auxlearn.scoring.pseudo_likelihood import pseudo_log_likelihood
 from auxlearn.tasks import l3mask

@@ -10,14 +10,13 @@ import pytest
 import torch
 from sklearn.metrics import accuracy_score, f1_score
 
-from auxlearn.cache import TensorCache
-from auxlearn.data.batches import collate
+from auxlearn.core.cache import TensorCache
+from auxlearn.core.errors import ConfigError, DataError
+from auxlearn.core.settings import validate
+from auxlearn.data.batches import MixedStream, collate, sampling_probabilities
 from auxlearn.data.dataset import Split, TextDataset
-from auxlearn.data.mixed_batches import MixedStream, sampling_probabilities
 from auxlearn.encoders.load import load_encoder
-from auxlearn.errors import ConfigError, DataError
 from auxlearn.objectives.context import InputTracker, ObjectiveContext
-from auxlearn.settings import validate
 from auxlearn.tasks.supervised import Supervised, SupervisedOptions
 from tests import helpers
 from tests.training.harness import CLASSES, Harness

@@ -7,15 +7,15 @@ import pytest
 import torch
 from scipy.special import log_softmax, rel_entr, softmax
 
-from auxlearn import rng
+from auxlearn.core import rng
+from auxlearn.core.errors import DataError
 from auxlearn.data.dataset import Split
 from auxlearn.encoders.load import load_encoder
-from auxlearn.errors import DataError
 from auxlearn.tasks.consistency import Consistency
 from auxlearn.tasks.replaced_tokens import ReplacedTokens
 from auxlearn.tasks.sentence_order import SentenceOrder, divide
 from auxlearn.tasks.simcse import SimCSE
-from auxlearn.training.micro_batches import split_batch
+from auxlearn.training.step import split_batch
 from tests import helpers
 from tests.training.harness import CLASSES, Harness
 

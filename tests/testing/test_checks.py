@@ -10,11 +10,11 @@ from click.testing import CliRunner
 from torch import nn
 
 from auxlearn.cli import cli
+from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS
 from auxlearn.plugins import AuxiliaryTask, LossWeighting, PrimaryLoss, Settings, labels_of
-from auxlearn.registry import LOSSES, TASKS, WEIGHTINGS
 from auxlearn.testing import check_loss, check_task
-from auxlearn.testing.check_lists import ObjectiveChecks, WeightingChecks
-from auxlearn.testing.harness import Circumstances, Objectives, TinyRun
+from auxlearn.testing.checks import ObjectiveChecks, WeightingChecks
+from auxlearn.testing.tiny_run import Circumstances, Objectives, TinyRun
 
 
 class Good(AuxiliaryTask):

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import torch
 
-from auxlearn.config import Settings
+from auxlearn.core.config import Settings
 from auxlearn.data.batches import BatchStream
 from auxlearn.tasks.base import AuxiliaryTask
-from auxlearn.training.optimization import LinearSchedule
+from auxlearn.training.optimizer import LinearSchedule
 from auxlearn.training.step import RunStep
 from auxlearn.training.terms import Auxiliary, StepSettings
 from auxlearn.training.validation import ValidationObjective

@@ -7,8 +7,8 @@ import json
 import pytest
 import torch
 
-from auxlearn import files
-from auxlearn.errors import RunError
+from auxlearn.core import files
+from auxlearn.core.errors import RunError
 from auxlearn.training.checkpoint import (
     CheckpointFolder,
     TrainingState,

@@ -11,10 +11,11 @@ import torch
 from torch import nn
 from transformers import AutoModelForSequenceClassification
 
-from auxlearn import RunConfig, rng, train
+from auxlearn import RunConfig, train
+from auxlearn.core import rng
+from auxlearn.core.errors import ConfigError, EncoderError
 from auxlearn.encoders.compiled import check_compiler, compile_body
 from auxlearn.encoders.load import load_encoder
-from auxlearn.errors import ConfigError, EncoderError
 from auxlearn.training.loop import TrainingLoop
 from tests import helpers
 from tests.helpers import LABELS, LINES, tokenized

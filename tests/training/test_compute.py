@@ -11,8 +11,8 @@ from accelerate.state import AcceleratorState
 from torch import nn
 
 from auxlearn import RunConfig
-from auxlearn.encoders.precision import choose_compute
-from auxlearn.errors import ConfigError
+from auxlearn.core.errors import ConfigError
+from auxlearn.encoders.device import choose_compute
 
 
 @pytest.fixture

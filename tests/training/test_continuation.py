@@ -11,13 +11,13 @@ import yaml
 from safetensors.torch import load_file
 
 import auxlearn
-from auxlearn.config import RunConfig
+from auxlearn.core.config import RunConfig
+from auxlearn.core.errors import ConfigError, UserError
 from auxlearn.encoders.load import load_classifier, load_encoder
-from auxlearn.errors import ConfigError, UserError
 from auxlearn.results.folder import RunFolder
 from auxlearn.results.record import RunResults
 from auxlearn.training import run as run_module
-from auxlearn.training.continuation import check_source
+from auxlearn.training.setup import check_source
 from tests import helpers
 from tests.cli.helpers import error, write_split
 

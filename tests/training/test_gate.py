@@ -9,7 +9,7 @@ import pytest
 from safetensors.torch import load_file
 
 from auxlearn import report, train
-from auxlearn.registry import TASKS
+from auxlearn.core.registry import TASKS
 from tests import helpers
 
 #: Weights are learned in the first half of the steps; no evidence can raise one to the gate.

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from auxlearn import train
+from auxlearn.core.metric_names import Quantity
+from auxlearn.core.settings import Settings
 from auxlearn.encoders.load import load_encoder
-from auxlearn.metric_keys import Quantity
 from auxlearn.objectives.base import Objective
-from auxlearn.settings import Settings
 from auxlearn.tasks.random_mlm import RandomMLM
-from auxlearn.training.gradients import (
+from auxlearn.training.gradient_log import (
     GradientLog,
     add_gradient,
     compare_gradients,

@@ -12,11 +12,11 @@ import pytest
 
 import auxlearn
 from auxlearn import RunConfig, train
-from auxlearn.config import PluginChoice
-from auxlearn.encoders.content import encoder_content
-from auxlearn.errors import EncoderError, RunError
-from auxlearn.registry import TASKS
-from auxlearn.reporting.reporter import Reporter
+from auxlearn.core.config import PluginChoice
+from auxlearn.core.errors import EncoderError, RunError
+from auxlearn.core.progress import Reporter
+from auxlearn.core.registry import TASKS
+from auxlearn.encoders.load import encoder_content
 from auxlearn.training import run
 from auxlearn.training.inputs import RunInputs
 from tests import helpers

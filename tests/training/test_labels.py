@@ -9,9 +9,9 @@ import pytest
 from sklearn.metrics import accuracy_score, f1_score
 
 import auxlearn
+from auxlearn.core.errors import DataError
 from auxlearn.data.examples import columns_of
 from auxlearn.data.load import load_dataset
-from auxlearn.errors import DataError
 from tests import helpers
 from tests.cli.helpers import call, error
 

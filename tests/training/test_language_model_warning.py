@@ -10,8 +10,8 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 from auxlearn import train
+from auxlearn.core.progress import Reporter
 from auxlearn.encoders.load import load_tokenizer
-from auxlearn.reporting.reporter import Reporter
 from auxlearn.training import run as run_module
 from tests import helpers
 
@@ -110,9 +110,9 @@ def test_a_newly_initialised_head_is_called_so(config, encoder_folder, tmp_path,
 def test_the_built_in_encoder_knows_more_than_frequencies(config, monkeypatch):
     settings = {"dataset": "pydocs", "encoder": "tiny", "aux": ["random_mlm"]}
     assert not begin(config(**settings), monkeypatch)
-    monkeypatch.setattr("auxlearn.training.preparation.HEAD_MARGIN", 1.0)
+    monkeypatch.setattr("auxlearn.training.setup.HEAD_MARGIN", 1.0)
     assert not begin(config(**settings), monkeypatch)
-    monkeypatch.setattr("auxlearn.training.preparation.HEAD_MARGIN", 3.0)
+    monkeypatch.setattr("auxlearn.training.setup.HEAD_MARGIN", 3.0)
     assert begin(config(**settings), monkeypatch)
 
 

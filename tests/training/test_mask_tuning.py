@@ -11,7 +11,7 @@ import yaml
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from auxlearn import RunConfig, train
-from auxlearn.errors import DataError
+from auxlearn.core.errors import DataError
 from auxlearn.results.perturbation_log import read_perturbations
 from auxlearn.training.loop import TrainingLoop
 from tests import helpers

@@ -8,7 +8,7 @@ from torch.func import functional_call
 
 from auxlearn.data.batches import UniformStream, collate
 from auxlearn.encoders.load import load_encoder
-from auxlearn.training.optimization import LinearSchedule
+from auxlearn.training.optimizer import LinearSchedule
 from auxlearn.weighting.meta import Meta
 from auxlearn.weighting.meta_options import MetaOptions
 from tests.helpers import LABELS, without_dropout

@@ -9,9 +9,9 @@ import signal
 
 import pytest
 
+from auxlearn.core.errors import DataError, EncoderError, Interrupted, RunError, RunInUse, UserError
+from auxlearn.core.locks import Lock
 from auxlearn.encoders.load import load_encoder
-from auxlearn.errors import DataError, EncoderError, Interrupted, RunError, RunInUse, UserError
-from auxlearn.locks import Lock
 from auxlearn.training import pretrain as module
 from auxlearn.training.pretrain import pretrain
 from tests import helpers

@@ -9,14 +9,18 @@ import pytest
 import torch
 
 from auxlearn import train
-from auxlearn.errors import DataError
-from auxlearn.evaluation.surrogate import surrogate_report
-from auxlearn.reporting.reporter import Reporter
+from auxlearn.core.errors import DataError
+from auxlearn.core.progress import Reporter
+from auxlearn.evaluation.metrics import surrogate_report
 from auxlearn.results.record import RunResults
-from auxlearn.training.dev_head import closed_form_head, fit_head, initialise_head
 from auxlearn.training.loop import TrainingLoop
-from auxlearn.training.optimization import LinearSchedule, build_optimizer
-from auxlearn.training.validation import ValidationObjective
+from auxlearn.training.optimizer import LinearSchedule, build_optimizer
+from auxlearn.training.validation import (
+    ValidationObjective,
+    closed_form_head,
+    fit_head,
+    initialise_head,
+)
 from tests import helpers
 
 FINAL = {"final_epochs": 2, "final_learning_rate": 1e-3, "epochs": 1}

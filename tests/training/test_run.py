@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from auxlearn import train
-from auxlearn.errors import (
+from auxlearn.core.errors import (
     ConfigError,
     DataError,
     Interrupted,

@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from auxlearn.config import Settings
+from auxlearn.core.config import Settings
+from auxlearn.core.errors import ConfigError
+from auxlearn.core.registry import TASKS
 from auxlearn.data.batches import BatchStream, UniformStream, collate
 from auxlearn.encoders.load import load_encoder
-from auxlearn.errors import ConfigError
-from auxlearn.registry import TASKS
 from auxlearn.tasks.base import AuxiliaryTask, TaskResult
 from auxlearn.tasks.random_mlm import RandomMLM
-from auxlearn.training.micro_batches import split_batch
+from auxlearn.training.step import split_batch
 from tests.helpers import (
     LABELS,
     LINES,

@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import load_file
 
 from auxlearn import train
+from auxlearn.core.errors import ConfigError
 from auxlearn.encoders.load import load_encoder
-from auxlearn.errors import ConfigError
 from tests import helpers
 
 UNROLLED = {"meta": {"horizon": "steps", "unroll": 2, "mix": "gradients", "warmup_steps": 0}}

@@ -11,10 +11,10 @@ import torch
 from hypothesis import given, settings, strategies as st
 from sklearn.metrics import f1_score
 
+from auxlearn.core.errors import DataError
+from auxlearn.core.rng import generator
 from auxlearn.data.batches import UniformStream, collate
-from auxlearn.errors import DataError
-from auxlearn.evaluation.surrogate import smooth_macro_f1, surrogate_loss
-from auxlearn.rng import generator
+from auxlearn.evaluation.metrics import smooth_macro_f1, surrogate_loss
 from auxlearn.training.validation import ValidationObjective, balanced_sample
 from tests.helpers import LINES, tokenized
 

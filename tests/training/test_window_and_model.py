@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import auxlearn
-from auxlearn.errors import ConfigError, DataError, RunError
-from auxlearn.evaluation.classifier import Classifier
-from auxlearn.manifest import write_manifest
-from auxlearn.reporting.reporter import Reporter
+from auxlearn.core.errors import ConfigError, DataError, RunError
+from auxlearn.core.manifest import write_manifest
+from auxlearn.core.progress import Reporter
+from auxlearn.evaluation.finished import Classifier
 from auxlearn.results.folder import RunFolder
 from tests import helpers
 from tests.cli.helpers import call, error

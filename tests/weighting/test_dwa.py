@@ -8,11 +8,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from auxlearn.weighting.dwa import (
-    DynamicWeightAverage,
-    DynamicWeightAverageOptions,
-    dwa_weights,
-)
+from auxlearn.weighting.dwa import DynamicWeightAverage, DynamicWeightAverageOptions, dwa_weights
 from tests.weighting.fakes import NAMES, run_on_losses
 
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from auxlearn.errors import ConfigError
-from auxlearn.registry import WEIGHTINGS
+from auxlearn.core.errors import ConfigError
+from auxlearn.core.registry import WEIGHTINGS
 from auxlearn.weighting.fixed import Equal, Fixed, FixedOptions, equal_weights, fixed_weights
 
 ONE, TWO = ("primary", "l3mask"), ("primary", "l3mask", "random_mlm")

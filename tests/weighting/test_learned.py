@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from auxlearn.errors import ConfigError
-from auxlearn.registry import WEIGHTINGS
+from auxlearn.core.errors import ConfigError
+from auxlearn.core.registry import WEIGHTINGS
 from auxlearn.weighting.learned import (
     LearnedOptions,
     floored_primary_logit,

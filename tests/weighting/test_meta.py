@@ -8,7 +8,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from auxlearn.settings import ValidationSource
+from auxlearn.core.settings import ValidationSource
 from auxlearn.weighting.meta import Meta
 from auxlearn.weighting.meta_options import MetaOptions
 from tests.weighting.network import NAMES, RATE, Network, NetworkStep, adamw, meta_options, sgd

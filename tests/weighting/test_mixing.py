@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from auxlearn.config import RunConfig
-from auxlearn.registry import WEIGHTINGS
+from auxlearn.core.config import RunConfig
+from auxlearn.core.registry import WEIGHTINGS
 from auxlearn.weighting.fixed import Fixed, FixedOptions
 from auxlearn.weighting.mixing import LossWeighting
 from tests.weighting.network import NAMES, Network, NetworkStep, adamw, sgd

@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 from torchjd import aggregation as library
 from torchjd.linalg import QuadprogProjector
 
-from auxlearn.registry import WEIGHTINGS
+from auxlearn.core.registry import WEIGHTINGS
 from auxlearn.weighting.projection import dual_cone_weights, least_norm_weights
 from tests.weighting.fakes import NAMES, FakeStep, random_gradients, run
 

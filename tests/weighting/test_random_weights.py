@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torchjd.scalarization import Random
 
-from auxlearn import rng
+from auxlearn.core import rng
 from auxlearn.weighting.random import RandomWeights, random_weights
 from tests.weighting.fakes import NAMES, FakeStep, resumed, run
 

@@ -12,11 +12,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+from auxlearn.core.registry import WEIGHTINGS
 from auxlearn.data.batches import BatchStream
 from auxlearn.encoders.load import load_encoder
-from auxlearn.registry import WEIGHTINGS
 from auxlearn.tasks.base import AuxiliaryTask, Settings
-from auxlearn.training.optimization import LinearSchedule
+from auxlearn.training.optimizer import LinearSchedule
 from auxlearn.training.validation import ValidationObjective
 from tests.helpers import LABELS, LINES, tokenized
 from tests.training.harness import Harness

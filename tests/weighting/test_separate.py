@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 import torch
 
-from auxlearn.errors import ConfigError
+from auxlearn.core.errors import ConfigError
 from auxlearn.weighting.meta import Meta
-from auxlearn.weighting.meta_logits import (
+from auxlearn.weighting.meta_options import (
+    MetaOptions,
     default_meta_weights,
     logit_learning_rate,
     lowest_logit,
     meta_gradient_of_logits,
     with_price,
 )
-from auxlearn.weighting.meta_options import MetaOptions
-from auxlearn.weighting.separate import SeparateSteps, step_coefficients
+from auxlearn.weighting.optimizer_steps import SeparateSteps, step_coefficients
 from tests.weighting.network import NAMES, RATE, Network, NetworkStep, adamw
 
 SHARED = 3  # the primary task reaches the first three parameters, the last is the others' head

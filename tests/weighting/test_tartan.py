@@ -14,10 +14,9 @@ import yaml
 from auxlearn import RunConfig, train
 from auxlearn.data.batches import BatchStream, UniformStream, collate
 from auxlearn.encoders.load import load_encoder
-from auxlearn.training.dev_head import initialise_head
 from auxlearn.training.loop import TrainingLoop
-from auxlearn.training.optimization import LinearSchedule, run_optimizer
-from auxlearn.training.validation import ValidationObjective
+from auxlearn.training.optimizer import LinearSchedule, run_optimizer
+from auxlearn.training.validation import ValidationObjective, initialise_head
 from auxlearn.weighting.tartan import (
     Tartan,
     TartanOptions,

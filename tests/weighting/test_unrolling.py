@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from auxlearn.weighting.base import weighted_sum
-from auxlearn.weighting.step_derivative import StepDerivative, gram_matrices
+from auxlearn.weighting.optimizer_steps import StepDerivative, gram_matrices
 from auxlearn.weighting.unrolling import DifferentiableAdamW, clip
 
 SHAPES = [(3, 4), (5,), (2, 2), (4,)]
@@ -110,7 +110,7 @@ KINDS = ["sgd", "nesterov", "adamw", "adamw maximizing"]
 @pytest.mark.parametrize("kind", KINDS)
 def test_weight_gradients_equal_central_differences(monkeypatch, kind, max_grad_norm, first_step):
     monkeypatch.setattr(
-        "auxlearn.weighting.step_derivative.CHUNK_SIZE", 5
+        "auxlearn.weighting.optimizer_steps.CHUNK_SIZE", 5
     )  # most tensors have several chunks
     warm_up, size = 0 if first_step else 4, 1e-4
     weights = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from auxlearn.registry import WEIGHTINGS
+from auxlearn.core.registry import WEIGHTINGS
 from tests.weighting.fakes import NAMES, FakeStep, run
 
 #: Rules whose weights depend on logarithms or quotients of losses, without random choices.

@@ -21,6 +21,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+from auxlearn.core.errors import DataError
+from auxlearn.core.rng import derive_seed
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.pydocs.docstrings import (
     NOTES,
@@ -35,8 +37,6 @@ from auxlearn.data.pydocs.docstrings import (
     source_files,
     without_near_copies,
 )
-from auxlearn.errors import DataError
-from auxlearn.rng import derive_seed
 
 EXTRACTION = 1
 """Part of the cache key; raise it when a change of the code changes the texts."""

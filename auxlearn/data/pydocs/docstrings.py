@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from auxlearn.errors import DataError
+from auxlearn.core.errors import DataError
 
 SUMMARY = ""
 """Title of the section before the first heading."""

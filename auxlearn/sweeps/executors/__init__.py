@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from auxlearn.errors import ConfigError, did_you_mean
+from auxlearn.core.errors import ConfigError, did_you_mean, shorten
 from auxlearn.sweeps.executors.base import Executor
 from auxlearn.sweeps.executors.local import LocalExecutor
 from auxlearn.sweeps.executors.ray import RayExecutor
 from auxlearn.sweeps.executors.slurm import SlurmExecutor
-from auxlearn.wording import shorten
 
 __all__ = ["Executor", "LocalExecutor", "RayExecutor", "SlurmExecutor", "make_executor"]
 

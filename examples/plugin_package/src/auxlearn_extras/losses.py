@@ -6,14 +6,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from auxlearn.plugins import (
-    Batch,
-    PrimaryLoss,
-    Settings,
-    SharedEncoder,
-    labels_of,
-    register_loss,
-)
+from auxlearn.plugins import Batch, PrimaryLoss, Settings, SharedEncoder, labels_of, register_loss
 
 
 class GeneralizedCrossEntropyOptions(Settings):

@@ -1,1 +1,0 @@
-"""Bias models: class probabilities of the training examples by what should not decide."""

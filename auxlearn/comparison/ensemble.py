@@ -1,0 +1,295 @@
+"""Ensembles: the mean of the class probabilities of several finished runs.
+
+Lakshminarayanan et al. (2017, https://arxiv.org/abs/1612.01474) average the predictions of networks
+that differ in the seed. On the sets that the runs were evaluated on, their stored predictions are
+averaged, and no model is loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from auxlearn.core.config import Metric, OODSource, RunConfig
+from auxlearn.core.errors import DataError, RunError, did_you_mean, some_of
+from auxlearn.data.dataset import Split
+from auxlearn.data.folders import split_name
+from auxlearn.data.memory import in_memory
+from auxlearn.data.run_data import load_run_data
+from auxlearn.data.tables import Table
+from auxlearn.evaluation.evaluator import map_predictions, true_labels
+from auxlearn.evaluation.finished import Classifier, mapped_set, name_sets, read_evaluated
+from auxlearn.evaluation.metrics import score_predictions
+from auxlearn.evaluation.predict import (
+    check_table_file,
+    prediction_columns,
+    write_predictions_table,
+)
+from auxlearn.results.folder import RunFolder, check_finished
+from auxlearn.results.predictions import other_predictions, stored_probabilities
+from auxlearn.results.record import RunResults, Scores
+
+if TYPE_CHECKING:
+    import pandas
+
+#: The probabilities of two labels that differ by no more are equal as they are stored.
+STORED_DIGIT = 2e-8
+
+#: Metrics that are shown of each run.
+METRICS: tuple[Metric, ...] = ("accuracy", "macro_f1")
+
+
+@dataclass(frozen=True, repr=False)
+class Ensemble:
+    """Several runs and the mean of their class probabilities on one evaluation set.
+
+    Attributes:
+        set: Name of the evaluation set.
+        label_names: The classes, in the order of the probabilities.
+        runs: Scores of each run alone, by its folder.
+        scores: Scores of the ensemble, which predicts the class with the highest mean probability.
+        labels: True classes, ``(examples,)``.
+        probabilities: Mean class probabilities, ``(examples, classes)``.
+    """
+
+    set: str
+    label_names: tuple[str, ...]
+    runs: Mapping[Path, Scores]
+    scores: Scores
+    labels: np.ndarray
+    probabilities: np.ndarray
+    _split: Split | None = field(default=None, compare=False)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Ensemble of {len(self.runs)} runs on {self.set}: accuracy "
+            f"{self.scores.accuracy:.3f} (mean of the runs {self.mean('accuracy'):.3f}), macro-F1 "
+            f"{self.scores.macro_f1:.3f} (mean of the runs {self.mean('macro_f1'):.3f})>"
+        )
+
+    def _repr_html_(self) -> str:
+        return str(self.to_frame().to_html())
+
+    def mean(self, metric: str) -> float:
+        """Return the mean of ``accuracy`` or ``macro_f1`` of the runs."""
+        return fmean(getattr(scores, metric) for scores in self.runs.values())
+
+    def to_frame(self) -> pandas.DataFrame:
+        """Return accuracy and macro-F1 of each run, their mean, and those of the ensemble."""
+        import pandas
+
+        rows = {str(path): [getattr(one, m) for m in METRICS] for path, one in self.runs.items()}
+        rows["mean"] = [self.mean(metric) for metric in METRICS]
+        rows["ensemble"] = [getattr(self.scores, metric) for metric in METRICS]
+        return pandas.DataFrame.from_dict(rows, orient="index", columns=list(METRICS))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all scores as JSON holds them."""
+        return {
+            "set": self.set,
+            "runs": {str(path): asdict(scores) for path, scores in self.runs.items()},
+            "mean": {metric: self.mean(metric) for metric in METRICS},
+            "ensemble": asdict(self.scores),
+        }
+
+    def predictions(self) -> pandas.DataFrame:
+        """Return each example with its label, the predicted label and the mean probabilities."""
+        import pandas
+
+        return pandas.DataFrame(self.table().columns).rename_axis("example")
+
+    def table(self) -> Table:
+        """Return :meth:`predictions` as a table.
+
+        Raises:
+            DataError: The data set of the runs can no longer be read, or has changed.
+        """
+        split = self._split or self._read_texts()
+        columns: dict[str, list[Any]] = {"text": list(split.texts)}
+        if split.text_pairs is not None:
+            columns["text_pair"] = list(split.text_pairs)
+        columns["label"] = [self.label_names[number] for number in self.labels]
+        columns |= prediction_columns(self.probabilities, self.label_names)
+        return Table(self.set, columns)
+
+    def save(self, path: Path) -> None:
+        """Write :meth:`predictions` as .csv, .tsv, .jsonl or .parquet, atomically.
+
+        Raises:
+            DataError: The suffix names no format, or the texts cannot be read.
+            UserError: The file cannot be written, or belongs to a run or sweep.
+        """
+        check_table_file(path)
+        write_predictions_table(path, self.table(), None)
+
+    def _read_texts(self) -> Split:
+        """Read the examples of the set again, as the first run did."""
+        run = next(iter(self.runs))
+        config, trained = RunFolder(run).read_config(), RunResults.load(run)
+        data = load_run_data(config, None)
+        known = data.dataset.splits | data.dataset.ood
+        if self.set in known:
+            split = known[self.set]
+            same = data.dataset.fingerprint == trained.dataset.fingerprint
+        else:
+            ood = next((one for one in data.ood_sets if one.source.name == self.set), None)
+            if ood is None:
+                raise DataError(f"'{self.set}' cannot be read again for its texts")
+            split = ood.split
+            same = np.array_equal(true_labels(split, ood), self.labels)
+        if not same:
+            raise DataError(
+                f"data set {config.dataset} has changed since the runs were trained, so that the "
+                "predictions cannot be written beside their texts: restore it"
+            )
+        return split
+
+
+def average_runs(
+    runs: Sequence[Path],
+    split: str = "test",
+    dataset: Any = None,
+    columns: Mapping[str, Any] | None = None,
+) -> Ensemble:
+    """Average the class probabilities of finished runs.
+
+    Args:
+        runs: Folders of at least two runs of the same data, labels and splits.
+        split: Split of the data set, or one of the runs' out-of-distribution sets.
+        dataset: Another labelled data set, on which the models are run; by default that of the
+            runs, whose stored predictions are averaged.
+        columns: Settings of the columns of ``dataset``; by default those of the runs.
+
+    Raises:
+        UserError: A run is given twice, is not finished or is damaged; the runs differ in data,
+            labels or splits; the set cannot be read.
+    """
+    found = _read(runs)
+    if dataset is None:
+        return _of_stored(found, split)
+    config = RunFolder(runs[0]).read_config().model_copy(update=dict(columns or {}))
+    return _of_models(found, dataset, split, config)
+
+
+def _read(runs: Sequence[Path]) -> dict[Path, RunResults]:
+    """Read the results of the runs, which must be of the same data."""
+    if len(runs) < 2:
+        raise RunError("an ensemble takes at least two runs: name more run folders")
+    found: dict[Path, RunResults] = {}
+    resolved: set[Path] = set()
+    for run in runs:
+        check_finished(run)
+        if run.resolve() in resolved:
+            raise RunError(f"{run} is given twice: name each run once")
+        resolved.add(run.resolve())
+        found[run] = RunResults.load(run)
+    first, data = runs[0], found[runs[0]].dataset
+    for run, results in found.items():
+        other = results.dataset
+        if other.label_names != data.label_names:
+            raise RunError(
+                f"{first} and {run} have different labels ({some_of(data.label_names)}; "
+                f"{some_of(other.label_names)}): an ensemble takes runs of the same labels"
+            )
+        if other.fingerprint != data.fingerprint:
+            raise RunError(
+                f"{first} and {run} were trained on different data or splits ({data.name}, "
+                f"fingerprint {data.fingerprint}; {other.name}, {other.fingerprint}): an ensemble "
+                "takes runs of the same data"
+            )
+    return found
+
+
+def _of_stored(runs: Mapping[Path, RunResults], split: str) -> Ensemble:
+    """Average stored predictions."""
+    name = _set_of(runs, split)
+    labels: np.ndarray | None = None
+    label_names: tuple[str, ...] = ()
+    members: dict[Path, np.ndarray] = {}
+    for run, results in runs.items():
+        names = tuple(results.evaluations[name].all.per_class)
+        truth, predicted, members[run] = stored_probabilities(run, name, names)
+        recorded = results.evaluations[name].all
+        right = float((predicted == truth).mean())
+        if len(truth) != recorded.examples or abs(right - recorded.accuracy) > 1e-9:
+            raise other_predictions(run, name)
+        _check_decision(run, name, predicted, members[run])
+        if labels is None:
+            labels, label_names = truth, names
+        elif names != label_names or not np.array_equal(truth, labels):
+            raise RunError(
+                f"{next(iter(runs))} and {run} were evaluated on different examples of '{name}': "
+                "an ensemble takes runs of the same data"
+            )
+    assert labels is not None
+    scores = {run: results.evaluations[name].all for run, results in runs.items()}
+    return _ensemble(name, label_names, labels, members, scores)
+
+
+def _check_decision(run: Path, name: str, predicted: np.ndarray, probabilities: np.ndarray) -> None:
+    """Check that a run predicted the labels that are most likely by what it has stored.
+
+    Raises:
+        RunError: It predicted the label of the most likely class of the model instead, where
+            several classes stand for one label, and has stored the probabilities of labels.
+    """
+    best = probabilities.argmax(1)
+    of_prediction = probabilities[np.arange(len(predicted)), predicted]
+    if (probabilities.max(1) - of_prediction > STORED_DIGIT)[best != predicted].any():
+        raise RunError(
+            f"{run} predicted '{name}' by the most likely class of the model (decision: argmax), "
+            "which the mean probabilities of labels do not give: an ensemble takes sets that were "
+            "evaluated with decision: sum"
+        )
+
+
+def _set_of(runs: Mapping[Path, RunResults], split: str) -> str:
+    """Return the evaluation set of a name, which all runs must have."""
+    for run, results in runs.items():
+        name = split if split in results.evaluations else split_name(split)
+        if name not in results.evaluations:
+            hint = did_you_mean(split, results.evaluations)
+            raise RunError(f"{run} has no predictions for '{split}': {hint}")
+    return name
+
+
+def _of_models(
+    runs: Mapping[Path, RunResults], dataset: Any, split: str, config: RunConfig
+) -> Ensemble:
+    """Average the probabilities that the models of the runs compute."""
+    examples, _ = read_evaluated(dataset, split, config, None)
+    name = "data" if in_memory(dataset) else next(iter(name_sets([dataset], split)))
+    source = OODSource(
+        dataset=str(dataset) if not in_memory(dataset) else name,
+        name=name,
+        split=split,
+        unknown_labels=config.unknown_labels,
+    )
+    members = {}
+    for run, results in runs.items():
+        found = mapped_set(results, source, examples)
+        probabilities = Classifier.of_run(run).probabilities(examples.texts, examples.text_pairs)
+        members[run], _ = map_predictions(probabilities, found.labels, "sum")
+        labels, label_names = true_labels(examples, found), found.labels.label_names
+    scores = {
+        run: score_predictions(labels, m.argmax(1), label_names) for run, m in members.items()
+    }
+    return _ensemble(examples.name, label_names, labels, members, scores, examples)
+
+
+def _ensemble(
+    name: str,
+    label_names: tuple[str, ...],
+    labels: np.ndarray,
+    members: Mapping[Path, np.ndarray],
+    scores: Mapping[Path, Scores],
+    split: Split | None = None,
+) -> Ensemble:
+    mean = np.mean(list(members.values()), axis=0)
+    together = score_predictions(labels, mean.argmax(1), label_names)
+    return Ensemble(name, label_names, dict(scores), together, labels, mean, split)

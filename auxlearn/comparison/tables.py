@@ -1,0 +1,419 @@
+"""The layout of tables, for all formats: which cells there are, and what notes and legend say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from auxlearn.comparison.power import POWER
+from auxlearn.comparison.restarts import Restarts
+from auxlearn.comparison.result import Block, ComparisonData, MetricComparison, RankComparison
+from auxlearn.comparison.runs import Method
+from auxlearn.comparison.scores import metric_title
+from auxlearn.comparison.statistics import ALPHA, MINIMUM_SEEDS, Pair
+from auxlearn.core.errors import ConfigError
+from auxlearn.results.record import RunResults
+
+#: What tables can show besides scores.
+SHOW = ("seeds", "epochs", "minutes", "detectable", "pairs")
+#: Marks a score that may be as good as the best, or as that of the method compared with.
+SAME = "≈"
+#: Mark scores that are significantly better or worse than that of the method compared with.
+BETTER, WORSE = "▲", "▼"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What tables look like.
+
+    Attributes:
+        decimals: Of scores in percent, 0 to 6.
+        show: What to add to the scores, of :data:`SHOW`.
+
+    Raises:
+        ConfigError: One of them is out of range.
+    """
+
+    decimals: int = 1
+    show: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.decimals <= 6:
+            raise ConfigError(f"decimals: {self.decimals} is not from 0 to 6")
+        for name in self.show:
+            if name not in SHOW:
+                raise ConfigError(f"show: there is no '{name}': known: {', '.join(SHOW)}")
+
+    def percent(self, value: float, sign: str = "") -> str:
+        """Return a value from 0 to 1 in percent."""
+        return f"{100 * value:{sign}z.{self.decimals}f}"  # z: no -0.0
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a table.
+
+    Attributes:
+        text: The text, such as a mean.
+        spread: Standard deviation, without its sign.
+        best: Whether to emphasise it.
+        mark: One of the marks, or "".
+    """
+
+    text: str
+    spread: str = ""
+    best: bool = False
+    mark: str = ""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table.
+
+    Attributes:
+        heads: Head of each column, as (group, name); columns of one group follow one another.
+        lines: Cells of each line; the first is text, the others are numbers.
+        rules: Lines before which a rule is drawn.
+    """
+
+    heads: Sequence[tuple[str, str]]
+    lines: Sequence[Sequence[Cell]]
+    rules: Sequence[int] = ()
+
+    def flat(self, render: Callable[[Cell], str]) -> tuple[list[str], list[list[str]]]:
+        """Return one-line heads, and the rendered cells of each line."""
+        heads = [" ".join(filter(None, head)) for head in self.heads]
+        return heads, [[render(cell) for cell in line] for line in self.lines]
+
+
+def score_grid(block: Block, layout: Layout, against: str | None) -> Grid:
+    """Lay out methods by data sets, sets and metrics; below a rule, what is no method."""
+    heads = [("", "method"), *_heads(block)]
+    seeds = "seeds" in layout.show or len(_seed_counts(block)) > 1
+    extra = [name for name in ("epochs", "minutes") if name in layout.show]
+    if seeds:
+        heads.insert(1, ("", "runs" if block.folds else "seeds"))
+    heads += [("", "epochs to best" if name == "epochs" else name) for name in extra]
+    lines = []
+    for name in block.methods:
+        runs = [one for data in block.datasets for one in data.methods if one.name == name]
+        line = [Cell(name)]
+        if seeds:
+            line.append(Cell(_span([len(one.runs) for one in runs])))
+        line += [_score(column, name, layout, against) for column in block.columns]
+        line += [_mean(runs, one) for one in extra]
+        lines.append(line)
+    rules: list[int] = []
+    for name in block.methods:
+        best = [column.restarts.get(name) for column in block.columns]
+        if any(best):
+            rules = rules or [len(lines)]
+            lines.append(_restarts(block, name, best, seeds, extra, layout))
+    if "detectable" in layout.show and len(block.methods) > 1 and not block.folds:
+        rules.append(len(lines))
+        found = [_detectable(column, layout) for column in block.columns]
+        blank = [Cell("")] * len(extra)
+        lines.append([Cell("detectable"), *([Cell("")] if seeds else []), *found, *blank])
+    return Grid(heads, lines, rules)
+
+
+def rank_grid(found: RankComparison, layout: Layout) -> Grid:
+    """Lay out the comparison across data sets, best average rank first."""
+    heads = ["method", "average rank", "wins/ties/losses", "average", "95% interval"]
+    lines = []
+    for name in sorted(found.ranks.ranks, key=lambda name: found.ranks.ranks[name]):
+        mean, half = found.average.means[name], found.average.noises[name].half_width()
+        lines.append(
+            [
+                Cell(name),
+                Cell(f"{found.ranks.ranks[name]:.2f}"),
+                Cell("/".join(map(str, found.records[name]))),
+                Cell(layout.percent(mean)),
+                Cell(f"{layout.percent(mean - half)} to {layout.percent(mean + half)}"),
+            ]
+        )
+    return Grid([("", head) for head in heads], lines)
+
+
+def rank_title(found: RankComparison) -> str:
+    """Return the title of the comparison across data sets."""
+    return f"Across {found.ranks.datasets} data sets: {found.set} {metric_title(found.metric)}"
+
+
+def rank_notes(found: RankComparison) -> list[str]:
+    """Return what the tests across data sets say."""
+    lines = ["Wins, ties and losses against other methods: significant differences on data sets."]
+    if not math.isnan(found.ranks.p_friedman):
+        lines.append(
+            f"Friedman's test over data sets: p = {p_text(found.ranks.p_friedman)}. Nemenyi's "
+            f"critical difference of average ranks: {found.ranks.critical_difference:.2f}."
+        )
+    if found.ranks.datasets < 5:
+        lines.append("Tests over data sets have little power with fewer than five of them.")
+    return lines
+
+
+def pair_grid(column: MetricComparison, layout: Layout) -> Grid:
+    """Lay out every two methods of a column."""
+    heads = ["pair", "difference", "95% interval", "P(first beats second)", "p (Holm)"]
+    lines = []
+    for pair in sorted(column.pairs, key=lambda pair: (pair.p, -pair.difference)):
+        interval = f"{layout.percent(pair.low, '+')} to {layout.percent(pair.high, '+')}"
+        lines.append(
+            [
+                Cell(f"{pair.first} - {pair.second}"),
+                Cell(layout.percent(pair.difference, "+")),
+                Cell("-" if math.isnan(pair.low) else interval),
+                Cell(f"{pair.beats:.2f}"),
+                Cell(p_text(pair.p), best=pair.significant),
+            ]
+        )
+    return Grid([("", head) for head in heads], lines)
+
+
+def matrix_grid(column: MetricComparison, layout: Layout) -> Grid:
+    """Lay out a significance matrix: the score of the line minus that of the column."""
+    names = list(column.scores)
+    by_names = {pair.names: pair for pair in column.pairs}
+    lines = []
+    for row in names:
+        line = [Cell(row)]
+        for name in names:
+            pair = by_names.get(frozenset((row, name)))
+            if pair is None:
+                line.append(Cell(""))
+                continue
+            value = pair.difference if pair.first == row else -pair.difference
+            line.append(Cell(layout.percent(value, "+"), best=pair.significant))
+        lines.append(line)
+    return Grid([("", "row - column"), *(("", name) for name in names)], lines)
+
+
+def column_title(column: MetricComparison) -> str:
+    """Return data set, evaluation set and metric in one line."""
+    return f"{column.dataset}, {column.set} {metric_title(column.metric)}"
+
+
+def p_text(value: float) -> str:
+    """Return a p-value.
+
+    >>> p_text(0.0312), p_text(1e-7)
+    ('.031', '<.001')
+    """
+    return "<.001" if value < 0.001 else f"{value:.3f}".removeprefix("0")
+
+
+def caption(block: Block) -> str:
+    """Return what the scores of a table are, in one sentence."""
+    sets = list(dict.fromkeys(column.set for column in block.columns))
+    metrics = list(dict.fromkeys(column.metric for column in block.columns))
+    what = metric_title(metrics[0]) if len(metrics) == 1 else "Scores"
+    where = f" on {sets[0]}" if len(sets) == 1 else ""
+    counts = _seed_counts(block)
+    seeds = _span(counts)
+    unit = "fold" if block.folds else "seed"
+    several = max(counts) > 1
+    spread = f"mean ± standard deviation over {seeds} {unit}s" if several else f"one {unit}"
+    return f"{what[:1].upper()}{what[1:]} in percent{where}, {spread}."
+
+
+def marks(comparison: ComparisonData, block: Block) -> str:
+    """Return what the marks in a table mean, in one sentence."""
+    if len(block.methods) < 2:
+        return ""
+    if comparison.against in block.methods:
+        return (
+            f"{BETTER} {WORSE}: significantly better or worse than {comparison.against}; "
+            f"{SAME}: not significantly different from it."
+        )
+    return f"Best in bold; {SAME}: not significantly worse than the best."
+
+
+def legend(comparison: ComparisonData, layout: Layout) -> list[str]:
+    """Return how differences were tested and what was chosen, one sentence each."""
+    lines = []
+    tested = [block for block in comparison.blocks if len(block.methods) > 1]
+    family = f"with {comparison.against}" if comparison.against else "of two methods"
+    if any(block.folds for block in tested):
+        lines.append(
+            f"Over folds, significant (level {ALPHA:g}): by the corrected resampled t-test of "
+            "Nadeau and Bengio (2003) on the means over seeds of each fold, as folds share "
+            "training examples, which makes a plain t-test over folds optimistic. On other sets "
+            f"than test nothing is tested. Holm's correction over all comparisons {family} in a "
+            "column."
+        )
+    if not all(block.folds for block in tested):
+        lines.append(
+            f"Significant (level {ALPHA:g}): neither the seeds (paired t-test) nor seeds and "
+            "examples together (crossed t-test) explain the difference. Both tests assume that "
+            "differences of seeds are normal. Holm's correction over all comparisons "
+            f"{family} in a column."
+        )
+    if "detectable" in layout.show and not all(block.folds for block in comparison.blocks):
+        lines.append(
+            "Detectable: if one method is truly better than all others by this much, its "
+            f"difference from another is significant with probability {POWER:g}."
+        )
+    if comparison.restarts:
+        lines.append(
+            f"Control (no method): {comparison.restarts} runs with different seeds, of which the "
+            "best by dev is kept, at the cost of all of them: the mean score over all subsets of "
+            "the seeds, with its standard error over seeds (jackknife). Nothing is tested against "
+            "it."
+        )
+    if comparison.chosen:
+        lines.append(
+            f"{', '.join(comparison.chosen)}: chosen on dev by the mean over seeds; scores on "
+            "other sets were read for the chosen value only."
+        )
+    return lines
+
+
+def block_notes(block: Block) -> list[str]:
+    """Return the notes under a table: chosen values, missing seeds, runs that say little."""
+    notes = []
+    several = len(block.datasets) > 1
+    for data in block.datasets:
+        for method in data.methods:
+            who = f"{method.name} on {data.name}" if several else method.name
+            if method.chosen and method.runs:
+                values = ", ".join(f"{axis} {value}" for axis, value in method.chosen.items())
+                notes.append(f"{who}: {values} (chosen on dev)")
+            every = range(1, block.folds + 1)
+            if method.runs and (absent := [fold for fold in every if fold not in method.folds]):
+                which = _numbered("fold", absent)
+                notes.append(f"{who}: no scores for {which}, which do not enter the mean")
+            parts = {f", fold {fold}": one for fold, one in sorted(method.folds.items())}
+            for fold, part in (parts or {"": method}).items():
+                for reason in dict.fromkeys(part.missing.values()):
+                    missing = [s for s, why in sorted(part.missing.items()) if why == reason]
+                    what = _numbered("seed", missing)
+                    notes.append(f"{who}{fold}: no scores for {what} ({reason})")
+            degenerate = sum(found.degenerate is not None for found in method.results.values())
+            if degenerate:
+                notes.append(
+                    f"{who}: degenerate for {degenerate} of {len(method.runs)} "
+                    f"{'runs' if method.folds else 'seeds'} (one class "
+                    "is predicted for every dev example)"
+                )
+            unused = sum(map(_applies_no_task, method.results.values()))
+            if unused:
+                notes.append(
+                    f"{who}: no auxiliary task applied at the end in {unused} of "
+                    f"{len(method.runs)} runs (all weights but that of the primary task are 0)"
+                )
+        folds = {fold for method in data.methods for fold in method.folds}
+        for column in block.columns:
+            absent = sorted(folds.difference(*column.scores.values()))
+            if absent and ":" in column.metric and column.dataset == data.name:
+                notes.append(
+                    f"{column_title(column)}: no example of the class in "
+                    f"{_numbered('fold', absent)}, which do not enter the mean"
+                )
+    pairs = [
+        pair
+        for column in block.columns
+        for pair in column.pairs
+        if not block.folds or column.set == "test"
+    ]
+    fewest = min((pair.seeds for pair in pairs), default=MINIMUM_SEEDS)
+    if fewest < MINIMUM_SEEDS:
+        unit = "fold" if block.folds else "seed"
+        notes.append(
+            f"where two methods have {fewest} {unit}{'s' * (fewest != 1)} in common, no difference "
+            f"is significant, however large: at least {MINIMUM_SEEDS} are needed"
+        )
+    return notes
+
+
+def _numbered(what: str, numbers: Sequence[int]) -> str:
+    return f"{what}{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
+
+
+def _applies_no_task(found: RunResults) -> bool:
+    """Return whether a run with auxiliary tasks ended with all their weights at 0."""
+    weights = [weight for name, weight in found.weights.items() if name != "primary"]
+    return bool(weights) and not any(weights)
+
+
+def _heads(block: Block) -> list[tuple[str, str]]:
+    several_sets = len({column.set for column in block.columns}) > 1
+    several_metrics = len({column.metric for column in block.columns}) > 1
+    heads = []
+    for column in block.columns:
+        parts = [column.set] if several_sets else []
+        parts += [metric_title(column.metric)] if several_metrics else []
+        if len(block.datasets) == 1 and not parts:
+            parts = [f"{column.set} {metric_title(column.metric)}"]
+        alone = len(block.datasets) == 1
+        heads.append(("" if alone else column.dataset, " ".join(parts)))
+    return heads
+
+
+def _score(column: MetricComparison, name: str, layout: Layout, against: str | None) -> Cell:
+    if name not in column.scores:
+        return Cell("-")
+    count = len(column.scores[name])
+    show_sd = count > 1 and not column.averaged
+    spread = layout.percent(column.sd(name)) if show_sd else ""
+    mean = layout.percent(column.means[name])
+    if against in column.scores:
+        pair = next((one for one in column.pairs if name in one.names), None)
+        return Cell(mean, spread, False, "" if name == against else _mark(pair, name))
+    several = len(column.scores) > 1
+    tie = SAME if several and name in column.ties else ""
+    return Cell(mean, spread, several and name == column.best, tie)
+
+
+def _mark(pair: Pair | None, name: str) -> str:
+    if pair is None or not pair.significant:
+        return SAME
+    return BETTER if pair.first == name else WORSE
+
+
+def _restarts(
+    block: Block,
+    name: str,
+    found: Sequence[Restarts | None],
+    seeds: bool,
+    extra: Sequence[str],
+    layout: Layout,
+) -> list[Cell]:
+    """Lay out the best of several seeds, which takes the time of all of them."""
+    known = [one for one in found if one]
+    runs = [one for data in block.datasets for one in data.methods if one.name == name]
+    line = [Cell(known[0].name(name))]
+    if seeds:
+        line.append(Cell(_span([one.seeds for one in known])))
+    for one in found:
+        text = one and f"{layout.percent(one.mean)} (s.e. {layout.percent(one.error)})"
+        line.append(Cell(text or "-"))
+    times = {"epochs": Cell(""), "minutes": _mean(runs, "minutes", known[0].count)}
+    return [*line, *(times[what] for what in extra)]
+
+
+def _detectable(column: MetricComparison, layout: Layout) -> Cell:
+    if math.isnan(column.detectable):
+        return Cell("")
+    return Cell("none" if math.isinf(column.detectable) else layout.percent(column.detectable))
+
+
+def _mean(runs: Sequence[Method], what: str, times: int = 1) -> Cell:
+    values = [value for one in runs for value in one.by_seed(what).values()]
+    return Cell(f"{times * float(np.mean(values)):.1f}" if values else "-")
+
+
+def _seed_counts(block: Block) -> list[int]:
+    """Return the different numbers of seeds of the scores, ascending."""
+    columns = [column for column in block.columns if not column.averaged]
+    return sorted({len(by_seed) for column in columns for by_seed in column.scores.values()})
+
+
+def _span(counts: Sequence[int]) -> str:
+    if not counts:
+        return "0"
+    lowest, highest = min(counts), max(counts)
+    return str(lowest) if lowest == highest else f"{lowest} to {highest}"

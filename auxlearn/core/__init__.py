@@ -1,0 +1,1 @@
+"""Settings, registry, errors, files, cache and random streams: what everything stands on."""

@@ -1,0 +1,242 @@
+"""Run configuration: defaults filled in, identity, and YAML.
+
+A field of :class:`RunConfig` is a key of a YAML configuration file, a command-line option
+(``learning_rate`` is ``--learning-rate``) and a key of ``config.yaml`` in the run folder. The
+fields are in :mod:`auxlearn.core.run_settings`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from pydantic import ValidationError
+
+from auxlearn.core.errors import ConfigError
+from auxlearn.core.files import expand
+from auxlearn.core.metric_names import VALIDATION
+from auxlearn.core.registry import (
+    LOSSES,
+    REPORTERS,
+    TASKS,
+    WEIGHTINGS,
+    Registry,
+    load_plugin,
+    plugin_digest,
+)
+from auxlearn.core.run_settings import RunSettings
+from auxlearn.core.settings import Metric, OODSource, PluginChoice, Settings, config_error, validate
+from auxlearn.core.yaml_files import read_yaml
+
+__all__ = [
+    "Metric",
+    "OODSource",
+    "PluginChoice",
+    "RunConfig",
+    "Settings",
+    "load_config",
+    "validate",
+]
+
+
+if TYPE_CHECKING:
+    from pydantic._internal._model_construction import ModelMetaclass as _Checked
+else:
+
+    class _Checked(type(Settings)):
+        """Reports faults of ``RunConfig(...)`` as those of a file are reported."""
+
+        def __call__(cls, *args: Any, **values: Any) -> Any:
+            try:
+                return super().__call__(*args, **values)
+            except ValidationError as error:
+                raise config_error(error, cls, "settings") from None
+
+
+class RunConfig(RunSettings, metaclass=_Checked):
+    """Configuration of one run: data, encoder, objectives, optimisation and machine.
+
+    Each field is described where it is defined, in :mod:`auxlearn.core.run_settings`;
+    ``auxlearn train --help`` prints the descriptions.
+
+    Raises:
+        ConfigError: A setting is unknown or invalid; the message has one line for each.
+    """
+
+    @property
+    def renamed(self) -> Mapping[str, str]:
+        """Class by label of the data, for the labels that ``labels`` names."""
+        return {label: name for name, labels in self.labels.items() for label in labels}
+
+    def resolved(self) -> RunConfig:
+        """Return the configuration with every default filled in, those of plug-ins included.
+
+        Raises:
+            ConfigError: A plug-in or one of its options is unknown or out of range.
+        """
+        for plugin in self.plugins:
+            load_plugin(plugin)
+        for name in self.report_to:
+            REPORTERS.get(name)
+        problems: list[str] = []
+
+        def fill(registry: Registry, choice: PluginChoice) -> PluginChoice:
+            try:
+                options = validate(registry.options(choice.name), choice.options, choice.name)
+            except ConfigError as error:
+                problems.append(str(error))
+                return choice
+            return PluginChoice(name=choice.name, options=options.model_dump(mode="json"))
+
+        updates: dict[str, Any] = {
+            "aux": tuple(fill(TASKS, choice) for choice in self.aux),
+            "weights": fill(WEIGHTINGS, self.weights),
+            "loss": fill(LOSSES, self.loss),
+        }
+        encoder = self.encoder
+        if self.init_from is not None:
+            updates["encoder"] = encoder = self._encoder_of_run(self.init_from)
+        if self.learning_rate is None:
+            from auxlearn.core.encoder_names import recommended_learning_rate
+
+            updates["learning_rate"] = recommended_learning_rate(encoder)
+        if problems:
+            raise ConfigError("\n".join(problems))
+        return self.model_copy(update=updates)
+
+    def _encoder_of_run(self, run: str) -> str:
+        """Return the name of the encoder of the run to continue from.
+
+        Raises:
+            ConfigError: It is no run folder, or trained another encoder than the one given.
+        """
+        path = expand(run, ConfigError) / "config.yaml"
+        given = "encoder" in self.model_fields_set
+        if not path.is_file():
+            if given:  # a finished run may outlive the one it began from
+                return self.encoder
+            raise ConfigError(f"init_from: {run} is not a run folder: it has no config.yaml")
+        encoder = load_config(path).encoder
+        if given and path_identity(encoder) != path_identity(self.encoder):
+            raise ConfigError(
+                f"init_from: the run in {run} trained the encoder '{encoder}', not "
+                f"'{self.encoder}': leave encoder out"
+            )
+        return encoder
+
+    @property
+    def initial_encoder(self) -> str:
+        """The encoder whose weights training begins with: that of ``init_from``, or ``encoder``."""
+        if self.init_from is None:
+            return self.encoder
+        return str(expand(self.init_from, ConfigError) / "model")
+
+    @property
+    def digest(self) -> str:
+        """Hash of every setting that can change the results: 12 hexadecimal digits.
+
+        The run folder, the cache folder and what is logged do not enter the hash. A plug-in
+        file enters by its content, not by its path; paths enter as :func:`path_identity` has them.
+
+        Raises:
+            ConfigError: A plug-in file cannot be read.
+        """
+        content = self.identity()
+        content["plugins"] = [plugin_digest(path) for path in self.plugins]
+        text = json.dumps(content, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    def differs_from(self, other: RunConfig) -> list[str]:
+        """Return the names of the settings that can change the results and differ in ``other``.
+
+        Plug-in files are left out, because two paths may have the same content.
+        """
+        own, others = self.identity(), other.identity()
+        return [name for name, value in own.items() if value != others[name]]
+
+    def identity(self) -> dict[str, Any]:
+        """Return every setting that can change the results, but plug-in files."""
+        content = self.model_dump(mode="json", exclude=_NOT_IDENTITY)
+        sets = [content, *content["ood"]]
+        for values, key in [
+            (content, "encoder"),
+            (content, "init_from"),
+            *((s, "dataset") for s in sets),
+        ]:
+            values[key] = values[key] and path_identity(values[key])
+        return content
+
+    def objective_names(self) -> tuple[str, ...]:
+        """Return the names of the objectives: ``primary``, then the auxiliary tasks in order.
+
+        A task that is used more than once gets a number.
+
+        Examples:
+            >>> RunConfig(aux=("l3mask", "random_mlm", "l3mask")).objective_names()
+            ('primary', 'l3mask', 'random_mlm', 'l3mask_2')
+        """
+        names = ["primary"]
+        for choice in self.aux:
+            name, number = choice.name, 1
+            while name in (*names, VALIDATION):  # the validation loss is recorded beside them
+                number += 1
+                name = f"{choice.name}_{number}"
+            names.append(name)
+        return tuple(names)
+
+    def to_yaml(self) -> str:
+        """Return YAML that :func:`load_config` reads back as an equal configuration."""
+        head = f"# auxlearn run configuration, hash {self.digest}\n"
+        return head + yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
+
+
+def path_identity(path: str) -> str:
+    """Return what a path, or the name of a data set or encoder, is known by.
+
+    Data that were in memory are known by their fingerprint and name, wherever the run folder is
+    that they are saved in. Other paths are as they are written; relative and absolute ones differ.
+
+    Examples:
+        >>> path_identity("./data/reviews/"), path_identity("/runs/a/data/0123456789abcdef/films")
+        ('data/reviews', 'data/0123456789abcdef/films')
+    """
+    plain = os.path.normpath(path)
+    saved = _SAVED.fullmatch(plain)
+    return saved[1] if saved else plain
+
+
+#: Where data in memory are saved: in the folder of the run or sweep.
+_SAVED = re.compile(r"(?:.*/)?(data/[0-9a-f]{16}/[^/]+)")
+_NOT_IDENTITY = {"output", "cache_dir", "report_to", "gradient_log_steps", "plugins", "keep_model"}
+
+
+def load_config(path: str | Path | None = None, **overrides: Any) -> RunConfig:
+    """Return the configuration of a YAML file and of keyword arguments.
+
+    Args:
+        path: Configuration file; without one, every setting has its default.
+        overrides: Settings by name; they take precedence over the file.
+
+    Raises:
+        ConfigError: The file cannot be read, or a setting is unknown or invalid.
+
+    Examples:
+        >>> config = load_config(aux="l3mask", weights={"fixed": {"alpha": 0.3}}, epochs=3)
+        >>> config.aux[0].name, config.weights.options, config.epochs
+        ('l3mask', {'alpha': 0.3}, 3)
+        >>> load_config(epoch=8)
+        Traceback (most recent call last):
+        auxlearn.core.errors.ConfigError: settings: unknown key 'epoch': did you mean 'epochs'?
+    """
+    values: dict[str, Any] = {}
+    if path is not None:
+        values = read_yaml(path, "configuration", ConfigError) or {}
+        if not isinstance(values, dict):
+            raise ConfigError(f"{path}: a configuration is a mapping of settings to values")
+    return validate(RunConfig, {**values, **overrides}, str(path or "settings"))

@@ -1,0 +1,67 @@
+"""Unforeseen errors: where their traceback is written, so that one line is enough on the screen."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import auxlearn
+from auxlearn.core.errors import UserError
+from auxlearn.core.files import write_bytes
+
+#: Name of the file with the traceback.
+FILE = "error.log"
+
+_LOG = "_auxlearn_log"
+
+
+@contextmanager
+def logged_into(folder: Path) -> Iterator[None]:
+    """Write the traceback of an unforeseen error in the block into ``error.log`` of a folder.
+
+    An earlier ``error.log`` is deleted.
+    """
+    with suppress(OSError):
+        (folder / FILE).unlink()
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        if not isinstance(error, OSError):  # the command line explains these in one line
+            _write(folder / FILE, error)
+        raise
+
+
+def log_of(error: BaseException) -> Path | None:
+    """Return the file with the traceback of an error, written now if it has none; else ``None``."""
+    known: Path | None = getattr(error, _LOG, None)
+    if known is not None:
+        return known
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="auxlearn-"))
+    except OSError:
+        return None
+    return _write(folder / FILE, error)
+
+
+def _write(path: Path, error: BaseException) -> Path | None:
+    lines = [
+        f"auxlearn {auxlearn.__version__}, Python {platform.python_version()}, "
+        f"{platform.platform()}\n",
+        f"command: {' '.join(sys.argv)}\n",
+        f"folder: {os.getcwd()}\n\n",
+        *traceback.format_exception(error),
+    ]
+    try:
+        write_bytes(path, "".join(lines).encode(errors="backslashreplace"))
+        setattr(error, _LOG, path)
+    except (UserError, AttributeError):
+        return None
+    return path

@@ -1,0 +1,183 @@
+"""Exceptions for errors that a user can fix, and how their messages are worded.
+
+Every error caused by user input is a :class:`UserError`. The command line prints its message and
+exits with code 2; ``--debug`` shows the traceback. Any other exception is a bug of this package.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import reprlib
+from collections.abc import Collection, Iterable
+from typing import Any
+
+#: Characters of a name or value in a message.
+LENGTH = 60
+
+#: Names that a message lists.
+COUNT = 8
+
+#: Control characters, separators that some programs take for line breaks, marks that turn the
+#: direction of writing, and halves of characters.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+_NAMED = {"\t": r"\t", "\n": r"\n", "\r": r"\r"}
+
+_REPR = reprlib.Repr()
+_REPR.maxstring = _REPR.maxother = _REPR.maxlong = LENGTH
+_REPR.maxlevel = 3
+
+
+def printable(text: str) -> str:
+    r"""Return a text on one line: control characters are written as escapes.
+
+    Examples:
+        >>> print(printable("a\tb\x1b[31m"))
+        a\tb\x1b[31m
+    """
+
+    def escape(found: re.Match[str]) -> str:
+        number = ord(found[0])
+        return _NAMED.get(found[0]) or (f"\\x{number:02x}" if number < 256 else f"\\u{number:04x}")
+
+    return _CONTROL.sub(escape, text)
+
+
+def shorten(text: str, limit: int = LENGTH) -> str:
+    """Return a text on one line, cut off after some characters.
+
+    Examples:
+        >>> shorten("a very long name", 6)
+        'a very...'
+    """
+    return printable(text[:limit]) + ("..." if len(text) > limit else "")
+
+
+def shorten_middle(text: str, limit: int) -> str:
+    """Return a text with what is beyond a number of characters left out of its middle.
+
+    Examples:
+        >>> shorten_middle("abcdefghij", 7)
+        'ab...ij'
+    """
+    if len(text) <= limit:
+        return text
+    kept = (limit - 3) // 2
+    return f"{text[:kept]}...{text[-kept:]}"
+
+
+def describe(value: Any) -> str:
+    """Return ``repr(value)``, shortened before it is made, so that no value takes long to show.
+
+    Examples:
+        >>> describe([1, 2, 3]), describe("x" * 1000)[-6:]
+        ('[1, 2, 3]', "xxxxx'")
+    """
+    return printable(_REPR.repr(value))
+
+
+def some_of(names: Iterable[Any], count: int = COUNT) -> str:
+    """Return names separated by commas; of many names the first ones and the number of the others.
+
+    Examples:
+        >>> some_of("abc"), some_of(range(12), 3)
+        ('a, b, c', '0, 1, 2 and 9 more')
+    """
+    known = names if isinstance(names, Collection) else list(names)
+    shown = [shorten(str(name)) for name, _ in zip(known, range(count), strict=False)]
+    rest = len(known) - len(shown)
+    return ", ".join(shown) + (f" and {rest} more" if rest else "")
+
+
+class UserError(Exception):
+    """An error that the user can fix; the message says what is wrong, where, and what to do."""
+
+
+class ConfigError(UserError):
+    """An unknown or invalid setting, plug-in or option."""
+
+
+class PluginError(UserError):
+    """A plug-in that raised, or that did not return what it has to."""
+
+
+class DataError(UserError):
+    """A data set that cannot be read or is unsuitable for the task."""
+
+
+class EncoderError(UserError):
+    """An encoder that cannot be loaded or is unsuitable for the task."""
+
+
+class RunError(UserError):
+    """A run folder that cannot be used as requested."""
+
+
+class RunInUse(RunError):
+    """A run folder that is locked by another process."""
+
+
+class SweepError(UserError):
+    """A sweep that cannot be run or read as requested."""
+
+
+class TrainingDiverged(UserError):
+    """A loss became NaN or infinite."""
+
+
+class Interrupted(UserError):
+    """The user interrupted a run; the message says how to resume it."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Suggest the known name that is most similar to a misspelt one.
+
+    Args:
+        name: The unknown name.
+        known: The valid names.
+
+    Returns:
+        ``"did you mean 'x'?"`` if a valid name is similar, else the list of valid names.
+
+    Examples:
+        >>> did_you_mean("l3msk", ["l3mask", "random_mlm"])
+        "did you mean 'l3mask'?"
+        >>> did_you_mean("xyz", ["l3mask", "random_mlm"])
+        'known: l3mask, random_mlm'
+    """
+    choices = sorted(set(known))
+    near = difflib.get_close_matches(name.lower(), choices, n=1, cutoff=0.6)
+    if near:
+        return f"did you mean '{near[0]}'?"
+    return "known: " + (", ".join(choices) or "none")
+
+
+def first_fault(error: Exception) -> str:
+    """Return an error of a check as one short line; of several faults the first.
+
+    Args:
+        error: Any exception; those of pydantic list all faults over many lines.
+
+    Examples:
+        >>> first_fault(ValueError("no such\\nvalue"))
+        'no such value'
+    """
+    faults: Any = getattr(error, "errors", None)
+    text = str(error)
+    if callable(faults) and (found := faults(include_url=False)):
+        place = ".".join(str(part) for part in found[0]["loc"])
+        text = f"{place}: {found[0]['msg']}"
+    elif isinstance(error, KeyError):
+        text = f"it has no {text}"
+    return shorten_middle(" ".join(text.split()), 300)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an exception says that the memory of the machine or of its GPU is full."""
+    # torch has an error of its own for a GPU; on the CPU its allocator raises a RuntimeError.
+    return (
+        isinstance(error, MemoryError)
+        or type(error).__name__ == "OutOfMemoryError"
+        or (isinstance(error, RuntimeError) and "can't allocate memory" in str(error))
+    )

@@ -1,0 +1,403 @@
+"""Files on disk: atomic writes of files and folders, JSON with a checksum, paths of users."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import re
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from auxlearn.core.errors import UserError, shorten
+
+#: Ends the names of files, and of folders, that are still being written: ``.NAME.1a2b3c4d.part``.
+PART = ".part"
+#: Key of the checksum in JSON files that :func:`write_checked_json` writes.
+CHECKSUM = "sha256"
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file atomically: the new content replaces the old one as a whole or not at all.
+
+    Args:
+        path: The file; its folder is created if it does not exist. Its mode is that of any new
+            file, as the umask of the process has it.
+        content: The new content.
+
+    Raises:
+        UserError: The disk is full or the path cannot be written to; the old content is kept.
+    """
+    temporary = _temporary(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        raise cannot_write(path, error) from None
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
+
+
+def cannot_write(path: Path, error: OSError) -> UserError:
+    """Return the error of a write, with advice that fits its cause."""
+    advice = (
+        "free some space, then run the same command again"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT)
+        else "choose a path that can be written to"
+    )
+    return UserError(f"cannot write {path} ({error.strerror or error}): {advice}")
+
+
+@contextmanager
+def replaced_folder(path: Path) -> Iterator[Path]:
+    """Write a folder atomically.
+
+    Args:
+        path: The folder; what is there is replaced when the block ends without an error.
+
+    Yields:
+        An empty temporary folder to write into. All files get the mode of any new file.
+
+    Raises:
+        UserError: The folder cannot be written; what was there stays.
+    """
+    from safetensors import SafetensorError
+
+    temporary = _temporary(path)
+    try:
+        temporary.mkdir(parents=True)
+        yield temporary
+        _set_modes(temporary)
+        if path.exists():
+            shutil.rmtree(path)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise cannot_write(path, error) from None
+    except SafetensorError as error:  # its message has the cause, such as a full disk
+        raise UserError(
+            f"cannot write {path} ({error}): free some space, then run the same command again"
+        ) from None
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextmanager
+def filled_folder(path: Path) -> Iterator[Path]:
+    """Write files into a folder that exists and that other files are kept in.
+
+    Args:
+        path: The folder; the files appear in it when the block ends without an error, one by one,
+            in the order of their names.
+
+    Yields:
+        An empty temporary folder to write into.
+
+    Raises:
+        UserError: The files cannot be written.
+    """
+    written = path / f".export{PART}"
+    with replaced_folder(written) as temporary:
+        yield temporary
+    try:
+        for file in sorted(written.iterdir()):
+            os.replace(file, path / file.name)
+        written.rmdir()
+    except OSError as error:
+        raise cannot_write(path, error) from None
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f".{path.name[:40]}.{secrets.token_hex(4)}{PART}")
+
+
+def _set_modes(folder: Path) -> None:
+    """Give the files of a folder the mode of a new file; libraries write some as 0600."""
+    probe = folder / f".mode{PART}"
+    os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+    mode = probe.stat().st_mode & 0o777
+    probe.unlink()
+    for path in folder.rglob("*"):
+        if path.is_file():
+            path.chmod(mode)
+
+
+def delete_parts(folder: Path, pattern: str = f".*{PART}", *, recursive: bool = True) -> None:
+    """Delete what writes that were killed have left in a folder; links are not followed.
+
+    Args:
+        folder: The folder, which no other process writes into.
+        pattern: Pattern of the names.
+        recursive: Look in the folders below as well.
+    """
+    for path in folder.rglob(pattern) if recursive else folder.glob(pattern):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            with suppress(OSError):
+                path.unlink()
+
+
+def content_digest(path: Path) -> str:
+    """Return the SHA-256 of a file, or of the relative paths and contents of a folder's files.
+
+    Raises:
+        OSError: The path does not exist or cannot be read.
+    """
+    if not path.is_dir():
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    digest = hashlib.sha256()
+    for inner in sorted(path.rglob("*")):
+        if inner.is_file():
+            line = f"{inner.relative_to(path).as_posix()} {content_digest(inner)}\n"
+            digest.update(line.encode())
+    return digest.hexdigest()
+
+
+def write_text(path: Path, content: str) -> None:
+    """Write a UTF-8 file atomically; see :func:`write_bytes`."""
+    write_bytes(path, content.encode())
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write indented JSON atomically; see :func:`write_bytes`."""
+    write_text(path, _to_json(content) + "\n")
+
+
+def _to_json(value: Any, indent: str = "") -> str:
+    """Return indented JSON in which a list or mapping of plain values takes one line."""
+    inner = indent + "  "
+    if isinstance(value, dict) and any(isinstance(one, list | dict) for one in value.values()):
+        entries = [
+            f"{json.dumps(str(key), ensure_ascii=False)}: {_to_json(one, inner)}"
+            for key, one in value.items()
+        ]
+        left, right = "{}"
+    elif isinstance(value, list) and any(isinstance(one, list | dict) for one in value):
+        entries = [_to_json(one, inner) for one in value]
+        left, right = "[]"
+    else:
+        return json.dumps(value, ensure_ascii=False)
+    return f"{left}\n" + ",\n".join(inner + entry for entry in entries) + f"\n{indent}{right}"
+
+
+def read_json(path: Path) -> Any:
+    """Return the content of a JSON file.
+
+    Raises:
+        OSError: It does not exist or cannot be read.
+        ValueError: It is not valid JSON in UTF-8.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except RecursionError:
+        raise ValueError("its values are nested too deeply") from None
+
+
+def write_checked_json(path: Path, content: dict[str, Any]) -> None:
+    """Write a JSON object with a checksum of its values, as the key ``sha256``, atomically.
+
+    Raises:
+        UserError: As for :func:`write_bytes`.
+    """
+    write_json(path, {**content, CHECKSUM: _json_digest(content)})
+
+
+def read_checked_json(path: Path, *, required: bool = False) -> dict[str, Any]:
+    """Return what :func:`write_checked_json` has written, without the checksum.
+
+    Args:
+        path: The file.
+        required: Refuse a file without a checksum too, as no version of this package writes it.
+
+    Raises:
+        OSError: It does not exist or cannot be read.
+        ValueError: It is not a JSON object, or its values do not have the checksum.
+    """
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise ValueError("it is not a JSON object")
+    checksum = content.pop(CHECKSUM, None)
+    if (required or checksum is not None) and checksum != _json_digest(content):
+        raise ValueError("its checksum is not that of its values")
+    return content
+
+
+def _json_digest(content: Any) -> str:
+    # As JSON has it: tuples are lists, keys are texts.
+    text = json.dumps(json.loads(json.dumps(content)), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def check_output(path: Path, flag: str = "--output") -> None:
+    """Check that a folder can be made, or written into, before any work is done for it.
+
+    Nothing is created.
+
+    Args:
+        path: The folder.
+        flag: The option that chooses it, for the message.
+
+    Raises:
+        UserError: It cannot, as far as the system tells.
+    """
+    limit = 255
+    try:
+        if "\0" in str(path):
+            raise ValueError("a null character is in its name")
+        place = path.absolute()
+        while not place.exists():
+            if len(os.fsencode(place.name)) > limit:
+                raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
+            place = place.parent
+        if not place.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, f"{place} is a file")
+        if not os.access(place, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, f"no permission to write into {place}")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        shown = str(path) if len(str(path)) <= 200 else f"{str(path)[:200]}..."
+        raise UserError(f"cannot write to {shown} ({reason}): choose another {flag}") from None
+
+
+#: Bytes of the longest name of a file, data set or evaluation set that results are stored under.
+#: File systems allow 255, of which temporary files and suffixes need some.
+LONGEST_NAME = 100
+
+
+def expand(path: str | os.PathLike[str], error: type[UserError] = UserError) -> Path:
+    """Return a path of the user, with ``~`` and ``~name`` replaced by the home folder.
+
+    Args:
+        path: The path; it need not exist.
+        error: Class of the error.
+
+    Raises:
+        UserError: There is no such user.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        shown = shorten(str(path), 200)
+        raise error(
+            f"there is no home folder for {shown}: write the path in full, or ./{shown} for a "
+            "folder of that name"
+        ) from None
+
+
+def user_path(text: str | os.PathLike[str], error: type[UserError] = UserError) -> Path:
+    """Return the path of something to read, with ``~`` replaced by the home folder.
+
+    Args:
+        text: The path; what is there is checked by its reader.
+        error: Class of the error.
+
+    Raises:
+        UserError: It cannot be the name of a file.
+    """
+    try:
+        path = expand(text, error)
+        os.lstat(path)
+    except FileNotFoundError:
+        pass
+    except (ValueError, UnicodeError):
+        raise error(f"{shorten(str(text))} is not a path: check its spelling") from None
+    except OSError as fault:
+        raise error(
+            f"{shorten(str(text), 200)} cannot be opened ({fault.strerror}): check the path"
+        ) from None
+    return path
+
+
+def read_file(path: Path, limit: int, error: type[UserError] = UserError) -> bytes:
+    """Return the content of a regular file.
+
+    Args:
+        path: The file; a link to one is followed.
+        limit: Bytes that it may have.
+        error: Class of the error.
+
+    Raises:
+        UserError: It does not exist, is not a regular file, cannot be read or is too large.
+    """
+    shown = shorten(str(path), 300)
+    try:
+        # Without O_NONBLOCK, opening a pipe waits for a writer.
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            status = os.fstat(handle)
+            if not stat.S_ISREG(status.st_mode):
+                raise error(f"{shown} is not a regular file: name a file")
+            if status.st_size > limit:
+                raise error(_too_large(shown, status.st_size, limit))
+            with open(handle, "rb", closefd=False) as file:
+                content = file.read(limit + 1)
+        finally:
+            os.close(handle)
+    except FileNotFoundError:
+        raise error(f"there is no file {shown}: check the path") from None
+    except (OSError, ValueError) as fault:
+        reason = getattr(fault, "strerror", None) or fault
+        raise error(f"{shown} cannot be read ({reason})") from None
+    if len(content) > limit:  # it grows, as some files of /proc do
+        raise error(_too_large(shown, len(content), limit))
+    return content
+
+
+def check_inside(path: Path, folder: Path, error: type[UserError] = UserError) -> None:
+    """Check that a path in a folder does not lead out of it through a link.
+
+    Args:
+        path: A file of the folder.
+        folder: The folder, which may be a link itself.
+        error: Class of the error.
+
+    Raises:
+        UserError: It does.
+    """
+    if path.is_symlink():
+        try:
+            inside = path.resolve(strict=True).is_relative_to(folder.resolve(strict=True))
+        except (OSError, RuntimeError):
+            raise error(f"{shorten(str(path), 300)} is a link that leads nowhere") from None
+        if not inside:
+            raise error(
+                f"{shorten(str(path), 300)} is a link out of the folder, which is not followed: "
+                "copy the file into the folder"
+            )
+
+
+def name_problem(name: str) -> str | None:
+    r"""Return why a name cannot name a file of results; ``None`` if it can.
+
+    A name is a single component of a path: no separators, not hidden, of bounded length.
+
+    Examples:
+        >>> name_problem("hans"), name_problem("../x")
+        (None, "'../x' is not a plain name: leave out slashes and control characters")
+    """
+    if not name or name != name.strip():
+        return f"'{shorten(name)}' is not a plain name: it is empty or begins or ends with a space"
+    if re.search(r"[/\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]", name):
+        return f"'{shorten(name)}' is not a plain name: leave out slashes and control characters"
+    if name.startswith("."):
+        return f"'{shorten(name)}' is not a plain name: it begins with a dot"
+    if len(name.encode()) > LONGEST_NAME:
+        return f"'{shorten(name)}' is too long for a name: at most {LONGEST_NAME} bytes"
+    return None
+
+
+def _too_large(shown: str, size: int, limit: int) -> str:
+    return f"{shown} is too large: {size:,} bytes, of which at most {limit:,} are read"

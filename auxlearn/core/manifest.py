@@ -1,0 +1,125 @@
+"""Manifests: what a checkpoint or an exported model consists of, verified before it is used.
+
+A manifest names every file with its size and SHA-256, and the tensors of a safetensors file with
+their shapes and dtypes. An exported folder has it as ``manifest.json``; a checkpoint has it in the
+file that names the checkpoint.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from auxlearn.core.errors import EncoderError
+from auxlearn.core.files import content_digest, read_checked_json, write_checked_json
+
+FILE = "manifest.json"
+
+#: Largest header of a safetensors file, in bytes; the format has the same limit.
+_LARGEST_HEADER = 100_000_000
+
+Description = dict[str, Any]
+"""Size and checksum of a file; of a safetensors file also ``tensors``, by name."""
+
+
+class Damaged(ValueError):
+    """A file is not what its manifest describes; the message says how."""
+
+
+def describe_bytes(content: bytes) -> Description:
+    """Describe the content of a file that is not a safetensors file."""
+    return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+
+
+def describe_file(path: Path) -> Description:
+    """Describe a file; the tensors of a safetensors file one by one.
+
+    Raises:
+        OSError: It cannot be read.
+        Damaged: It is no safetensors file, though it is called one.
+    """
+    found: Description = {"bytes": path.stat().st_size, "sha256": content_digest(path)}
+    if path.suffix == ".safetensors":
+        found["tensors"] = tensors_of(path)
+    return found
+
+
+def tensors_of(path: Path) -> dict[str, dict[str, Any]]:
+    """Return shape and dtype of the tensors of a safetensors file, by name, from its header.
+
+    Raises:
+        OSError: It cannot be read.
+        Damaged: It is no safetensors file.
+    """
+    try:
+        with path.open("rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            if size > _LARGEST_HEADER:
+                raise ValueError
+            header = json.loads(file.read(size))
+        return {
+            name: {"dtype": str(one["dtype"]), "shape": [int(n) for n in one["shape"]]}
+            for name, one in header.items()
+            if name != "__metadata__"
+        }
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise Damaged(f"{path.name} is no safetensors file") from None
+
+
+def verify_file(path: Path, expected: Description) -> None:
+    """Check that a file is what its description says, by all of its bytes.
+
+    Raises:
+        Damaged: It is missing, cannot be read, or differs.
+    """
+    try:
+        size = path.stat().st_size
+        if not path.is_file():
+            raise Damaged(f"{path.name} is no file")
+        if size != expected["bytes"]:
+            raise Damaged(f"{path.name} has {size:,} bytes instead of {expected['bytes']:,}")
+        if content_digest(path) != expected["sha256"]:
+            raise Damaged(f"the checksum of {path.name} differs")
+        if "tensors" in expected and tensors_of(path) != expected["tensors"]:
+            raise Damaged(f"{path.name} has other tensors")
+    except OSError as error:
+        raise Damaged(f"{path.name}: {error.strerror}") from None
+    except (KeyError, TypeError):
+        raise Damaged(f"the description of {path.name} is incomplete") from None
+
+
+def write_manifest(folder: Path) -> None:
+    """Write ``manifest.json``, which describes all other files of a folder."""
+    files = {
+        path.relative_to(folder).as_posix(): describe_file(path)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path != folder / FILE
+    }
+    write_checked_json(folder / FILE, {"files": files})
+
+
+def verify_export(folder: Path) -> None:
+    """Check the files of an exported model against its manifest, before any of them is used.
+
+    A folder without a manifest, such as an encoder from elsewhere, is not checked.
+
+    Raises:
+        EncoderError: A file is missing or damaged.
+    """
+    try:
+        files = read_checked_json(folder / FILE, required=True)["files"]
+        for name, expected in files.items():
+            inner = Path(name)
+            if inner.is_absolute() or ".." in inner.parts:
+                raise Damaged(f"{FILE} names {name!r}, which is outside")
+            verify_file(folder / inner, expected)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except (OSError, ValueError, KeyError, AttributeError) as error:
+        reason = error if isinstance(error, Damaged) else f"{FILE}: {error}"
+        raise EncoderError(
+            f"the model in {folder} is damaged ({reason}): copy it again from where it is "
+            "complete, or train it again into another --output"
+        ) from None

@@ -1,0 +1,78 @@
+"""Keys of ``metrics.jsonl``: a quantity, a slash, and the objective or metric that it belongs to.
+
+========================  =======================================================================
+``loss/NAME``             mean loss of an objective since the previous row, in the unit of the loss
+``weight/NAME``           weight of an objective
+``candidate/NAME``        weight that is being learned for an objective, applied or not yet
+``dev/METRIC``            metric on dev: ``accuracy``, ``macro_f1``, ``loss``, ``surrogate``
+``aux/NAME/METRIC``       metric of an auxiliary task on dev examples of its own
+``norm/NAME``             L2 norm of an objective's gradient, as the weighting computes it
+``cosine/NAME``           cosine of an objective with the validation gradient, as the weighting
+                          computes it
+``scale/NAME``            factor on an objective's gradient apart from its weight
+``slope/NAME``            inner product of the gradients of an objective's and the primary log loss
+``gradient_norm/NAME``    L2 norm of an objective's gradient over the shared parameters
+``gradient_cosine/A/B``   cosine of the gradients of two objectives over the shared parameters
+``conflict/A/B``          share of the measured steps in which that cosine is negative
+========================  =======================================================================
+
+The last three have the same definition under every weighting, and are means over the steps measured
+since the previous row (:mod:`auxlearn.training.gradient_log`); one of the two may be
+``validation``.
+
+Every row has ``kind`` ("train" or "eval") and ``step`` besides, most have ``epoch`` and
+``learning_rate``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Any
+
+#: Name of the validation objective, whose loss and gradient norm are logged beside the others.
+VALIDATION = "validation"
+#: Name of the differentiable surrogate among the metrics on dev.
+SURROGATE = "surrogate"
+
+
+class Quantity(StrEnum):
+    """What a logged number measures; see the table of :mod:`auxlearn.core.metric_names`."""
+
+    LOSS = "loss"
+    WEIGHT = "weight"
+    CANDIDATE = "candidate"
+    DEV = "dev"
+    AUX = "aux"
+    NORM = "norm"
+    COSINE = "cosine"
+    SCALE = "scale"
+    SLOPE = "slope"
+    GRADIENT_NORM = "gradient_norm"
+    GRADIENT_COSINE = "gradient_cosine"
+    CONFLICT = "conflict"
+
+    def key(self, name: str) -> str:
+        """Return the key of this quantity for an objective or a metric.
+
+        >>> Quantity.LOSS.key("primary")
+        'loss/primary'
+        """
+        return f"{self.value}/{name}"
+
+    def row(self, names: Iterable[str], values: Iterable[float]) -> dict[str, float]:
+        """Return the entries of a row for several objectives or metrics.
+
+        >>> Quantity.NORM.row(["primary", "l3mask"], [1.5, 2.0])
+        {'norm/primary': 1.5, 'norm/l3mask': 2.0}
+        """
+        return {self.key(name): value for name, value in zip(names, values, strict=True)}
+
+    def read(self, row: Mapping[str, Any]) -> dict[str, float]:
+        """Return the values that a row has of this quantity, by objective or metric.
+
+        >>> Quantity.WEIGHT.read({"step": 10, "weight/primary": 0.75, "loss/primary": 1.5})
+        {'primary': 0.75}
+        """
+        prefix = self.key("")
+        return {key.removeprefix(prefix): row[key] for key in row if key.startswith(prefix)}

@@ -1,0 +1,375 @@
+"""Registries of plug-ins: tasks, losses of the primary task, weightings and reporters by name.
+
+A plug-in is built in, registered by a decorator (in your own code or in a file passed with
+``--plugin``), or declared as an entry point by an installed package. Built-in modules and entry
+points are imported only when their name is requested.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import inspect
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from hashlib import sha256
+from importlib.machinery import SOURCE_SUFFIXES, SourceFileLoader
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+from auxlearn.core.errors import ConfigError, did_you_mean
+from auxlearn.core.files import content_digest
+
+_PLUGIN_MODULE = "auxlearn_plugin_"
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+#: Base class by kind of plug-in, and what every class of the kind has.
+_INTERFACE = {
+    "auxiliary task": ("AuxiliaryTask", ("prepare", "loss", "items", "state_dict")),
+    "loss": ("PrimaryLoss", ("prepare", "loss", "state_dict")),
+    "weighting": ("Weighting", ("weights", "step", "state_dict")),
+}
+
+
+class Registry:
+    """Registry of one kind of plug-in.
+
+    Args:
+        kind: Kind of plug-in for messages, such as "auxiliary task".
+        builtin: Module by built-in name; importing the module registers the name.
+        group: Entry-point group of installed packages.
+    """
+
+    def __init__(self, kind: str, builtin: Mapping[str, str], group: str) -> None:
+        self.kind = kind
+        self.group = group
+        self._builtin = dict(builtin)
+        self._registered: dict[str, type] = {}
+        self._code: dict[str, dict[str, str]] = {}
+
+    def register(self, name: str) -> Callable[[type], type]:
+        """Return a class decorator that registers a class under a name.
+
+        Args:
+            name: Lower-case letters, digits and underscores, beginning with a letter.
+
+        Raises:
+            ConfigError: The name is malformed or belongs to another class.
+
+        Examples:
+            >>> registry = Registry("auxiliary task", {}, "auxlearn.tasks")
+            >>> @registry.register("my_task")
+            ... class MyTask: ...
+            >>> registry.get("my-task").name
+            'my_task'
+        """
+        if not _NAME.fullmatch(name):
+            raise ConfigError(
+                f"{self.kind} name '{name}' is not valid: use lower-case letters, digits and '_'"
+            )
+
+        def decorate(cls: type) -> type:
+            known = self._registered.get(name)
+            owner = self._builtin.get(name, cls.__module__)
+            same = known is None or _origin(known) == _origin(cls)
+            if owner != cls.__module__ or not same:
+                other = f"{known.__module__}.{known.__qualname__}" if known else owner
+                raise ConfigError(
+                    f"{self.kind} '{name}' of {cls.__module__} is taken by {other}: "
+                    "choose another name"
+                )
+            self._registered[name] = cls
+            self._code[name] = {} if name in self._builtin else _code_of(cls)
+            cls.name = name  # type: ignore[attr-defined]
+            return cls
+
+        return decorate
+
+    def names(self) -> list[str]:
+        """Return all names that :meth:`get` accepts, sorted."""
+        return sorted({*self._builtin, *self._registered, *self._entry_points()})
+
+    def get(self, name: str) -> Any:
+        """Return the class of a name; its module is imported if necessary.
+
+        Raises:
+            ConfigError: The name is unknown, or its package cannot be imported.
+        """
+        name = canonical(name)
+        if name not in self._registered:
+            entries = self._entry_points()
+            if name in self._builtin:
+                importlib.import_module(self._builtin[name])
+            elif name in entries:
+                try:
+                    cls = entries[name].load()
+                except Exception as error:
+                    raise ConfigError(
+                        f"{self.kind} '{name}' of {entries[name].value} cannot be imported: "
+                        f"{_one_line(error)}"
+                    ) from error
+                self.register(name)(cls)
+                distribution = entries[name].dist
+                if distribution is not None:
+                    self._code[name][f"distribution {distribution.name}"] = distribution.version
+            else:
+                raise ConfigError(
+                    f"unknown {self.kind} '{name}': {did_you_mean(name, self.names())}"
+                )
+        return self._registered[name]
+
+    def registered_by(self, module: str) -> list[str]:
+        """Return the names that a module has registered, in its order."""
+        return [name for name, cls in self._registered.items() if cls.__module__ == module]
+
+    def options(self, name: str) -> Any:
+        """Return the class of a plug-in's options.
+
+        Raises:
+            ConfigError: As for :meth:`get`, or the class lacks what every plug-in of its kind has.
+        """
+        cls = self.get(name)
+        base, needed = _INTERFACE.get(self.kind, ("a base class", ()))
+        missing = sorted(getattr(cls, "__abstractmethods__", ()))
+        missing += [one for one in (*needed, "Options") if not hasattr(cls, one)]
+        if missing:
+            raise ConfigError(
+                f"{self.kind} '{canonical(name)}' ({cls.__module__}.{cls.__qualname__}) does not "
+                f"define {', '.join(missing)}: derive it from {base} of auxlearn.plugins, and "
+                "define them"
+            )
+        if not hasattr(cls.Options, "model_fields"):
+            raise ConfigError(
+                f"{self.kind} '{canonical(name)}' ({cls.__module__}.{cls.__qualname__}): Options "
+                "is no class of settings: derive it from Settings of auxlearn.plugins"
+            )
+        return cls.Options
+
+    def code_digests(self, name: str) -> Mapping[str, str]:
+        """Return digests that identify the code of a plug-in.
+
+        They are taken when the class is registered, because a process keeps the code that it has
+        imported even if the file is edited meanwhile.
+
+        Returns:
+            A digest of each module that the class and its bases come from, and the version of the
+            distribution that declares it. Empty for a built-in class, which the version of this
+            package identifies, and for a plug-in file; see :func:`plugin_digest`.
+
+        Raises:
+            ConfigError: As for :meth:`get`.
+        """
+        self.get(name)
+        return self._code[canonical(name)]
+
+    def _entry_points(self) -> Mapping[str, EntryPoint]:
+        return _declared(self.group, _search_path())
+
+
+@lru_cache(maxsize=16)
+def _declared(group: str, search_path: tuple[tuple[str, int], ...]) -> Mapping[str, EntryPoint]:
+    """Return the entry points of a group by name; reading those of all packages takes 20 ms."""
+    return {canonical(entry.name): entry for entry in entry_points(group=group)}
+
+
+def _search_path() -> tuple[tuple[str, int], ...]:
+    """Return the folders that are searched for packages, with the time of their last change."""
+    found = []
+    for place in sys.path:
+        with contextlib.suppress(OSError):
+            found.append((place, os.stat(place or ".").st_mtime_ns))
+    return tuple(found)
+
+
+def canonical(name: str) -> str:
+    """Return the canonical name of a plug-in: a hyphen is an alias of an underscore.
+
+    Examples:
+        >>> canonical("nash-mtl")
+        'nash_mtl'
+    """
+    return name.replace("-", "_")
+
+
+TASKS = Registry(
+    "auxiliary task",
+    {
+        "random_mlm": "auxlearn.tasks.random_mlm",
+        "l3mask": "auxlearn.tasks.l3mask",
+        "mask_tuning": "auxlearn.tasks.mask_tuning",
+        "supervised": "auxlearn.tasks.supervised",
+        "simcse": "auxlearn.tasks.simcse",
+        "sentence_order": "auxlearn.tasks.sentence_order",
+        "replaced_tokens": "auxlearn.tasks.replaced_tokens",
+        "consistency": "auxlearn.tasks.consistency",
+    },
+    "auxlearn.tasks",
+)
+WEIGHTINGS = Registry(
+    "weighting",
+    {
+        "fixed": "auxlearn.weighting.fixed",
+        "equal": "auxlearn.weighting.fixed",
+        "meta": "auxlearn.weighting.meta",
+        "tartan": "auxlearn.weighting.tartan",
+        "tartan_released": "auxlearn.weighting.tartan",
+        "uncertainty": "auxlearn.weighting.uncertainty",
+        "gradnorm": "auxlearn.weighting.gradnorm",
+        "dwa": "auxlearn.weighting.dwa",
+        "upgrad": "auxlearn.weighting.projection",
+        "pcgrad": "auxlearn.weighting.torchjd",
+        "mgda": "auxlearn.weighting.projection",
+        "cagrad": "auxlearn.weighting.torchjd",
+        "imtl_g": "auxlearn.weighting.torchjd",
+        "aligned_mtl": "auxlearn.weighting.torchjd",
+        "dualproj": "auxlearn.weighting.projection",
+        "fairgrad": "auxlearn.weighting.torchjd",
+        "gradvac": "auxlearn.weighting.torchjd",
+        "pcd": "auxlearn.weighting.torchjd",
+        "geometric_mean": "auxlearn.weighting.torchjd",
+        "imtl_l": "auxlearn.weighting.torchjd",
+        "metabalance": "auxlearn.weighting.metabalance",
+        "gcs": "auxlearn.weighting.gcs",
+        "ol_aux": "auxlearn.weighting.ol_aux",
+        "famo": "auxlearn.weighting.famo",
+        "stch": "auxlearn.weighting.stch",
+        "nash_mtl": "auxlearn.weighting.nash",
+        "random": "auxlearn.weighting.random",
+    },
+    "auxlearn.weightings",
+)
+LOSSES = Registry(
+    "loss",
+    {
+        "cross_entropy": "auxlearn.losses.cross_entropy",
+        "focal": "auxlearn.losses.focal",
+        "r_drop": "auxlearn.losses.r_drop",
+        "span_cutoff": "auxlearn.losses.span_cutoff",
+        "hidden_cut": "auxlearn.losses.hidden_cut",
+        "poe": "auxlearn.losses.poe",
+        "learned_mixin": "auxlearn.losses.learned_mixin",
+        "debiased_focal": "auxlearn.losses.debiased_focal",
+        "confidence": "auxlearn.losses.confidence",
+    },
+    "auxlearn.losses",
+)
+REPORTERS = Registry(
+    "reporter",
+    {
+        "tensorboard": "auxlearn.results.loggers",
+        "wandb": "auxlearn.results.loggers",
+        "mlflow": "auxlearn.results.loggers",
+    },
+    "auxlearn.reporters",
+)
+register_task = TASKS.register
+register_loss = LOSSES.register
+register_weighting = WEIGHTINGS.register
+register_reporter = REPORTERS.register
+
+
+class _SourceLoader(SourceFileLoader):
+    """Imports a file from its source alone.
+
+    Cached bytecode is told from that of an earlier version by time in seconds and size, so that an
+    edit within a second could be missed; and the folder may be one that is not to be written to.
+    """
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        code: CodeType = self.source_to_code(self.get_data(path), path)
+        return code
+
+
+def load_plugin(path: str | Path) -> str:
+    """Import a Python file, whose decorators register its plug-ins.
+
+    Returns:
+        The name of the module, for :meth:`Registry.registered_by`.
+
+    Raises:
+        ConfigError: The file does not exist or cannot be imported.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise ConfigError(f"plug-in file {path} does not exist")
+    # The digest is part of the module name, so that an edited file is imported again.
+    name = f"{_PLUGIN_MODULE}{path.stem}_{plugin_digest(path)[:8]}"
+    if name in sys.modules:
+        return name
+    if path.suffix not in SOURCE_SUFFIXES:
+        raise ConfigError(f"plug-in file {path} is not a Python file: name a .py file")
+    loader = _SourceLoader(name, str(path))
+    spec = importlib.util.spec_from_loader(name, loader)
+    assert spec is not None
+    earlier = [
+        other
+        for other, known in sys.modules.items()
+        if other.startswith(_PLUGIN_MODULE) and known.__file__ == str(path)
+    ]
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        loader.exec_module(module)
+    except ConfigError:
+        del sys.modules[name]
+        raise
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        raise ConfigError(f"plug-in file {path} cannot be imported: {_one_line(error)}") from error
+    for other in earlier:
+        del sys.modules[other]  # imported again if the edit is undone
+    return name
+
+
+def plugin_digest(path: str | Path) -> str:
+    """Return the SHA-256 of a plug-in file, which is part of a run's identity.
+
+    Raises:
+        ConfigError: The file cannot be read.
+    """
+    try:
+        return content_digest(Path(path))
+    except OSError as error:
+        raise ConfigError(f"plug-in file {path} cannot be read ({error.strerror})") from None
+
+
+def _origin(cls: type) -> tuple[str, str]:
+    """Return the file or module of a class, and its name; equal for versions of an edited file."""
+    place = cls.__module__
+    if place.startswith(_PLUGIN_MODULE) and place in sys.modules:
+        place = str(sys.modules[place].__file__)
+    return place, cls.__qualname__
+
+
+def _code_of(cls: type) -> dict[str, str]:
+    """Return a digest of each module that a class and its bases come from.
+
+    A class defined in a script is identified by its own source only, because a script is often
+    edited for other reasons. A class defined at a prompt has no source and no digest.
+    """
+    code = {}
+    for base in cls.__mro__:
+        name = base.__module__
+        top = name.split(".")[0]
+        ours = top == "auxlearn" or top.startswith(_PLUGIN_MODULE)
+        if ours or top in sys.stdlib_module_names:
+            continue
+        try:
+            if top == "__main__":
+                source = inspect.getsource(base)
+                code[f"class {base.__qualname__}"] = sha256(source.encode()).hexdigest()
+            else:
+                code[f"module {name}"] = content_digest(Path(str(sys.modules[name].__file__)))
+        except (OSError, TypeError, AttributeError, KeyError):
+            continue
+    return code
+
+
+def _one_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"

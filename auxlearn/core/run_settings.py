@@ -1,0 +1,361 @@
+"""Every setting of a run with its default, range and description, by group.
+
+Settings of the optimizer have the names that they have in transformers' ``TrainingArguments``.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from auxlearn.core.settings import (
+    ClassLabels,
+    Metric,
+    OODSource,
+    PluginChoice,
+    Settings,
+    TextWindow,
+)
+
+#: Settings that say how the columns of a labelled data set are read.
+COLUMN_SETTINGS = (
+    "text_column",
+    "text_pair_column",
+    "label_column",
+    "keep_null_labels",
+    "labels",
+    "unknown_labels",
+)
+
+_SINGLE = (str, dict, os.PathLike)
+
+
+def _field(default: Any, section: str, description: str, **rules: Any) -> Any:
+    return Field(default, description=description, json_schema_extra={"section": section}, **rules)
+
+
+class RunSettings(Settings):
+    """The fields of :class:`~auxlearn.core.config.RunConfig`, and how they go together."""
+
+    dataset: str = _field(
+        "pydocs", "Data", "Data set: folder, name of a data-set card, or Hugging Face hub id."
+    )
+    text_column: str | None = _field(None, "Data", "Column of the text; by default 'text'.")
+    text_pair_column: str | None = _field(
+        None,
+        "Data",
+        "Column of the second text of a pair; by default 'text_pair' if there is such a column.",
+    )
+    label_column: str | None = _field(None, "Data", "Column of the label; by default 'label'.")
+    keep_null_labels: bool = _field(
+        False,
+        "Data",
+        "Accept labels such as nan, None, null and NA, which usually stand for a missing value, as "
+        "names of classes.",
+    )
+    labels: ClassLabels = _field(
+        {},
+        "Data",
+        "Label of the data that a class stands for; repeatable, also for one class. A label that "
+        "is not named is a class itself.",
+    )
+    unknown_labels: Literal["error", "count"] = _field(
+        "error",
+        "Data",
+        "Labels of dev and test that train lacks: they are an error, or their examples count as "
+        "wrong.",
+    )
+    fold: str | None = _field(
+        None,
+        "Data",
+        "Cross-validation: part of train to test on, such as 2/5 for the second of five folds; the "
+        "others are trained on, and the data set's own test split is not read.",
+        pattern=r"^[1-9]\d{0,2}/[1-9]\d{0,2}$",
+    )
+    max_length: int = _field(
+        128,
+        "Data",
+        "Maximum number of tokens per example, special tokens included; longer texts are "
+        "truncated.",
+        ge=4,
+    )
+
+    text_window: TextWindow = _field(
+        "head",
+        "Data",
+        "Which tokens of a longer text are kept: its first ones (head), or a quarter from its "
+        "beginning and the others from its end (head+tail); for single texts.",
+    )
+    ood: tuple[OODSource, ...] = _field(
+        (),
+        "Data",
+        "Out-of-distribution data set to evaluate on as well (folder, card or hub id); repeatable.",
+    )
+    perturbed_text: Literal["none", "add", "replace"] = _field(
+        "none",
+        "Data",
+        "Train on texts perturbed once, before training, by the pretrained encoder: in addition "
+        "to the original texts (add) or instead of them (replace).",
+    )
+    perturbed_share: float = _field(
+        0.05,
+        "Data",
+        "Share of the tokens that are masked to perturb a text (with --perturbed-text).",
+        gt=0,
+        le=1,
+    )
+
+    encoder: str = _field(
+        "tiny", "Model", "Pretrained encoder: short name, local folder, or Hugging Face hub id."
+    )
+    init_from: str | None = _field(
+        None,
+        "Model",
+        "Finished run to continue from: its encoder, its classification head if the labels are the "
+        "same, and its heads of the objectives that this run has too. Loss weights start from "
+        "their initial values.",
+    )
+    random_head: bool = _field(
+        False,
+        "Model",
+        "Train masked objectives with a newly initialised masked-language-model head where the "
+        "encoder has no pretrained one.",
+    )
+    freeze: str = _field(
+        "none",
+        "Model",
+        "Parameters to keep as pretrained: none, embeddings, body (all but the heads), or a number "
+        "n: the embeddings and the n lowest layers.",
+        pattern=r"^(none|embeddings|body|[1-9]\d{0,3})$",
+    )
+    lora_rank: int = _field(
+        0,
+        "Model",
+        "Train LoRA adapters of this rank in the linear layers of the body, and keep "
+        "the body as pretrained; 0: no adapters.",
+        ge=0,
+    )
+    lora_alpha: float = _field(
+        16.0,
+        "Model",
+        "Scale of the LoRA adapters; their output is multiplied by alpha / rank.",
+        gt=0,
+    )
+    lora_dropout: float = _field(
+        0.0, "Model", "Dropout probability of the inputs of the LoRA adapters.", ge=0, lt=1
+    )
+    attention_dropout: float | None = _field(
+        None,
+        "Model",
+        "Dropout probability of the attention weights; by default the encoder's own. 0 speeds up "
+        "training on CPU.",
+        ge=0,
+        lt=1,
+    )
+
+    aux: tuple[PluginChoice, ...] = _field(
+        (), "Objectives", "Auxiliary task; repeatable. `auxlearn list tasks` lists them."
+    )
+    weights: PluginChoice = _field(
+        PluginChoice(name="fixed"),
+        "Objectives",
+        "Weighting of the objectives. `auxlearn list weightings` lists them.",
+        validate_default=True,
+    )
+    loss: PluginChoice = _field(
+        PluginChoice(name="cross_entropy"),
+        "Objectives",
+        "Loss of the primary task. `auxlearn list losses` lists them.",
+        validate_default=True,
+    )
+    plugins: tuple[str, ...] = _field(
+        (), "Objectives", "Python file that registers tasks, losses or weightings; repeatable."
+    )
+
+    metric: Metric = _field(
+        "accuracy",
+        "Training",
+        "Metric on dev that selects the best checkpoint; meta-learned weights optimise it.",
+    )
+    seed: int = _field(0, "Training", "Random seed of the run.", ge=0)
+    epochs: int = _field(10, "Training", "Maximum number of epochs.", ge=1)
+    batch_size: int = _field(32, "Training", "Examples per objective per optimizer step.", ge=1)
+    gradient_accumulation_steps: int = _field(
+        1,
+        "Training",
+        "Gradient accumulation: micro-batches per optimizer step. They share the batch_size "
+        "examples, so more of them need less memory.",
+        ge=1,
+    )
+    learning_rate: float | None = _field(
+        None,
+        "Training",
+        "Peak learning rate; by default the one recommended for the encoder.",
+        gt=0,
+    )
+    head_learning_rate: float | None = _field(
+        None,
+        "Training",
+        "Peak learning rate of the classification head, pooler included; by default learning_rate.",
+        gt=0,
+    )
+    weight_decay: float = _field(0.01, "Training", "Weight decay of AdamW.", ge=0)
+    head_weight_decay: float | None = _field(
+        None,
+        "Training",
+        "Weight decay of the classification head, pooler included; by default weight_decay.",
+        ge=0,
+    )
+    adam_beta1: float = _field(0.9, "Training", "Beta1 of AdamW.", ge=0, lt=1)
+    adam_beta2: float = _field(0.999, "Training", "Beta2 of AdamW.", ge=0, lt=1)
+    adam_epsilon: float = _field(1e-8, "Training", "Epsilon of AdamW.", gt=0)
+    warmup_ratio: float = _field(
+        0.06,
+        "Training",
+        "Ratio of the optimizer steps used for a linear warm-up of the learning rate; it decays "
+        "linearly to 0 afterwards.",
+        ge=0,
+        lt=1,
+    )
+    max_grad_norm: float = _field(
+        1.0, "Training", "Maximum gradient norm (0 disables clipping).", ge=0
+    )
+    eval_steps: int | None = _field(
+        None,
+        "Training",
+        "Optimizer steps between two evaluations on dev; by default one epoch.",
+        ge=1,
+    )
+    patience: int = _field(
+        3,
+        "Training",
+        "Early stopping: number of evaluations on dev without improvement after which training "
+        "stops (0 disables it). Evaluations count once dev exceeds the majority baseline and "
+        "min_epochs have passed.",
+        ge=0,
+    )
+    min_epochs: int = _field(
+        3, "Training", "Minimum number of epochs before early stopping counts.", ge=0
+    )
+    ties: Literal["earlier", "later"] = _field(
+        "earlier", "Training", "Which of several checkpoints with the same dev metric is kept."
+    )
+    final_epochs: int = _field(
+        0,
+        "Training",
+        "Maximum number of epochs of a primary-only fine-tuning phase after training (0 disables "
+        "it); its result is kept if dev improves.",
+        ge=0,
+    )
+    final_learning_rate: float = _field(
+        5e-6, "Training", "Peak learning rate of the primary-only phase.", gt=0
+    )
+    final_schedule: Literal["linear", "constant"] = _field(
+        "linear",
+        "Training",
+        "Learning-rate schedule of the primary-only phase: warm-up and linear decay, or constant.",
+    )
+    final_patience: int = _field(
+        3,
+        "Training",
+        "Early stopping of the primary-only phase: number of evaluations without improvement "
+        "(0 disables it).",
+        ge=0,
+    )
+
+    device: Literal["auto", "cpu", "cuda"] = _field(
+        "auto", "Machine", "Device to train on; auto takes a GPU if there is one."
+    )
+    precision: Literal["fp32", "bf16"] = _field(
+        "fp32", "Machine", "Numerical precision; bf16 is mixed precision with float32 weights."
+    )
+    compile: bool = _field(
+        False,
+        "Machine",
+        "Compile the encoder with torch.compile. Compilation takes minutes and needs a C++ "
+        "compiler.",
+    )
+    keep_model: bool = _field(
+        True,
+        "Machine",
+        "Keep the trained model. Without it, a run keeps its results and predictions, and no "
+        "weights; predict and evaluate need the model.",
+    )
+    output: str | None = _field(
+        None, "Machine", "Run folder; by default a folder in runs/ named after the settings."
+    )
+    cache_dir: str | None = _field(
+        None,
+        "Machine",
+        "Cache of tokenised texts and pseudo-likelihood scores; by default ~/.cache/auxlearn.",
+    )
+    report_to: tuple[str, ...] = _field(
+        (),
+        "Machine",
+        "Experiment tracker to report to as well: tensorboard, wandb, mlflow or a plug-in; "
+        "repeatable.",
+    )
+    gradient_log_steps: int | None = _field(
+        None,
+        "Machine",
+        "Record norms and cosines of the gradients of all objectives and of the loss on dev every "
+        "so many optimizer steps; by default only every 10 steps under weightings that compute the "
+        "gradients anyway. Results do not change.",
+        ge=1,
+    )
+
+    @field_validator("aux", mode="before")
+    @classmethod
+    def _one_or_many(cls, value: Any) -> Any:
+        if value is None:
+            return ()
+        if isinstance(value, str):
+            return (value,)
+        if isinstance(value, dict):
+            return tuple({name: options} for name, options in value.items())
+        return value
+
+    @field_validator("ood", "plugins", "report_to", mode="before")
+    @classmethod
+    def _one_or_many_sets(cls, value: Any) -> Any:
+        return () if value is None else (value,) if isinstance(value, _SINGLE) else value
+
+    @field_validator("ood")
+    @classmethod
+    def _names_differ(cls, sets: tuple[OODSource, ...]) -> tuple[OODSource, ...]:
+        names = ["train", "dev", "test", *(one.name for one in sets)]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"the name '{twice[0]}' is taken: give the set another one by 'name'")
+        return sets
+
+    @field_validator("fold")
+    @classmethod
+    def _one_of_several(cls, fold: str | None) -> str | None:
+        number, count = map(int, (fold or "1/2").split("/"))
+        if count < 2 or number > count:
+            raise ValueError(f"{fold} is no fold: the folds of five are 1/5, 2/5, ..., 5/5")
+        return fold
+
+    @field_validator("freeze", mode="before")
+    @classmethod
+    def _number_as_text(cls, value: Any) -> Any:
+        return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+    @model_validator(mode="after")
+    def _adapters_or_frozen(self) -> Self:
+        if self.lora_rank and self.freeze != "none":
+            raise ValueError("lora_rank: the body is kept as pretrained then: leave freeze out")
+        return self
+
+    @model_validator(mode="after")
+    def _no_empty_micro_batch(self) -> Self:
+        if self.gradient_accumulation_steps > self.batch_size:
+            raise ValueError(
+                f"a batch of {self.batch_size} examples cannot be split into "
+                f"{self.gradient_accumulation_steps} micro-batches: choose "
+                "gradient_accumulation_steps of at most batch_size"
+            )
+        return self

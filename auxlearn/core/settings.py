@@ -1,0 +1,329 @@
+"""Base of all settings, and the values that a configuration is composed of.
+
+Settings are immutable pydantic models that reject unknown keys. :func:`validate` builds them from
+plain mappings and turns every fault into a line that a user can act on.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+
+from auxlearn.core.errors import ConfigError, describe, did_you_mean, printable, shorten
+from auxlearn.core.files import name_problem
+from auxlearn.core.registry import canonical
+
+Metric = Literal["accuracy", "macro_f1"]
+
+
+#: Which tokens of a text longer than ``max_length`` are kept; see :mod:`auxlearn.data.tokens`.
+TextWindow = Literal["head", "head+tail"]
+
+#: Characters of the name of a class.
+LONGEST_LABEL = 200
+
+#: Faults of a configuration that are listed; the others are counted.
+FAULTS = 5
+
+
+class Settings(BaseModel):
+    """Base class of all settings: immutable; unknown keys, NaN and infinity are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _path_as_text(cls, value: Any, info: ValidationInfo) -> Any:
+        """Take a :class:`pathlib.Path` where a text is needed: settings are written to YAML."""
+        if str not in _types_in(cls.model_fields[str(info.field_name)].annotation):
+            return value
+        if isinstance(value, list | tuple):
+            return type(value)(_text_of_path(one) for one in value)
+        return _text_of_path(value)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_boolean_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse true and false where a number is needed, which pydantic would take for 1 and 0."""
+        field = cls.model_fields[str(info.field_name)]
+        if bool not in (kinds := _types_in(field.annotation)) and kinds & {int, float}:
+            values = value if isinstance(value, list | tuple) else (value,)
+            if any(isinstance(one, bool) for one in values):
+                raise ValueError("a number is needed, not true or false")
+        return value
+
+
+def _text_of_path(value: Any) -> Any:
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+def _types_in(annotation: Any) -> set[Any]:
+    """Return the classes that an annotation is composed of."""
+    inner = typing.get_args(annotation)
+    return {annotation} if not inner else {kind for one in inner for kind in _types_in(one)}
+
+
+def _labels_as_texts(value: Any) -> Any:
+    """Take a whole number or a boolean for the label that a file has in its place."""
+    if not isinstance(value, Mapping):
+        return value
+    return {
+        _label_text(name): tuple(
+            map(_label_text, labels if isinstance(labels, list | tuple) else (labels,))
+        )
+        for name, labels in value.items()
+    }
+
+
+def _label_text(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):
+        return str(int(value))
+    return value.strip() if isinstance(value, str) else value
+
+
+def _each_label_once(value: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    owners: dict[str, str] = {}
+    for name, labels in value.items():
+        if not name or not labels or not all(labels):
+            raise ValueError(f"the class '{shorten(name)}' stands for nothing, or has no name")
+        if printable(name) != name or len(name) > LONGEST_LABEL:
+            raise ValueError(
+                f"the class '{shorten(name)}' has a control character, or more than "
+                f"{LONGEST_LABEL} characters"
+            )
+        for label in labels:
+            other = owners.setdefault(label, name)
+            if other is not name or labels.count(label) > 1:
+                twice = "twice" if other is name else f"for '{shorten(other)}' as well"
+                raise ValueError(
+                    f"the label '{shorten(label)}' is given for the class '{shorten(name)}' and "
+                    f"{twice}: a label has one class"
+                )
+    return value
+
+
+#: Labels of the data by the class that they stand for: ``{positive: 1, other: [2, 3]}``.
+ClassLabels = Annotated[
+    dict[str, tuple[str, ...]], BeforeValidator(_labels_as_texts), AfterValidator(_each_label_once)
+]
+
+
+class PluginChoice(Settings):
+    """A plug-in chosen by name, with its options.
+
+    In YAML it is written ``name`` or ``{name: {option: value}}``.
+
+    Attributes:
+        name: Name of a registered task or weighting.
+        options: Values of its options by name; those left out have their defaults.
+    """
+
+    name: str
+    options: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_forms(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return {"name": value}
+        if isinstance(value, dict) and set(value) - {"name", "options"}:
+            if len(value) != 1:
+                raise ValueError("write a name, or one name with its options: {name: {...}}")
+            ((name, options),) = value.items()
+            if options is not None and not isinstance(options, dict):
+                raise ValueError(f"the options of '{name}' are a mapping of option to value")
+            return {"name": name, "options": options or {}}
+        return value
+
+    @field_validator("name")
+    @classmethod
+    def _canonical(cls, name: str) -> str:
+        return canonical(name)
+
+    @model_serializer
+    def _short_form(self) -> dict[str, dict[str, Any]]:
+        return {self.name: self.options}
+
+
+class FurtherSet(Settings):
+    """A labelled data set besides that of the run.
+
+    In YAML it is a path, card name or hub id, or a mapping of the fields below.
+
+    Attributes:
+        dataset: Folder, name of a data-set card, or hub id.
+        name: Name of the set in the results; by default the last part of ``dataset``.
+        text_column: Column of the text.
+        text_pair_column: Column of the second text of a pair.
+        label_column: Column of the label.
+        keep_null_labels: Accept labels such as "nan" and "None" as names of classes.
+    """
+
+    dataset: str
+    name: str = ""
+    text_column: str | None = None
+    text_pair_column: str | None = None
+    label_column: str | None = None
+    keep_null_labels: bool = False
+
+    @property
+    def renamed(self) -> Mapping[str, str]:
+        """Class by label of the data: labels are read as they are."""
+        return {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: Any) -> Any:
+        if isinstance(value, str | os.PathLike):
+            value = {"dataset": os.fspath(value)}
+        if isinstance(value, dict) and not value.get("name") and value.get("dataset"):
+            value = {**value, "name": Path(str(value["dataset"])).name.split(":")[-1]}
+        return value
+
+    @field_validator("name")
+    @classmethod
+    def _names_a_file(cls, name: str) -> str:
+        if problem := name_problem(name):
+            raise ValueError(f"{problem}; give the set one by 'name'")
+        return name
+
+
+class OODSource(FurtherSet):
+    """An out-of-distribution evaluation set: its source and the mapping of its labels.
+
+    Fields left out are taken from the data-set card of that name, if there is one.
+
+    Attributes:
+        split: Split to evaluate on.
+        labels: Label of the set by label of the model. Several labels of the model may map to one
+            label of the set; labels that are equal up to case need no entry.
+        decision: How labels of the model that map to the same label are combined: ``sum`` adds
+            their probabilities, ``argmax`` takes the most likely label of the model.
+        subsets: Columns whose values define subsets with metrics of their own.
+        pairs: Split whose examples are paired, in order, with those of ``split``.
+        unknown_labels: What a label of the set is that the model does not know: an error, or one
+            whose examples count as wrong.
+    """
+
+    split: str = "test"
+    labels: dict[str, str] | None = None
+    decision: Literal["sum", "argmax"] = "sum"
+    subsets: tuple[str, ...] | None = None
+    pairs: str | None = None
+    unknown_labels: Literal["error", "count"] = "error"
+
+
+@dataclass(frozen=True)
+class ValidationSource:
+    """Which examples a weighting takes its validation gradient from.
+
+    Written ``dev``, ``train:SHARE`` or the path of a file of labelled examples.
+
+    Attributes:
+        share: Share of train that is held out, between 0 and 1.
+        file: File of labelled examples. With neither of the two, the examples are those of dev.
+    """
+
+    share: float | None = None
+    file: Path | None = None
+
+    @property
+    def is_dev(self) -> bool:
+        """Whether the examples are those of dev."""
+        return self.share is None and self.file is None
+
+    @classmethod
+    def parse(cls, text: str) -> ValidationSource:
+        """Read the written form.
+
+        Raises:
+            ValueError: It is none of the three forms.
+        """
+        if text == "dev":
+            return cls()
+        if share := re.fullmatch(r"train:(0?\.\d*[1-9]\d*)", text):
+            return cls(share=float(share[1]))
+        if re.fullmatch(r".+\.(jsonl|csv|tsv|parquet)", text):
+            return cls(file=Path(text))
+        raise ValueError(
+            "expected dev, train:SHARE with a share between 0 and 1, or a .jsonl, .csv, .tsv or "
+            ".parquet file"
+        )
+
+
+def validate(model: type[Settings], values: dict[str, Any], where: str) -> Any:
+    """Build settings from a mapping and report all invalid values together.
+
+    Args:
+        model: Class of the settings.
+        values: Value by field.
+        where: Where the values come from; each line of the error begins with it.
+
+    Returns:
+        An instance of ``model``.
+
+    Raises:
+        ConfigError: One line for each unknown key and each invalid value.
+
+    Examples:
+        >>> class Options(Settings):
+        ...     temperature: float = 1.0
+        >>> validate(Options, {"temperature": 0.5}, "my_task").temperature
+        0.5
+        >>> validate(Options, {"temprture": 0.5}, "mine")
+        Traceback (most recent call last):
+        auxlearn.core.errors.ConfigError: mine: unknown key 'temprture': did you mean 'temperature'?
+    """
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        raise config_error(error, model, where) from None
+
+
+def config_error(error: ValidationError, model: type[Settings], where: str) -> ConfigError:
+    """Return the error that reports invalid values together, one line for each.
+
+    Args:
+        error: What the check of ``model`` raised.
+        model: Class of the settings.
+        where: Where the values come from; each line begins with it.
+    """
+    lines: list[str] = []
+    faults = error.errors()
+    for fault in faults[:FAULTS]:
+        key = shorten(".".join(str(part) for part in fault["loc"])) or "settings"
+        if fault["type"] == "extra_forbidden":
+            hint = did_you_mean(key, model.model_fields)
+            if lines and not hint.startswith("did you mean"):
+                hint = "no such setting"  # the known ones are listed once
+            lines.append(f"{where}: unknown key '{key}': {hint}")
+        else:
+            message = fault["msg"].removeprefix("Value error, ")
+            # What users write is a list, in YAML and in the shell.
+            if fault["type"] == "tuple_type":
+                message = "Input should be a list, such as [a, b]"
+            given = "" if fault["loc"] == () else f", got {describe(fault['input'])}"
+            lines.append(f"{where}: {key}: {message}{given}")
+    if len(faults) > FAULTS:
+        lines.append(f"{where}: and {len(faults) - FAULTS} more faults")
+    return ConfigError("\n".join(lines))

@@ -1,0 +1,148 @@
+"""Reading YAML that may come from anywhere, with bounds on what it may cost.
+
+Only plain values are read: mappings, lists, text, numbers, true, false and null. A file of a few
+bytes can stand for millions of values, by aliases of aliases; values are therefore counted as if
+every alias were written out. Keys that occur twice, NaN and infinity are errors.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+import re
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from auxlearn.core.errors import UserError, shorten
+from auxlearn.core.files import read_file, user_path
+
+#: Bytes of a file.
+LARGEST_FILE = 500_000
+#: Values of a file with every alias written out.
+MOST_VALUES = 100_000
+#: Lists and mappings within each other.
+DEEPEST = 40
+
+
+def read_yaml(path: str | Path, what: str, error: type[UserError]) -> Any:
+    """Return the content of a YAML file.
+
+    Args:
+        path: The file.
+        what: What the file is, for messages, such as "sweep file".
+        error: Class of the errors.
+
+    Raises:
+        UserError: It cannot be read or is not plain YAML within the bounds of this module. The
+            message names the line.
+    """
+    content = read_file(user_path(path, error), LARGEST_FILE, error)
+    try:
+        return parse_yaml(content.decode("utf-8-sig"))
+    except UnicodeDecodeError as fault:
+        line = content[: fault.start].count(b"\n") + 1
+        raise error(f"{what} {path}:{line}: not UTF-8: save the file as UTF-8") from None
+    except ValueError as fault:
+        raise error(f"{what} {path}{fault}") from None
+
+
+def parse_yaml(text: str) -> Any:
+    """Return the value of a YAML document.
+
+    Args:
+        text: The document.
+
+    Raises:
+        ValueError: It is not plain YAML within the bounds of this module. The message begins with
+            ``":LINE: "`` or with ``": "``.
+    """
+    loader = None
+    try:
+        loader = _Loader(text)
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        if _expanded_size(node, {}, []) > MOST_VALUES:
+            raise ValueError(f": its aliases stand for more than {MOST_VALUES:,} values")
+        return loader.construct_document(node)
+    except yaml.MarkedYAMLError as fault:
+        mark = fault.problem_mark or fault.context_mark
+        line = f":{mark.line + 1}" if mark else ""
+        problem = shorten(" ".join(str(fault.problem or fault.context).split()), 150)
+        kind = "" if isinstance(fault, _Refused) else "not valid YAML: "
+        raise ValueError(f"{line}: {kind}{problem}") from None
+    except (yaml.YAMLError, RecursionError) as fault:
+        problem = shorten(" ".join(str(fault).split()), 150)
+        raise ValueError(f": not valid YAML: {problem}") from None
+    finally:
+        if loader is not None:
+            loader.dispose()
+
+
+class _Loader(yaml.SafeLoader):
+    """The safe loader with a bound on the depth, without repeated keys and non-finite numbers."""
+
+    def __init__(self, text: str) -> None:
+        self._depth = 0
+        super().__init__(text)
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        self._depth += 1
+        if self._depth > DEEPEST:
+            mark = self.peek_event().start_mark
+            raise _Refused(None, None, f"more than {DEEPEST} levels of lists and mappings", mark)
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[tuple[str, str]] = set()
+        # Before the merge keys (<<) are resolved, whose entries may be overridden.
+        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+            if isinstance(key, yaml.ScalarNode):
+                if (key.tag, key.value) in seen:
+                    raise _fault(key, f"the key '{shorten(key.value)}' occurs twice")
+                seen.add((key.tag, key.value))
+        return super().construct_mapping(node, deep=deep)
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            value = super().construct_object(node, deep=deep)
+        except yaml.YAMLError:
+            raise
+        except (ValueError, TypeError, ArithmeticError, AttributeError, LookupError) as fault:
+            # Such as an integer of more digits than Python converts, or the 31st of February.
+            raise _fault(node, f"a value cannot be read ({shorten(str(fault), 80)})") from None
+        if isinstance(value, float) and not math.isfinite(value):
+            raise _fault(node, f"'{shorten(str(node.value))}' is not a finite number")
+        if isinstance(value, str) and re.search("[\ud800-\udfff]", value):
+            raise _fault(node, "half of a surrogate pair: write the whole character")
+        if isinstance(value, datetime.date | bytes | set):
+            raise _fault(node, "a value is a date, a set or binary: put text in quotation marks")
+        return value
+
+
+class _Refused(yaml.MarkedYAMLError):
+    """YAML that is valid but is not read."""
+
+
+def _fault(node: yaml.Node, problem: str) -> _Refused:
+    return _Refused(None, None, problem, node.start_mark)
+
+
+def _expanded_size(node: yaml.Node, known: dict[int, int], parents: list[int]) -> int:
+    """Return the number of nodes with every alias written out; computed once for each node."""
+    if id(node) in parents:
+        raise _fault(node, "a value contains itself")
+    if id(node) not in known:
+        children: list[yaml.Node] = []
+        if isinstance(node, yaml.SequenceNode):
+            children = list(node.value)
+        elif isinstance(node, yaml.MappingNode):
+            children = [part for pair in node.value for part in pair]
+        inside = [*parents, id(node)]
+        known[id(node)] = 1 + sum(_expanded_size(child, known, inside) for child in children)
+    return known[id(node)]

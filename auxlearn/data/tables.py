@@ -1,0 +1,384 @@
+"""Table files (.jsonl, .csv, .tsv, .parquet) read into columns, with the line of each row.
+
+A :class:`Table` does not know what its columns mean. It keeps the line of each row, so that error
+messages can name it. Sizes are bounded before memory is used for them.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from auxlearn.core.errors import DataError, shorten
+from auxlearn.core.files import read_file, write_bytes, write_text
+
+#: Bytes of a data file; of a Parquet file, also of its uncompressed columns.
+LARGEST_FILE = 4 * 1024**3
+
+#: What is wrong with a text that UTF-8 cannot write.
+HALF_A_PAIR = (
+    "half of a surrogate pair (\\ud800 to \\udfff) stands alone: write the whole character"
+)
+
+#: Columns of a table.
+MOST_COLUMNS = 2_000
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns of equal length, with the line of each row.
+
+    Attributes:
+        where: Source of the table for messages: a path, or a split of a hub data set.
+        columns: Values by column name; ``None`` for a missing value.
+        lines: Line of the file on which each row starts, from 1; ``None`` for sources without
+            lines.
+        places: Location of each row for messages, where it is neither a line nor its number.
+    """
+
+    where: str
+    columns: dict[str, list[Any]]
+    lines: list[int] | None = None
+    places: list[str] | None = None
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values()), []))
+
+    def place(self, row: int) -> str:
+        """Return the location of a row: ``file:line``, or ``file, row n`` without lines."""
+        if self.places is not None:
+            return self.places[row]
+        if self.lines is None:
+            return f"{self.where}, row {row + 1}"
+        return f"{self.where}:{self.lines[row]}"
+
+
+def read_table(path: Path) -> Table:
+    """Read a file in the format of its suffix.
+
+    JSON lines, CSV and TSV are UTF-8, with or without a byte order mark; blank lines are skipped.
+    CSV follows RFC 4180: a quoted cell may contain commas, line breaks and doubled quotation marks.
+    A row of a TSV is always one line; see :func:`_tsv_rows`.
+
+    Raises:
+        DataError: The file cannot be read; the message names the file and, where one is at fault,
+            the line.
+    """
+    return FORMATS[path.suffix.lower()](path)
+
+
+def write_table(
+    path: Path, table: Table, source: Path | None = None, added: Sequence[str] = ()
+) -> None:
+    """Write a table in the format of the suffix, atomically.
+
+    In CSV and TSV a missing value is an empty cell, and what is neither text nor a number is JSON.
+
+    Args:
+        path: The file.
+        table: The table.
+        source: The file that it was read from; from Parquet to Parquet, types of columns are kept.
+        added: Columns that the source does not have.
+
+    Raises:
+        DataError: The suffix is none of :data:`FORMATS`, or a Parquet file cannot hold a column.
+        UserError: The file cannot be written.
+    """
+    suffix = path.suffix.lower()
+    if suffix not in FORMATS:
+        known = ", ".join(FORMATS)
+        raise DataError(f"{shorten(str(path), 200)} names no format: end it with {known}")
+    if suffix == ".jsonl":
+        names = list(table.columns)
+        rows = zip(*table.columns.values(), strict=True)
+        lines = (
+            json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False, default=str) + "\n"
+            for row in rows
+        )
+        write_text(path, "".join(lines))
+    elif suffix == ".parquet":
+        write_bytes(path, _as_parquet(path, table, source, added))
+    else:
+        file = io.StringIO(newline="")
+        delimiter = "\t" if suffix == ".tsv" else ","
+        writer = csv.writer(file, delimiter=delimiter, lineterminator="\n")
+        writer.writerow(table.columns)
+        for row, values in enumerate(zip(*table.columns.values(), strict=True)):
+            cells = list(map(_cell, values))
+            if suffix == ".tsv" and any(re.search("[\t\n\r]", cell) for cell in cells):
+                raise DataError(f"{table.place(row)} has a cell with a tab or line break{_OF_TSV}")
+            writer.writerow(cells)
+        write_text(path, file.getvalue())
+
+
+def _cell(value: Any) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    if isinstance(value, float):
+        return repr(value)
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _as_parquet(path: Path, table: Table, source: Path | None, added: Sequence[str]) -> bytes:
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        if source is not None and source.suffix.lower() == ".parquet":
+            with parquet.ParquetFile(source) as file:
+                made = file.read()
+            for name in added:
+                if name not in made.column_names:
+                    made = made.append_column(name, pyarrow.array(table.columns[name]))
+        else:
+            made = pyarrow.table(table.columns)
+        buffer = io.BytesIO()
+        parquet.write_table(made, buffer)
+    except (pyarrow.ArrowException, TypeError, ValueError) as error:
+        reason = shorten(" ".join(str(error).split()), 150)
+        raise DataError(
+            f"{path} cannot hold these columns ({reason}): write .jsonl instead"
+        ) from None
+    return buffer.getvalue()
+
+
+def _read_jsonl(path: Path) -> Table:
+    rows: list[dict[str, Any]] = []
+    lines: list[int] = []
+    for number, line in enumerate(_text_of(path).split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line, object_pairs_hook=_without_repeated_keys)
+        except (ValueError, RecursionError) as error:
+            reason = shorten(getattr(error, "msg", str(error)), 120)
+            raise DataError(
+                f"{path}:{number}: bad JSON ({reason}): each line must be one JSON object"
+            ) from error
+        if not isinstance(row, dict):
+            raise DataError(
+                f"{path}:{number}: a JSON object is needed, such as "
+                f'{{"text": "...", "label": "..."}}, but this is {_kind(row)}'
+            )
+        if "\\ud" in line.lower() and not is_encodable(row):
+            raise DataError(f"{path}:{number}: {HALF_A_PAIR}")
+        rows.append(row)
+        lines.append(number)
+    names = dict.fromkeys(name for row in rows for name in row)
+    _check_number_of_columns(path, len(names))
+    return Table(str(path), {name: [row.get(name) for row in rows] for name in names}, lines)
+
+
+def _without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in row if names.count(name) > 1)
+        raise ValueError(f"the key '{shorten(twice)}' occurs twice")
+    return row
+
+
+def _check_number_of_columns(path: Path, number: int) -> None:
+    if number > MOST_COLUMNS:
+        raise DataError(
+            f"{path} has {number:,} columns, of which at most {MOST_COLUMNS:,} are read: "
+            "remove those that are not needed"
+        )
+
+
+def _read_csv(path: Path) -> Table:
+    # By default the module refuses cells of more than 131,072 characters, for all its users.
+    usual = csv.field_size_limit(LARGEST_FILE)
+    try:
+        return _with_header(path, _csv_rows(path))
+    finally:
+        csv.field_size_limit(usual)
+
+
+def _read_tsv(path: Path) -> Table:
+    return _with_header(path, _tsv_rows(_text_of(path)))
+
+
+def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    # newline="" leaves line breaks inside quoted cells as they are in the file.
+    reader = csv.reader(io.StringIO(_text_of(path), newline=""), strict=True)
+    while True:
+        start = reader.line_num + 1
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise DataError(
+                f"{path}:{start}: bad CSV ({error}) in the row that starts here: "
+                "quote the cell properly or use .jsonl"
+            ) from error
+        if cells:
+            yield start, cells
+
+
+def _tsv_rows(text: str) -> list[tuple[int, list[str]]]:
+    """Split a TSV into cells.
+
+    There are two kinds of TSV: files in which a quotation mark is an ordinary character (GLUE,
+    HANS; the marks are often unbalanced), and files of CSV writers, which quote a cell that
+    contains a quotation mark and double the marks inside. A file is of the second kind only if
+    every cell with a quotation mark has that form. In both, a row is one line, so that an
+    unbalanced quotation mark cannot absorb the following rows.
+    """
+    rows = []
+    for number, line in enumerate(text.split("\n"), start=1):
+        line = line.removesuffix("\r")
+        if line.strip():
+            rows.append((number, line.split("\t")))
+    marked = [cell for _, cells in rows for cell in cells if '"' in cell]
+    if marked and all(_is_quoted(cell) for cell in marked):
+        rows = [
+            (number, [cell[1:-1].replace('""', '"') if '"' in cell else cell for cell in cells])
+            for number, cells in rows
+        ]
+    return rows
+
+
+def _is_quoted(cell: str) -> bool:
+    return len(cell) >= 2 and cell[0] == cell[-1] == '"' and '"' not in cell[1:-1].replace('""', "")
+
+
+def _with_header(path: Path, rows: Iterable[tuple[int, list[str]]]) -> Table:
+    numbered = iter(rows)
+    _, header = next(numbered, (0, []))
+    names = [name.strip() for name in header]
+    _check_number_of_columns(path, len(names))
+    repeated = next((name for name in names if names.count(name) > 1), None)
+    if repeated is not None:
+        raise DataError(f"{path} has two columns called '{shorten(repeated)}': rename one")
+    columns: dict[str, list[Any]] = {name: [] for name in names}
+    lines = []
+    for number, cells in numbered:
+        if len(cells) != len(names):
+            raise DataError(
+                f"{path}:{number}: {len(cells)} cells, but the header names {len(names)} columns: "
+                f"fix the row{_OF_TSV if path.suffix.lower() == '.tsv' else ''}"
+            )
+        for name, cell in zip(names, cells, strict=True):
+            columns[name].append(cell)
+        lines.append(number)
+    return Table(str(path), columns, lines)
+
+
+_OF_TSV = " (a cell of a .tsv cannot contain tabs or line breaks; use .csv or .jsonl for those)"
+
+
+def _read_parquet(path: Path) -> Table:
+    import pyarrow
+    from pyarrow import parquet
+
+    content = pyarrow.py_buffer(read_file(path, LARGEST_FILE, DataError))
+    try:
+        # ParquetFile reads this one file; read_table would take folder names for columns.
+        with parquet.ParquetFile(content) as file:
+            names = file.schema_arrow.names
+            _check_number_of_columns(path, len(names))
+            repeated = next((name for name in names if names.count(name) > 1), None)
+            if repeated is not None:
+                raise DataError(f"{path} has two columns called '{shorten(repeated)}': rename one")
+            batches, size = [], 0
+            for batch in file.iter_batches():
+                batches.append(batch)
+                # Repeated values take a few bytes in the file, but not in memory.
+                size += batch.nbytes
+                if size > LARGEST_FILE:
+                    raise DataError(
+                        f"{path} has more than {LARGEST_FILE:,} bytes when it is uncompressed: "
+                        "divide it or leave columns out"
+                    )
+            table = pyarrow.Table.from_batches(batches, file.schema_arrow)
+        columns = {name: _parquet_values(path, name, table[name]) for name in names}
+    except (pyarrow.ArrowException, OSError, ValueError, LookupError, MemoryError) as error:
+        # A name that is not UTF-8 is a UnicodeDecodeError, a damaged size a MemoryError.
+        reason = shorten(str(error).splitlines()[0] if str(error) else "", 150)
+        raise DataError(f"{path} cannot be read as a Parquet file: {reason}") from error
+    return Table(str(path), columns)
+
+
+def _parquet_values(path: Path, name: str, column: Any) -> list[Any]:
+    """Return the values of a column.
+
+    Times that Python has no values for, such as those after the year 9999, are read as whole
+    numbers: they are of no use as a text or label, and must not spoil the other columns.
+
+    Raises:
+        DataError: The values cannot be read.
+    """
+    import pyarrow
+
+    try:
+        return list(column.to_pylist())
+    except (pyarrow.ArrowException, ValueError, OverflowError):
+        pass
+    try:
+        return list(column.cast(pyarrow.int64()).to_pylist())
+    except (pyarrow.ArrowException, ValueError, OverflowError) as error:
+        raise DataError(
+            f"{path}: column '{shorten(name)}' cannot be read "
+            f"({shorten(' '.join(str(error).split()), 100)}): remove it or save it as text"
+        ) from None
+
+
+def _text_of(path: Path) -> str:
+    return _decoded(read_file(path, LARGEST_FILE, DataError), str(path))
+
+
+def _decoded(content: bytes, where: str) -> str:
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise DataError(f"{where}:{line}: not UTF-8: save the file as UTF-8") from error
+
+
+def text_lines(content: bytes, where: str) -> list[str]:
+    """Return the lines of a text, which end at a line feed, with or without a carriage return.
+
+    Other characters that some programs break lines at, such as U+2028 and form feeds, are part of
+    a line.
+
+    Args:
+        content: UTF-8, with or without a byte order mark.
+        where: Its source for messages.
+
+    Raises:
+        DataError: It is not UTF-8.
+    """
+    return _decoded(content, where).replace("\r\n", "\n").split("\n")
+
+
+def is_encodable(value: Any) -> bool:
+    """Return whether texts in a value of JSON have no half of a surrogate pair alone."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _kind(value: object) -> str:
+    """Return the type of a JSON value in words."""
+    if isinstance(value, bool):
+        return "true or false"
+    kinds = {dict: "an object", list: "a list", str: "a string", type(None): "null"}
+    return kinds.get(type(value), "a number")
+
+
+FORMATS: dict[str, Callable[[Path], Table]] = {
+    ".jsonl": _read_jsonl,
+    ".csv": _read_csv,
+    ".tsv": _read_tsv,
+    ".parquet": _read_parquet,
+}

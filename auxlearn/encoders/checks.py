@@ -1,0 +1,264 @@
+"""Checks of an encoder before it is used: its files before they are read, its weights afterwards.
+
+transformers initialises weights that a file does not have, at random and without an error, and
+allocates what a configuration asks for. Here only heads may be new, and a configuration may not
+ask for much more than the weight files hold. Code that comes with an encoder is never run.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import stat
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+
+from auxlearn.core.errors import EncoderError, describe, shorten, some_of
+from auxlearn.core.files import read_file
+from auxlearn.data.batches import Batch
+from auxlearn.encoders.families import Family
+
+#: Bytes of a file of settings, and of a vocabulary.
+_LARGEST_SETTINGS, _LARGEST_VOCABULARY = 10_000_000, 500_000_000
+
+_SETTINGS = ("config.json", "tokenizer_config.json", "special_tokens_map.json")
+_INDEX = "model.safetensors.index.json"
+_LAYER_COUNTS = ("num_hidden_layers", "n_layers", "encoder_layers", "decoder_layers")
+_ATTENTION = re.compile(r"_?(attn|experts)_implementation.*")
+_LAYER = re.compile(r"\.layers?\.\d+\.")
+
+#: Weights by which a configuration may exceed the files: newly initialised heads.
+_SLACK = 10_000_000
+
+
+def check_files(folder: Path) -> None:
+    """Check the files of an encoder's folder before transformers reads them.
+
+    Args:
+        folder: The folder.
+
+    Raises:
+        EncoderError: A file cannot be read, is not a regular file, is too large or is not valid;
+            the folder needs code of its own; the weights are spread over files elsewhere.
+    """
+    for path in sorted(folder.iterdir()):
+        if path.suffix in (".json", ".txt", ".model", ".safetensors"):
+            _check_file(path)
+    for name in _SETTINGS:
+        if (folder / name).exists():
+            settings = _read_settings(folder / name)
+            if settings.get("auto_map"):
+                raise code_of_its_own(str(folder))
+            for key, value in settings.items():
+                # A name with a slash makes transformers fetch and run a kernel of the hub.
+                if _ATTENTION.fullmatch(key) and "/" in str(value):
+                    raise code_of_its_own(str(folder))
+    if (folder / _INDEX).exists():
+        shards = _read_settings(folder / _INDEX).get("weight_map")
+        if not isinstance(shards, dict):
+            raise EncoderError(f"{folder / _INDEX} is damaged: it has no weight_map")
+        for shard in sorted(set(map(str, shards.values()))):
+            if "/" in shard or not (folder / shard).is_file():
+                raise EncoderError(f"{folder / _INDEX} names {shorten(shard)}, which is not there")
+
+
+def code_of_its_own(name: str) -> EncoderError:
+    """Return the error for an encoder that needs code of its own."""
+    return EncoderError(
+        f"encoder {name} comes with code of its own, which is never run: "
+        "choose an encoder of an architecture that transformers has"
+    )
+
+
+def check_size(folder: Path, config: Any, build: Any) -> None:
+    """Check that a configuration asks for no more weights than the folder holds, about.
+
+    Args:
+        folder: The encoder's folder.
+        config: Its transformers configuration.
+        build: Returns a model of the configuration, on the ``meta`` device, where weights take no
+            memory.
+
+    Raises:
+        EncoderError: It asks for more.
+    """
+    shapes = _weight_shapes(folder)
+    for key in _LAYER_COUNTS:
+        count = getattr(config, key, 1)
+        if isinstance(count, bool) or not isinstance(count, int) or not 0 < count <= len(shapes):
+            raise EncoderError(
+                f"{folder / 'config.json'}: {key} is {describe(count)}, "
+                f"but the weight files hold {len(shapes)} tensors"
+            )
+    held = sum(int(torch.Size(shape).numel()) for shape in shapes.values())
+    with torch.device("meta"):
+        wanted = sum(parameter.numel() for parameter in build().parameters())
+    if wanted > 2 * held + _SLACK:
+        raise EncoderError(
+            f"{folder / 'config.json'} describes an encoder of {wanted:,} weights, but the files "
+            f"hold {held:,}: the two do not belong together"
+        )
+
+
+def check_body(name: str, model: Any, info: Mapping[str, Any], family: Family) -> None:
+    """Check that every weight of the body came from the files of the encoder.
+
+    Args:
+        name: The encoder, for messages.
+        model: A model with a head.
+        info: What ``from_pretrained`` returns with ``output_loading_info``.
+        family: The family of the model.
+
+    Raises:
+        EncoderError: Weights of the body are missing or have other shapes, or the files hold
+            layers that the configuration leaves out.
+    """
+    prefix = f"{model.base_model_prefix}."
+
+    def of_body(keys: Iterable[str]) -> list[str]:
+        return sorted(
+            key
+            for key in keys
+            if key.startswith(prefix)
+            and not key.removeprefix(prefix).startswith(family.pooler_prefixes)
+        )
+
+    missing = of_body(info["missing_keys"])
+    if missing:
+        raise EncoderError(
+            f"encoder '{name}' lacks weights of its body: {some_of(missing, 4)}; "
+            "fetch or save it again"
+        )
+    differing = of_body(key for key, *_ in info["mismatched_keys"])
+    if differing:
+        raise EncoderError(
+            f"encoder '{name}': the weights {some_of(differing, 4)} have other shapes than its "
+            "config.json says; fetch or save it again"
+        )
+    left_out = sorted(key for key in info["unexpected_keys"] if _LAYER.search(key))
+    if left_out:
+        raise EncoderError(
+            f"encoder '{name}': its config.json leaves out layers that the weight files hold: "
+            f"{some_of(left_out, 4)}; fetch or save it again"
+        )
+
+
+def check_classifier(folder: Path, model: Any, info: Mapping[str, Any]) -> None:
+    """Check that a classifier that a run has exported is complete.
+
+    Raises:
+        EncoderError: It lacks weights, or its labels are not numbered 0, 1, 2 ...
+    """
+    keys = [*info["missing_keys"], *info["unexpected_keys"]]
+    keys += [key for key, *_ in info["mismatched_keys"]]
+    if keys:
+        raise EncoderError(
+            f"the model in {folder} is damaged: weights and config.json differ in "
+            f"{some_of(sorted(map(str, keys)), 4)}; train again or copy the folder again"
+        )
+    labels = model.config.id2label
+    if sorted(labels) != list(range(len(labels))) or not all(
+        isinstance(label, str) for label in labels.values()
+    ):
+        raise EncoderError(
+            f"the model in {folder} is damaged: id2label of its config.json must number the "
+            f"labels 0, 1, 2 ..., but is {describe(labels)}"
+        )
+
+
+def check_weights(name: str, model: torch.nn.Module) -> None:
+    """Check that no weight is NaN or infinite.
+
+    Raises:
+        EncoderError: One is.
+    """
+    for key, tensor in model.state_dict().items():
+        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+            raise EncoderError(
+                f"encoder '{shorten(name, 200)}' is damaged: its weights {key} hold NaN or "
+                "infinity; fetch or save it again"
+            )
+
+
+def check_vocabulary(name: str, tokenizer: Any, model: Any) -> None:
+    """Check that the embeddings have a row for every token of the tokenizer.
+
+    Raises:
+        EncoderError: They do not.
+    """
+    highest = max(tokenizer.get_vocab().values(), default=-1)
+    rows = model.get_input_embeddings().num_embeddings
+    if highest >= rows:
+        raise EncoderError(
+            f"encoder '{shorten(name, 200)}': its tokenizer has tokens up to number {highest:,}, "
+            f"but its embeddings have {rows:,} rows: the two do not belong together"
+        )
+
+
+def try_out(encoder: Any) -> None:
+    """Classify and predict the tokens of one short text.
+
+    A configuration can hold nonsense that shows only when it is used. No random number is drawn.
+
+    Args:
+        encoder: A shared encoder in evaluation mode.
+
+    Raises:
+        EncoderError: Not a finite number comes out.
+        Exception: Whatever the model raises.
+    """
+    ids = torch.tensor([encoder.tokenizer("a b")["input_ids"]])
+    everywhere = torch.ones_like(ids)
+    batch = Batch(ids, everywhere, everywhere.bool(), everywhere, torch.tensor([0]))
+    with torch.no_grad():
+        outputs = encoder.classify(batch), encoder.predict_tokens(batch, everywhere.bool())
+    if not all(bool(output.isfinite().all()) for output in outputs):
+        raise EncoderError("its outputs are NaN or infinite")
+
+
+def _check_file(path: Path) -> None:
+    try:
+        status = path.stat()
+        with path.open("rb") if stat.S_ISREG(status.st_mode) else _nothing() as file:
+            file.read(1)
+    except OSError as error:
+        raise EncoderError(f"{path} cannot be read ({error.strerror})") from None
+    limit = _LARGEST_SETTINGS if path.name in _SETTINGS else _LARGEST_VOCABULARY
+    if path.suffix != ".safetensors" and status.st_size > limit:
+        raise EncoderError(
+            f"{path} is too large: {status.st_size:,} bytes, of which at most {limit:,} are read"
+        )
+
+
+def _nothing() -> Any:
+    raise OSError(0, "it is not a regular file")
+
+
+def _read_settings(path: Path) -> dict[str, Any]:
+    content = read_file(path, _LARGEST_SETTINGS, EncoderError)
+    try:
+        settings = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        reason = shorten(str(error), 100)
+        raise EncoderError(f"{path} is damaged ({reason}): fetch or save it again") from None
+    if not isinstance(settings, dict):
+        raise EncoderError(f"{path} is damaged: it is not a JSON object; fetch or save it again")
+    return settings
+
+
+def _weight_shapes(folder: Path) -> dict[str, list[int]]:
+    """Return the shape of each tensor of the weight files, read from their headers."""
+    files = [folder / "model.safetensors"]
+    if not files[0].exists():
+        shards = _read_settings(folder / _INDEX)["weight_map"].values()
+        files = [folder / shard for shard in sorted(set(shards))]
+    shapes = {}
+    for path in files:
+        with safe_open(path, framework="pt") as file:
+            for key in file.keys():  # noqa: SIM118 - it is not a dictionary
+                shapes[key] = file.get_slice(key).get_shape()
+    return shapes

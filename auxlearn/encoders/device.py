@@ -1,0 +1,139 @@
+"""Where and how an encoder computes: device, precision, implementation of attention."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+from auxlearn.core.config import RunConfig
+from auxlearn.core.errors import ConfigError
+
+
+def default_device() -> torch.device:
+    """Return the CUDA device if there is one, else the CPU.
+
+    Other accelerators are not used, because this package has not been tested on them.
+    """
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def upload(tensor: Tensor, device: torch.device) -> Tensor:
+    """Copy a tensor to a device without blocking the host.
+
+    A copy from the CPU to a CUDA device uses pinned memory, so that it overlaps with computation.
+
+    Args:
+        tensor: A tensor on any device. If it is on the CPU, it must not be modified afterwards.
+        device: The target device.
+    """
+    if tensor.device.type == "cpu" and device.type == "cuda":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
+
+
+@dataclass(frozen=True)
+class Compute:
+    """Device and precision of a run.
+
+    Attributes:
+        device: The device.
+        autocast: Returns the autocast context of the forward passes.
+    """
+
+    device: torch.device
+    autocast: Callable[[], AbstractContextManager[None]]
+
+
+def choose_compute(config: RunConfig) -> Compute:
+    """Return the configured device and precision.
+
+    ``auto`` is CUDA if it is available, else the CPU. The weight cache of autocast is disabled,
+    because it would miss in-place changes of weights within one context.
+
+    Raises:
+        ConfigError: CUDA is requested but not available, or the GPU does not support bfloat16.
+    """
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(
+            "device 'cuda' is requested, but CUDA is not available: use --device cpu or auto"
+        )
+    device = default_device() if config.device == "auto" else torch.device(config.device)
+    if config.precision == "fp32":
+        return Compute(device, nullcontext)
+    if device.type == "cuda" and not torch.cuda.is_bf16_supported():
+        raise ConfigError(
+            f"precision 'bf16' is requested, but {torch.cuda.get_device_name()} does not support "
+            "it: use --precision fp32 or --device cpu"
+        )
+    return Compute(
+        device, partial(torch.autocast, device.type, torch.bfloat16, cache_enabled=False)
+    )
+
+
+def full_precision(device: torch.device) -> AbstractContextManager[object]:
+    """Return a context without autocast, in which operations keep the dtype of their inputs.
+
+    Heads are computed in it. Parameters that are modified within an autocast context must be used
+    in it as well, because autocast caches the cast of a parameter and misses in-place changes.
+
+    Args:
+        device: The device of the computation.
+    """
+    available = torch.amp.is_autocast_available(device.type)
+    if available and torch.is_autocast_enabled(device.type):
+        return torch.autocast(device.type, enabled=False)
+    return nullcontext()
+
+
+def upcast(values: Tensor) -> Tensor:
+    """Return half-precision values in single precision, all others unchanged."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))
+
+
+SINGLE = "sdpa_single"
+
+#: Names in transformers of the implementations that use torch's scaled_dot_product_attention.
+FUSED = frozenset({"sdpa", SINGLE})
+
+
+def attend_in_single_precision(body: Any) -> None:
+    """Make a body that uses torch's attention differentiate it in single precision.
+
+    Args:
+        body: A transformers model; one with another attention implementation is left unchanged.
+    """
+    if body.config._attn_implementation == "sdpa":
+        body.set_attn_implementation(SINGLE)
+
+
+def _attend(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    **settings: Any,
+) -> tuple[Tensor, None]:
+    if dropout or not query.requires_grad:
+        return sdpa_attention_forward(
+            module, query, key, value, attention_mask, dropout, **settings
+        )
+    with torch.autocast(query.device.type, enabled=False):
+        output, _ = sdpa_attention_forward(
+            module, query.float(), key.float(), value.float(), attention_mask, **settings
+        )
+    return output.to(query.dtype), None
+
+
+AttentionInterface.register(SINGLE, _attend)
+AttentionMaskInterface.register(SINGLE, sdpa_mask)

@@ -1,1 +1,0 @@
-"""What objectives do to texts, before any training: which tokens they mask, and how often."""

@@ -1,0 +1,398 @@
+"""Losses that train against a bias model: their common part, and where probabilities come from."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from pydantic import Field, field_validator
+from torch import Tensor
+
+from auxlearn.core.cache import content_key
+from auxlearn.core.encoder_names import ENCODERS, encoder_source, recommended_learning_rate
+from auxlearn.core.errors import ConfigError, DataError
+from auxlearn.core.rng import derive_seed
+from auxlearn.core.settings import Settings
+from auxlearn.data.batches import Batch
+from auxlearn.data.dataset import Split
+from auxlearn.data.splits import assign_folds, normalise, text_keys
+from auxlearn.data.tables import FORMATS, Table, read_table
+from auxlearn.data.tokens import tokenize_split
+from auxlearn.encoders.device import upload
+from auxlearn.encoders.load import load_encoder, max_positions
+from auxlearn.encoders.shared import SharedEncoder
+from auxlearn.losses.base import PrimaryLoss
+from auxlearn.losses.bias_models import (
+    FineTuning,
+    Fit,
+    cross_fit,
+    encoder_fit,
+    overlap_fit,
+    segment_fit,
+)
+from auxlearn.objectives.context import ObjectiveContext, SideValues
+
+#: How much the probabilities of an example may differ from 1 in sum.
+TOLERANCE = 1e-3
+
+
+def read_probabilities(path: Path, split: Split) -> np.ndarray:
+    """Read a probability of each class for each training example.
+
+    Args:
+        path: A table with one row per training example, in their order, and one column per class,
+            named after it. A column ``text`` is compared with the training texts; other columns
+            are ignored.
+        split: The training examples.
+
+    Returns:
+        Probabilities, ``(examples, classes)``, float64, that sum to 1 exactly.
+
+    Raises:
+        DataError: The file cannot be read, a class has no column, the number of rows is not that of
+            the examples, a text differs, or a row holds no probabilities.
+    """
+    if path.suffix.lower() not in FORMATS:
+        raise DataError(f"{path} is not a table: use one of {', '.join(FORMATS)}")
+    table = read_table(path)
+    missing = [name for name in split.label_names if name not in table.columns]
+    if missing:
+        raise DataError(
+            f"{path} has no column '{missing[0]}': one column per class is needed, "
+            f"{', '.join(split.label_names)}"
+        )
+    if len(table) != len(split):
+        raise DataError(
+            f"{path} has {len(table)} rows, but there are {len(split)} training examples: one row "
+            "per example is needed, in their order"
+        )
+    texts = table.columns.get("text", []) if "text" not in split.label_names else []
+    for row, (found, expected) in enumerate(zip(texts, split.texts, strict=False)):
+        if found != expected:
+            raise DataError(
+                f"{table.place(row)}: the text is not that of training example {row + 1}: bring "
+                "the rows into the order of the training examples"
+            )
+    return np.array([_row(table, row, split.label_names) for row in range(len(table))])
+
+
+def _row(table: Table, row: int, names: tuple[str, ...]) -> np.ndarray:
+    try:
+        values = np.array([float(table.columns[name][row]) for name in names])
+    except (TypeError, ValueError):
+        values = np.array([np.nan])
+    if not (np.isfinite(values).all() and (values >= 0).all()):
+        raise DataError(
+            f"{table.place(row)}: a number from 0 to 1 is needed for each of {', '.join(names)}"
+        )
+    total = values.sum()
+    if abs(total - 1) > TOLERANCE:
+        raise DataError(
+            f"{table.place(row)}: the probabilities sum to {total:.6g}: they must sum to 1"
+        )
+    return values / total
+
+
+logger = logging.getLogger(__name__)
+
+#: Part of every cache key; raise it when the probabilities change.
+FORMAT = 1
+
+#: Smallest probability of a class, before the probabilities are scaled to sum to 1 again: the
+#: losses take logarithms, and log 0 is minus infinity.
+FLOOR = 1e-6
+
+KINDS = ("overlap", "segment", "weak")
+
+
+def check_source(value: str, kinds: tuple[str, ...]) -> str:
+    """Return a setting that is one of some kinds or the path of a table.
+
+    Raises:
+        ValueError: It is neither.
+    """
+    if value in kinds or Path(value).suffix.lower() in FORMATS:
+        return value
+    raise ValueError(f"expected {', '.join(kinds)} or a file ({', '.join(FORMATS)})")
+
+
+class BiasOptions(Settings):
+    """Settings of losses with a bias model."""
+
+    bias: str = Field(
+        "weak",
+        description="Bias model: overlap (of the two texts of a pair), segment (one text of a "
+        "pair alone), weak (a small encoder fine-tuned on few examples), or a table file with a "
+        "probability of every class, in columns of their names, for every training example.",
+    )
+    bias_folds: int = Field(
+        5, ge=2, description="Folds of cross-fitting: no example is scored by a model that saw it."
+    )
+    bias_segment: Literal["first", "second"] = Field(
+        "second", description="The text of a pair that bias: segment reads."
+    )
+    bias_encoder: str = Field(
+        "tiny",
+        description="Encoder of bias: weak; short name, folder or hub id. It reads as many tokens "
+        "as it has positions for.",
+    )
+    bias_examples: int = Field(
+        2000, ge=1, description="Number of training examples of each model of bias: weak."
+    )
+    bias_epochs: int = Field(3, ge=1, description="Number of epochs of bias: weak.")
+    bias_learning_rate: float | None = Field(
+        None,
+        gt=0,
+        description="Peak learning rate of bias: weak; by default the one recommended for its "
+        "encoder.",
+    )
+
+    @field_validator("bias")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        return check_source(value, KINDS)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Class probabilities of the training examples by a model.
+
+    Attributes:
+        probabilities: ``(examples, classes)``, float64; at least about :data:`FLOOR`, with sum 1.
+        accuracy: Share of the examples whose class it finds most probable.
+    """
+
+    probabilities: Tensor
+    accuracy: float
+
+
+def bias_scores(context: ObjectiveContext, options: BiasOptions) -> Scores:
+    """Return the class probabilities of the training examples by the bias model.
+
+    Args:
+        context: The training examples, and what else an objective is prepared with.
+        options: The bias model.
+
+    Raises:
+        ConfigError: The bias model needs pairs of texts, or there are fewer texts than folds.
+        DataError: The file cannot be used.
+        EncoderError: The weak learner's encoder cannot be used.
+    """
+    split, kind = context.split, options.bias
+    if kind not in KINDS:
+        return file_scores(context, Path(kind), "bias model")
+    labels, classes = _labels(split), len(split.label_names)
+    if kind == "weak":
+        return _weak_scores(context, options)
+    pairs = split.text_pairs
+    if pairs is None:
+        raise ConfigError(
+            f"bias: {kind} needs pairs of texts, which this data set has none of: use weak or a "
+            "file of probabilities"
+        )
+    if kind == "overlap":
+        return cross_fitted(
+            context,
+            kind,
+            options.bias_folds,
+            [],
+            lambda: overlap_fit(split.texts, pairs, labels, classes),
+        )
+    texts = split.texts if options.bias_segment == "first" else pairs
+    return cross_fitted(
+        context,
+        kind,
+        options.bias_folds,
+        [options.bias_segment],
+        lambda: segment_fit(texts, labels, classes),
+        keys=[(normalise(text),) for text in texts],
+    )
+
+
+def file_scores(context: ObjectiveContext, path: Path, role: str) -> Scores:
+    """Return the class probabilities of the training examples in a file.
+
+    Args:
+        context: The training examples; the file becomes part of the run's identity.
+        path: The file; see :func:`~auxlearn.losses.bias.read_probabilities`.
+        role: What the probabilities are, for messages.
+
+    Raises:
+        DataError: The file cannot be used.
+    """
+    probabilities = read_probabilities(context.track_file(path), context.split)
+    return _scores(probabilities, context.split, f"{role} {path.name}")
+
+
+def teacher_scores(context: ObjectiveContext, settings: FineTuning, folds: int) -> Scores:
+    """Return the cross-fitted class probabilities by the run's own encoder, fine-tuned.
+
+    Args:
+        context: The training examples and the pretrained encoder, which is left as it was.
+        settings: How it is fine-tuned.
+        folds: Number of folds.
+
+    Raises:
+        ConfigError: There are fewer texts than folds.
+    """
+    return _encoder_scores(context, "teacher", folds, settings, context.encoder)
+
+
+def _weak_scores(context: ObjectiveContext, options: BiasOptions) -> Scores:
+    name = options.bias_encoder
+    source = Path(encoder_source(name))
+    if name not in ENCODERS and source.is_dir():
+        context.track_file(source)
+    seed = derive_seed(context.seed, context.name, "bias")
+    encoder = load_encoder(name, context.split.label_names, seed)
+    settings = FineTuning(
+        options.bias_epochs,
+        options.bias_learning_rate or recommended_learning_rate(name),
+        options.bias_examples,
+    )
+    encoder.to(context.device)
+    return _encoder_scores(context, "weak", options.bias_folds, settings, encoder)
+
+
+def _encoder_scores(
+    context: ObjectiveContext,
+    kind: str,
+    folds: int,
+    settings: FineTuning,
+    encoder: SharedEncoder,
+) -> Scores:
+    # A small bias model may have fewer positions than the run's encoder.
+    length = min(context.max_length, max_positions(encoder.config) or context.max_length)
+    texts = tokenize_split(
+        encoder.tokenizer,
+        context.split,
+        length,
+        context.cache,
+        context.progress,
+        context.text_window,
+    )
+    tensors = encoder.classifier.state_dict()
+    depends: list[object] = [
+        *(settings.epochs, settings.learning_rate, settings.examples),
+        texts.input_ids,
+        texts.offsets,
+        list(tensors),
+        *tensors.values(),
+        encoder.config.to_json_string(use_diff=False),
+    ]
+    seed = derive_seed(context.seed, context.name, kind)
+    return cross_fitted(
+        context,
+        kind,
+        folds,
+        depends,
+        lambda: encoder_fit(encoder, texts, settings, seed, _title(kind), context.progress),
+    )
+
+
+def cross_fitted(
+    context: ObjectiveContext,
+    kind: str,
+    folds: int,
+    depends: list[object],
+    make: Callable[[], Fit],
+    keys: list[tuple[str, ...]] | None = None,
+) -> Scores:
+    """Return cross-fitted class probabilities of the training examples, cached on disk.
+
+    Args:
+        context: The training examples, the cache and the seed.
+        kind: What scores, for the cache key and messages.
+        folds: Number of folds.
+        depends: What the probabilities depend on besides the training examples, the folds and the
+            seed: tensors, and values that can be written as JSON.
+        make: Returns what fits and scores; called only if the probabilities are not in the cache.
+        keys: A key of each example; those with equal keys are in one fold. By default the text, or
+            both texts of a pair.
+
+    Raises:
+        ConfigError: There are fewer distinct keys than folds, or an example has no label.
+    """
+    split = context.split
+    labels = _labels(split)
+    key = content_key(
+        *("cross-fitted", FORMAT, kind, folds, context.seed, context.name),
+        *(split.texts, split.text_pairs, labels, split.label_names),
+        *depends,
+    )
+
+    def compute() -> dict[str, Tensor]:
+        seed = derive_seed(context.seed, context.name, kind)
+        fold_of = assign_folds(labels, keys or text_keys(split), folds, seed)
+        return {"probabilities": torch.from_numpy(cross_fit(fold_of, make()))}
+
+    found = context.cache.get(key, compute)["probabilities"].numpy()
+    return _scores(found, split, f"cross-fitted {_title(kind)}")
+
+
+def _title(kind: str) -> str:
+    return kind if kind == "teacher" else f"bias model {kind}"
+
+
+def _scores(probabilities: np.ndarray, split: Split, title: str) -> Scores:
+    """Floor the probabilities, and log how good they are.
+
+    Args:
+        probabilities: ``(examples, classes)``.
+        split: The training examples.
+        title: What has scored, for the messages.
+    """
+    labels = np.asarray(_labels(split))
+    accuracy = float((probabilities.argmax(1) == labels).mean())
+    majority = float(np.bincount(labels).max()) / len(labels)
+    logger.info(
+        "%s: accuracy on the training examples %.3f, majority class %.3f",
+        *(title, accuracy, majority),
+    )
+    if accuracy <= majority:
+        logger.warning(
+            "%s is no better than the majority class, so there is little to learn from it", title
+        )
+    floored = torch.from_numpy(np.maximum(probabilities, FLOOR))
+    return Scores(floored / floored.sum(1, keepdim=True), accuracy)
+
+
+def _labels(split: Split) -> list[int]:
+    if split.labels is None:
+        raise ConfigError(f"split '{split.name}' has no labels: a bias model needs them")
+    return list(split.labels)
+
+
+class BiasLoss(PrimaryLoss):
+    """A loss that uses what a bias model predicts of each training example.
+
+    The bias model is fixed before training and used in training only. Its probabilities are at
+    least :data:`~auxlearn.losses.bias.FLOOR`.
+
+    Attributes:
+        bias: Class probabilities by the bias model, ``(examples, classes)``.
+    """
+
+    Options = BiasOptions
+    options: BiasOptions
+    bias: SideValues
+
+    def prepare(self, context: ObjectiveContext) -> None:
+        """Compute the probabilities of the bias model, or read them."""
+        scores = bias_scores(context, self.options)
+        self.bias = context.side("bias", scores.probabilities)
+        self.facts = {"bias_accuracy": scores.accuracy}
+
+    def bias_of(self, batch: Batch, logits: Tensor) -> Tensor:
+        """Return the bias probabilities of a batch like its logits, ``(batch, classes)``."""
+        return upload(self.bias.of(batch).to(logits.dtype), logits.device)
+
+
+def gold(probabilities: Tensor, labels: Tensor) -> Tensor:
+    """Return the probability of the gold class of each example, ``(batch,)``."""
+    return probabilities.gather(-1, labels[:, None]).squeeze(-1)

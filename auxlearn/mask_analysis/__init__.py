@@ -1,0 +1,1 @@
+"""Which tokens tasks mask and substitute."""

@@ -1,0 +1,298 @@
+"""The masks of a configuration before training: data, encoder and masking tasks."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from typing import Any
+
+import torch
+
+from auxlearn.core import rng
+from auxlearn.core.cache import TensorCache
+from auxlearn.core.config import RunConfig
+from auxlearn.core.errors import ConfigError
+from auxlearn.core.files import expand
+from auxlearn.core.progress import Reporter
+from auxlearn.data.dataset import Split
+from auxlearn.data.run_data import load_run_data
+from auxlearn.data.tokens import tokenize_split
+from auxlearn.encoders.device import choose_compute
+from auxlearn.encoders.shared import SharedEncoder
+from auxlearn.mask_analysis.pos_tags import ADVICE, find_tagger
+from auxlearn.mask_analysis.statistics import (
+    Agreement,
+    Group,
+    MaskRates,
+    Spread,
+    agreement,
+    by_frequency,
+    by_part_of_speech,
+    by_token,
+    mask_rates,
+    spread,
+    token_tags,
+)
+from auxlearn.objectives.context import ObjectiveContext
+from auxlearn.training.setup import (
+    build_weighting,
+    load_run_encoder,
+    prepare_task,
+    with_perturbed_text,
+)
+
+
+@dataclass(frozen=True)
+class ShownText:
+    """A text with the mask probabilities of its tokens.
+
+    Attributes:
+        example: Its number among the training examples, from 0.
+        tokens: Its tokens, without special ones.
+        rates: Probability of each of them to be masked, by task.
+        random: Probability under random masking at the same mean in the text, by task.
+    """
+
+    example: int
+    tokens: list[str]
+    rates: dict[str, list[float]]
+    random: dict[str, float]
+
+    def times(self, task: str) -> list[float]:
+        """Return how many times as often as random masking a task masks each token."""
+        random = self.random[task]
+        return [rate / random if random else 1.0 for rate in self.rates[task]]
+
+
+@dataclass(frozen=True)
+class MaskReport:
+    """What masking tasks mask.
+
+    Attributes:
+        dataset: Name of the data set.
+        encoder: Name of the encoder.
+        examples: Number of training texts that were inspected.
+        tokens: Number of their maskable tokens.
+        draws: Draws over which the masks of a task were counted; ``None`` for exact probabilities.
+        spreads: How far each task is from random masking.
+        agreements: How much every two tasks on the same texts agree.
+        tagger: Name of the part-of-speech tagger; ``None`` without one.
+        parts_of_speech: Groups by part of speech; empty without a tagger.
+        frequencies: Groups by frequency.
+        token_groups: One group for each token of the vocabulary.
+        texts: Texts to show.
+        notes: What was left out, and why.
+    """
+
+    dataset: str
+    encoder: str
+    examples: int
+    tokens: int
+    draws: dict[str, int | None]
+    spreads: dict[str, Spread]
+    agreements: list[Agreement]
+    tagger: str | None
+    parts_of_speech: list[Group]
+    frequencies: list[Group]
+    token_groups: list[Group]
+    texts: list[ShownText]
+    notes: list[str]
+
+    def sentences(self) -> list[str]:
+        """Return what the numbers say of each task, one sentence each."""
+        return [_sentence(name, found, self.draws[name]) for name, found in self.spreads.items()]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as JSON has it, with the sentences, and without single tokens."""
+        content = asdict(self)
+        del content["token_groups"]
+        return content | {"sentences": self.sentences()}
+
+    def groups_csv(self) -> str:
+        """Return all groups as CSV: one line for each group and task."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(
+            ["grouped_by", "group", "description", "tokens", "task", "probability", "random"]
+        )
+        kinds = {
+            "part of speech": self.parts_of_speech,
+            "frequency": self.frequencies,
+            "token": self.token_groups,
+        }
+        for kind, groups in kinds.items():
+            for group in groups:
+                for task, rate in group.rates.items():
+                    line = [kind, group.name, group.description, group.tokens, task, rate]
+                    writer.writerow([*line, group.random[task]])
+        return text.getvalue()
+
+
+def inspect_masks(
+    config: RunConfig, *, examples: int | None = None, texts: int = 8, reporter: Reporter
+) -> MaskReport:
+    """Return what the auxiliary tasks of a configuration mask in its training texts.
+
+    The tasks are prepared as a run of the configuration prepares them; pseudo-likelihoods are read
+    from the same cache and written to it.
+
+    Args:
+        config: The resolved configuration.
+        examples: Number of training examples to inspect, drawn at random; by default all.
+        texts: Number of texts to show.
+        reporter: Shows progress.
+
+    Raises:
+        UserError: The data, the encoder or a task cannot be used, or no task masks tokens.
+    """
+    if not config.aux:
+        raise ConfigError("no auxiliary task is given: choose one with --aux, such as --aux l3mask")
+    cache = TensorCache(expand(config.cache_dir) if config.cache_dir else None)
+    data = load_run_data(config, build_weighting(config).validation_source, cache.folder)
+    split, rows = _sample(data.train, examples, config.seed)
+    encoder = load_run_encoder(config, data, choose_compute(config))
+    notes: list[str] = []
+    found = _rates(config, encoder, split, cache, notes, reporter)
+    main = [one for one in found if _same_texts(one, found[0])]
+    notes += [
+        f"{one.name} draws from other texts than {found[0].name}: it has no part in the tables"
+        for one in found
+        if one not in main
+    ]
+    tagger, tags = _tags(main[0], encoder, split, config, notes)
+    return MaskReport(
+        dataset=data.dataset.name,
+        encoder=config.encoder,
+        examples=len(split),
+        tokens=int(main[0].texts.maskable.sum()),
+        draws={one.name: one.draws for one in found},
+        spreads={one.name: spread(one, config.seed) for one in found},
+        agreements=[agreement(one, other) for one, other in combinations(main, 2)],
+        tagger=tagger,
+        parts_of_speech=by_part_of_speech(main, tags) if tags else [],
+        frequencies=by_frequency(main),
+        token_groups=by_token(main, encoder.tokenizer),
+        texts=_shown(main, encoder.tokenizer, rows, texts),
+        notes=notes,
+    )
+
+
+def _sample(train: Split, examples: int | None, seed: int) -> tuple[Split, list[int]]:
+    """Return some of the training examples in their order, and their numbers."""
+    if examples is None or examples >= len(train):
+        return train, list(range(len(train)))
+    generator = rng.generator(seed, "inspected examples")
+    rows = sorted(torch.randperm(len(train), generator=generator)[:examples].tolist())
+    return train.select(rows), rows
+
+
+def _rates(
+    config: RunConfig,
+    encoder: SharedEncoder,
+    split: Split,
+    cache: TensorCache,
+    notes: list[str],
+    reporter: Reporter,
+) -> list[MaskRates]:
+    """Return the mask rates of every task that masks tokens; the others get a note.
+
+    Raises:
+        ConfigError: None of them masks tokens.
+    """
+    texts = tokenize_split(
+        encoder.tokenizer,
+        split,
+        config.max_length,
+        cache,
+        reporter.progress,
+        config.text_window,
+    )
+    texts = with_perturbed_text(config, encoder, texts, cache)
+    found, others = [], []
+    for name, choice in zip(config.objective_names()[1:], config.aux, strict=True):
+        context = ObjectiveContext(
+            name,
+            encoder,
+            split,
+            texts,
+            max_length=config.max_length,
+            cache=cache,
+            seed=config.seed,
+            progress=reporter.progress,
+            text_column=config.text_column,
+            text_window=config.text_window,
+        )
+        task = prepare_task(choice, context)
+        rates = mask_rates(task, name, encoder, config.seed, reporter.progress)
+        if rates is None:
+            others.append(name)
+        else:
+            found.append(rates)
+    if not found:
+        raise ConfigError(
+            f"{', '.join(others)} masks no tokens: choose a task that does, such as l3mask, "
+            "random_mlm or mask_tuning, with --aux"
+        )
+    notes += [f"{name} masks no tokens, so it is left out" for name in others]
+    return found
+
+
+def _same_texts(one: MaskRates, other: MaskRates) -> bool:
+    return torch.equal(one.texts.input_ids, other.texts.input_ids) and torch.equal(
+        one.texts.offsets, other.texts.offsets
+    )
+
+
+def _tags(
+    rates: MaskRates, encoder: SharedEncoder, split: Split, config: RunConfig, notes: list[str]
+) -> tuple[str | None, list[str | None] | None]:
+    """Return the name of the tagger and the part of speech of each token, if there are any."""
+    found = find_tagger()
+    if found is None:
+        notes.append(f"no parts of speech: there is no tagger; {ADVICE}")
+        return None, None
+    tagger, name = found
+    tags = token_tags(
+        split, rates.texts, encoder.tokenizer, config.max_length, tagger, config.text_window
+    )
+    if tags is None:
+        notes.append(f"no parts of speech: the texts of {rates.name} are not those of the data set")
+        return None, None
+    return name, tags
+
+
+def _shown(found: list[MaskRates], tokenizer: Any, rows: list[int], count: int) -> list[ShownText]:
+    texts = found[0].texts
+    shown = []
+    for number in range(min(count, len(texts))):
+        places = torch.arange(int(texts.offsets[number]), int(texts.offsets[number + 1]))
+        places = places[texts.words[places] >= 0]
+        ids = texts.input_ids[places].tolist()
+        names = [tokenizer.decode([token]).strip() or "_" for token in ids]
+        rates = {one.name: one.rates[places].tolist() for one in found}
+        maskable = max(1, int(texts.maskable[places].sum()))
+        random = {name: sum(values) / maskable for name, values in rates.items()}
+        shown.append(ShownText(rows[number % len(rows)], names, rates, random))
+    return shown
+
+
+def _sentence(name: str, found: Spread, draws: int | None) -> str:
+    mean = f"mean probability {found.mean:.3f}"
+    if draws is None and found.moved < 1e-9:
+        return f"{name} is random masking: all tokens of a text have one probability ({mean})"
+    between = (
+        f"{mean}, 90% of the tokens between {found.percentile_5:.3f} and {found.percentile_95:.3f}"
+    )
+    if draws is None:
+        nearly = " is nearly random masking on these texts: it" if found.nearly_random else ""
+        return (
+            f"{name}{nearly} puts {found.moved:.1%} of its masks on other tokens than random "
+            f"masking would ({between})"
+        )
+    verb = "cannot be told from random masking" if found.nearly_random else "is not random masking"
+    return (
+        f"{name} {verb}: over {draws} draws, {found.moved:.1%} of its masks are on other tokens "
+        f"than if all were masked alike, where chance alone gives {found.by_chance:.1%} ({mean})"
+    )

@@ -1,0 +1,451 @@
+"""How often a task masks each token, by kind of token, and how tasks differ.
+
+A task that defines mask probabilities is asked for them. Of any other task the masked tokens are
+counted over many draws: those at which it lets the encoder predict tokens.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from auxlearn.core import rng
+from auxlearn.core.progress import ProgressBar, no_progress_bar
+from auxlearn.core.settings import TextWindow
+from auxlearn.data.batches import Batch, collate, unpad_token_values
+from auxlearn.data.dataset import Split
+from auxlearn.data.tokens import TokenizedTexts, encodings
+from auxlearn.encoders.shared import SharedEncoder
+from auxlearn.mask_analysis.pos_tags import DESCRIPTIONS, Tagger, words_of
+from auxlearn.tasks.base import AuxiliaryTask, MaskedLanguageModelling
+from auxlearn.training.plugin_checks import calling
+
+#: Draws over which the masked tokens of a task without mask probabilities are counted.
+DRAWS = 400
+
+#: Texts of a batch.
+BATCH_TEXTS = 256
+
+
+@dataclass(frozen=True)
+class MaskRates:
+    """How often a task masks each token.
+
+    Attributes:
+        name: Name of the objective.
+        texts: The texts that the task draws from.
+        rates: Probability of each token to be masked, ``(tokens,)``, float64; 0 where nothing may
+            be masked.
+        draws: Number of draws that the rates are counted over; ``None`` if they are exact.
+    """
+
+    name: str
+    texts: TokenizedTexts
+    rates: Tensor
+    draws: int | None = None
+
+
+class _Seen(BaseException):
+    """Ends a loss once it is known which tokens it masks. No handler of errors takes it."""
+
+    def __init__(self, batch: Batch, positions: Tensor) -> None:
+        self.batch = batch
+        self.positions = positions
+
+
+def mask_rates(
+    task: AuxiliaryTask,
+    name: str,
+    encoder: SharedEncoder,
+    seed: int,
+    progress: ProgressBar = no_progress_bar,
+    draws: int = DRAWS,
+) -> MaskRates | None:
+    """Return how often a prepared task masks each token of its texts.
+
+    Args:
+        task: The task.
+        name: Name of the objective.
+        encoder: The pretrained encoder; left as it was.
+        seed: Seed of the draws of a task without mask probabilities.
+        progress: Shows the progress of the draws.
+        draws: Number of draws.
+
+    Returns:
+        The rates; ``None`` if the task masks no tokens.
+    """
+    texts = task.texts
+    rates = torch.zeros(len(texts.input_ids), dtype=torch.float64)
+    if isinstance(task, MaskedLanguageModelling):
+        for indices in torch.arange(len(texts)).split(BATCH_TEXTS):
+            with calling(task, "mask_probabilities", name):
+                probabilities = task.checked_probabilities(collate(texts, indices))
+            unpad_token_values(texts, probabilities.double().cpu(), indices, rates)
+        return MaskRates(name, texts, rates)
+    if _masked(task, name, encoder, collate(texts, torch.arange(min(2, len(texts)))), seed) is None:
+        return None
+    with progress(f"draws of {name}", draws) as advance:
+        for draw in range(draws):
+            counts = torch.zeros_like(rates)
+            for indices in torch.arange(len(texts)).split(BATCH_TEXTS):
+                masked = _masked(task, name, encoder, collate(texts, indices), seed, draw)
+                if masked is not None:
+                    unpad_token_values(texts, masked.double().cpu(), indices, counts)
+            rates += counts
+            advance(1)
+    return MaskRates(name, texts, rates / draws, draws)
+
+
+def _masked(
+    task: AuxiliaryTask,
+    name: str,
+    encoder: SharedEncoder,
+    batch: Batch,
+    seed: int,
+    draw: int = 0,
+) -> Tensor | None:
+    """Return the tokens of a batch that a task masks in one draw, ``(batch, length)``, bool."""
+    generator = rng.generator(seed, name, "masks", draw, int(batch.indices[0]))
+    try:
+        with _watched(encoder), encoder.evaluating(), torch.no_grad(), calling(task, "loss", name):
+            task.loss(encoder, batch, generator)
+    except _Seen as seen:
+        same = torch.equal(seen.batch.indices, batch.indices)
+        return seen.positions if same and seen.positions.shape == batch.input_ids.shape else None
+    return None
+
+
+@contextmanager
+def _watched(encoder: SharedEncoder) -> Iterator[None]:
+    """Stop where the encoder is asked for the tokens at masked positions."""
+
+    def predict_tokens(batch: Batch, positions: Tensor) -> Tensor:
+        raise _Seen(batch, positions)
+
+    object.__setattr__(encoder, "predict_tokens", predict_tokens)
+    try:
+        yield
+    finally:
+        object.__delattr__(encoder, "predict_tokens")
+
+
+#: Tokens that a group needs to be ranked; L3Masking removes rarer tags from its tables.
+FEWEST = 10
+
+#: Texts that are tokenised together.
+CHUNK_TEXTS = 512
+
+
+@dataclass(frozen=True)
+class Group:
+    """Tokens that have something in common.
+
+    Attributes:
+        name: Part of speech, range of frequencies, or token.
+        description: What the name stands for; "" where it speaks for itself.
+        tokens: Number of maskable tokens in the group.
+        rates: Mean probability to be masked, by task.
+        random: Mean probability under random masking at the same mean in each text, by task.
+    """
+
+    name: str
+    description: str
+    tokens: int
+    rates: dict[str, float]
+    random: dict[str, float]
+
+    def ratio(self, task: str) -> float:
+        """Return how many times as often a task masks these tokens as random masking does."""
+        return self.rates[task] / self.random[task] if self.random[task] else 0.0
+
+
+def by_frequency(found: Sequence[MaskRates]) -> list[Group]:
+    """Return groups of tokens by how often they occur in the texts, in powers of ten.
+
+    Args:
+        found: Tasks on the same texts.
+    """
+    ids, maskable = found[0].texts.input_ids.numpy(), found[0].texts.maskable.numpy()
+    counts = np.bincount(ids[maskable], minlength=int(ids.max()) + 1)
+    power = np.floor(np.log10(np.maximum(1, counts[ids]))).astype(int)
+
+    return [
+        _group(found, power == exponent, f"{10**exponent:,} to {10 ** (exponent + 1) - 1:,} times")
+        for exponent in np.unique(power[maskable])
+    ]
+
+
+def by_token(found: Sequence[MaskRates], tokenizer: Any) -> list[Group]:
+    """Return one group for each token of the vocabulary that occurs, by the first task's mean.
+
+    Args:
+        found: Tasks on the same texts.
+        tokenizer: Names the tokens.
+    """
+    ids = found[0].texts.input_ids.numpy()
+    maskable = found[0].texts.maskable.numpy()
+    present, place = np.unique(ids[maskable], return_inverse=True)
+    names = tokenizer.convert_ids_to_tokens(present.tolist())
+    counts = np.bincount(place)
+    means = {one.name: _means(one.rates.numpy()[maskable], place) for one in found}
+    random = {one.name: _means(_random(one)[maskable], place) for one in found}
+    groups = [
+        Group(
+            str(names[number]),
+            "",
+            int(counts[number]),
+            {task: float(values[number]) for task, values in means.items()},
+            {task: float(values[number]) for task, values in random.items()},
+        )
+        for number in range(len(present))
+    ]
+    return sorted(groups, key=lambda group: (-group.rates[found[0].name], group.name))
+
+
+def by_part_of_speech(found: Sequence[MaskRates], tags: Sequence[str | None]) -> list[Group]:
+    """Return one group for each part of speech, the first task's highest first.
+
+    As in Tables 4 and 5 of L3Masking, every token has the tag of the word that it is part of.
+
+    Args:
+        found: Tasks on the same texts.
+        tags: Part of speech of each token; ``None`` where it has none.
+    """
+    column = np.array([tag or "" for tag in tags])
+    maskable = found[0].texts.maskable.numpy()
+    groups = [
+        _group(found, column == tag, str(tag), DESCRIPTIONS.get(str(tag), ""))
+        for tag in np.unique(column[maskable])
+        if tag
+    ]
+    return sorted(groups, key=lambda group: (-group.rates[found[0].name], group.name))
+
+
+def token_tags(
+    split: Split,
+    texts: TokenizedTexts,
+    tokenizer: Any,
+    max_length: int,
+    tagger: Tagger,
+    window: TextWindow = "head",
+) -> list[str | None] | None:
+    """Return the part of speech of each token: that of the word that it begins in.
+
+    Args:
+        split: The texts as they were read.
+        texts: The same texts, tokenised.
+        tokenizer: The tokenizer that has tokenised them.
+        max_length: Maximum number of tokens of a text.
+        tagger: Tags the words of a text.
+        window: Which tokens of a longer text were kept.
+
+    Returns:
+        One tag by token; ``None`` for special tokens. ``None`` in place of the list if the tokens
+        are not those of the texts.
+    """
+    tags: list[str | None] = []
+    ids: list[int] = []
+    for start in range(0, len(split), CHUNK_TEXTS):
+        part = slice(start, start + CHUNK_TEXTS)
+        pairs = None if split.text_pairs is None else list(split.text_pairs[part])
+        encoded = encodings(tokenizer, list(split.texts[part]), pairs, max_length, window)
+        for number, (encoding, kept) in enumerate(encoded):
+            sources = [split.texts[start + number]]
+            if pairs is not None:
+                sources.append(pairs[number])
+            all_ids, all_tags = encoding.ids, _tags_of(encoding, sources, tagger)
+            ids += (all_ids[place] for place in kept)
+            tags += (all_tags[place] for place in kept)
+    same = torch.equal(torch.tensor(ids, dtype=texts.input_ids.dtype), texts.input_ids)
+    return tags if same else None
+
+
+def _tags_of(encoding: Any, sources: Sequence[str], tagger: Tagger) -> list[str | None]:
+    """Return the part of speech of each token of one text or pair of texts."""
+    tags: list[str | None] = [None] * len(encoding.ids)
+    for sequence, source in enumerate(sources):
+        places = [
+            (place, begin + len(source[begin:end]) - len(source[begin:end].lstrip()))
+            for place, (own, (begin, end)) in enumerate(
+                zip(encoding.sequence_ids, encoding.offsets, strict=True)
+            )
+            if own == sequence and end > begin
+        ]
+        last = max((encoding.offsets[place][1] for place, _ in places), default=0)
+        spans = words_of(source[:last])
+        found = tagger([source[begin:end] for begin, end in spans]) if spans else []
+        begins = [begin for begin, _ in spans]
+        for place, character in places:
+            word = bisect_right(begins, character) - 1
+            if word >= 0 and character < spans[word][1]:
+                tags[place] = found[word]
+    return tags
+
+
+def _group(
+    found: Sequence[MaskRates], members: np.ndarray, name: str, description: str = ""
+) -> Group:
+    members = members & found[0].texts.maskable.numpy()
+    return Group(
+        name,
+        description,
+        int(members.sum()),
+        {one.name: float(one.rates.numpy()[members].mean()) for one in found},
+        {one.name: float(_random(one)[members].mean()) for one in found},
+    )
+
+
+def _random(rates: MaskRates) -> np.ndarray:
+    """Return each token's probability under random masking at the mean that its text has here."""
+    texts = rates.texts
+    owner = np.repeat(np.arange(len(texts)), texts.lengths.numpy())
+    totals = np.bincount(owner, rates.rates.numpy(), minlength=len(texts))
+    counts = np.bincount(owner, texts.maskable.numpy(), minlength=len(texts))
+    return (totals / np.maximum(1, counts))[owner] * texts.maskable.numpy()
+
+
+def _means(values: np.ndarray, place: np.ndarray) -> np.ndarray:
+    return np.bincount(place, values) / np.bincount(place)
+
+
+#: Share of moved masks below which masking is called nearly random.
+NEARLY_RANDOM = 0.05
+
+
+@dataclass(frozen=True)
+class Spread:
+    r"""How unequally a task masks the tokens of a text.
+
+    Attributes:
+        mean: Mean mask probability of the maskable tokens.
+        percentile_5: 5% of the maskable tokens have at most this probability.
+        median: Median probability.
+        percentile_95: 95% of them have at most this probability.
+        moved: Share of the masks that fall on other tokens than under random masking:
+            :math:`\frac{1}{2} \sum_t |q_t - 1/n|`, the total variation distance. 0 is random
+            masking.
+        by_chance: What ``moved`` would be if tokens were masked at random and counted over as many
+            draws; 0 for exact probabilities.
+    """
+
+    mean: float
+    percentile_5: float
+    median: float
+    percentile_95: float
+    moved: float
+    by_chance: float
+
+    @property
+    def nearly_random(self) -> bool:
+        """Whether hardly any masks fall on other tokens than under random masking."""
+        return self.moved - self.by_chance < NEARLY_RANDOM
+
+
+@dataclass(frozen=True)
+class Agreement:
+    r"""How much the masks of two tasks agree.
+
+    Attributes:
+        first: Name of a task.
+        second: Name of the other.
+        overlap: Share of the masks that fall on the same tokens: :math:`\sum_t \min(q_t, q'_t)`.
+        rank_correlation: Spearman's rank correlation of the mask probabilities within a text, mean
+            over the texts; ``None`` where one of them masks all tokens of a text alike.
+    """
+
+    first: str
+    second: str
+    overlap: float
+    rank_correlation: float | None
+
+
+def spread(rates: MaskRates, seed: int = 0) -> Spread:
+    """Return how unequally a task masks the tokens of a text.
+
+    Args:
+        rates: How often it masks each token.
+        seed: Seed of the simulated draws of random masking.
+    """
+    owner, values = _by_text(rates)
+    shares = _shares(owner, values)
+    by_chance = 0.0
+    if rates.draws is not None:
+        totals = np.bincount(owner, values)
+        mean = (totals / np.maximum(1, np.bincount(owner)))[owner]
+        random = np.random.default_rng(seed).binomial(rates.draws, np.clip(mean, 0, 1))
+        by_chance = _moved(owner, _shares(owner, random / rates.draws))
+    low, middle, high = np.quantile(values, [0.05, 0.5, 0.95]) if len(values) else (0.0, 0.0, 0.0)
+    return Spread(
+        mean=float(values.mean()) if len(values) else 0.0,
+        percentile_5=float(low),
+        median=float(middle),
+        percentile_95=float(high),
+        moved=_moved(owner, shares),
+        by_chance=by_chance,
+    )
+
+
+def agreement(one: MaskRates, other: MaskRates) -> Agreement:
+    """Return how much the masks of two tasks on the same texts agree."""
+    owner, values = _by_text(one)
+    _, others = _by_text(other)
+    smaller = np.minimum(_shares(owner, values), _shares(owner, others))
+    texts = np.bincount(owner) > 0
+    overlap = np.bincount(owner, smaller)[texts].mean() if len(owner) else 0.0
+    return Agreement(one.name, other.name, float(overlap), _rank_correlation(owner, values, others))
+
+
+def _by_text(rates: MaskRates) -> tuple[np.ndarray, np.ndarray]:
+    """Return the text and the rate of each maskable token."""
+    texts = rates.texts
+    owner = np.repeat(np.arange(len(texts)), texts.lengths.numpy())
+    maskable = texts.maskable.numpy()
+    return owner[maskable], rates.rates.numpy()[maskable]
+
+
+def _shares(owner: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Return each token's share of the masks of its text; equal shares in a text without masks."""
+    totals, counts = np.bincount(owner, values), np.bincount(owner)
+    equal = 1 / np.maximum(1, counts)
+    return np.where(
+        totals[owner] > 0, values / np.where(totals > 0, totals, 1)[owner], equal[owner]
+    )
+
+
+def _moved(owner: np.ndarray, shares: np.ndarray) -> float:
+    if not len(owner):
+        return 0.0
+    counts = np.bincount(owner)
+    distance = np.bincount(owner, np.abs(shares - (1 / np.maximum(1, counts))[owner])) / 2
+    return float(distance[counts > 0].mean())
+
+
+def _rank_correlation(owner: np.ndarray, one: np.ndarray, other: np.ndarray) -> float | None:
+    import pandas as pd
+
+    # Equal probabilities may differ by rounding, which ranks would take for an order.
+    table = pd.DataFrame({"one": one.round(12), "other": other.round(12)}).groupby(owner)
+    ranks = table.rank()
+    centred = ranks - ranks.groupby(owner).transform("mean")
+    sums = (
+        pd.DataFrame(
+            {
+                "product": centred["one"] * centred["other"],
+                "one": centred["one"] ** 2,
+                "other": centred["other"] ** 2,
+            }
+        )
+        .groupby(owner)
+        .sum()
+    )
+    sums = sums[(sums["one"] > 0) & (sums["other"] > 0)]
+    if not len(sums):
+        return None
+    return float((sums["product"] / (sums["one"] * sums["other"]) ** 0.5).mean())

@@ -1,0 +1,268 @@
+"""Mask probabilities, corruption of the chosen tokens, and the loss on held-out texts.
+
+Pure functions of tensors with one text per row, computed in float64 so that the mean over a text
+is exact to rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from auxlearn.core import rng
+from auxlearn.data.batches import collate, eval_batches
+from auxlearn.data.tokens import TokenizedTexts
+from auxlearn.encoders.device import upload
+from auxlearn.encoders.shared import SharedEncoder
+
+
+def uniform(maskable: Tensor, mean: float) -> Tensor:
+    """Return the same probability for every maskable token (random token masking).
+
+    Args:
+        maskable: Tokens that may be masked, ``(texts, length)``, bool.
+        mean: The probability.
+
+    Returns:
+        Mask probabilities ``(texts, length)``, float64; zero where nothing may be masked.
+
+    Examples:
+        >>> uniform(torch.tensor([[False, True, True, False]]), mean=0.15).tolist()
+        [[0.0, 0.15, 0.15, 0.0]]
+    """
+    return maskable * torch.tensor(mean, dtype=torch.float64)
+
+
+def rescale_to_mean(scores: Tensor, maskable: Tensor, mean: float) -> Tensor:
+    r"""Scale the scores of each text so that its mask probabilities have a given mean.
+
+    L3Masking (https://aclanthology.org/2024.customnlp4u-1.6), eq. 4: the probability of token
+    :math:`t` is :math:`\alpha c_t`, where :math:`c_t` is its score and
+    :math:`\alpha = n \bar p / \sum_t c_t` for the :math:`n` maskable tokens of the text and the
+    mean :math:`\bar p`. A probability above 1 is set to 1 and the excess is spread equally over the
+    other tokens, repeatedly until none exceeds 1. The mean stays ``mean`` throughout. A text whose
+    scores are all zero is masked uniformly; the paper does not define this case.
+
+    The authors' released code clips before it spreads, so that no excess is left to spread and the
+    mean falls below the target.
+
+    Args:
+        scores: Score of each token, proportional to its wanted mask probability,
+            ``(texts, length)``, not negative.
+        maskable: Tokens that may be masked, ``(texts, length)``, bool.
+        mean: Mean probability over the maskable tokens of each text, in (0, 1].
+
+    Returns:
+        Mask probabilities ``(texts, length)``, float64; zero at tokens that are not
+        maskable.
+
+    Raises:
+        ValueError: ``mean`` is outside (0, 1], or a score is negative or not finite.
+
+    Examples:
+        The scores of the two maskable tokens are in the ratio 1 : 3; so are the probabilities.
+
+        >>> scores = torch.tensor([[9.0, 1.0, 3.0, 9.0]])
+        >>> maskable = torch.tensor([[False, True, True, False]])
+        >>> rescale_to_mean(scores, maskable, mean=0.5).tolist()
+        [[0.0, 0.25, 0.75, 0.0]]
+
+        With a mean of 0.75 the second would exceed 1; the first receives the excess.
+
+        >>> rescale_to_mean(scores, maskable, mean=0.75).tolist()
+        [[0.0, 0.5, 1.0, 0.0]]
+    """
+    if not 0 < mean <= 1:
+        raise ValueError(f"mean must be in (0, 1], got {mean}")
+    scores = scores.double().masked_fill(~maskable, 0.0)
+    if not torch.isfinite(scores).all() or (scores < 0).any():
+        raise ValueError("scores must be finite and not negative")
+    count = maskable.sum(-1, keepdim=True)
+    total = scores.sum(-1, keepdim=True)
+    all_zero = (total == 0) & (count > 0)
+    scores = torch.where(all_zero, maskable.double(), scores)
+    # Dividing by the largest score first prevents an overflow where the sum is tiny.
+    largest = scores.amax(-1, keepdim=True).clamp(min=torch.finfo(torch.float64).tiny)
+    share = scores / largest
+    share = share / share.sum(-1, keepdim=True).clamp(min=torch.finfo(torch.float64).tiny)
+    probabilities = share * count * mean
+
+    capped = torch.zeros_like(maskable)
+    while (probabilities > 1).any():
+        excess = (probabilities - 1).clamp(min=0).sum(-1, keepdim=True)
+        capped |= probabilities >= 1
+        others = maskable & ~capped
+        part = excess / others.sum(-1, keepdim=True).clamp(min=1)
+        probabilities = probabilities.clamp(max=1) + part * others
+    return probabilities
+
+
+#: BERT's corruption of a chosen token (Devlin et al. 2019, section 3.1), which RoBERTa and
+#: L3Masking (section 3.4) keep: 80% mask token, 10% a random token, 10% unchanged.
+MASK_SHARE = 0.8
+RANDOM_SHARE = 0.1
+
+
+def choose(probabilities: Tensor, generator: torch.Generator) -> Tensor:
+    """Choose each token with its own probability.
+
+    Args:
+        probabilities: Mask probabilities in [0, 1], ``(batch, length)``.
+        generator: Source of randomness, on the CPU.
+
+    Returns:
+        The chosen positions, ``(batch, length)``, bool. A probability of 1 is always chosen, one
+        of 0 never.
+    """
+    candidates = probabilities > 0
+    draws = torch.rand(int(candidates.sum()), generator=generator, dtype=torch.float64)
+    chosen = torch.zeros_like(candidates)
+    chosen[candidates] = draws.to(probabilities.device) < probabilities[candidates]
+    return chosen
+
+
+def at_least_one(chosen: Tensor, candidates: Tensor, generator: torch.Generator) -> Tensor:
+    """Choose one candidate, uniformly, in every text of which none is chosen.
+
+    One number is drawn for every text, needed or not, so that the draws of a text do not depend on
+    what was chosen in the others.
+
+    Args:
+        chosen: Positions chosen before, ``(batch, length)``, bool.
+        candidates: Positions that may be chosen, ``(batch, length)``, bool.
+        generator: Source of randomness, on the CPU.
+
+    Returns:
+        The chosen positions, ``(batch, length)``, bool. A text without candidates stays as it is.
+    """
+    draws = torch.rand(len(chosen), generator=generator, dtype=torch.float64).to(chosen.device)
+    wanted = (draws * candidates.sum(-1)).long()  # the rank of one candidate of the text, from 0
+    rank = candidates.cumsum(-1) - 1
+    empty = ~chosen.any(-1, keepdim=True)
+    return chosen | (empty & candidates & (rank == wanted[:, None]))
+
+
+def corrupt(
+    input_ids: Tensor,
+    chosen: Tensor,
+    mask_id: int,
+    random_ids: Tensor,
+    generator: torch.Generator,
+    mask_share: float = MASK_SHARE,
+    random_share: float = RANDOM_SHARE,
+) -> Tensor:
+    """Replace chosen tokens by the mask token, by a random token, or not at all.
+
+    Args:
+        input_ids: Token ids, ``(batch, length)``.
+        chosen: Tokens to corrupt, ``(batch, length)``, bool.
+        mask_id: Token id of the mask token.
+        random_ids: Token ids to draw replacements from, ``(n,)``: the vocabulary without special
+            tokens. BERT's own code draws from all of it.
+        generator: Source of randomness, on the CPU.
+        mask_share: Share of the chosen tokens that become the mask token.
+        random_share: Share that become a random token; the rest stay.
+
+    Returns:
+        The corrupted ids, ``(batch, length)``; the input is not modified.
+
+    Raises:
+        ValueError: The shares are negative or sum to more than 1.
+    """
+    if min(mask_share, random_share) < 0 or mask_share + random_share > 1:
+        raise ValueError(
+            f"mask_share {mask_share} and random_share {random_share} must be shares of one whole"
+        )
+    count = int(chosen.sum())
+    draws = torch.rand(count, generator=generator, dtype=torch.float64)
+    random_choice = torch.randint(len(random_ids), (count,), generator=generator)
+    replacement = input_ids[chosen].cpu()
+    replacement = torch.where(
+        draws < mask_share + random_share, random_ids[random_choice], replacement
+    )
+    replacement = torch.where(draws < mask_share, mask_id, replacement)
+    corrupted = input_ids.clone()
+    corrupted[chosen] = replacement.to(input_ids)
+    return corrupted
+
+
+#: Share of the tokens that are masked, as BERT was pretrained.
+SHARE = 0.15
+
+
+@dataclass(frozen=True)
+class MaskedScores:
+    """Predictions of masked tokens.
+
+    Attributes:
+        loss: Mean cross-entropy in nats; 0 if no token was masked.
+        accuracy: Share of the tokens that the head predicts, from 0 to 1.
+        targets: The masked tokens, ``(n,)``, on the CPU.
+        vocabulary: Number of tokens that the head chooses from.
+    """
+
+    loss: float
+    accuracy: float
+    targets: Tensor
+    vocabulary: int
+
+
+def score_masked(
+    encoder: SharedEncoder,
+    texts: TokenizedTexts,
+    batch_size: int,
+    seed: int,
+    *purpose: str,
+    autocast: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> MaskedScores:
+    """Mask tokens of texts and predict them without dropout, with the same masks at every call.
+
+    Args:
+        encoder: The encoder; its mode and torch's generators are left as they are.
+        texts: At least one text.
+        batch_size: Texts per forward pass; other masks are drawn with another one.
+        seed: Seed of the masks.
+        purpose: Names that identify the random stream of the masks.
+        autocast: Returns the context of forward passes.
+    """
+    losses, hits, targets, vocabulary = [], [], [], 0
+    with encoder.evaluating(), torch.inference_mode(), autocast():
+        for number, examples in enumerate(eval_batches(texts, batch_size)):
+            batch = collate(texts, examples)
+            generator = rng.generator(seed, *purpose, number)
+            positions = choose(uniform(batch.maskable, SHARE), generator)
+            masked = batch.input_ids.masked_fill(positions, encoder.tokenizer.mask_token_id)
+            logits = encoder.predict_tokens(replace(batch, input_ids=masked), positions)
+            targets.append(batch.input_ids[positions])
+            wanted = upload(targets[-1], encoder.device)
+            losses.append(nn.functional.cross_entropy(logits.float(), wanted, reduction="sum"))
+            hits.append((logits.argmax(-1) == wanted).sum())
+            vocabulary = logits.shape[-1]
+    loss, correct = (sum(torch.stack(values).tolist()) for values in (losses, hits))
+    every = torch.cat(targets)
+    count = max(1, len(every))
+    return MaskedScores(loss / count, correct / count, every, vocabulary)
+
+
+def frequency_cross_entropy(texts: TokenizedTexts, targets: Tensor, vocabulary: int) -> float:
+    """Return the mean cross-entropy of tokens by their frequencies in some texts, in nats.
+
+    Args:
+        texts: Their maskable tokens are counted.
+        targets: The tokens, ``(n,)``, at least one.
+        vocabulary: Number of tokens that there are; one is added to the count of each.
+
+    Examples:
+        Two tokens of three are 7s, and 7 and 8 are asked for: (-ln 3/13 - ln 2/13) / 2.
+
+        >>> ids, here = torch.tensor([7, 8, 7]), torch.ones(3, dtype=torch.bool)
+        >>> texts = TokenizedTexts(ids, ids, here, torch.tensor([0, 3]), pad_id=0)
+        >>> round(frequency_cross_entropy(texts, torch.tensor([7, 8]), vocabulary=10), 4)
+        1.6691
+    """
+    counts = torch.bincount(texts.input_ids[texts.maskable], minlength=vocabulary).double() + 1
+    return float((counts.sum().log() - counts[targets].log()).mean())

@@ -1,0 +1,221 @@
+"""Perturbation of texts: mask some tokens and substitute the encoder's own predictions for them.
+
+Mask-tuning (Ghanbarzadeh et al. 2023, "Improving the Reusability of Pre-trained Language Models in
+Real-world Applications", https://arxiv.org/abs/2307.10457, section III) perturbs each batch during
+training; two of its ablations (section VI) perturb the training texts once, with the pretrained
+encoder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from auxlearn.core import rng
+from auxlearn.core.cache import TensorCache, content_key
+from auxlearn.data.batches import Batch, collate, eval_batches, unpad_token_values
+from auxlearn.data.tokens import TokenizedTexts
+from auxlearn.encoders.device import upload
+from auxlearn.encoders.shared import SharedEncoder
+from auxlearn.objectives.masking import at_least_one, choose as choose_each, uniform
+
+#: Part of the cache key of perturbed texts; raise it when a change of the code changes them.
+PERTURBATION_VERSION = 1
+
+#: Batch size of a perturbation without gradients.
+BATCH_SIZE = 128
+
+
+@dataclass(frozen=True)
+class Perturbation:
+    """A perturbed batch and the logits it was made from.
+
+    Attributes:
+        logits: Vocabulary logits at the masked tokens, ``(chosen.sum(), vocabulary)``, with a graph
+            if gradients are enabled.
+        chosen: The masked tokens, ``(batch, length)``, bool.
+        batch: The batch with the masked tokens replaced; labels, segments and everything else are
+            unchanged.
+    """
+
+    logits: Tensor
+    chosen: Tensor
+    batch: Batch
+
+
+def allowed_replacement_ids(tokenizer: Any) -> Tensor:
+    """Return the token ids that may replace a masked token, ``(n,)``, int64, ascending.
+
+    These are all but the special tokens: a separator or mask token within a text would change the
+    structure of the input, and BART classifies at the end-of-sequence token. The unknown token is
+    allowed: it stands for a word, and the paper counts how often it is predicted.
+
+    Args:
+        tokenizer: The encoder's tokenizer.
+    """
+    excluded = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
+    return torch.tensor([token for token in range(len(tokenizer)) if token not in excluded])
+
+
+def choose_independently(maskable: Tensor, share: float, generator: torch.Generator) -> Tensor:
+    """Choose each maskable token with the same probability, and at least one of every text.
+
+    Args:
+        maskable: Tokens that may be masked, ``(batch, length)``, bool.
+        share: The probability, in (0, 1]. A text of which no token is drawn gets one, so the
+            expected share over all texts is larger than this.
+        generator: Source of randomness, on the CPU.
+
+    Returns:
+        The chosen tokens, ``(batch, length)``, bool; none in a text without maskable tokens.
+    """
+    return at_least_one(choose_each(uniform(maskable, share), generator), maskable, generator)
+
+
+def choose_fixed_share(maskable: Tensor, share: float, generator: torch.Generator) -> Tensor:
+    """Choose the same share of the maskable tokens of every text, and at least one.
+
+    Args:
+        maskable: Tokens that may be masked, ``(batch, length)``, bool.
+        share: The share, in (0, 1]. Of ``n`` maskable tokens, ``share * n`` are chosen, rounded
+            half to even, but at least one.
+        generator: Source of randomness, on the CPU.
+
+    Returns:
+        The chosen tokens, ``(batch, length)``, bool; none in a text without maskable tokens.
+    """
+    count = maskable.sum(-1, keepdim=True)
+    wanted = torch.minimum((share * count.double()).round().long().clamp(min=1), count)
+    keys = torch.full(maskable.shape, 2.0, dtype=torch.float64)  # sorts after every candidate
+    keys[maskable] = torch.rand(int(count.sum()), generator=generator, dtype=torch.float64)
+    rank = keys.argsort(-1).argsort(-1)
+    return rank < wanted
+
+
+def choose_replacements(
+    logits: Tensor,
+    allowed: Tensor,
+    temperature: float | None,
+    generator: torch.Generator,
+) -> Tensor:
+    """Choose replacement tokens by their logits: the most likely ones, or sampled ones.
+
+    Args:
+        logits: Vocabulary logits, ``(n, vocabulary)``.
+        allowed: Allowed token ids, ``(m,)``; preferably on the device of the logits.
+        temperature: Temperature of the softmax that tokens are sampled from; ``None`` chooses the
+            most likely token.
+        generator: Source of randomness, on the CPU; used only if ``temperature`` is given.
+
+    Returns:
+        Token ids, ``(n,)``, int64, without a graph: the choice of a token is not differentiable.
+    """
+    allowed = upload(allowed, logits.device)
+    allowed_logits = logits.detach()[:, allowed]
+    if temperature is None:
+        choice = allowed_logits.argmax(-1)
+    else:
+        probabilities = (allowed_logits.double() / temperature).softmax(-1).cpu()
+        # multinomial refuses an empty batch, which texts without maskable tokens can make.
+        sampled = (
+            torch.multinomial(probabilities, 1, generator=generator).squeeze(1)
+            if len(probabilities)
+            else torch.zeros(0, dtype=torch.long)
+        )
+        choice = upload(sampled, allowed.device)
+    return allowed[choice]
+
+
+def perturb(
+    encoder: SharedEncoder,
+    batch: Batch,
+    share: float,
+    allowed: Tensor,
+    temperature: float | None,
+    generator: torch.Generator,
+    choose: Callable[[Tensor, float, torch.Generator], Tensor] = choose_independently,
+) -> Perturbation:
+    """Mask some tokens of a batch, predict them in one pass, and substitute the predictions.
+
+    A chosen token always becomes the mask token. All masked tokens of a text are predicted
+    together, so that no prediction depends on another replacement. Both texts of a pair can be
+    masked.
+
+    Args:
+        encoder: The encoder, in its current mode (training or evaluation).
+        batch: The texts, on the CPU. The host synchronises with a GPU once, for the replacement
+            tokens, and once more if tokens are sampled, for their probabilities.
+        share: Share of the tokens to mask; see ``choose``.
+        allowed: Allowed replacement ids; see :func:`allowed_replacement_ids`.
+        temperature: Sampling temperature; see :func:`choose_replacements`.
+        generator: Source of all randomness except dropout, on the CPU.
+        choose: Function that chooses the tokens to mask: :func:`choose_independently` or
+            :func:`choose_fixed_share`.
+    """
+    chosen = choose(batch.maskable, share, generator)
+    masked = batch.input_ids.masked_fill(chosen, encoder.tokenizer.mask_token_id)
+    logits = encoder.predict_tokens(replace(batch, input_ids=masked), chosen)
+    perturbed = batch.input_ids.clone()
+    perturbed[chosen] = choose_replacements(logits, allowed, temperature, generator).to(perturbed)
+    return Perturbation(logits, chosen, replace(batch, input_ids=perturbed))
+
+
+def perturb_texts_cached(
+    encoder: SharedEncoder, texts: TokenizedTexts, share: float, seed: int, cache: TensorCache
+) -> TokenizedTexts:
+    """Perturb every text as :func:`perturb_texts` does, or read the result from the cache.
+
+    Args:
+        encoder: The encoder that predicts; left as it was.
+        texts: The texts.
+        share: See :func:`choose_independently`.
+        seed: Seed of the choice of masked tokens.
+        cache: Holds the results of earlier calls and receives those of this one.
+    """
+    key = content_key(
+        "perturbed text",
+        PERTURBATION_VERSION,
+        encoder.language_model_fingerprint(),
+        encoder.device.type,  # rounding decides between tokens of nearly equal logits
+        encoder.tokenizer.mask_token_id,
+        allowed_replacement_ids(encoder.tokenizer),
+        texts.input_ids,
+        texts.maskable,
+        texts.offsets,
+        "" if texts.token_type_ids is None else texts.token_type_ids,
+        share,
+        seed,
+    )
+    entry = cache.get(
+        key, lambda: {"input_ids": perturb_texts(encoder, texts, share, seed).input_ids}
+    )
+    return replace(texts, input_ids=entry["input_ids"])
+
+
+def perturb_texts(
+    encoder: SharedEncoder, texts: TokenizedTexts, share: float, seed: int
+) -> TokenizedTexts:
+    """Perturb every text once, without dropout, by the most likely tokens.
+
+    Args:
+        encoder: The encoder that predicts; left as it was.
+        texts: The texts.
+        share: See :func:`choose_independently`.
+        seed: Seed of the choice of masked tokens.
+
+    Returns:
+        The texts with other token ids, their labels included.
+    """
+    perturbed = texts.input_ids.clone()
+    allowed = upload(allowed_replacement_ids(encoder.tokenizer), encoder.device)
+    with encoder.evaluating(), torch.inference_mode():
+        for number, indices in enumerate(eval_batches(texts, BATCH_SIZE)):
+            generator = rng.generator(seed, "perturbed text", number)
+            result = perturb(encoder, collate(texts, indices), share, allowed, None, generator)
+            token_ids = result.batch.input_ids.to(perturbed.dtype)
+            unpad_token_values(texts, token_ids, indices, perturbed)
+    return replace(texts, input_ids=perturbed)

@@ -1,0 +1,1 @@
+"""Runs and sweeps as one HTML file."""

@@ -1,0 +1,360 @@
+"""Texts of a report: misclassified examples, and training texts with the tokens that were changed.
+
+The run folder holds no texts of the evaluation sets. They are read again from the data set, and
+shown only if its content is still that which the run has recorded.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import TypeAdapter
+
+from auxlearn.core.errors import RunError, UserError, first_fault
+from auxlearn.core.files import expand, read_checked_json, read_json
+from auxlearn.data.dataset import Split
+from auxlearn.data.run_data import RunData, load_run_data, ood_content
+from auxlearn.mask_analysis.masks import ShownText
+from auxlearn.results.folder import RunFolder, read_jsonl
+from auxlearn.results.perturbation_log import (
+    FILE,
+    PerturbationRecord,
+    check_tokens,
+    read_perturbations,
+)
+
+if TYPE_CHECKING:
+    from auxlearn.report.collect import Run
+
+
+#: Characters of a text.
+MOST_CHARACTERS = 600
+#: Classes of an example whose probabilities are shown.
+MOST_CLASSES = 3
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A misclassified example.
+
+    Attributes:
+        set: Evaluation set.
+        number: Number of the example in the set, from 1.
+        label: Its label.
+        predicted: The predicted label.
+        probabilities: The most likely labels with their probabilities, best first.
+        texts: The text, or the two texts of a pair; empty if they are left out.
+    """
+
+    set: str
+    number: int
+    label: str
+    predicted: str
+    probabilities: list[tuple[str, float]]
+    texts: list[str]
+
+
+@dataclass(frozen=True)
+class Mistakes:
+    """Misclassified examples of a run.
+
+    Attributes:
+        shown: Some of them, those with the most certain predictions.
+        total: Number of misclassified examples by set.
+    """
+
+    shown: list[Mistake]
+    total: dict[str, int]
+
+    def values(self, name: str) -> list[str]:
+        """Return the different values of a field, for the filter."""
+        return sorted({getattr(one, name) for one in self.shown})
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a text.
+
+    Attributes:
+        text: The original text.
+        kind: "plain", "kept" for a masked token that was predicted, "changed", or "rated".
+        new: What the text was replaced by, if it was changed.
+        level: How often it is masked, from 0 to 4; 2 is about as often as random masking.
+    """
+
+    text: str
+    kind: Literal["plain", "kept", "changed", "rated"]
+    new: str = ""
+    level: int = 2
+
+
+@dataclass(frozen=True)
+class MarkedText:
+    """A text with marked tokens, and a line that says which text it is."""
+
+    title: str
+    pieces: list[Piece]
+
+
+@dataclass(frozen=True)
+class MarkedTexts:
+    """A group of marked texts.
+
+    Attributes:
+        title: What the marks mean.
+        note: How they came about.
+        texts: The texts.
+    """
+
+    title: str
+    note: str
+    texts: list[MarkedText]
+
+
+class DataReader:
+    """Reads the data sets of runs again, each once however many runs share it."""
+
+    def __init__(self) -> None:
+        self._read: dict[str, RunData | str] = {}
+
+    def read(self, run: Run) -> tuple[RunData | None, list[str]]:
+        """Return the data of a run if it is still the same, and else why not."""
+        config = run.config
+        fields = {"dataset", "ood", "text_column", "text_pair_column", "label_column"}
+        fields |= {"keep_null_labels", "labels", "unknown_labels", "fold", "text_window"}
+        key = config.model_dump_json(include=fields)
+        if key not in self._read:
+            cache = expand(config.cache_dir) if config.cache_dir else None
+            try:
+                self._read[key] = load_run_data(config, None, cache)
+            except UserError as error:
+                self._read[key] = str(error)
+        found = self._read[key]
+        if isinstance(found, str):
+            return None, [f"texts are left out, and the data is not audited: {found}"]
+        if found.dataset.fingerprint != run.results.dataset.fingerprint:
+            return None, [
+                "texts are left out, and the data is not audited: the data set has changed since "
+                "the run"
+            ]
+        return found, []
+
+
+def split_of(data: RunData, run: Run, name: str) -> Split | None:
+    """Return the examples of an evaluation set; ``None`` if they are not those of the run."""
+    ood = next((one for one in data.ood_sets if one.source.name == name), None)
+    if ood is None:
+        return (data.dataset.splits | data.dataset.ood).get(name)
+    try:
+        # auxlearn.training.inputs reads this file too, but takes torch to import.
+        recorded = read_checked_json(run.path / "inputs.json")["inputs"]
+        same = recorded[f"out-of-distribution set {name}"] == ood_content(ood)
+    except (OSError, ValueError, KeyError, TypeError):
+        same = False
+    return ood.split if same else None
+
+
+def mistakes(run: Run, data: RunData | None, limit: int) -> Mistakes:
+    """Return the misclassified examples of a run.
+
+    Args:
+        run: The run.
+        data: Its data; ``None`` leaves the texts out.
+        limit: Examples of each set at most.
+
+    Raises:
+        RunError: The file of predictions is damaged.
+    """
+    shown: list[Mistake] = []
+    total: Counter[str] = Counter()
+    for name in run.sets:
+        path = RunFolder(run.path).predictions_path / f"{name}.jsonl"
+        labels = list(run.results.evaluations[name].all.per_class)
+        lines = read_jsonl(path)
+        split = None if data is None else split_of(data, run, name)
+        if split is not None and len(split) != len(lines):
+            split = None
+        wrong = []
+        for number, line in enumerate(lines):
+            try:
+                label, predicted = line["label"], line["predicted"]
+                if label == predicted:
+                    continue
+                found = _probabilities(line["probabilities"], labels)
+                wrong.append((found.get(predicted, 0.0), number, label, predicted, found))
+            except (KeyError, ValueError, TypeError, AttributeError):
+                raise RunError(
+                    f"{path} is damaged: line {number + 1} is no prediction; delete {run.path} "
+                    "to train again"
+                ) from None
+        total[name] = len(wrong)
+        wrong.sort(key=lambda one: (-one[0], one[1]))
+        for _, number, label, predicted, found in wrong[:limit]:
+            best = sorted(found.items(), key=lambda one: -one[1])[:MOST_CLASSES]
+            texts = [] if split is None else _texts(split, number)
+            shown.append(Mistake(name, number + 1, label, predicted, best, texts))
+    return Mistakes(shown, dict(total))
+
+
+def _probabilities(values: Any, labels: Sequence[str]) -> dict[str, float]:
+    named: Mapping[str, Any] = (
+        values if isinstance(values, dict) else dict(zip(labels, values, strict=True))
+    )
+    return {str(label): float(value) for label, value in named.items()}
+
+
+def _texts(split: Split, number: int) -> list[str]:
+    columns = [split.texts, *([split.text_pairs] if split.text_pairs else [])]
+    return [cut(column[number]) for column in columns]
+
+
+def cut(text: str) -> str:
+    """Return a text, cut if it is long."""
+    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]} ..."
+
+
+def perturbed_texts(run: Run, limit: int) -> MarkedTexts | None:
+    """Return some training texts as Mask-tuning has perturbed them, if the run has recorded any.
+
+    Args:
+        run: The run.
+        limit: Texts at most; of each, the last perturbation is shown.
+
+    Raises:
+        RunError: The log or the tokenizer is damaged.
+    """
+    if not (run.path / FILE).is_file():
+        return None
+    records = read_perturbations(run.path)
+    last = {record.example: record for record in records}
+    model = RunFolder(run.path).model_path
+    if not model.is_dir() and not run.config.keep_model:
+        note = "Left out: the run kept no model (keep_model is off), whose tokenizer they need."
+        return MarkedTexts("Perturbed texts", note, [])
+    decode, vocabulary = _decoder(model / "tokenizer.json")
+    check_tokens(run.path, records, vocabulary)
+    names = run.results.dataset.label_names
+    texts = []
+    for example in sorted(last)[:limit]:
+        one = last[example]
+        known = one.label is not None and 0 <= one.label < len(names)
+        label = f", {names[one.label]}" if known and one.label is not None else ""
+        texts.append(
+            MarkedText(f"example {example + 1}{label}, epoch {one.epoch}", _pieces(one, decode))
+        )
+    return MarkedTexts(
+        "Perturbed texts",
+        f"Training texts as the classifier saw them, {len(texts)} of {len(last)} that were "
+        "recorded. Struck out: a masked token that was replaced; underlined: what replaced it; "
+        "marked: a masked token that was predicted correctly.",
+        texts,
+    )
+
+
+def _decoder(path: Path) -> tuple[Any, int]:
+    """Return a function from tokens to text, and the number of tokens of the tokenizer."""
+    from tokenizers import Tokenizer
+
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises Exception itself
+        raise RunError(f"{path} is damaged ({str(error)[:200]})") from None
+    special = {
+        number
+        for number, token in tokenizer.get_added_tokens_decoder().items()
+        if token.special and "unk" not in token.content.lower()
+    }
+
+    def decode(ids: Sequence[int]) -> str:
+        kept = [number for number in ids if number not in special]
+        return str(tokenizer.decode(kept, skip_special_tokens=False)).strip()
+
+    return decode, tokenizer.get_vocab_size()
+
+
+def _pieces(record: PerturbationRecord, decode: Any) -> list[Piece]:
+    """Return the pieces of a text; tokens of one word are not parted by a space."""
+    new = dict(zip(record.positions, record.predicted, strict=True))
+    pieces: list[Piece] = []
+    plain: list[int] = []
+
+    def space(place: int) -> str:
+        words = record.words
+        inside = 0 < place < len(words) and words[place] == words[place - 1] >= 0
+        return "" if inside or not (pieces or plain) else " "
+
+    def flush(begin: int) -> None:
+        text = decode(plain)
+        if text:
+            lead = space(begin) if pieces else ""
+            pieces.append(Piece(lead + text.removeprefix("##" if not lead else ""), "plain"))
+        plain.clear()
+
+    start = 0
+    for place, token in enumerate(record.input_ids):
+        if place not in new:
+            start = place if not plain else start
+            plain.append(token)
+            continue
+        lead = space(place)
+        flush(start)
+        if lead and pieces:
+            pieces.append(Piece(lead, "plain"))
+        cut = "" if lead else "##"
+        old, after = (decode([one]).removeprefix(cut) for one in (token, new[place]))
+        same = new[place] == token
+        pieces.append(Piece(old, "kept") if same else Piece(old, "changed", after))
+    flush(start)
+    return pieces
+
+
+#: File in a run folder that ``auxlearn masks RUN --output RUN/masks`` writes.
+MASKS_FILE = "masks/masks.json"
+#: Least probability of each level but the lowest, relative to random masking.
+LEVELS = (0.25, 0.75, 1.25, 1.75)
+
+
+def masked_texts(run: Run, limit: int) -> MarkedTexts | None:
+    """Return some training texts with the mask probabilities of their tokens.
+
+    Args:
+        run: The run.
+        limit: Texts at most, counted once for each task.
+
+    Returns:
+        The texts; ``None`` if its masks have not been inspected.
+
+    Raises:
+        RunError: The file is damaged.
+    """
+    path = run.path / MASKS_FILE
+    try:
+        shown = TypeAdapter(list[ShownText]).validate_python(read_json(path)["texts"])
+        lines = [(one, task) for one in shown for task in one.rates]
+        texts = [MarkedText(*_text(one, task)) for one, task in lines[:limit]]
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunError(
+            f"{path} is damaged ({first_fault(error)}): delete it, or run "
+            f"`auxlearn masks {run.path} --output {path.parent}` again"
+        ) from None
+    return MarkedTexts(
+        "Masked tokens",
+        "Tokens of training texts by the probability of being masked, relative to random masking "
+        "at the same mean in the text: blue up to three quarters, red from five quarters, stronger "
+        "and underlined beyond.",
+        texts,
+    )
+
+
+def _text(text: ShownText, task: str) -> tuple[str, list[Piece]]:
+    pieces = []
+    for token, times in zip(text.tokens, text.times(task), strict=True):
+        level = sum(times >= bound for bound in LEVELS)
+        pieces += [Piece(cut(token), "rated", level=level), Piece(" ", "plain")]
+    return f"example {text.example + 1}, {task}", pieces

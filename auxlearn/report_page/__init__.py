@@ -1,1 +1,0 @@
-"""``report.html``: runs and sweeps on one page that needs no network."""

@@ -1,0 +1,264 @@
+"""Loggers: what sends the record of a run to TensorBoard, Weights & Biases or MLflow."""
+
+from __future__ import annotations
+
+import os
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, ClassVar
+
+from auxlearn.core.errors import ConfigError
+from auxlearn.core.progress import Reporter
+from auxlearn.core.registry import register_reporter
+
+
+@dataclass(frozen=True)
+class ReportedRun:
+    """The run that is reported.
+
+    Attributes:
+        folder: The run folder. A resumed run has the same one.
+        settings: The settings of the run, as in its ``config.yaml``.
+    """
+
+    folder: Path
+    settings: Mapping[str, Any]
+
+
+class RunReporter(ABC):
+    """Sends the record of a run to an experiment tracker while it is written.
+
+    A reporter is made before the data are read, so that it can refuse what is not installed. It
+    receives the entries of ``metrics.jsonl``, with the loss and weight of every objective, and is
+    closed when training ends, is interrupted or fails. Nothing that it does changes a result.
+
+    A new one defines :meth:`log`::
+
+        @register_reporter("print")
+        class Print(RunReporter):
+            def log(self, entry):
+                print(entry["step"], numbers(entry))
+
+    Args:
+        run: The run that is reported.
+
+    Attributes:
+        name: The registered name, set by the decorator that registers the class.
+        run: The run that is reported.
+
+    Raises:
+        ConfigError: The tracker's library is not installed.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(self, run: ReportedRun) -> None:
+        self.run = run
+
+    @abstractmethod
+    def log(self, entry: Mapping[str, Any]) -> None:
+        """Send an entry of ``metrics.jsonl``.
+
+        Args:
+            entry: ``kind`` ("train" or "eval"), ``step``, ``epoch``, and numbers by name, such as
+                ``loss/primary``, ``weight/l3mask`` and ``dev/accuracy``. A resumed run repeats the
+                steps after its last checkpoint.
+        """
+
+    def close(self) -> None:
+        """Send what is left; a resumed run may log again. By default do nothing."""
+
+
+def numbers(entry: Mapping[str, Any]) -> dict[str, float]:
+    """Return the numbers of an entry by name, without its kind and step."""
+    return {name: value for name, value in entry.items() if name not in ("kind", "step")}
+
+
+def not_installed(name: str) -> ConfigError:
+    """Return the error that says how to install the library of a reporter."""
+    return ConfigError(
+        f"reporter {name} is asked for but not installed: pip install 'auxlearn[{name}]'"
+    )
+
+
+class ForwardingReporter(Reporter):
+    """Forwards all calls to a reporter, and log entries to experiment trackers as well.
+
+    A tracker that fails, because its server cannot be reached for example, is left out from then
+    on; the run does not end with it.
+
+    Args:
+        reporter: Shows messages and progress.
+        trackers: Receive the log entries.
+    """
+
+    def __init__(self, reporter: Reporter, trackers: Sequence[RunReporter]) -> None:
+        self._reporter = reporter
+        self._trackers = list(trackers)
+
+    def message(self, text: str) -> None:
+        """Forward a message."""
+        self._reporter.message(text)
+
+    @contextmanager
+    def progress(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
+        """Forward a progress bar; what is logged within the block has been sent after it."""
+        try:
+            with self._reporter.progress(title, total) as advance:
+                yield advance
+        finally:
+            self._each(RunReporter.close.__name__)
+
+    def log(self, entry: dict[str, Any]) -> None:
+        """Forward an entry."""
+        self._each(RunReporter.log.__name__, entry)
+        self._reporter.log(entry)
+
+    def _each(self, method: str, *arguments: Any) -> None:
+        for tracker in list(self._trackers):
+            try:
+                getattr(tracker, method)(*arguments)
+            except Exception as error:
+                self._trackers.remove(tracker)
+                reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+                self.message(
+                    f"reporter {tracker.name} has failed ({reason}): the run continues without it"
+                )
+
+
+@register_reporter("tensorboard")
+class TensorBoard(RunReporter):
+    """Writes event files to ``tensorboard/`` of the run folder.
+
+    A resumed run writes to the same folder; the steps that it repeats replace the earlier ones.
+    """
+
+    def __init__(self, run: ReportedRun) -> None:
+        super().__init__(run)
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise not_installed("tensorboard") from None
+        self._make_writer = SummaryWriter
+        self._writer: Any = None
+
+    def log(self, entry: Mapping[str, Any]) -> None:
+        """Write every number of an entry under its key."""
+        if self._writer is None:
+            folder = self.run.folder / "tensorboard"
+            self._writer = self._make_writer(str(folder), purge_step=entry["step"])
+        for name, value in numbers(entry).items():
+            self._writer.add_scalar(name, value, entry["step"])
+
+    def close(self) -> None:
+        """Write what is buffered."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+
+@register_reporter("wandb")
+class WandB(RunReporter):
+    """Logs to Weights & Biases, in the project ``WANDB_PROJECT`` or ``auxlearn``.
+
+    wandb's own environment variables say where to: ``WANDB_MODE=offline`` writes files under
+    ``wandb/`` of the run folder alone, for ``wandb sync``. A resumed run continues under the same
+    id; the steps that it repeats are there twice, with equal values.
+    """
+
+    def __init__(self, run: ReportedRun) -> None:
+        super().__init__(run)
+        try:
+            import wandb
+        except ImportError:
+            raise not_installed("wandb") from None
+        self._wandb = wandb
+        self._run: Any = None
+
+    def log(self, entry: Mapping[str, Any]) -> None:
+        """Log every number of an entry over its step."""
+        if self._run is None:
+            folder = self.run.folder.absolute()
+            self._run = self._wandb.init(
+                project=os.environ.get("WANDB_PROJECT") or "auxlearn",
+                id=sha256(str(folder).encode()).hexdigest()[:16],
+                name=folder.name,
+                config=dict(self.run.settings),
+                dir=str(folder),
+                resume="allow",
+                settings=self._wandb.Settings(silent=True, console="off", x_disable_stats=True),
+            )
+            self._run.define_metric("*", step_metric="step")
+        self._run.log({**numbers(entry), "step": entry["step"]})
+
+    def close(self) -> None:
+        """Finish the run in wandb."""
+        if self._run is not None:
+            self._run.finish(quiet=True)
+            self._run = None
+
+
+#: Tag that tells which run folder a run in MLflow is of.
+FOLDER = "auxlearn.folder"
+
+#: Longest value of a parameter that every store accepts.
+LONGEST = 500
+
+
+@register_reporter("mlflow")
+class MLflow(RunReporter):
+    """Logs to MLflow, in the experiment ``MLFLOW_EXPERIMENT_NAME`` or ``auxlearn``.
+
+    ``MLFLOW_TRACKING_URI`` names the store. The settings are parameters of the run. A resumed run
+    continues the same run in MLflow; the steps that it repeats are there twice, with equal values.
+    """
+
+    def __init__(self, run: ReportedRun) -> None:
+        super().__init__(run)
+        try:
+            from mlflow.entities import Metric, Param
+            from mlflow.tracking import MlflowClient
+        except ImportError:
+            raise not_installed("mlflow") from None
+        self._metric, self._parameter = Metric, Param
+        self._client = MlflowClient()
+        self._id = ""
+
+    def log(self, entry: Mapping[str, Any]) -> None:
+        """Log every number of an entry at its step."""
+        if not self._id:
+            self._id = self._begin()
+        now, step = int(time.time() * 1000), entry["step"]
+        metrics = [
+            self._metric(name, float(value), now, step) for name, value in numbers(entry).items()
+        ]
+        self._client.log_batch(self._id, metrics=metrics)
+
+    def close(self) -> None:
+        """Mark the run as finished."""
+        if self._id:
+            self._client.set_terminated(self._id)
+            self._id = ""
+
+    def _begin(self) -> str:
+        """Return the id of the run, a new one unless the run folder has one already."""
+        name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or "auxlearn"
+        known = self._client.get_experiment_by_name(name)
+        experiment = known.experiment_id if known else self._client.create_experiment(name)
+        folder = str(self.run.folder.absolute())
+        for run in self._client.search_runs([experiment]):
+            if run.data.tags.get(FOLDER) == folder:
+                return str(run.info.run_id)
+        run = self._client.create_run(
+            experiment, run_name=self.run.folder.name, tags={FOLDER: folder}
+        )
+        parameters = [
+            self._parameter(key, str(value)[:LONGEST]) for key, value in self.run.settings.items()
+        ]
+        self._client.log_batch(run.info.run_id, params=parameters)
+        return str(run.info.run_id)

@@ -1,0 +1,235 @@
+"""The model card, ``README.md`` of an exported model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from auxlearn.core.config import Metric
+from auxlearn.core.encoder_names import ENCODERS
+from auxlearn.data.load import HUB_ID, card_names, find_card
+from auxlearn.results.plots import METRIC_TITLES
+from auxlearn.results.record import RunResults
+from auxlearn.results.tables import (
+    account_lines,
+    branches_grid,
+    code_span,
+    escape_markdown,
+    example_sentences,
+    markdown_table,
+    metrics_grid,
+)
+
+#: Identifiers of the metrics on the Hugging Face hub.
+_HUB_METRICS: dict[Metric, str] = {"accuracy": "accuracy", "macro_f1": "f1"}
+
+
+def model_card(results: RunResults) -> str:
+    """Return the card of a run's model: YAML front matter for the hub, then Markdown.
+
+    Local folders are named by the last part of their path, so that no path of the machine that
+    trained the model is published.
+    """
+    front = yaml.safe_dump(_front_matter(results), sort_keys=False, allow_unicode=True)
+    return f"---\n{front}---\n\n" + "\n\n".join(_body(results)) + "\n"
+
+
+def _front_matter(results: RunResults) -> dict[str, Any]:
+    config = results.config
+    content: dict[str, Any] = {
+        "library_name": "transformers",
+        "pipeline_tag": "text-classification",
+        "tags": ["text-classification", "auxlearn", *dict.fromkeys(_task_names(results))],
+        "metrics": list(_HUB_METRICS.values()),
+    }
+    base = _hub_id(config["encoder"])
+    if base is not None:
+        content |= {"base_model": base, "base_model_relation": "finetune"}
+    hub = _hub_dataset(config["dataset"])
+    if hub is not None:
+        content["datasets"] = [hub["type"]]
+    entries: list[dict[str, Any]] = []
+    for name, found in results.evaluations.items():
+        scores: dict[Metric, float] = {
+            "accuracy": found.all.accuracy,
+            "macro_f1": found.all.macro_f1,
+        }
+        metrics = [
+            {
+                "type": _HUB_METRICS[metric],
+                "name": METRIC_TITLES[metric][0].upper() + METRIC_TITLES[metric][1:],
+                "value": round(value, 6),
+            }
+            for metric, value in scores.items()
+        ]
+        # An out-of-distribution set is one split of another data set.
+        other = results.dataset.ood
+        source = {"type": name if name in other else results.dataset.name}
+        if hub is not None and name not in other:
+            source = hub
+        place = {
+            "name": name if name in other else results.dataset.name,
+            "split": other.get(name, name),
+        }
+        entries.append(
+            {
+                "task": {"type": "text-classification", "name": "Text classification"},
+                "dataset": source | place,
+                "metrics": metrics,
+            }
+        )
+    content["model-index"] = [{"name": _model_name(results), "results": entries}]
+    return content
+
+
+def _body(results: RunResults) -> Iterator[str]:
+    config, data = results.config, results.dataset
+    labels = ", ".join(map(code_span, data.label_names))
+    yield f"# {escape_markdown(_model_name(results))}"
+    yield (
+        f"{code_span(_short(config['encoder']))}, fine-tuned by auxlearn "
+        f"{results.environment.versions.get('auxlearn', '')} to classify texts of "
+        f"{code_span(data.name)} into {len(data.label_names)} classes: {labels}."
+    )
+    for warning in results.warnings():
+        yield f"**Warning: {escape_markdown(warning)}.**"
+    yield "## Use"
+    yield (
+        "```python\n"
+        "from transformers import pipeline\n\n"
+        'classify = pipeline("text-classification", "path/of/this/folder")\n'
+        'classify("a text", truncation=True)\n'
+        "```"
+    )
+    yield "## Metrics"
+    heads, lines = metrics_grid(results.evaluations)
+    yield markdown_table(heads, [[escape_markdown(name), *cells] for name, *cells in lines])
+    yield "\n".join(
+        f"- {escape_markdown(line)}"
+        for line in (
+            "majority: the metrics of always predicting the most frequent class of train",
+            "macro-F1: mean over the classes that occur in labels or predictions",
+            *example_sentences(results.evaluations),
+        )
+    )
+    yield "## Training"
+    yield "\n".join(f"- {name}: {value}" for name, value in _training(results))
+    if results.branches:
+        heads, lines = branches_grid(results)
+        yield "Runs that were compared on dev, by log loss after temperature scaling:"
+        yield markdown_table(heads[:-1], [line[:-1] for line in lines])
+        yield from (f"- {line}" for line in account_lines(results))
+    if data.notes:
+        yield "Notes on the data:"
+        yield "\n".join(f"- {escape_markdown(note)}" for note in data.notes)
+    yield "## Limits"
+    both_ends = config.get("text_window", "head") == "head+tail"
+    window = (
+        " from their beginning and their end, by `auxlearn predict` as in training; the pipeline "
+        "above keeps the beginning only"
+        if both_ends
+        else ""
+    )
+    yield (
+        f"Texts are truncated to {config['max_length']} tokens{window}. Every text is assigned one "
+        "of the classes above, even if none applies. The metrics are those of a single run with "
+        "one seed; on texts of another kind, time or source than the training data they can be "
+        "much lower. "
+        "The auxiliary tasks are used in training only; the exported model does not contain them."
+    )
+
+
+def _training(results: RunResults) -> Iterator[tuple[str, str]]:
+    config, data = results.config, results.dataset
+    examples = ", ".join(
+        f"{escape_markdown(name)} {count}" for name, count in data.examples.items()
+    )
+    yield (
+        "data set",
+        f"{code_span(data.name)}, fingerprint `{data.fingerprint}`, examples: {examples}",
+    )
+    yield "encoder", code_span(_short(config["encoder"]))
+    if results.init_from is not None:
+        source, parts = results.init_from, ", ".join(results.init_from["parts"])
+        yield (
+            "continued from",
+            f"the run {code_span(_short(source['run']))} (configuration hash `{source['digest']}`, "
+            f"model digest `{source['model']}`): {parts}",
+        )
+    if config.get("perturbed_text", "none") != "none":
+        how = {"add": "beside the original", "replace": "in place of the original"}
+        yield (
+            "training text",
+            f"perturbed once by the pretrained encoder, {how[config['perturbed_text']]} "
+            f"({config['perturbed_share']:g} of the tokens)",
+        )
+    tasks = [_describe(choice) for choice in config["aux"]]
+    yield "auxiliary tasks", "; ".join(tasks) or "none"
+    if tasks:
+        yield "weighting", _describe(config["weights"])
+        weights = ", ".join(f"{name} {value:.3f}" for name, value in results.weights.items())
+        yield "weights at the end", weights
+    yield (
+        "checkpoint",
+        f"step {results.best.step} (epoch {results.best.epoch:.1f}) of "
+        f"{results.steps}, chosen by {results.best.metric} on dev ({results.best.value:.3f})",
+    )
+    yield (
+        "optimizer",
+        f"AdamW, learning rate {config['learning_rate']:g}, weight decay "
+        f"{config['weight_decay']:g}, batch size {config['batch_size']}, "
+        f"warm-up {config['warmup_ratio']:g}, at most {config['epochs']} epochs",
+    )
+    yield "seed", str(config["seed"])
+    yield "configuration hash", f"`{results.digest}`"
+    versions = results.environment.versions
+    shown = ("torch", "transformers")
+    yield "versions", ", ".join(f"{name} {versions[name]}" for name in shown if name in versions)
+
+
+def _describe(choice: dict[str, dict[str, Any]]) -> str:
+    ((name, options),) = choice.items()
+    shown = ", ".join(
+        f"{key} {_short(value) if isinstance(value, str) else value}"
+        for key, value in options.items()
+        if value is not None
+    )
+    return code_span(name) + (f" ({escape_markdown(shown)})" if shown else "")
+
+
+def _task_names(results: RunResults) -> list[str]:
+    return [name for choice in results.config["aux"] for name in choice]
+
+
+def _model_name(results: RunResults) -> str:
+    parts = [results.dataset.name, _short(results.config["encoder"]), *_task_names(results)]
+    return "-".join(parts)
+
+
+def _short(name: str) -> str:
+    """Return the last part of a local path, and any other name unchanged."""
+    return Path(name).name if Path(name).exists() or name.startswith(("/", ".", "~")) else name
+
+
+def _hub_dataset(dataset: str) -> dict[str, str] | None:
+    """Return hub id and configuration of a data set; ``None`` for one that is not from the hub."""
+    if Path(dataset).exists() or Path(dataset).is_absolute():
+        return None
+    if dataset in card_names():
+        source = find_card(dataset).hub
+        if source is None:
+            return None
+        return {"type": source.id} | ({"config": source.config} if source.config else {})
+    hub = HUB_ID.fullmatch(dataset)
+    if hub is None or dataset.startswith("."):
+        return None
+    return {"type": hub["id"]} | ({"config": hub["config"]} if hub["config"] else {})
+
+
+def _hub_id(encoder: str) -> str | None:
+    """Return the hub id of an encoder; ``None`` for a local folder."""
+    source = ENCODERS[encoder].source if encoder in ENCODERS else encoder
+    return None if Path(source).is_absolute() or _short(source) != source else source

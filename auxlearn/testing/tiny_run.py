@@ -1,0 +1,284 @@
+"""A run on a tiny model in memory, with any objectives and any weighting."""
+
+from __future__ import annotations
+
+import copy
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from auxlearn.core.cache import TensorCache
+from auxlearn.core.errors import ConfigError
+from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS, Registry
+from auxlearn.core.settings import Settings, validate
+from auxlearn.data.batches import Batch, BatchStream
+from auxlearn.data.dataset import Split
+from auxlearn.data.tokens import tokenize_split
+from auxlearn.encoders.load import load_encoder, save_untrained
+from auxlearn.encoders.shared import SharedEncoder
+from auxlearn.encoders.trainable import LowRankAdapters, freeze
+from auxlearn.losses.base import PrimaryLoss
+from auxlearn.objectives.context import ObjectiveContext
+from auxlearn.tasks.base import AuxiliaryTask
+from auxlearn.training.checkpoint import load_optimizer_tensors, optimizer_tensors
+from auxlearn.training.optimizer import LinearSchedule, build_optimizer
+from auxlearn.training.step import RunStep
+from auxlearn.training.terms import Auxiliary, StepSettings
+from auxlearn.training.validation import ValidationObjective
+from auxlearn.weighting.base import Weighting
+
+LABELS = ("weather", "kitchen", "music")
+
+#: Texts of two sentences, one class after the other, so that batches have padding.
+TEXTS = (
+    "It rained all night. The river rose.",
+    "Cut the onions finely. Then fry them in a little butter until they are brown.",
+    "The choir sang. Nobody coughed.",
+    "Snow fell on the hills. By noon the road to the village was closed for all traffic.",
+    "Taste the soup. It needs salt.",
+    "She plays the cello. Her brother prefers the drums, to the sorrow of all the neighbours.",
+    "A warm wind came up. The ice on the lake broke with a sound like thunder in the distance.",
+    "Bake the bread for an hour. Let it rest before you cut it.",
+    "The second violin was late. The concert began without her.",
+    "Fog lay over the harbour. No ship left.",
+    "Stir the sauce. Never let it boil.",
+    "He tuned the old piano twice. It was still out of tune by the evening of the same day.",
+    "The storm passed. Two trees had fallen on the barn.",
+    "Peel the apples. Keep the skins for the jelly.",
+    "The song has four verses. Only one is known.",
+    "Clouds gathered in the west. The farmers hurried to bring in the hay before the rain.",
+    "Grind the pepper. A pinch is enough for four.",
+    "The band played until three. Then the police came.",
+)
+#: Examples of train; the others are dev.
+TRAIN = 12
+BATCH_SIZE = 4
+MAX_LENGTH = 48
+STEPS = 3
+
+#: A plug-in with its options: a class or a registered name, and a mapping.
+Choice = tuple[Any, Mapping[str, Any]]
+
+
+def write_dataset(folder: Path) -> Path:
+    """Write the texts as a data set with train, dev and test; returns the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [
+        json.dumps({"text": text, "label": LABELS[number % 3]}) + "\n"
+        for number, text in enumerate(TEXTS)
+    ]
+    for name, members in {"train": lines[:TRAIN], "dev": lines[TRAIN:], "test": lines}.items():
+        (folder / f"{name}.jsonl").write_text("".join(members), encoding="utf-8")
+    return folder
+
+
+@dataclass(frozen=True)
+class Objectives:
+    """What a tiny run is trained with.
+
+    Attributes:
+        tasks: The auxiliary tasks.
+        loss: The loss of the primary task.
+        weighting: The weighting.
+    """
+
+    tasks: Sequence[Choice] = ()
+    loss: Choice = ("cross_entropy", {})
+    weighting: Choice = ("fixed", {})
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """How a tiny run is trained.
+
+    Attributes:
+        cache: Folder of the cache.
+        seed: The seed.
+        dropout: Whether dropout is on in training.
+        gradient_accumulation_steps: Micro-batches per optimizer step.
+        device: The device.
+        metric: Metric whose surrogate the validation loss is.
+        freeze: Parameters to keep as they are; see :func:`~auxlearn.encoders.trainable.freeze`.
+        lora_rank: Rank of the adapters that are trained in place of the body; 0: none.
+    """
+
+    cache: Path
+    seed: int = 0
+    dropout: bool = True
+    gradient_accumulation_steps: int = 1
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    metric: Any = "accuracy"
+    freeze: str = "none"
+    lora_rank: int = 0
+
+
+class TinyRun:
+    """The optimizer steps of a run on a very small encoder, without files.
+
+    Args:
+        objectives: Tasks, loss and weighting.
+        circumstances: Seed, dropout, device and so on.
+
+    Attributes:
+        encoder: The encoder with the heads of the objectives.
+        tasks: The tasks by their name in the run.
+        loss: The loss of the primary task.
+        weighting: The weighting.
+        step: The step that the weighting receives.
+    """
+
+    def __init__(self, objectives: Objectives, circumstances: Circumstances) -> None:
+        seed = circumstances.seed
+        self.encoder = copy.deepcopy(untrained_encoder()).to(circumstances.device)
+        self._cache = TensorCache(circumstances.cache)
+        self._seed = seed
+        train = _split("train", 0, TRAIN)
+        self._split = train
+        self._texts = tokenize_split(self.encoder.tokenizer, train, MAX_LENGTH, self._cache)
+        dev = _split("dev", TRAIN, len(TEXTS))
+        dev_texts = tokenize_split(self.encoder.tokenizer, dev, MAX_LENGTH, self._cache)
+
+        self.loss: PrimaryLoss = build(LOSSES, objectives.loss)
+        self.loss.prepare(self.context("primary"))
+        self.tasks: dict[str, AuxiliaryTask] = {}
+        auxiliaries = []
+        for choice in objectives.tasks:
+            task: AuxiliaryTask = build(TASKS, choice)
+            name = task.name if task.name not in self.tasks else f"{task.name}_2"
+            task.prepare(self.context(name))
+            own = task.stream(task.batch_size or BATCH_SIZE, seed, name)
+            self.tasks[name] = task
+            auxiliaries.append(Auxiliary(name, task, own if task.batches == "own" else None))
+        names = ("primary", *self.tasks)
+        self.weighting: Weighting = build(WEIGHTINGS, objectives.weighting, names)
+        freeze(self.encoder, circumstances.freeze)
+        if circumstances.lora_rank:
+            LowRankAdapters(self.encoder, circumstances.lora_rank, 16.0, 0.0, seed)
+        if not circumstances.dropout:
+            _disable_dropout(self.encoder)
+        self.encoder.train()
+        trained = [p for p in self.encoder.parameters() if p.requires_grad]
+        optimizer = build_optimizer(trained, 1e-3, 0.01)
+        self.step = RunStep(
+            self.encoder,
+            primary=BatchStream(self._texts, BATCH_SIZE, seed, "primary"),
+            primary_loss=self.loss,
+            auxiliaries=auxiliaries,
+            schedule=LinearSchedule(optimizer, STEPS, 0.0),
+            settings=StepSettings(
+                seed,
+                circumstances.gradient_accumulation_steps,
+                clip_head_separately=self.weighting.clips_apart,
+                attends_to_padding=self.weighting.attends_to_padding,
+            ),
+            validation=ValidationObjective(
+                dev_texts,
+                self.weighting.validation_batch_size(BATCH_SIZE),
+                circumstances.metric,
+                seed,
+                head=self.weighting.dev_head,
+                batches_per_step=max(
+                    circumstances.gradient_accumulation_steps, self.weighting.validation_batches
+                ),
+            ),
+        )
+
+    def context(self, name: str) -> ObjectiveContext:
+        """Return what an objective of a name is prepared with."""
+        return ObjectiveContext(
+            name,
+            self.encoder,
+            self._split,
+            self._texts,
+            max_length=MAX_LENGTH,
+            cache=self._cache,
+            seed=self._seed,
+        )
+
+    def train(self, start: int = 0, stop: int = STEPS) -> list[dict[str, float]]:
+        """Make the optimizer steps from ``start`` to ``stop``; return the losses of each."""
+        losses = []
+        for number in range(start, stop):
+            self.step.begin(number)
+            self.weighting.step(self.step)
+            losses.append({name: float(loss) for name, loss in self.step.losses.items()})
+        return losses
+
+    def batch(self, name: str) -> Batch:
+        """Return the first batch of an objective."""
+        stream = {one.name: one.stream for one in self.step.auxiliaries}.get(name)
+        return (stream or self.step.primary).batch(0)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return copies of all that a checkpoint holds, by name."""
+        groups: dict[str, Mapping[str, Tensor]] = {
+            "encoder": self.encoder.tensors(),
+            "optimizer": optimizer_tensors(self.step.optimizer),
+            "weighting": self.weighting.checkpoint(),
+            "loss": self.loss.state_dict(),
+            **{f"task-{name}": task.state_dict() for name, task in self.tasks.items()},
+        }
+        return {
+            f"{group}:{name}": tensor.detach().clone()
+            for group, tensors in groups.items()
+            for name, tensor in tensors.items()
+        }
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Restore what :meth:`tensors` returned."""
+        groups: dict[str, dict[str, Tensor]] = {}
+        for name, tensor in tensors.items():
+            group, _, rest = name.partition(":")
+            groups.setdefault(group, {})[rest] = tensor.clone()
+        self.encoder.load_tensors(groups["encoder"])
+        load_optimizer_tensors(self.step.optimizer, groups.get("optimizer", {}))
+        self.weighting.resume(groups.get("weighting", {}))
+        self.loss.load_state_dict(groups.get("loss", {}))
+        for name, task in self.tasks.items():
+            task.load_state_dict(groups.get(f"task-{name}", {}))
+
+
+def build(registry: Registry, choice: Choice, *arguments: Any) -> Any:
+    """Construct a plug-in with its options.
+
+    Raises:
+        ConfigError: It has no options class, or an option is unknown or out of range.
+    """
+    cls = registry.get(choice[0]) if isinstance(choice[0], str) else choice[0]
+    options = getattr(cls, "Options", None)
+    if not (isinstance(options, type) and issubclass(options, Settings)):
+        raise ConfigError(f"{cls.__name__}.Options is no subclass of auxlearn.Settings")
+    return cls(validate(options, dict(choice[1]), cls.__name__), *arguments)
+
+
+def with_other_padding(batch: Batch, token: int) -> Batch:
+    """Return a batch with another token id in its padding, which no objective may notice."""
+    padding = batch.attention_mask == 0
+    return replace(batch, input_ids=batch.input_ids.masked_fill(padding, token))
+
+
+@cache
+def untrained_encoder() -> SharedEncoder:
+    """Return the encoder that tiny runs are trained with; copy it before changing it."""
+    with tempfile.TemporaryDirectory(prefix="auxlearn-check-") as folder:
+        return load_encoder(str(save_untrained(Path(folder))), LABELS)
+
+
+def _split(name: str, start: int, stop: int) -> Split:
+    labels = tuple(number % 3 for number in range(start, stop))
+    return Split(name, TEXTS[start:stop], labels, LABELS)
+
+
+def _disable_dropout(encoder: SharedEncoder) -> None:
+    for module in encoder.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+        elif isinstance(getattr(module, "dropout_prob", None), float):
+            module.dropout_prob = 0.0  # type: ignore[assignment]

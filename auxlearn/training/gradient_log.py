@@ -1,0 +1,107 @@
+r"""Norms, cosines and conflicts of the objectives' gradients, measured for the record of a run.
+
+Two objectives are in conflict in a step if the cosine of their gradients is negative (Yu et al.
+2020, "Gradient Surgery for Multi-Task Learning", https://arxiv.org/abs/2001.06782, definition 1).
+The gradients are those over the parameters that the objectives share, before any weight is applied
+and before the optimizer step. Measuring changes no result of a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import combinations
+
+from torch import Tensor
+
+from auxlearn.core.metric_names import VALIDATION, Quantity
+from auxlearn.objectives.base import Objective
+from auxlearn.training.validation import ValidationObjective
+from auxlearn.weighting.base import Gradient, dot
+
+#: Steps between two measurements that cost next to nothing, because the weighting computes the
+#: gradients anyway.
+FREE_EVERY = 10
+
+#: Smallest product of two norms that an inner product is divided by.
+SMALLEST = 1e-30
+
+
+@dataclass(frozen=True)
+class GradientLog:
+    """When gradients are measured.
+
+    Attributes:
+        every: Optimizer steps from one measurement to the next.
+        asked: Whether the user has asked for it: gradients that the weighting does not compute are
+            then computed for the measurement alone.
+        validation: Its gradient is measured as well; ``None`` for none.
+    """
+
+    every: int = FREE_EVERY
+    asked: bool = False
+    validation: ValidationObjective | None = None
+
+    def is_due(self, step: int) -> bool:
+        """Return whether a step (counted from 0) is one of those measured."""
+        return (step + 1) % self.every == 0
+
+
+def compare_gradients(names: Sequence[str], gradients: Sequence[Gradient]) -> dict[str, Tensor]:
+    """Return norms, cosines and conflicts of gradients.
+
+    Args:
+        names: The objectives.
+        gradients: One by objective, each with the same number of parameters.
+
+    Returns:
+        ``gradient_norm/NAME`` of each objective; ``gradient_cosine/A/B`` of every two, 0 where one
+        of the gradients is zero; and ``conflict/A/B``, 1 if that is negative, else 0. With
+        ``"validation"`` no conflict is noted: it is not trained on. Scalars in float64, on the
+        device of the gradients.
+    """
+    norms = {
+        name: dot(gradient, gradient).sqrt()
+        for name, gradient in zip(names, gradients, strict=True)
+    }
+    found = {Quantity.GRADIENT_NORM.key(name): norm for name, norm in norms.items()}
+    for (one, left), (other, right) in combinations(zip(names, gradients, strict=True), 2):
+        size = (norms[one] * norms[other]).clamp(min=SMALLEST)
+        cosine = dot(left, right).to(size.device) / size
+        found[Quantity.GRADIENT_COSINE.key(f"{one}/{other}")] = cosine
+        if VALIDATION not in (one, other):
+            found[Quantity.CONFLICT.key(f"{one}/{other}")] = (cosine < 0).double()
+    return found
+
+
+def add_gradient(total: Gradient, gradient: Sequence[Tensor | None]) -> None:
+    """Add a gradient to a total.
+
+    No tensor is changed: autograd may return one for several parameters, such as for a and b of
+    ``x + a + b``.
+    """
+    for number, addend in enumerate(gradient):
+        old = total[number]
+        if addend is not None:
+            total[number] = addend if old is None else old + addend
+
+
+def copy_gradient(gradient: Gradient) -> Gradient:
+    """Return a gradient that shares no memory with the given one."""
+    return [None if grad is None else grad.clone() for grad in gradient]
+
+
+@contextmanager
+def keeping_state(objectives: Sequence[Objective]) -> Iterator[None]:
+    """Restore what objectives have learned by the end of the block."""
+    states = [
+        (objective, {key: value.detach().cpu().clone() for key, value in state.items()})
+        for objective in objectives
+        if (state := objective.state_dict())
+    ]
+    try:
+        yield
+    finally:
+        for objective, state in states:
+            objective.load_state_dict(state)

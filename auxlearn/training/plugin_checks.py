@@ -1,0 +1,187 @@
+"""Checks of what plug-ins do: a plug-in that misbehaves is named in one line.
+
+The code of this package is trusted; an exception in it is a fault of the package and stays what it
+is. Everything else that raises, or returns what it should not, is a fault of the plug-in.
+"""
+
+from __future__ import annotations
+
+import errno
+import sys
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from auxlearn.core.errors import ConfigError, PluginError, UserError, first_fault, is_out_of_memory
+from auxlearn.data.batches import Batch
+from auxlearn.tasks.base import TaskResult
+
+
+@contextmanager
+def calling(plugin: object, method: str, name: str | None = None) -> Iterator[None]:
+    """Turn an exception of a plug-in's method into one line that names the plug-in.
+
+    Args:
+        plugin: The task, loss or weighting, or its class.
+        method: The method that is called in the block.
+        name: Name of the objective in the run, if it is one.
+
+    Raises:
+        PluginError: The method raised; ``--debug`` shows the traceback.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+        if _is_ours(plugin) or is_out_of_memory(error) or full:
+            raise
+        raise PluginError(
+            f"{_title(plugin, name)} failed in {method} ({type(error).__name__}: "
+            f"{first_fault(error)}): correct it; --debug shows where"
+        ) from error
+
+
+def check_loss(plugin: object, name: str, loss: object) -> Tensor:
+    """Check the loss that an objective has returned; that it is finite, the training loop checks.
+
+    Args:
+        plugin: The task or loss.
+        name: Name of the objective in the run.
+        loss: What it returned.
+
+    Returns:
+        The loss.
+
+    Raises:
+        PluginError: It is not a scalar tensor with a graph.
+    """
+    wrong = ""
+    if not isinstance(loss, Tensor):
+        wrong = "None" if loss is None else f"a {type(loss).__name__}"
+    elif loss.dim() != 0:
+        wrong = f"a tensor of shape {tuple(loss.shape)}"
+    elif not loss.is_floating_point():
+        wrong = f"a tensor of dtype {loss.dtype}"
+    elif torch.is_grad_enabled() and not loss.requires_grad:
+        wrong = "a tensor without a graph, which trains nothing"
+    if wrong:
+        raise PluginError(
+            f"the loss of {_title(plugin, name)} is {wrong}: return a finite scalar tensor that is "
+            "computed with the encoder"
+        )
+    assert isinstance(loss, Tensor)
+    return loss
+
+
+def check_result(plugin: object, name: str, result: TaskResult, batch: Batch) -> None:
+    """Check the batch and the mask of a task that changes the primary batch.
+
+    Raises:
+        PluginError: They do not fit the batch that the task was given.
+    """
+    wrong = ""
+    primary, replaced = result.primary, result.replaced
+    if primary is not None and not isinstance(primary, Batch):
+        wrong = f"its primary is a {type(primary).__name__}, not a Batch"
+    elif primary is not None and (not len(primary) or primary.labels is None):
+        wrong = "its primary has no labelled examples"
+    elif replaced is not None and (
+        not isinstance(replaced, Tensor) or replaced.shape != batch.input_ids.shape
+    ):
+        wrong = f"its replaced is not of shape {tuple(batch.input_ids.shape)}"
+    if wrong:
+        raise PluginError(f"the result of {_title(plugin, name)} does not fit: {wrong}")
+
+
+def check_prepared(plugin: object, name: str) -> None:
+    """Check that a task with batches of its own has texts after ``prepare``.
+
+    Raises:
+        PluginError: It has none.
+    """
+    if getattr(plugin, "batches", None) not in ("own", "primary"):
+        raise PluginError(f"batches of {_title(plugin, name)} is neither 'own' nor 'primary'")
+    if getattr(plugin, "batches", None) == "own" and not hasattr(plugin, "texts"):
+        raise PluginError(
+            f"{_title(plugin, name)} has set no texts in prepare: call super().prepare(context), "
+            "or set batches = 'primary'"
+        )
+
+
+def _is_ours(plugin: object) -> bool:
+    return _class_of(plugin).__module__.split(".")[0] == "auxlearn"
+
+
+def _class_of(plugin: object) -> type:
+    return plugin if isinstance(plugin, type) else type(plugin)
+
+
+def _title(plugin: object, name: str | None) -> str:
+    cls = _class_of(plugin)
+    title = name or getattr(plugin, "name", cls.__name__)
+    return f"'{title}' ({cls.__qualname__} of {_place(cls)})"
+
+
+def _place(cls: type) -> str:
+    """Return the file or module of a class."""
+    module = sys.modules.get(cls.__module__)
+    if cls.__module__.startswith("auxlearn_plugin_") and module is not None:
+        return str(module.__file__)
+    return cls.__module__
+
+
+def leaves(loss: Tensor) -> list[Tensor]:
+    """Return the leaf tensors of the autograd graph of a loss."""
+    tensors: list[Tensor] = []
+    seen, queue = set(), [loss.grad_fn]
+    while queue:
+        node = queue.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):  # only nodes that accumulate the gradient of a leaf
+            tensors.append(node.variable)
+        queue.extend(following for following, _ in node.next_functions)
+    return tensors
+
+
+def check_trained(objective: str, owner: object, loss: Tensor, trained: Collection[int]) -> None:
+    """Refuse a loss that depends on parameters which no optimizer updates.
+
+    Such a parameter would silently keep its initial value, would not be reproducible from the seed
+    and would be missing from checkpoints.
+
+    Args:
+        objective: Name of the objective in the run.
+        owner: Object that computed the loss; parameters are named by its attributes.
+        loss: The loss, with its graph. The whole graph is traversed, so call this only once.
+        trained: ``id`` of every parameter that the run trains.
+
+    Raises:
+        ConfigError: The loss depends on another parameter.
+    """
+    untrained = [leaf for leaf in leaves(loss) if id(leaf) not in trained]
+    if not untrained:
+        return
+    names = {id(parameter): name for name, parameter in _named_tensors(owner)}
+    listed = sorted(
+        names.get(id(leaf), f"a parameter of shape {tuple(leaf.shape)}") for leaf in untrained
+    )
+    raise ConfigError(
+        f"the loss of '{objective}' ({type(owner).__name__}) reaches parameters that nothing "
+        f"trains: {', '.join(listed)}. Add layers of its own by context.add_head and call "
+        "encoder.apply_head; or, to hold them fixed, call requires_grad_(False) on them"
+    )
+
+
+def _named_tensors(owner: object) -> Iterator[tuple[str, Tensor]]:
+    for attribute, value in vars(owner).items():
+        if isinstance(value, nn.Module):
+            for name, parameter in value.named_parameters():
+                yield f"{attribute}.{name}", parameter
+        elif isinstance(value, Tensor):
+            yield attribute, value

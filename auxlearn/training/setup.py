@@ -1,0 +1,424 @@
+"""What a run is made of: encoder, weighting, loggers, texts, tasks, and what it continues from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from auxlearn.core import rng
+from auxlearn.core.cache import TensorCache
+from auxlearn.core.config import PluginChoice, RunConfig, path_identity
+from auxlearn.core.errors import ConfigError, EncoderError, RunError, shorten
+from auxlearn.core.files import content_digest, expand
+from auxlearn.core.manifest import verify_export
+from auxlearn.core.progress import Reporter
+from auxlearn.core.registry import REPORTERS, TASKS, WEIGHTINGS
+from auxlearn.data.run_data import RunData
+from auxlearn.data.tokens import TokenizedTexts, concatenate
+from auxlearn.encoders.device import Compute, attend_in_single_precision
+from auxlearn.encoders.load import check_length, encoder_content, load_encoder
+from auxlearn.encoders.shared import LANGUAGE_MODEL_HEAD, SharedEncoder
+from auxlearn.encoders.trainable import freeze
+from auxlearn.objectives.base import Objective
+from auxlearn.objectives.context import ObjectiveContext
+from auxlearn.objectives.masking import frequency_cross_entropy, score_masked
+from auxlearn.objectives.perturbation import perturb_texts_cached
+from auxlearn.results.folder import RunFolder, model_of
+from auxlearn.results.loggers import ReportedRun, RunReporter
+from auxlearn.results.record import RunResults
+from auxlearn.tasks.base import AuxiliaryTask
+from auxlearn.training.plugin_checks import calling, check_prepared
+from auxlearn.weighting.base import Weighting
+
+
+def source_of(config: RunConfig) -> RunFolder | None:
+    """Return the folder of the run that training begins from, if any."""
+    return None if config.init_from is None else RunFolder(expand(config.init_from, RunError))
+
+
+def check_source(config: RunConfig, output: Path) -> None:
+    """Check that the run to begin from is another one, finished and undamaged.
+
+    Args:
+        config: The resolved configuration.
+        output: Folder of the run to be trained.
+
+    Raises:
+        RunError: It is the run itself, is no run folder, is not finished, kept no model, or its
+            results are damaged; or it, or a run that it began from itself, was trained on examples
+            that this one is evaluated on.
+        EncoderError: Its model or its heads are damaged.
+    """
+    source = source_of(config)
+    if source is None:
+        return
+    if source.path.resolve() == output.resolve():
+        raise RunError(f"init_from: {source.path} is the run itself: choose another --output")
+    model_of(source.path)
+    RunResults.load(source.path)
+    _check_folds(config)
+    verify_export(source.model_path)
+    verify_export(source.heads_path)
+
+
+def _check_folds(config: RunConfig) -> None:
+    """Check that no run of the chain has trained on examples that this one is evaluated on.
+
+    Raises:
+        RunError: One has, or cannot be read although this run is of a fold.
+    """
+    seen: set[Path] = set()
+    run, data = source_of(config), _data_of(config)
+    while run is not None and run.path.resolve() not in seen:
+        seen.add(run.path.resolve())
+        if len(seen) > 1 and config.fold is None and not run.path.is_dir():
+            return  # without folds of its own, a run of the chain may have been deleted
+        earlier = run.read_config()
+        if _data_of(earlier) == data and earlier.fold != config.fold:
+            tested = (
+                f"of the fold {config.fold} that is tested"
+                if config.fold
+                else (f"that may be dev or test here, as it was of the fold {earlier.fold}")
+            )
+            same = f"with --fold {config.fold}" if config.fold else "without --fold"
+            raise RunError(
+                f"init_from: the run in {run.path} was trained on examples {tested}: begin from a "
+                f"run {same}, or of other data"
+            )
+        run = source_of(earlier)
+
+
+def _data_of(config: RunConfig) -> str:
+    """Return what the data are known by, whichever way their path is written."""
+    return path_identity(str(expand(config.dataset).resolve()))
+
+
+def load_initial_encoder(config: RunConfig, label_names: Sequence[str]) -> SharedEncoder:
+    """Load the encoder that training begins with.
+
+    Args:
+        config: The resolved configuration.
+        label_names: The classes of the run.
+
+    Raises:
+        EncoderError: It cannot be loaded, or is damaged.
+    """
+    encoder = load_encoder(
+        config.initial_encoder, label_names, config.seed, config.attention_dropout
+    )
+    source = source_of(config)
+    if source is not None:
+        head = _tensors(source, LANGUAGE_MODEL_HEAD)
+        if head is not None:
+            encoder.load_language_model_head(head)
+    return encoder
+
+
+def initial_content(config: RunConfig) -> dict[str, str]:
+    """Return digests of the encoder that training begins with, and of the heads beside it.
+
+    Raises:
+        EncoderError: The encoder does not exist or cannot be read.
+    """
+    content = encoder_content(config.initial_encoder)
+    source = source_of(config)
+    if source is not None:
+        for path in sorted(source.heads_path.rglob("*.safetensors")):
+            name = path.relative_to(source.path).as_posix()
+            content[name] = content_digest(path)
+    return content
+
+
+def describe_classifier(config: RunConfig, encoder: SharedEncoder) -> str:
+    """Return in one sentence what became of the checkpoint's classifier; "" if it has none."""
+    if encoder.kept_classifier is None:
+        return ""
+    name = config.init_from or config.encoder
+    if encoder.kept_classifier:
+        return f"the classification head of {name} is kept: it has the same labels"
+    return (
+        f"the output layer of the classification head is newly initialised: the labels of {name} "
+        "are others"
+    )
+
+
+def load_heads(
+    config: RunConfig, encoder: SharedEncoder, reporter: Reporter
+) -> dict[str, Any] | None:
+    """Load the heads of objectives that the run to begin from has under the same name.
+
+    Args:
+        config: The resolved configuration.
+        encoder: The encoder, with the heads that the objectives of this run have added.
+        reporter: Told of heads that do not fit.
+
+    Returns:
+        What ``init_from`` of the results holds; ``None`` if training begins from no run.
+
+    Raises:
+        EncoderError: The heads are damaged.
+    """
+    source = source_of(config)
+    if source is None:
+        return None
+    parts = ["encoder"]
+    if encoder.kept_classifier:
+        parts.append("classification head")
+    if (source.heads_path / f"{LANGUAGE_MODEL_HEAD}.safetensors").is_file():
+        parts.append("masked-language-model head")
+    for key, head in encoder.heads.items():
+        found = _tensors(source, key)
+        if found is None:
+            continue
+        own = head.state_dict()
+        if {n: t.shape for n, t in own.items()} != {n: t.shape for n, t in found.items()}:
+            reporter.message(
+                f"head {key} of {source.path} has other shapes: it is newly initialised"
+            )
+            continue
+        head.load_state_dict(found)
+        parts.append(f"head {key}")
+    reporter.message(f"training continues from {source.path}: {', '.join(parts)}")
+    return {
+        "run": str(config.init_from),
+        "digest": RunResults.load(source.path).digest,
+        "model": content_digest(source.model_path / "model.safetensors")[:16],
+        "parts": parts,
+    }
+
+
+def _tensors(source: RunFolder, key: str) -> dict[str, Tensor] | None:
+    """Return the tensors of a head of a run; ``None`` if it has no such head.
+
+    Raises:
+        EncoderError: They are damaged.
+    """
+    path = source.heads_path / f"{key}.safetensors"
+    try:
+        return load_file(path) if path.is_file() else None
+    except (OSError, SafetensorError) as error:
+        raise EncoderError(f"{path} is damaged ({error}): train {source.path} again") from None
+
+
+#: Texts of dev that the language-model head is tried on, and how many of them at once.
+HEAD_TEXTS, HEAD_BATCH = 200, 32
+
+#: Nats by which a trained head's cross-entropy is at least below that of token frequencies. On 200
+#: texts of 20 tokens, 600 masked ones, the difference of the two has a standard error of about
+#: that size; the head of the built-in encoder is below by 1.6 on pydocs.
+HEAD_MARGIN = 0.1
+
+
+def with_perturbed_text(
+    config: RunConfig, encoder: SharedEncoder, texts: TokenizedTexts, cache: TensorCache
+) -> TokenizedTexts:
+    """Return the training texts, perturbed once by the pretrained encoder if configured.
+
+    Args:
+        config: The resolved configuration.
+        encoder: The pretrained encoder.
+        texts: The training texts as they were read.
+        cache: Holds perturbed texts of earlier runs.
+
+    Raises:
+        EncoderError: The encoder has no pretrained masked-language-model head to perturb them with.
+    """
+    if config.perturbed_text == "none":
+        return texts
+    encoder.require_language_model("perturbed_text")
+    perturbed = perturb_texts_cached(encoder, texts, config.perturbed_share, config.seed, cache)
+    return concatenate(texts, perturbed) if config.perturbed_text == "add" else perturbed
+
+
+def prepare_task(choice: PluginChoice, context: ObjectiveContext) -> AuxiliaryTask:
+    """Make an auxiliary task and prepare it.
+
+    Args:
+        choice: The task, with all of its options.
+        context: What it is prepared with; its name is that of the objective.
+
+    Raises:
+        UserError: The task cannot be prepared.
+    """
+    cls = TASKS.get(choice.name)
+    with calling(cls, "prepare", context.name):
+        task: AuxiliaryTask = cls(cls.Options.model_validate(choice.options))
+        task.prepare(context)
+    check_prepared(task, context.name)
+    return task
+
+
+def build_weighting(config: RunConfig) -> Weighting:
+    """Return the weighting that a resolved configuration describes.
+
+    Raises:
+        ConfigError: Its options do not fit the objectives or the other settings.
+    """
+    cls = WEIGHTINGS.get(config.weights.name)
+    options = cls.Options.model_validate(config.weights.options)
+    with calling(cls, "__init__", config.weights.name):
+        weighting: Weighting = cls(options, config.objective_names())
+        validate_weighting(weighting)
+    if config.compile and weighting.differentiates_twice:
+        raise ConfigError(
+            "compile: optimizer steps cannot be unrolled through a compiled encoder, as "
+            f"{weighting.name} is asked to do: leave --compile out"
+        )
+    if config.lora_rank and weighting.differentiates_twice:
+        raise ConfigError(
+            "lora_rank: optimizer steps cannot be unrolled through the adapters of peft, as "
+            f"{weighting.name} is asked to do: leave its option unroll out, or freeze layers"
+        )
+    return weighting
+
+
+def validate_weighting(weighting: Weighting) -> Tensor:
+    """Check that the options of a weighting fit its objectives, and return its initial weights.
+
+    Raises:
+        ConfigError: They do not, such as initial weights for another number of objectives.
+    """
+    return weighting.weights
+
+
+def describe_language_model(
+    config: RunConfig,
+    encoder: SharedEncoder,
+    train: TokenizedTexts,
+    dev: TokenizedTexts,
+    compute: Compute,
+) -> str:
+    """Return a warning about a language-model head that knows no more than token frequencies.
+
+    Such a head is trained before it teaches the encoder anything, and what it predicts in place of
+    a token is a frequent one. It is asked for masked tokens of at most :data:`HEAD_TEXTS` texts,
+    which are the same for every seed of a run, and so are the masks.
+
+    Args:
+        config: The resolved configuration.
+        encoder: The encoder as it was pretrained.
+        train: The training texts, whose token frequencies it is compared with.
+        dev: Held-out texts.
+        compute: Precision of the forward passes.
+
+    Returns:
+        The warning, with both cross-entropies; "" if that of the head is lower by at least
+        :data:`HEAD_MARGIN`, or if no token was masked.
+    """
+    order = torch.randperm(len(dev), generator=rng.generator(0, "language-model head", "texts"))
+    found = score_masked(
+        encoder,
+        dev.select(order[:HEAD_TEXTS]),
+        HEAD_BATCH,
+        0,
+        "language-model head",
+        "masks",
+        autocast=compute.autocast,
+    )
+    if not len(found.targets):
+        return ""
+    frequencies = frequency_cross_entropy(train, found.targets, found.vocabulary)
+    if found.loss <= frequencies - HEAD_MARGIN:
+        return ""
+    new = "newly initialised " if encoder.new_language_model_head else ""
+    name = shorten(config.init_from or config.encoder, 200)
+    return (
+        f"warning: the {new}masked-language-model head of {name} knows no more than how frequent "
+        f"tokens are: its cross-entropy on {len(found.targets):,} masked tokens of dev is "
+        f"{found.loss:.2f} nats, that of the token frequencies in train {frequencies:.2f}; choose "
+        "an encoder with a trained head, or train this one by `auxlearn pretrain` first"
+    )
+
+
+def require_compiler(config: RunConfig, compute: Compute) -> None:
+    """Check that ``torch.compile`` works if the configuration asks for it.
+
+    Raises:
+        ConfigError: It does not.
+    """
+    if config.compile:
+        from auxlearn.encoders.compiled import check_compiler
+
+        check_compiler(compute.device)
+
+
+def run_reporters(config: RunConfig, folder: RunFolder) -> list[RunReporter]:
+    """Return the reporters that the configuration asks for.
+
+    Raises:
+        ConfigError: One is unknown, or not installed.
+    """
+    run = ReportedRun(folder.path, config.model_dump(mode="json"))
+    return [REPORTERS.get(name)(run) for name in config.report_to]
+
+
+def load_run_encoder(config: RunConfig, data: RunData, compute: Compute) -> SharedEncoder:
+    """Load the encoder that training begins with; see :func:`load_initial_encoder`.
+
+    Raises:
+        EncoderError: It cannot be loaded, or ``max_length`` is too long for it.
+        ConfigError: What is frozen leaves nothing for other settings to work on.
+    """
+    encoder = load_initial_encoder(config, data.dataset.label_names)
+    encoder.random_head = config.random_head
+    check_length(encoder, config.max_length)
+    encoder.to(compute.device)
+    if config.precision == "bf16" and compute.device.type == "cpu":
+        attend_in_single_precision(encoder.body)
+    freeze(encoder, config.freeze)
+    _check_body(config, encoder)
+    return encoder
+
+
+def check_shared_parameters(config: RunConfig) -> None:
+    """Check, before any run with fixed weights, that they have something in common to weigh.
+
+    Raises:
+        EncoderError: The encoder cannot be loaded.
+        ConfigError: The body is frozen as a whole.
+    """
+    if config.freeze != "none":
+        encoder = load_initial_encoder(config, ["unused"])
+        freeze(encoder, config.freeze)
+        _check_body(config, encoder)
+
+
+def _check_body(config: RunConfig, encoder: SharedEncoder) -> None:
+    """Check that what the configuration asks for has parameters of the body to work on.
+
+    Raises:
+        ConfigError: The body is frozen as a whole.
+    """
+    if any(parameter.requires_grad for parameter in encoder.body_parameters()):
+        return
+    if config.compile:
+        raise ConfigError(
+            f"compile: freeze {config.freeze} leaves no parameter of the body to train, which is "
+            "all that is compiled: leave --compile out"
+        )
+    if config.aux and config.weights.name not in ("fixed", "equal"):
+        raise ConfigError(
+            f"freeze: {config.freeze} leaves no parameter that the objectives share, so that "
+            f"{config.weights.name} has nothing to weigh: use weights fixed"
+        )
+
+
+def check_dropout(objectives: Iterable[Objective], encoder: SharedEncoder) -> None:
+    """Check that objectives that compare passes with different dropout have some.
+
+    Raises:
+        ConfigError: All dropout probabilities of the encoder are zero.
+    """
+    for objective in objectives:
+        if objective.compares_dropout and not encoder.has_dropout:
+            raise ConfigError(
+                f"{objective.name} compares passes with different dropout, but all dropout "
+                "probabilities of this encoder are 0: choose another encoder, or leave "
+                f"{objective.name} out"
+            )

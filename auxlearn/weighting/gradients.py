@@ -1,0 +1,170 @@
+"""Rules that weigh by the Gram matrix of the gradients, and averages of gradients.
+
+Gradients are combined over the parameters that the objectives share, those of the encoder. A head
+belongs to one objective and takes the gradient of that objective unweighted.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from auxlearn.core.config import Settings
+from auxlearn.core.metric_names import Quantity
+from auxlearn.weighting.base import (
+    Gradient,
+    Placement,
+    TrainingStep,
+    Weighting,
+    apply_gradient,
+    shared_gradient,
+    weighted_sum,
+)
+from auxlearn.weighting.optimizer_steps import gram_matrices
+
+
+class GramWeighting(Weighting):
+    """A rule that only needs the Gram matrix of the gradients over the shared parameters.
+
+    A subclass defines :meth:`weigh`. With a single objective that is not called: its gradient has
+    weight 1.
+    """
+
+    def __init__(self, options: Settings, objectives: Sequence[str]) -> None:
+        super().__init__(options, objectives)
+        self._weights = torch.ones(len(objectives), dtype=torch.float64)
+        self._metrics: dict[str, float] = {}
+
+    @abstractmethod
+    def weigh(self, gram: Tensor, step: TrainingStep) -> Tensor:
+        """Return a weight for each objective.
+
+        Args:
+            gram: Inner products of the gradients over the shared parameters, the primary task
+                first, ``(objectives, objectives)``, float64, on the CPU.
+            step: The step that they belong to.
+
+        Returns:
+            ``(objectives,)``, float64, on the CPU.
+        """
+
+    @property
+    def weights(self) -> Tensor:
+        """Weights of the last step over the shared parameters; 1 each before the first."""
+        return self._weights.clone()
+
+    def step(self, step: TrainingStep) -> None:
+        """Make one optimizer step with the weighted sum of the gradients."""
+        gradients = step.gradients()
+        (gram,) = gram_matrices(
+            [shared_gradient(gradient, step.placements) for gradient in gradients]
+        )
+        norms = gram.diagonal().sqrt().tolist()
+        self._metrics = Quantity.NORM.row(step.names, norms)
+        if len(gradients) > 1:
+            self._weights = self.weigh(gram, step)
+        apply_gradient(step, combine(gradients, self._weights, step.placements))
+
+    def metrics(self) -> dict[str, float]:
+        """``norm/NAME``: norm of each objective's gradient over the shared parameters."""
+        return self._metrics
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the weights of the last step, which are only reported."""
+        return {"weights": self._weights}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Restore what :meth:`state_dict` returned."""
+        self._weights = state["weights"].clone()
+
+
+def head_gradient(gradient: Gradient, placements: Sequence[Placement]) -> Gradient:
+    """Return a gradient with ``None`` for the shared parameters."""
+    return [
+        None if placement == "encoder" else grad
+        for grad, placement in zip(gradient, placements, strict=True)
+    ]
+
+
+def combine(
+    gradients: Sequence[Gradient], weights: Tensor, placements: Sequence[Placement]
+) -> Gradient:
+    """Return the weighted sum over the shared parameters, and the plain sum over the heads.
+
+    Args:
+        gradients: One by objective, each with the same number of parameters.
+        weights: One by objective.
+        placements: Where each parameter belongs.
+    """
+    shared = weighted_sum(
+        [shared_gradient(gradient, placements) for gradient in gradients], weights
+    )
+    heads = weighted_sum(
+        [head_gradient(gradient, placements) for gradient in gradients], torch.ones(len(gradients))
+    )
+    return [
+        inside if placement == "encoder" else outside
+        for inside, outside, placement in zip(shared, heads, placements, strict=True)
+    ]
+
+
+class GradientAverage:
+    """The bias-corrected moving average of gradients, or of steps.
+
+    Memory: one copy of the parameters that have a gradient; none if ``decay`` is 0.
+
+    Args:
+        decay: :math:`\\beta`, from 0 (the last gradient alone) to less than 1.
+    """
+
+    def __init__(self, decay: float) -> None:
+        self.decay = decay
+        self._count = 0
+        self._sums: dict[int, Tensor] = {}
+
+    def update(self, gradient: Gradient) -> Gradient:
+        """Add a gradient, and return the average.
+
+        Args:
+            gradient: One tensor by parameter; ``None`` for a parameter without gradient, which
+                counts as zero once there has been one.
+        """
+        if not self.decay:
+            return gradient
+        self._count += 1
+        correction = 1 - self.decay**self._count
+        devices = [part.device for part in gradient if part is not None]
+        if devices:  # the sums of a resumed run are on the CPU
+            self._sums = {number: total.to(devices[0]) for number, total in self._sums.items()}
+        average: Gradient = []
+        with torch.no_grad():
+            for number, part in enumerate(gradient):
+                total = self._sums.get(number)
+                if part is not None:
+                    total = torch.zeros_like(part) if total is None else total
+                    total.lerp_(part, 1 - self.decay)
+                elif total is not None:
+                    total.mul_(self.decay)
+                else:
+                    average.append(None)
+                    continue
+                self._sums[number] = total
+                average.append(total / correction)
+        return average
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the sums by number of the parameter, and how many gradients they hold."""
+        if not self._count:
+            return {}
+        sums = {str(number): total for number, total in self._sums.items()}
+        return sums | {"count": torch.tensor(self._count)}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Restore what :meth:`state_dict` returned."""
+        self._count = int(state.get("count", 0))
+        self._sums = {
+            int(number): total.clone() for number, total in state.items() if number != "count"
+        }

@@ -1,0 +1,382 @@
+r"""Weighted sums of separate optimizer steps: one step per objective, with moments of its own.
+
+Adam divides each element of a gradient by a running average of its size. If several objectives
+share one Adam, a weight has no effect where only one objective has a gradient: however small the
+weighted gradient, the quotient is the same. In this way masked language modelling updates every row
+of the tied output layer at the full learning rate, whatever its weight. With moments of its own for
+each objective,
+
+.. math:: \theta' = \theta + u_0 + \sum_{i>0} r_i u_i, \qquad u_i = U_i(g_i),
+
+where :math:`\theta` are the parameters, :math:`g_i` the gradient of objective i (0: the primary
+task), :math:`U_i` the optimizer with the state of objective i, :math:`u_i` its step and
+:math:`r_i = w_i / w_0` the ratio of an auxiliary weight to the primary's. At :math:`r_i = 0` the
+step is that of training the primary task alone, and an auxiliary task never makes :math:`u_0`
+smaller. Objectives of different gradient norms become comparable as well, since the elements of
+each :math:`u_i` are of the size of the learning rate.
+
+Where the primary task has no gradient, in the language-model head for instance, the steps of the
+objectives that have one are averaged with their weights. Weight decay is part of :math:`u_0`;
+auxiliary steps have none.
+
+Cost compared with one shared optimizer: for each auxiliary task the memory of its moments, two
+copies of the parameters that it depends on, and one pass over memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations_with_replacement
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from auxlearn.weighting.base import Gradient, TrainingStep, apply_gradient, gather_scalars
+
+
+def step_coefficients(
+    weights: Sequence[float], has_step: Sequence[bool], applied: Sequence[bool]
+) -> list[float]:
+    """Return the factors of the objectives' steps for one parameter.
+
+    Args:
+        weights: One by objective, above zero, the primary task first.
+        has_step: Whether each objective has a gradient, and so a step, for the parameter.
+        applied: Whether the steps of each objective change the parameters that the primary task
+            has a step for; all others they change in any case.
+
+    Returns:
+        One by objective: its weight over the primary task's, or over the sum of the weights of the
+        objectives that have a step if the primary task has none; 0 for objectives without a step.
+    """
+    used = [has and (on or not has_step[0]) for has, on in zip(has_step, applied, strict=True)]
+    if has_step[0]:
+        total = weights[0]
+    else:
+        total = sum(weight for weight, on in zip(weights, used, strict=True) if on)
+    return [weight / total if on else 0.0 for weight, on in zip(weights, used, strict=True)]
+
+
+class SeparateSteps:
+    """Steps of a run's optimizer for several objectives, each with a state of its own.
+
+    The optimizer itself holds the primary task's state, as in single-task training. The states of
+    the auxiliary objectives are kept here.
+
+    Args:
+        count: Number of objectives, the primary task first.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._states: list[dict[int, dict[str, Tensor]]] = [{} for _ in range(count - 1)]
+
+    def step(
+        self,
+        step: TrainingStep,
+        gradients: Sequence[Gradient],
+        weights: Tensor,
+        applied: Sequence[bool],
+    ) -> list[Gradient]:
+        """Compute the step of every objective, and add their weighted sum to the parameters.
+
+        Args:
+            step: The training step; its optimizer is stepped once by objective.
+            gradients: One by objective.
+            weights: One by objective, above zero; only their ratios count.
+            applied: Which objectives change the parameters that the primary task reaches. With the
+                primary task alone these become, bit by bit, what single-task training makes of
+                them.
+
+        Returns:
+            :math:`u_i` of each objective; ``None`` for a parameter without gradient.
+        """
+        before = [p.detach().clone() for p in step.parameters]
+        steps = []
+        for index in range(1, len(gradients)):
+            self._step_of(index, step, gradients[index])
+            steps.append(_undo(step.parameters, before, gradients[index]))
+        # The primary task's own step is left as the optimizer makes it, not undone and added again:
+        # before + (after - before) differs from after by rounding.
+        self._step_of(0, step, gradients[0])
+        steps.insert(0, _difference(step.parameters, before, gradients[0]))
+        values = weights.tolist()
+        with torch.no_grad():
+            for parameter, *by_objective in zip(step.parameters, *steps, strict=True):
+                factors = step_coefficients(values, [u is not None for u in by_objective], applied)
+                for factor, own in zip(factors[1:], by_objective[1:], strict=True):
+                    if own is not None and factor:
+                        parameter.add_(own, alpha=factor)
+        return steps
+
+    def _step_of(self, index: int, step: TrainingStep, gradient: Gradient) -> None:
+        """Step the optimizer with one objective's gradient and state; changes the parameters."""
+        if index == 0:
+            apply_gradient(step, gradient)
+            return
+        optimizer = step.optimizer
+        own = self._states[index - 1]
+        reached = [number for number, grad in enumerate(gradient) if grad is not None]
+        primary: dict[int, dict[str, Any]] = {}
+        for number in reached:
+            parameter = step.parameters[number]
+            primary[number] = optimizer.state.pop(parameter, {})
+            if (
+                number in own
+            ):  # in a resumed run the moments are on the CPU; steps are counted there
+                optimizer.state[parameter] = {
+                    key: value if key == "step" else value.to(parameter.device)
+                    for key, value in own[number].items()
+                }
+        decays = [group["weight_decay"] for group in optimizer.param_groups]
+        try:
+            for group in optimizer.param_groups:
+                group["weight_decay"] = 0.0
+            apply_gradient(step, gradient)
+        finally:
+            for group, decay in zip(optimizer.param_groups, decays, strict=True):
+                group["weight_decay"] = decay
+            for number in reached:
+                parameter = step.parameters[number]
+                own[number] = optimizer.state.pop(parameter, {})
+                if primary[number]:
+                    optimizer.state[parameter] = primary[number]
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the optimizer states of the auxiliary objectives: ``OBJECTIVE/PARAMETER/KEY``."""
+        return {
+            f"{index}/{number}/{key}": torch.as_tensor(value)
+            for index, states in enumerate(self._states)
+            for number, state in states.items()
+            for key, value in state.items()
+            if value is not None
+        }
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Restore what :meth:`state_dict` returned."""
+        for states in self._states:
+            states.clear()
+        for name, value in state.items():
+            index, number, key = name.split("/", 2)
+            self._states[int(index)].setdefault(int(number), {})[key] = value.clone()
+
+
+def _difference(
+    parameters: Sequence[Tensor], before: Sequence[Tensor], gradient: Gradient
+) -> Gradient:
+    """Return what a step with a gradient has changed; ``None`` where it changed nothing."""
+    return [
+        None if grad is None else parameter.detach() - old
+        for parameter, old, grad in zip(parameters, before, gradient, strict=True)
+    ]
+
+
+def _undo(parameters: Sequence[Tensor], before: Sequence[Tensor], gradient: Gradient) -> Gradient:
+    """Undo the step that was made with a gradient, and return it.
+
+    Args:
+        parameters: The parameters after the step; set back to ``before``.
+        before: The parameters before the step.
+        gradient: ``None`` where the step changed nothing.
+    """
+    found = _difference(parameters, before, gradient)
+    with torch.no_grad():
+        for parameter, old, grad in zip(parameters, before, gradient, strict=True):
+            if grad is not None:
+                parameter.copy_(old)
+    return found
+
+
+#: Elements of a chunk on a CPU; some ten chunks fit the cache of a core.
+CHUNK_SIZE = 1 << 15
+
+#: Writes the derivative of a chunk of the step with respect to its gradient into ``out``:
+#: ``(gradient, chunk, out)``.
+Diagonal = Callable[[Tensor, slice, Tensor], None]
+
+
+def gram_matrices(*groups: Sequence[Gradient]) -> list[Tensor]:
+    """Return the Gram matrix of each group of gradients, with one synchronisation with a GPU.
+
+    Args:
+        groups: Gradients, one by objective, each with the same number of parameters.
+
+    Returns:
+        The inner products of each group, ``(objectives, objectives)``, float64, on the CPU.
+    """
+    found = []
+    for gradients in groups:
+        products = _Products(len(gradients))
+        for by_objective in zip(*gradients, strict=True):
+            sources = [(i, g.reshape(-1)) for i, g in enumerate(by_objective) if g is not None]
+            if not sources:
+                continue
+            for chunk in _chunks(sources[0][1]):
+                for (i, one), (j, other) in combinations_with_replacement(sources, 2):
+                    products.add(i, j, one[chunk], other[chunk])
+        found.append(products)
+    return [gram + gram.triu(1).T for gram in _totals(found)]
+
+
+class StepDerivative:
+    """Derivative of a step of SGD or AdamW with respect to the weights of the gradients.
+
+    To be constructed before the optimizer step, and called after it: it uses the moments after the
+    step.
+
+    Args:
+        optimizer: The optimizer about to be stepped: SGD, or AdamW without amsgrad.
+        parameters: Its parameters, in the order of the gradients.
+        max_grad_norm: Norm to which the gradient is clipped before the step; 0: no clipping.
+
+    Raises:
+        ValueError: The optimizer is of another class, or has amsgrad.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        parameters: Sequence[Tensor],
+        max_grad_norm: float = 0.0,
+    ) -> None:
+        adamw = isinstance(optimizer, torch.optim.AdamW)
+        if not adamw and not isinstance(optimizer, torch.optim.SGD):
+            raise ValueError(
+                f"the derivative of a step of {type(optimizer).__name__} is not known here"
+            )
+        groups = {id(p): group for group in optimizer.param_groups for p in group["params"]}
+        if any(group.get("amsgrad") for group in groups.values()):
+            raise ValueError("the derivative of a step with amsgrad is not known here")
+        self._optimizer = optimizer
+        self._max_grad_norm = max_grad_norm
+        self._parameters = list(parameters)
+        self._groups = [groups[id(p)] for p in self._parameters]
+        self._diagonal = self._adamw if adamw else self._sgd
+        # SGD initialises the momentum buffer with the first gradient, without dampening.
+        self._first = [
+            optimizer.state.get(p, {}).get("momentum_buffer") is None for p in self._parameters
+        ]
+
+    def weight_gradient(
+        self, gradients: Sequence[Gradient], weights: Tensor, gram: Tensor, direction: Gradient
+    ) -> tuple[Tensor, Tensor]:
+        r"""Return the derivative of a function of the updated parameters by each weight.
+
+        Args:
+            gradients: :math:`g_i`, one by objective; the step was made with their weighted sum.
+            weights: :math:`w_i`, ``(objectives,)``, float64, on the CPU.
+            gram: Gram matrix of the gradients, as :func:`gram_matrices` returns it.
+            direction: v, the gradient of the function at the updated parameters.
+
+        Returns:
+            :math:`v^\top (\partial U / \partial w_i)`, ``(objectives,)``; and the inner products of
+            v with each gradient and, last, with itself, ``(objectives + 1,)``; both float64, on the
+            CPU.
+        """
+        norm = float((weights @ gram @ weights).clamp(min=0).sqrt())
+        excess = norm + 1e-6  # as torch clips
+        factor = min(1.0, self._max_grad_norm / excess) if self._max_grad_norm else 1.0
+        through_step = _Products(len(gradients))
+        direct = _Products(len(gradients) + 1)
+        last = len(gradients)
+        values = [weight * factor for weight in weights.tolist()]
+        for number, v in enumerate(direction):
+            if v is None:
+                continue
+            flat_v = v.reshape(-1)
+            by_objective = enumerate(gradient[number] for gradient in gradients)
+            given = [(i, g.reshape(-1)) for i, g in by_objective if g is not None]
+            diagonal = self._diagonal(number) if given else None
+            buffer = flat_v.new_empty(2, min(len(flat_v), _chunk_size(flat_v)))
+            for chunk in _chunks(flat_v):
+                v_chunk = flat_v[chunk]
+                direct.add(last, last, v_chunk, v_chunk)
+                if diagonal is None:
+                    continue
+                combined, through = buffer[0, : len(v_chunk)], buffer[1, : len(v_chunk)]
+                (first, source), *others = given
+                torch.mul(source[chunk], values[first], out=combined)
+                for index, other in others:
+                    combined.add_(other[chunk], alpha=values[index])
+                diagonal(combined, chunk, through)
+                through.mul_(v_chunk)
+                for index, source in given:
+                    through_step.add(index, index, through, source[chunk])
+                    direct.add(index, index, v_chunk, source[chunk])
+        by_weight, products = (found.diagonal() for found in _totals([through_step, direct]))
+        if factor < 1:
+            # Clipping scales by M / (|g| + 1e-6), which depends on all of the gradient.
+            along = (weights @ by_weight) / (norm * excess)
+            by_weight = factor * (by_weight - along * (gram @ weights))
+        return by_weight, products
+
+    def _sgd(self, number: int) -> Diagonal:
+        group = self._groups[number]
+        slope, momentum = 1.0, group["momentum"]
+        if momentum:
+            slope = 1.0 if self._first[number] else 1.0 - group["dampening"]
+            if group["nesterov"]:
+                slope = 1.0 + momentum * slope
+        slope *= float(group["lr"]) if group["maximize"] else -float(group["lr"])
+
+        def diagonal(gradient: Tensor, chunk: slice, out: Tensor) -> None:
+            out.fill_(slope)
+
+        return diagonal
+
+    def _adamw(self, number: int) -> Diagonal:
+        group, state = self._groups[number], self._optimizer.state[self._parameters[number]]
+        beta1, beta2 = group["betas"]
+        step = float(state["step"])
+        sign = -1.0 if group["maximize"] else 1.0
+        rate = -sign * float(group["lr"]) / (1 - beta1**step)
+        correction = (1 - beta2**step) ** 0.5
+        first, second = state["exp_avg"].reshape(-1), state["exp_avg_sq"].reshape(-1)
+        buffer = first.new_empty(min(len(first), _chunk_size(first)))
+        tiny = torch.finfo(first.dtype).tiny
+
+        def diagonal(gradient: Tensor, chunk: slice, out: Tensor) -> None:
+            # With m and s the moments after the step and D = sqrt(s) / correction + eps:
+            # d(m / D)/dg = (1 - beta1) / D - m (1 - beta2) g / (sqrt(s) correction D^2)
+            root = torch.sqrt(second[chunk], out=buffer[: len(out)])
+            root.clamp_(min=tiny)  # where s is 0, so is g, and the second term vanishes
+            torch.mul(first[chunk], gradient, out=out)
+            out.div_(root).mul_(sign * (beta2 - 1) / correction)
+            root.div_(correction).add_(group["eps"])
+            out.div_(root).add_(1 - beta1).div_(root).mul_(rate)
+
+        return diagonal
+
+
+class _Products:
+    """Sums of inner products by matrix element, gathered without synchronising with a GPU."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.found: dict[tuple[int, int], list[Tensor]] = {}
+
+    def add(self, row: int, column: int, left: Tensor, right: Tensor) -> None:
+        self.found.setdefault((row, column), []).append(torch.dot(left, right))
+
+
+def _totals(products: Sequence[_Products]) -> list[Tensor]:
+    """Return the matrices, float64, on the CPU, with one synchronisation with a GPU."""
+    every = [torch.stack(found).double().sum() for one in products for found in one.found.values()]
+    values = iter(gather_scalars(every))
+    matrices = []
+    for one in products:
+        matrix = torch.zeros(one.size, one.size, dtype=torch.float64)
+        for place in one.found:
+            matrix[place] = next(values)
+        matrices.append(matrix)
+    return matrices
+
+
+def _chunk_size(flat: Tensor) -> int:
+    return CHUNK_SIZE if flat.device.type == "cpu" else max(1, len(flat))
+
+
+def _chunks(flat: Tensor) -> Iterator[slice]:
+    size = _chunk_size(flat)
+    for start in range(0, len(flat), size):
+        yield slice(start, start + size)

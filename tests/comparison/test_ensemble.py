@@ -1,0 +1,215 @@
+"""Ensembles: means of stored probabilities against those of the models, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pandas
+import pytest
+from sklearn.metrics import accuracy_score, f1_score
+
+import auxlearn
+from auxlearn.core.errors import UserError
+from auxlearn.core.files import read_checked_json, write_checked_json
+from auxlearn.evaluation.finished import Classifier
+from tests import helpers
+from tests.cli.helpers import call, error, write_split
+
+ROWS = [(text, ("no", "yes")[number % 2]) for number, text in enumerate(helpers.LINES[:18])]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory, one_layer):
+    """Two seeds on one data set, and a run that says it was of other data or of other labels."""
+    folder = tmp_path_factory.mktemp("ensemble")
+    for split, part in (("train", ROWS[:8]), ("dev", ROWS[8:12]), ("test", ROWS[12:])):
+        write_split(folder / "data" / "reviews" / f"{split}.tsv", part)
+    for seed, name in enumerate("ab"):
+        auxlearn.train(
+            dataset=folder / "data" / "reviews", encoder=one_layer, seed=seed, epochs=1,
+            learning_rate=1e-2, device="cpu", output=folder / name,
+        )  # fmt: skip
+    for name, change in (
+        ("other", {"fingerprint": "feedfacecafebeef"}),
+        ("renamed", {"label_names": ["da", "no"]}),
+    ):
+        results = auxlearn.load_run(shutil.copytree(folder / "a", folder / name))
+        replace(results, dataset=replace(results.dataset, **change)).save(folder / name)
+    return folder
+
+
+def test_the_mean_of_stored_probabilities_is_that_of_the_models(runs, monkeypatch):
+    members = [runs / name for name in "ab"]
+    texts, labels = zip(*ROWS[12:], strict=True)
+    alone = [Classifier.of_run(run).probabilities(list(texts)) for run in members]
+    assert np.ptp(np.stack(alone), axis=0).max() > 1e-3  # the seeds differ
+    expected = np.mean(alone, axis=0)
+    said = [("no", "yes")[number] for number in expected.argmax(1)]
+
+    monkeypatch.setattr("auxlearn.evaluation.finished.load_classifier", None)  # is not used
+    found = auxlearn.ensemble(*members)
+    np.testing.assert_allclose(found.probabilities, expected, atol=1e-7, rtol=0)
+    assert found.scores.accuracy == accuracy_score(labels, said)
+    assert found.scores.macro_f1 == pytest.approx(f1_score(labels, said, average="macro"))
+    single = [auxlearn.load_run(run).evaluations["test"].all for run in members]
+    assert list(found.runs.values()) == single
+    assert found.mean("accuracy") == pytest.approx(np.mean([one.accuracy for one in single]))
+    frame = found.to_frame()
+    assert list(frame.index) == [*map(str, members), "mean", "ensemble"]
+    assert frame.loc["ensemble", "macro_f1"] == found.scores.macro_f1
+    table = found.predictions()
+    assert list(table["text"]) == list(texts)
+    assert list(table["predicted_label"]) == said
+    np.testing.assert_array_equal(table["probability_yes"], found.probabilities[:, 1])
+
+
+def test_the_models_are_run_on_another_data_set(runs):
+    stored = auxlearn.ensemble(runs / "a", runs / "b")
+    anew = auxlearn.ensemble(runs / "a", runs / "b", dataset=runs / "data" / "reviews")
+    np.testing.assert_allclose(anew.probabilities, stored.probabilities, atol=1e-7, rtol=0)
+    assert anew.scores == stored.scores
+    in_memory = [{"text": text, "label": label} for text, label in ROWS[12:]]
+    again = auxlearn.ensemble(runs / "a", runs / "b", dataset=in_memory)
+    np.testing.assert_array_equal(again.probabilities, anew.probabilities)
+
+
+def test_the_command_writes_what_predict_writes(runs, tmp_path):
+    out = tmp_path / "ensemble.csv"
+    done = call("ensemble", runs / "a", runs / "b", "--split", "validation", "--output", out)
+    assert done.exit_code == 0
+    assert "dev, 4 examples" in done.stdout
+    assert str(out) in done.stdout
+    found = auxlearn.ensemble(runs / "a", runs / "b", split="dev")
+    pandas.testing.assert_frame_equal(
+        pandas.read_csv(out), found.predictions().rename_axis(None), rtol=1e-12
+    )
+    call("predict", runs / "a", "--file", runs / "data/reviews/dev.tsv", "--output", out)
+    assert list(pandas.read_csv(out).columns) == list(found.predictions().columns)
+    printed = json.loads(call("ensemble", runs / "a", runs / "b", "--json").stdout)
+    assert printed["mean"].keys() == {"accuracy", "macro_f1"}
+    assert len(printed["runs"]) == 2
+
+
+def test_another_data_set_is_read_as_evaluate_reads_it(runs, tmp_path):
+    members = [shutil.copytree(runs / name, tmp_path / name) for name in "ab"]
+    rows = [{"text": text, "label": label.upper()} for text, label in ROWS[12:]]
+    rows[0]["label"] = "MAYBE"
+    with pytest.raises(UserError, match=r"'data' has the labels .*no counterpart for MAYBE"):
+        auxlearn.ensemble(*members, dataset=rows)
+    for run in members:
+        config = (run / "config.yaml").read_text()
+        (run / "config.yaml").write_text(
+            config.replace("unknown_labels: error", "unknown_labels: count")
+        )
+    found = auxlearn.ensemble(*members, dataset=rows)
+    assert found.label_names == ("no", "yes", "MAYBE")
+    assert list(found.runs.values()) == [
+        auxlearn.evaluate(run, rows)["data"].all for run in members
+    ]
+    truth = ["MAYBE", *(label for _, label in ROWS[13:])]
+    said = list(found.predictions()["predicted_label"])
+    assert found.scores.accuracy == accuracy_score(truth, said)
+    expected = f1_score(truth, said, average="macro", zero_division=0)
+    assert found.scores.macro_f1 == pytest.approx(expected)
+    assert (found.probabilities[:, 2] == 0).all()
+
+
+@pytest.mark.parametrize("values", [[0.3, 0.6], [1.2, -0.2], [0.5, float("nan")]])
+def test_probabilities_that_are_no_distribution_are_damaged(runs, tmp_path, values):
+    copy = shutil.copytree(runs / "a", tmp_path / "a")
+    path = copy / "predictions" / "test.jsonl"
+    first, *rest = path.read_text().splitlines(keepends=True)
+    row = json.loads(first) | {"probabilities": values}
+    path.write_text(json.dumps(row) + "\n" + "".join(rest))
+    with pytest.raises(UserError, match=r"test\.jsonl is damaged: line 1 holds no label"):
+        auxlearn.ensemble(runs / "b", copy)
+
+
+def test_a_set_whose_name_leads_out_of_the_folder_is_damage_for_every_reader(runs, tmp_path):
+    members = [shutil.copytree(runs / name, tmp_path / name) for name in "ab"]
+    for run in members:
+        content = read_checked_json(run / "results.json")
+        content["evaluations"]["../../secret"] = content["evaluations"]["test"]
+        write_checked_json(run / "results.json", content)
+        shutil.copy(run / "predictions" / "test.jsonl", tmp_path / "secret.jsonl")
+    readers = [
+        lambda: auxlearn.ensemble(*members, split="../../secret"),
+        lambda: auxlearn.load_run(members[0]),
+        lambda: auxlearn.report(members[0]),
+        lambda: auxlearn.compare(*members),
+    ]
+    for reader in readers:
+        with pytest.raises(UserError, match=r"results\.json is damaged .*is not a plain name"):
+            reader()
+
+
+def test_labels_of_the_most_likely_class_have_no_mean(runs, tmp_path):
+    """With decision argmax, a label is predicted whose classes together may be less likely."""
+    copy = shutil.copytree(runs / "a", tmp_path / "a")
+    path = copy / "predictions" / "test.jsonl"
+    first, *rest = path.read_text().splitlines(keepends=True)
+    row = json.loads(first)
+    row["probabilities"].reverse()
+    path.write_text(json.dumps(row) + "\n" + "".join(rest))
+    with pytest.raises(UserError, match=r"predicted 'test' by the most likely class .*decision"):
+        auxlearn.ensemble(runs / "b", copy)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["a"], "at least two runs"),
+        (["a", "b", "a"], "is given twice"),
+        (["a", "other"], "trained on different data or splits"),
+        (["a", "renamed"], "have different labels (no, yes; da, no)"),
+        (["a", "nowhere"], "there is no run folder"),
+        (["a", "b", "--split", "tset"], "no predictions for 'tset': did you mean 'test'"),
+        (["a", "b", "--method", "STL"], "is a method of one sweep"),
+        (["a", "b", "--text-column", "body"], "is of another data set"),
+        (["a", "b", "--output", "table.xls"], "names no format"),
+    ],
+)
+def test_refused_in_one_line(runs, monkeypatch, arguments, message):
+    monkeypatch.chdir(runs)
+    assert message in error("ensemble", *arguments)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"label": "no"', '"label": "maybe"', "is damaged: line 1 holds no label"),
+        ("[0.", "[0.1, 0.", "the probabilities of 2 classes"),
+        ('"label": "no"', '"label": "yes"', "are not those that results.json describes"),
+        ("]}\n", "]}", "ends within a line"),
+    ],
+)
+def test_damaged_predictions_are_refused(runs, tmp_path, old, new, message):
+    copy = shutil.copytree(runs / "a", tmp_path / "a")
+    path = copy / "predictions" / "test.jsonl"
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(UserError, match=message.replace("[", r"\[")):
+        auxlearn.ensemble(runs / "b", copy)
+
+
+def test_texts_are_written_only_if_the_data_have_not_changed(runs, tmp_path):
+    found = auxlearn.ensemble(runs / "a", runs / "b")
+    path = runs / "data" / "reviews" / "test.tsv"
+    before = path.read_text()
+    path.write_text(before.replace("\tyes", "\tno", 1))
+    try:
+        with pytest.raises(UserError, match="has changed since the runs were trained"):
+            found.save(tmp_path / "table.csv")
+        assert not (tmp_path / "table.csv").exists()
+        assert auxlearn.ensemble(runs / "a", runs / "b").scores == found.scores
+    finally:
+        path.write_text(before)
+
+
+def test_many_labels_have_no_stored_probabilities(runs):
+    from auxlearn.results.predictions import stored_probabilities
+
+    with pytest.raises(UserError, match="of 101 classes only: name the data with --dataset"):
+        stored_probabilities(runs / "a", "test", [str(number) for number in range(101)])

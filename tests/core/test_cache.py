@@ -1,0 +1,218 @@
+"""The tensor cache: damaged files, concurrent processes, interruptions."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+from auxlearn.core.cache import TensorCache, content_key, default_folder
+from auxlearn.core.errors import UserError
+
+TENSORS = {
+    "scores": torch.linspace(0, 1, 100),
+    "where": torch.tensor([True, False]),
+    "small": torch.tensor([[1, 2], [3, 4]], dtype=torch.int8),
+    "empty": torch.zeros(0, dtype=torch.int64),
+}
+
+
+def never():
+    raise AssertionError("made again")
+
+
+def same(found):
+    assert found.keys() == TENSORS.keys()
+    for name, tensor in TENSORS.items():
+        assert found[name].dtype == tensor.dtype
+        assert torch.equal(found[name], tensor)
+
+
+def test_a_stored_entry_is_found(tmp_path, caplog):
+    folder = tmp_path / "new" / "cache"
+    same(TensorCache(folder).get("key", lambda: TENSORS))
+    same(TensorCache(folder).get("key", never))
+    other = TensorCache(folder).get("other", lambda: {"x": torch.ones(1)})
+    assert other["x"].tolist() == [1.0]
+    assert caplog.records == []
+
+
+def damage_of(kind, content):
+    return {
+        "cut": content[: len(content) // 2],
+        "emptied": b"",
+        "overwritten": b"x" * len(content),
+        "one bit": content[:-7] + bytes([content[-7] ^ 1]) + content[-6:],
+        "header": b"\xff" * 8 + content[8:],
+    }[kind]
+
+
+@pytest.mark.parametrize("kind", ["cut", "emptied", "overwritten", "one bit", "header"])
+def test_a_damaged_file_is_computed_again(tmp_path, caplog, kind):
+    cache = TensorCache(tmp_path)
+    cache.get("key", lambda: TENSORS)
+    path = tmp_path / "key.safetensors"
+    path.write_bytes(damage_of(kind, path.read_bytes()))
+    made = []
+    same(cache.get("key", lambda: made.append(1) or TENSORS))
+    assert made == [1]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"cache file {path} is damaged: its content is computed again"
+    ]
+    same(cache.get("key", never))
+
+
+def test_a_file_without_a_checksum_is_not_trusted(tmp_path, caplog):
+    from safetensors.torch import save_file
+
+    save_file({"scores": torch.ones(3)}, tmp_path / "key.safetensors")
+    same(TensorCache(tmp_path).get("key", lambda: TENSORS))
+    assert "damaged" in caplog.text
+
+
+def test_an_error_while_computing_leaves_no_entry(tmp_path):
+    cache = TensorCache(tmp_path)
+    with pytest.raises(ZeroDivisionError):
+        cache.get("key", lambda: {"x": 1 / 0})
+    assert list(tmp_path.glob("*.safetensors")) == []
+    same(cache.get("key", lambda: TENSORS))
+
+
+WORKER = """
+import sys, time
+from pathlib import Path
+import torch
+from auxlearn.core.cache import TensorCache
+
+folder = Path(sys.argv[1])
+
+def make():
+    with open(folder / "made.log", "a") as log:
+        log.write("made\\n")
+    time.sleep(1.0)
+    return {"x": torch.arange(5)}
+
+cache = TensorCache(folder / "cache")
+(folder / f"ready-{sys.argv[2]}").touch()
+while not (folder / "go").exists():
+    time.sleep(0.01)
+assert cache.get("key", make)["x"].tolist() == [0, 1, 2, 3, 4]
+"""
+
+
+def wait_for(condition, seconds=180):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_two_processes_at_once_compute_once(tmp_path):
+    workers = [
+        subprocess.Popen([sys.executable, "-c", WORKER, str(tmp_path), str(number)])
+        for number in range(2)
+    ]
+    wait_for(lambda: all((tmp_path / f"ready-{number}").exists() for number in range(2)))
+    (tmp_path / "go").touch()
+    assert [worker.wait(timeout=180) for worker in workers] == [0, 0]
+    assert (tmp_path / "made.log").read_text() == "made\n"
+
+
+KILLED = """
+import os, sys, time
+from pathlib import Path
+import torch
+from auxlearn.core.cache import TensorCache
+
+folder = Path(sys.argv[1])
+
+def hang(*_):
+    (folder / "written").touch()
+    time.sleep(600)
+
+os.replace = hang
+TensorCache(folder / "cache").get("key", lambda: {"x": torch.arange(5)})
+"""
+
+
+def test_a_kill_between_writing_and_moving_leaves_no_entry(tmp_path):
+    worker = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)])
+    wait_for((tmp_path / "written").exists)
+    worker.send_signal(signal.SIGKILL)
+    worker.wait(timeout=60)
+    assert list((tmp_path / "cache").glob("*.safetensors")) == []
+    # The lock of the dead is free, and what it left does not get in the way.
+    made = []
+    same(TensorCache(tmp_path / "cache").get("key", lambda: made.append(1) or TENSORS))
+    assert made == [1]
+    same(TensorCache(tmp_path / "cache").get("key", never))
+
+
+def test_a_full_disk_is_one_line(tmp_path, monkeypatch):
+    def fail(_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(UserError, match="free some space"):
+        TensorCache(tmp_path).get("key", lambda: TENSORS)
+    monkeypatch.undo()
+    same(TensorCache(tmp_path).get("key", lambda: TENSORS))
+
+
+def test_a_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(UserError, match="choose another with --cache-dir"):
+        TensorCache(tmp_path / "file" / "cache")
+
+
+def test_a_folder_that_cannot_be_locked(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    cache = TensorCache(tmp_path)
+    monkeypatch.setattr("auxlearn.core.cache.Lock.acquire", refuse)
+    with pytest.raises(UserError, match="choose another with --cache-dir"):
+        cache.get("key", lambda: TENSORS)
+
+
+def test_the_default_folder(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/someone")
+    monkeypatch.setenv("AUXLEARN_CACHE", "~/mine")
+    assert str(default_folder()) == "/home/someone/mine"
+    monkeypatch.delenv("AUXLEARN_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/var/caches")
+    assert str(default_folder()) == "/var/caches/auxlearn"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert str(default_folder()) == "/home/someone/.cache/auxlearn"
+
+
+def test_keys_differ_for_different_contents():
+    ids = torch.tensor([1, 2, 3, 4], dtype=torch.int32)
+    parts = [
+        (ids,),
+        (ids.long(),),
+        (ids.reshape(2, 2),),
+        (ids.flip(0),),
+        (ids[:2], ids[2:]),
+        ("ab", "c"),
+        ("a", "bc"),
+        ("abc",),
+        (("a", "b"),),
+        ("a", "b"),
+        (None,),
+        ("",),
+        ({"x": 1},),
+        ({"x": 1.5},),
+        (1,),
+        ("1",),
+    ]
+    assert len({content_key(*part) for part in parts}) == len(parts)
+    assert content_key({"a": 1, "b": 2}) == content_key({"b": 2, "a": 1})
+    assert content_key(ids.reshape(2, 2).T) == content_key(ids.reshape(2, 2).T.contiguous())
+    assert content_key(torch.ones(2, dtype=torch.bfloat16)) != content_key(torch.ones(2))

@@ -1,0 +1,384 @@
+"""Settings: faults are named all at once, files come back equal, hashes know what matters."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from auxlearn.core.config import PluginChoice, RunConfig, Settings, load_config, validate
+from auxlearn.core.encoder_names import ENCODERS
+from auxlearn.core.errors import ConfigError
+
+PLUGIN = """
+from auxlearn import MaskedLanguageModelling, Settings, register_task
+
+class Options(Settings):
+    size: int = {size}
+
+@register_task("{name}")
+class Mine(MaskedLanguageModelling):
+    Options = Options
+
+    def mask_probabilities(self, batch):
+        raise NotImplementedError
+"""
+
+
+def faults(values, path=None):
+    """The lines of the error that a configuration gives."""
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, **values)
+    return str(caught.value).splitlines()
+
+
+def write(path, content):
+    path.write_text(content if isinstance(content, str) else yaml.safe_dump(content))
+    return path
+
+
+def plugin(path, name, size=3):
+    path.write_text(PLUGIN.format(name=name, size=size))
+    return str(path)
+
+
+def test_defaults_need_nothing():
+    config = load_config()
+    assert config == RunConfig()
+    assert config.weights == PluginChoice(name="fixed")
+    assert config.aux == ()
+
+
+def test_an_unknown_key_gets_the_nearest_name():
+    assert faults({"batchsize": 8}) == (
+        ["settings: unknown key 'batchsize': did you mean 'batch_size'?"]
+    )
+    (line,) = faults({"xyzzy": 1})
+    assert line.startswith("settings: unknown key 'xyzzy': known: adam_beta1, ")
+
+
+def test_all_faults_come_at_once(tmp_path):
+    path = write(
+        tmp_path / "run.yaml",
+        {"epochs": 0, "learning_rte": 1e-3, "metric": "f1", "warmup_ratio": 1.0, "seed": "one"},
+    )
+    lines = faults({}, path)
+    assert len(lines) == 5
+    assert all(line.startswith(f"{path}: ") for line in lines)
+    for part in (
+        "epochs: Input should be greater than or equal to 1, got 0",
+        "unknown key 'learning_rte': did you mean 'learning_rate'?",
+        "metric: Input should be 'accuracy' or 'macro_f1', got 'f1'",
+        "warmup_ratio: Input should be less than 1, got 1.0",
+        "seed: Input should be a valid integer",
+    ):
+        assert any(part in line for line in lines), part
+
+
+@pytest.mark.parametrize("value", [".nan", ".inf", "0", "-1.0", "fast"])
+def test_impossible_learning_rates(tmp_path, value):
+    (line,) = faults({}, write(tmp_path / "run.yaml", f"learning_rate: {value}"))
+    assert "learning_rate: " in line or f"run.yaml:1: '{value}' is not a finite number" in line
+
+
+def test_numbers_in_scientific_notation(tmp_path):
+    # YAML 1.1 takes 1e-4 for a string.
+    path = write(tmp_path / "run.yaml", "learning_rate: 1e-4")
+    assert load_config(path).learning_rate == 1e-4
+
+
+def test_more_micro_batches_than_examples():
+    (line,) = faults({"batch_size": 4, "gradient_accumulation_steps": 5})
+    assert "a batch of 4 examples cannot be split into 5 micro-batches" in line
+
+
+def test_settings_cannot_be_changed_later():
+    config = RunConfig()
+    with pytest.raises(ValueError, match="frozen"):
+        config.seed = 3
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("aux: l3mask", [("l3mask", {})]),
+        ("aux: [l3mask, random_mlm]", [("l3mask", {}), ("random_mlm", {})]),
+        ("aux: [l3mask: {probability: 0.2}]", [("l3mask", {"probability": 0.2})]),
+        ("aux: {l3mask: {probability: 0.2}}", [("l3mask", {"probability": 0.2})]),
+        ("aux: {l3mask: , random_mlm: {}}", [("l3mask", {}), ("random_mlm", {})]),
+        ("aux: [{name: l3mask, options: {probability: 0.2}}]", [("l3mask", {"probability": 0.2})]),
+        ("aux:", []),
+        ("aux: []", []),
+    ],
+)
+def test_short_forms_of_tasks(tmp_path, written, expected):
+    config = load_config(write(tmp_path / "run.yaml", written))
+    assert [(choice.name, choice.options) for choice in config.aux] == expected
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("weights: meta", ("meta", {})),
+        ("weights: {fixed: {alpha: 0.3}}", ("fixed", {"alpha": 0.3})),
+        ("weights: {name: fixed, options: {alpha: 0.3}}", ("fixed", {"alpha": 0.3})),
+    ],
+)
+def test_short_forms_of_the_weighting(tmp_path, written, expected):
+    weights = load_config(write(tmp_path / "run.yaml", written)).weights
+    assert (weights.name, weights.options) == expected
+
+
+@pytest.mark.parametrize(
+    ("written", "part"),
+    [
+        ("weights: {fixed: {}, meta: {}}", "write a name, or one name with its options"),
+        ("weights: {fixed: 0.3}", "the options of 'fixed' are a mapping of option to value"),
+        ("aux: [3]", "aux.0: "),
+    ],
+)
+def test_malformed_choices(tmp_path, written, part):
+    (line,) = faults({}, write(tmp_path / "run.yaml", written))
+    assert part in line
+
+
+def test_options_of_plug_ins_are_checked_all_at_once():
+    config = RunConfig(
+        aux=[{"l3mask": {"probabilty": 0.2}}, {"random_mlm": {"probability": 2}}],
+        weights={"meta": {"evry": 3}},
+    )
+    with pytest.raises(ConfigError) as caught:
+        config.resolved()
+    assert str(caught.value).splitlines() == [
+        "l3mask: unknown key 'probabilty': did you mean 'probability'?",
+        "random_mlm: probability: Input should be less than or equal to 1, got 2",
+        "meta: unknown key 'evry': did you mean 'every'?",
+    ]
+
+
+@pytest.mark.parametrize("given", [0.5, "0.9,0.1"])
+def test_a_value_in_place_of_a_list_is_told_what_a_list_is(given):
+    config = RunConfig(aux="random_mlm", weights={"meta": {"initial": given}})
+    with pytest.raises(ConfigError) as caught:
+        config.resolved()
+    assert str(caught.value) == (
+        f"meta: initial: Input should be a list, such as [a, b], got {given!r}"
+    )
+
+
+def test_unknown_plug_ins_get_a_suggestion():
+    with pytest.raises(ConfigError) as caught:
+        RunConfig(aux="l3msk", weights="meat").resolved()
+    assert str(caught.value).splitlines() == [
+        "unknown auxiliary task 'l3msk': did you mean 'l3mask'?",
+        "unknown weighting 'meat': did you mean 'meta'?",
+    ]
+
+
+def test_resolving_fills_in_every_default():
+    config = RunConfig(aux="l3mask", weights="meta").resolved()
+    assert config.aux[0].options == {
+        "probability": 0.15,
+        "corpus": None,
+        "score": "complement",
+        "passes": None,
+        "precision": "fp32",
+    }
+    assert config.weights.options["split"] == "dev"
+    assert config.learning_rate == ENCODERS["tiny"].learning_rate
+    assert RunConfig(encoder="roberta").resolved().learning_rate == 1e-4
+    assert RunConfig(learning_rate=0.5).resolved().learning_rate == 0.5
+    assert config.resolved() == config
+
+
+def test_a_saved_configuration_is_the_same_run(tmp_path):
+    config = RunConfig(
+        dataset="some/where",
+        text_pair_column="premise",
+        aux=[{"l3mask": {"score": "surprisal"}}, "random_mlm", "random_mlm"],
+        weights={"fixed": {"alpha": [0.1, 0.2, 0.3]}},
+        plugins=[plugin(tmp_path / "mine.py", "round_trip")],
+        metric="macro_f1",
+        learning_rate=3e-5,
+        output="runs/ü",
+        report_to=("tensorboard",),
+    ).resolved()
+    path = write(tmp_path / "config.yaml", config.to_yaml())
+    again = load_config(path)
+    assert again.model_dump(mode="json") == config.model_dump(mode="json")
+    assert again.digest == again.resolved().digest == config.digest
+    assert path.read_text().startswith(f"# auxlearn run configuration, hash {config.digest}\n")
+    assert again.resolved().to_yaml() == config.to_yaml()
+
+
+def test_what_is_given_wins_over_the_file(tmp_path):
+    path = write(tmp_path / "run.yaml", {"epochs": 3, "seed": 5})
+    config = load_config(path, seed=9)
+    assert (config.epochs, config.seed) == (3, 9)
+
+
+OTHER = {
+    "random_head": True,
+    "freeze": "embeddings",
+    "lora_rank": 4,
+    "lora_alpha": 8.0,
+    "lora_dropout": 0.5,
+    "keep_null_labels": True,
+    "dataset": "other",
+    "text_column": "sentence",
+    "text_pair_column": "other",
+    "label_column": "class",
+    "max_length": 64,
+    "encoder": "roberta",
+    "aux": ["l3mask"],
+    "weights": {"fixed": {"alpha": 0.2}},
+    "loss": {"cross_entropy": {"label_smoothing": 0.1}},
+    "metric": "macro_f1",
+    "seed": 1,
+    "epochs": 11,
+    "batch_size": 16,
+    "gradient_accumulation_steps": 2,
+    "learning_rate": 0.5,
+    "weight_decay": 0.0,
+    "warmup_ratio": 0.1,
+    "max_grad_norm": 0.0,
+    "eval_steps": 7,
+    "patience": 0,
+    "min_epochs": 1,
+    "device": "cpu",
+    "precision": "bf16",
+    "compile": True,
+    "ood": ["other"],
+    "perturbed_text": "add",
+    "perturbed_share": 0.1,
+    "attention_dropout": 0.0,
+    "head_learning_rate": 0.5,
+    "head_weight_decay": 0.5,
+    "adam_beta1": 0.5,
+    "adam_beta2": 0.5,
+    "adam_epsilon": 0.5,
+    "ties": "later",
+    "final_schedule": "constant",
+    "final_epochs": 1,
+    "final_learning_rate": 0.5,
+    "final_patience": 1,
+    "labels": {"positive": [1]},
+    "unknown_labels": "count",
+    "text_window": "head+tail",
+    "fold": "2/5",
+    "init_from": "runs/other",
+}
+NO_IDENTITY = {
+    "output": "elsewhere",
+    "cache_dir": "elsewhere",
+    "report_to": ("tensorboard",),
+    "gradient_log_steps": 5,
+    "keep_model": False,
+}
+
+
+def test_the_way_a_path_is_written_is_no_part_of_the_hash():
+    """The first of each is as it always was: folders of earlier runs are found again."""
+    groups = [
+        ({"dataset": "data/reviews"}, "b0521ddf50df", ["./data/reviews", "data/reviews/"]),
+        ({"dataset": "nyu-mll/glue:sst2"}, "fb57527654f1", []),
+        ({"encoder": "runs/mlm"}, "294627709f6c", ["./runs/mlm", "runs//mlm/"]),
+        ({"init_from": "runs/one"}, "6f6405f9f3db", ["runs/one/", "runs/./one"]),
+        ({"dataset": "/a/reviews"}, "fedf388a1eed", ["/a/reviews/", "/a/b/../reviews"]),
+    ]
+    for settings, digest, others in groups:
+        config = RunConfig(**settings)
+        ((name, _),) = settings.items()
+        assert config.digest == digest, settings
+        for other in others:
+            assert RunConfig(**{name: other}).digest == config.digest
+            assert config.differs_from(RunConfig(**{name: other})) == []
+    for one in ("data/x", "./data/x/"):
+        assert RunConfig(ood=[one]).digest == "be20e491e5c2"
+    # Data in memory are known by their fingerprint and name, wherever they are saved.
+    saved = [f"{place}data/{'0' * 16}/films" for place in ("", "runs/a/", "/b/", "../")]
+    assert len({RunConfig(dataset=one).digest for one in saved}) == 1
+    others = [f"a/data/{'1' * 16}/films", f"a/data/{'0' * 16}/books", "a/data/reviews"]
+    assert len({RunConfig(dataset=one).digest for one in [*others, saved[0]]}) == 4
+
+
+def test_the_hash_knows_what_can_change_the_figures(tmp_path):
+    """Every field is in one of the two lists, so that a new one must be put into one."""
+    assert {*OTHER, *NO_IDENTITY, "plugins"} == set(RunConfig.model_fields)
+    base = RunConfig().digest
+    digests = {RunConfig(**{name: value}).digest for name, value in OTHER.items()}
+    assert len(digests | {base}) == len(OTHER) + 1
+    for name, value in NO_IDENTITY.items():
+        assert RunConfig(**{name: value}).digest == base, name
+    assert len(base) == 12
+    int(base, 16)
+    orders = [RunConfig(aux=order).digest for order in (["a", "b"], ["b", "a"])]
+    assert orders[0] != orders[1]  # the order decides which objective gets which weight
+
+
+def test_a_plug_in_file_counts_by_its_content(tmp_path):
+    one = plugin(tmp_path / "one.py", "counted")
+    (tmp_path / "elsewhere").mkdir()
+    same = plugin(tmp_path / "elsewhere" / "renamed.py", "counted")
+    other = plugin(tmp_path / "other.py", "counted", size=4)
+    digest = RunConfig(plugins=[one]).digest
+    assert RunConfig(plugins=[same]).digest == digest
+    assert RunConfig(plugins=[other]).digest != digest
+    assert RunConfig().digest != digest
+
+
+@pytest.mark.parametrize(
+    ("aux", "names"),
+    [
+        ([], ["primary"]),
+        (["l3mask", "random_mlm"], ["primary", "l3mask", "random_mlm"]),
+        (["l3mask"] * 3, ["primary", "l3mask", "l3mask_2", "l3mask_3"]),
+        (["mlm2", "mlm2", "mlm"], ["primary", "mlm2", "mlm2_2", "mlm"]),
+        (["mlm_2", "mlm", "mlm"], ["primary", "mlm_2", "mlm", "mlm_3"]),
+        (["primary", "validation"], ["primary", "primary_2", "validation_2"]),
+    ],
+)
+def test_objectives_have_names_of_their_own(aux, names):
+    assert list(RunConfig(aux=aux).objective_names()) == names
+
+
+def test_files_that_are_no_configuration(tmp_path):
+    (line,) = faults({}, tmp_path / "nowhere.yaml")
+    assert line == f"there is no file {tmp_path}/nowhere.yaml: check the path"
+    (line,) = faults({}, write(tmp_path / "list.yaml", "[1, 2]"))
+    assert "a configuration is a mapping of settings to values" in line
+    (line,) = faults({}, write(tmp_path / "broken.yaml", "a: [1\nb: }"))
+    assert f"configuration {tmp_path}/broken.yaml:2: not valid YAML: " in line
+    (tmp_path / "latin.yaml").write_bytes(b"dataset: caf\xe9")
+    (line,) = faults({}, tmp_path / "latin.yaml")
+    assert "latin.yaml:1: not UTF-8" in line
+    (line,) = faults(
+        {}, write(tmp_path / "tagged.yaml", "seed: !!python/object/apply:os.getpid []")
+    )
+    assert "not valid YAML" in line
+    assert load_config(write(tmp_path / "empty.yaml", "")) == RunConfig()
+
+
+def test_keys_that_are_no_text(tmp_path):
+    (line,) = faults({}, write(tmp_path / "run.yaml", "1: 2"))
+    assert "1" in line
+
+
+def test_settings_of_others_are_strict_too():
+    class Mine(Settings):
+        size: int = 3
+
+    with pytest.raises(ConfigError, match="mine: unknown key 'sise': did you mean 'size'"):
+        validate(Mine, {"sise": 4}, "mine")
+    assert validate(Mine, {"size": 4}, "mine").size == 4
+
+
+def test_every_setting_is_described():
+    for name, field in RunConfig.model_fields.items():
+        assert field.description, name
+        assert field.json_schema_extra["section"], name
+
+
+@pytest.mark.parametrize("fold", ["0/5", "6/5", "1/1", "2", "1/", "a/b"])
+def test_a_fold_that_is_none(fold):
+    with pytest.raises(ConfigError, match="fold"):
+        RunConfig(fold=fold)

@@ -1,0 +1,159 @@
+"""Atomic writes of files and folders."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+
+import pytest
+
+from auxlearn.core.errors import UserError
+from auxlearn.core.files import (
+    check_output,
+    filled_folder,
+    read_checked_json,
+    replaced_folder,
+    write_bytes,
+    write_checked_json,
+    write_json,
+    write_text,
+)
+
+
+def test_files_are_written_with_their_folders(tmp_path):
+    path = tmp_path / "a" / "b.txt"
+    write_text(path, "é\n")
+    assert path.read_bytes() == "é\n".encode()
+    assert path.stat().st_mode & 0o777 == 0o644
+    write_json(path, {"ü": [1, 2]})
+    assert json.loads(path.read_text(encoding="utf-8")) == {"ü": [1, 2]}
+    assert path.read_text(encoding="utf-8").endswith("}\n")
+    assert [entry.name for entry in path.parent.iterdir()] == ["b.txt"]
+
+
+def refuse(code):
+    def fail(_):
+        raise OSError(code, os.strerror(code))
+
+    return fail
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch, code):
+    path = tmp_path / "results.json"
+    write_bytes(path, b"old")
+    monkeypatch.setattr(os, "fsync", refuse(code))
+    with pytest.raises(UserError) as caught:
+        write_bytes(path, b"new")
+    message = str(caught.value)
+    assert message == (
+        f"cannot write {path} ({os.strerror(code)}): "
+        "free some space, then run the same command again"
+    )
+    assert path.read_bytes() == b"old"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["results.json"]
+
+
+def test_a_path_that_cannot_be_written_to(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(UserError, match="choose a path that can be written to"):
+        write_bytes(tmp_path / "file" / "below.txt", b"")
+
+
+def test_a_folder_in_the_way_is_left_alone(tmp_path):
+    (tmp_path / "results.json").mkdir()
+    with pytest.raises(UserError, match="cannot write"):
+        write_bytes(tmp_path / "results.json", b"new")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["results.json"]
+
+
+def test_what_is_no_error_of_the_disk_leaves_nothing_behind(tmp_path, monkeypatch):
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write_bytes(tmp_path / "results.json", b"new")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_is_replaced_as_a_whole(tmp_path):
+    folder = tmp_path / "model"
+    for content in ("old", "new"):
+        with replaced_folder(folder) as temporary:
+            (temporary / content).write_text(content)
+        assert [entry.name for entry in folder.iterdir()] == [content]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["model"]
+
+
+@pytest.mark.parametrize(("error", "raised"), [(OSError, UserError), (KeyError, KeyError)])
+def test_a_folder_that_cannot_be_written_leaves_the_old_one(tmp_path, error, raised):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "old").write_text("old")
+
+    def write_half():
+        with replaced_folder(folder) as temporary:
+            (temporary / "new").write_text("half")
+            raise error("no space")
+
+    with pytest.raises(raised):
+        write_half()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["model"]
+    assert [entry.name for entry in folder.iterdir()] == ["old"]
+
+
+def test_all_modes_are_those_of_a_new_file(tmp_path):
+    before = os.umask(0o027)
+    try:
+        write_text(tmp_path / "file", "x")
+        with replaced_folder(tmp_path / "folder") as temporary:
+            (temporary / "secret").touch(mode=0o600)
+        with filled_folder(tmp_path / "folder") as temporary:
+            (temporary / "other").touch(mode=0o600)
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.rglob("*")}
+    assert modes == {"file": 0o640, "folder": 0o750, "secret": 0o640, "other": 0o640}
+
+
+def test_checked_json_notices_every_bit(tmp_path):
+    path = tmp_path / "x.json"
+    content = {"a": [1, 2.5, None, (3, "é")], "b": {"c": float("-inf"), "1": True}}
+    write_checked_json(path, content)
+    whole = path.read_bytes()
+    expected = read_checked_json(path, required=True)
+    assert expected == {"a": [1, 2.5, None, [3, "é"]], "b": content["b"]}
+    noticed = 0
+    for bit in range(8 * len(whole)):
+        changed = bytearray(whole)
+        changed[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(bytes(changed))
+        try:
+            assert read_checked_json(path, required=True) == expected
+        except ValueError:
+            noticed += 1
+    assert noticed > 4 * len(whole)
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("file", "is a file"),
+        ("file/below/it", "is a file"),
+        ("x" * 300, "File name too long"),
+        ("new/" + "x" * 300 + "/y", "File name too long"),
+        ("closed/new", "no permission to write into"),
+        ("a\0b", "null"),
+    ],
+)
+def test_an_output_is_checked_without_making_anything(tmp_path, monkeypatch, path, reason):
+    (tmp_path / "file").touch()
+    (tmp_path / "closed").mkdir()
+    monkeypatch.setattr(os, "access", lambda place, mode: place.name != "closed")
+    with pytest.raises(UserError, match=f"cannot write to .*{reason}.*: choose another --output"):
+        check_output(tmp_path / path)
+    check_output(tmp_path / "new" / "folder")
+    check_output(tmp_path)
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["closed", "file"]

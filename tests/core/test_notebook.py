@@ -1,0 +1,51 @@
+"""Progress in a notebook, with a stand-in for IPython."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from auxlearn.core.progress import NotebookReporter, default_reporter, in_notebook
+
+
+@pytest.fixture
+def shown(monkeypatch):
+    """A Jupyter kernel; return what its display shows, first to last."""
+    pages: list[str] = []
+
+    def display(content, display_id):
+        assert display_id is True
+        pages.append(content)
+        return SimpleNamespace(update=pages.append)
+
+    shell = SimpleNamespace(kernel=object())
+    ipython = SimpleNamespace(get_ipython=lambda: shell)
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    module = SimpleNamespace(HTML=str, display=display)
+    monkeypatch.setitem(sys.modules, "IPython.display", module)
+    return pages
+
+
+def test_elsewhere_nothing_is_shown():
+    assert not in_notebook()
+    assert not isinstance(default_reporter(), NotebookReporter)
+
+
+def test_a_notebook_shows_bar_messages_and_evaluations(shown):
+    reporter = default_reporter()
+    assert isinstance(reporter, NotebookReporter)
+    reporter.message("reading <b>")
+    with reporter.progress("training", 10) as advance:
+        assert '<progress value="0" max="10"></progress> training: 0 of 10' in shown[-1]
+        reporter._shown = float("-inf")
+        advance(4)
+        assert "training: 4 of 10" in shown[-1]
+        reporter.log({"kind": "eval", "step": 4, "dev/accuracy": 0.5})
+        assert "step 4; dev accuracy 0.500" in shown[-1]
+        number = len(shown)
+        reporter.log({"kind": "train", "step": 5, "loss/primary": 1.0})  # too soon after the last
+        assert len(shown) == number
+    assert "<progress" not in shown[-1]
+    assert "reading &lt;b&gt;" in shown[-1]

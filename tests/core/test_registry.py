@@ -1,0 +1,267 @@
+"""Registries of plug-ins: collisions, suggestions, files, installed packages."""
+
+from __future__ import annotations
+
+import sys
+from hashlib import sha256
+from importlib.metadata import EntryPoint
+from types import SimpleNamespace
+
+import pytest
+
+from auxlearn.core import registry
+from auxlearn.core.config import PluginChoice
+from auxlearn.core.errors import ConfigError
+from auxlearn.core.registry import TASKS, WEIGHTINGS, Registry, load_plugin, plugin_digest
+
+
+@pytest.fixture
+def tasks():
+    return Registry("auxiliary task", {"l3mask": "auxlearn.tasks.l3mask"}, "nobody.announces")
+
+
+def test_registering_sets_the_name(tasks):
+    @tasks.register("mine")
+    class Mine:
+        pass
+
+    assert Mine.name == "mine"
+    assert tasks.get("mine") is Mine
+    assert tasks.names() == ["l3mask", "mine"]
+
+
+def test_a_name_belongs_to_one_class(tasks):
+    @tasks.register("mine")
+    class Mine:
+        pass
+
+    with pytest.raises(ConfigError) as caught:
+
+        @tasks.register("mine")
+        class Other:
+            pass
+
+    assert f"auxiliary task 'mine' of {__name__} is taken by {__name__}.test_" in str(caught.value)
+    assert str(caught.value).endswith("choose another name")
+    assert tasks.get("mine") is Mine
+
+
+def test_the_same_class_may_be_registered_twice(tasks):
+    def define():
+        @tasks.register("mine")
+        class Mine:
+            pass
+
+        return Mine
+
+    define()
+    again = define()  # as a module that is reloaded defines it
+    assert tasks.get("mine") is again
+
+
+def test_a_built_in_name_is_taken_before_it_is_loaded(tasks):
+    with pytest.raises(ConfigError, match=r"'l3mask' of .* is taken by auxlearn.tasks.l3mask"):
+
+        @tasks.register("l3mask")
+        class Mine:
+            pass
+
+
+@pytest.mark.parametrize("name", ["", "Mine", "2nd", "my task", "a.b", "_x", "ü", "a\n"])
+def test_malformed_names(tasks, name):
+    with pytest.raises(ConfigError, match="is not valid: use lower-case letters"):
+        tasks.register(name)
+
+
+def test_an_unknown_name_gets_a_suggestion():
+    with pytest.raises(ConfigError) as caught:
+        TASKS.get("random-mln")
+    assert str(caught.value) == ("unknown auxiliary task 'random_mln': did you mean 'random_mlm'?")
+    known = r"unknown weighting 'xyzzy': known: .*equal, .*fixed, .*meta"
+    with pytest.raises(ConfigError, match=known):
+        WEIGHTINGS.get("xyzzy")
+
+
+def test_a_hyphen_in_a_name_stands_for_an_underscore():
+    assert TASKS.get("random-mlm") is TASKS.get("random_mlm")
+    assert PluginChoice.model_validate({"nash-mtl": {}}).name == "nash_mtl"
+
+
+@pytest.mark.parametrize("plugins", [TASKS, WEIGHTINGS])
+def test_every_built_in_name_leads_to_its_class(plugins):
+    assert len(plugins._builtin) >= 2
+    for name, module in plugins._builtin.items():
+        cls = plugins.get(name)
+        assert cls.name == name
+        assert cls.__module__ == module
+        assert cls.__doc__
+
+
+def plugin(path, body):
+    path.write_text(f"from auxlearn.core.registry import register_task\n{body}")
+    return path
+
+
+def test_a_file_registers_a_task(tmp_path):
+    path = plugin(
+        tmp_path / "my task.py",
+        '@register_task("from_file")\nclass Mine:\n    origin = __file__\n',
+    )
+    load_plugin(path)
+    first = TASKS.get("from_file")
+    assert first.origin == str(path)
+    load_plugin(str(path))  # twice in one process is once
+    assert TASKS.get("from_file") is first
+    assert "from_file" in TASKS.names()
+
+
+def test_an_edited_file_replaces_its_earlier_version(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)  # whatever the environment says
+    path = tmp_path / "edited.py"
+    body = '@register_task("edited")\nclass Mine:\n    version = {}\n'
+    for version in (1, 2, 1):
+        load_plugin(plugin(path, body.format(version)))
+        assert TASKS.get("edited").version == version
+    assert [found.name for found in tmp_path.iterdir()] == ["edited.py"]  # no bytecode beside it
+    other = plugin(tmp_path / "other.py", body.format(3))
+    assert "is taken by auxlearn_plugin_edited_" in refusal(other)
+
+
+def refusal(path):
+    before = set(sys.modules)
+    with pytest.raises(ConfigError) as caught:
+        load_plugin(path)
+    assert set(sys.modules) == before
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_files_that_cannot_be_imported(tmp_path):
+    broken = plugin(tmp_path / "broken.py", "raise ValueError('two\\nlines')\n")
+    assert refusal(broken) == (f"plug-in file {broken} cannot be imported: ValueError: two lines")
+    wrong = plugin(tmp_path / "wrong.py", "def f(:\n")
+    assert f"plug-in file {wrong} cannot be imported: SyntaxError: " in refusal(wrong)
+    missing = plugin(tmp_path / "missing.py", "import a_package_that_nobody_has\n")
+    assert "ModuleNotFoundError: No module named 'a_package_that_nobody_has'" in refusal(missing)
+    leaving = plugin(tmp_path / "leaving.py", "raise SystemExit(3)\n")
+    assert f"plug-in file {leaving} cannot be imported: SystemExit: 3" in refusal(leaving)
+
+
+def test_a_file_that_takes_a_built_in_name(tmp_path):
+    path = plugin(tmp_path / "taken.py", '@register_task("l3mask")\nclass Mine:\n    pass\n')
+    assert "is taken by auxlearn.tasks.l3mask" in refusal(path)
+
+
+def test_paths_that_are_not_python_files(tmp_path):
+    assert refusal(tmp_path / "nowhere.py") == f"plug-in file {tmp_path}/nowhere.py does not exist"
+    (tmp_path / "notes.txt").write_text("x")
+    assert "is not a Python file: name a .py file" in refusal(tmp_path / "notes.txt")
+    assert "does not exist" in refusal(tmp_path)
+
+
+def test_the_digest_is_of_the_content(tmp_path):
+    (tmp_path / "a.py").write_text("x = 1")
+    (tmp_path / "b.py").write_text("x = 1")
+    (tmp_path / "c.py").write_text("x = 2")
+    digests = [plugin_digest(tmp_path / name) for name in ("a.py", "b.py", "c.py")]
+    assert digests[0] == digests[1] != digests[2]
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """Announce names of modules as an installed package does."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def announce(body, **names):
+        (tmp_path / "a_package_with_tasks.py").write_text(body)
+        monkeypatch.delitem(sys.modules, "a_package_with_tasks", raising=False)
+        points = {
+            name: EntryPoint(name, f"a_package_with_tasks:{value}", "auxlearn.tasks")
+            for name, value in names.items()
+        }
+        monkeypatch.setattr(
+            registry, "_declared", lambda group, _: points if group == "auxlearn.tasks" else {}
+        )
+        return Registry("auxiliary task", {}, "auxlearn.tasks")
+
+    return announce
+
+
+def test_an_installed_package_declares_a_task(installed):
+    tasks = installed("class Mine:\n    pass\n", theirs="Mine")
+    assert tasks.names() == ["theirs"]
+    assert "a_package_with_tasks" not in sys.modules  # nothing is imported before it is wanted
+    cls = tasks.get("theirs")
+    assert cls.__name__ == "Mine"
+    assert cls.name == "theirs"
+    assert tasks.get("theirs") is cls
+    with pytest.raises(ConfigError, match="did you mean 'theirs'"):
+        tasks.get("their")
+
+
+def test_a_declared_class_may_register_itself(installed, monkeypatch):
+    tasks = installed(
+        "from auxlearn.core import registry\n\n"
+        "@registry.TASKS.register('theirs')\nclass Mine:\n    pass\n",
+        theirs="Mine",
+    )
+    monkeypatch.setattr(registry, "TASKS", tasks)
+    assert tasks.get("theirs").__name__ == "Mine"
+
+
+def test_a_declared_class_is_identified_by_module_and_distribution(
+    installed, tmp_path, monkeypatch
+):
+    body = "from a_helper import Base\n\nclass Mine(Base):\n    pass\n"
+    monkeypatch.delitem(sys.modules, "a_helper", raising=False)
+    (tmp_path / "a_helper.py").write_text("class Base:\n    pass\n")
+    tasks = installed(body, theirs="Mine")
+    first = dict(tasks.code_digests("theirs"))
+    assert first == {
+        "module a_package_with_tasks": sha256(body.encode()).hexdigest(),
+        "module a_helper": sha256(b"class Base:\n    pass\n").hexdigest(),
+    }
+    assert tasks.code_digests("theirs") == first
+    edited = installed(body + "# another line\n", theirs="Mine").code_digests("theirs")
+    assert {name for name in first if edited[name] != first[name]} == {
+        "module a_package_with_tasks"
+    }
+
+    distribution = SimpleNamespace(name="a-package", version="1.2")
+    monkeypatch.setattr(EntryPoint, "dist", distribution)
+    tasks = installed(body, theirs="Mine")
+    assert tasks.code_digests("theirs") == {**first, "distribution a-package": "1.2"}
+
+
+def test_built_in_classes_have_no_digests():
+    assert TASKS.code_digests("l3mask") == WEIGHTINGS.code_digests("meta") == {}
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("import another_package_that_nobody_has\n", "No module named"),
+        ("raise RuntimeError('no\\nluck')\n", "no luck"),
+        ("x = 1\n", "has no attribute 'Mine'"),
+    ],
+)
+def test_a_broken_package_is_one_line(installed, body, reason):
+    tasks = installed(body, theirs="Mine")
+    with pytest.raises(ConfigError) as caught:
+        tasks.get("theirs")
+    message = str(caught.value)
+    assert "auxiliary task 'theirs' of a_package_with_tasks:Mine cannot be imported: " in message
+    assert reason in message
+    assert "\n" not in message
+
+
+def test_a_package_installed_in_a_running_process_is_found(tmp_path, monkeypatch):
+    tasks = Registry("auxiliary task", {}, "auxlearn.tasks")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert "theirs" not in tasks.names()
+    about = tmp_path / "someones-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: someones\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[auxlearn.tasks]\ntheirs = someones:Theirs\n")
+    assert "theirs" in tasks.names()

@@ -1,0 +1,132 @@
+"""Groups of tokens: parts of speech by the words that tokens begin in, and counts by hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from auxlearn.data.dataset import Split
+from auxlearn.data.tokens import TokenizedTexts, tokenize
+from auxlearn.mask_analysis.statistics import (
+    MaskRates,
+    by_frequency,
+    by_part_of_speech,
+    by_token,
+    token_tags,
+)
+from tests import helpers
+
+TEXT = "The state-of-the-art parser isn't trained (by Smith)."
+KINDS = {"The": "DT", "state-of-the-art": "JJ", "parser": "NN", "isn't": "VBZ", "trained": "VBN"}
+
+
+def tag(words):
+    return [KINDS.get(word, "(" if word in "()" else "X") for word in words]
+
+
+@pytest.mark.parametrize("make", [helpers.wordpiece, helpers.byte_level, helpers.unigram])
+def test_every_piece_has_the_tag_of_its_word(make, tiny_bert, monkeypatch):
+    tokenizer = make()
+    texts = tokens_of(tokenizer, [TEXT], ["The parser"])
+    split = Split("train", (TEXT,), None, (), ("The parser",))
+    found = token_tags(split, texts, tokenizer, 64, tag)
+    pieces: dict[str, str] = {}
+    for token, kind in zip(texts.input_ids.tolist(), found, strict=True):
+        if kind is not None:
+            pieces[kind] = pieces.get(kind, "") + tokenizer.decode([token]).replace("##", "")
+    shown = {kind: text.replace(" ", "").lower() for kind, text in pieces.items()}
+    assert shown["JJ"] == "state-of-the-art"
+    assert shown["DT"] == "thethe"
+    assert shown["NN"] == "parserparser"
+    assert shown["VBZ"] == "isn't"
+    assert shown["("] == "()"
+    special = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
+    assert all(
+        (kind is None) or token not in special
+        for token, kind in zip(texts.input_ids.tolist(), found, strict=True)
+    )
+
+
+def tokens_of(tokenizer, texts, pairs=None, max_length=64):
+    arrays = tokenize(tokenizer, texts, pairs, max_length)
+    return TokenizedTexts(**arrays, pad_id=tokenizer.pad_token_id)
+
+
+def test_words_behind_a_truncation_are_not_tagged():
+    tokenizer, seen = helpers.wordpiece(), []
+
+    def spy(words):
+        seen.append(words)
+        return ["X"] * len(words)
+
+    texts = tokens_of(tokenizer, [TEXT], max_length=4)
+    found = token_tags(Split("train", (TEXT,), None, ()), texts, tokenizer, 4, spy)
+    assert len(found) == len(texts.input_ids) == 4
+    assert "parser" not in seen[0]
+
+
+def test_words_in_the_middle_of_a_long_text_are_left_out():
+    tokenizer = helpers.wordpiece()
+    arrays = tokenize(tokenizer, [TEXT], None, 6, window="head+tail")
+    texts = TokenizedTexts(**arrays, pad_id=tokenizer.pad_token_id)
+    split = Split("train", (TEXT,), None, ())
+    whole = tokens_of(tokenizer, [TEXT])
+    tags = token_tags(split, whole, tokenizer, 64, tag)
+    found = token_tags(split, texts, tokenizer, 6, tag, "head+tail")
+    assert found == [*tags[:2], *tags[-4:]]
+    assert token_tags(split, texts, tokenizer, 6, tag) is None
+
+
+def test_tokens_of_other_texts_have_no_tags():
+    tokenizer = helpers.wordpiece()
+    texts = tokens_of(tokenizer, ["the parser", "the corpus"])
+    split = Split("train", ("the parser", "the tagger"), None, ())
+    assert token_tags(split, texts, tokenizer, 64, tag) is None
+    assert token_tags(split.select([0]), texts, tokenizer, 64, tag) is None
+
+
+@pytest.fixture
+def found():
+    """Two tasks on two texts of which 'the' occurs ten times and every other token once."""
+    tokenizer = helpers.wordpiece()
+    texts = tokens_of(tokenizer, ["the the the the the parser", "the the the the the tagger"])
+    one = torch.zeros(len(texts.input_ids), dtype=torch.float64)
+    one[texts.maskable] = torch.tensor([0.1] * 5 + [0.4] + [0.2] * 5 + [0.8]).double()
+    other = texts.maskable.double() / 4
+    return tokenizer, [MaskRates("one", texts, one), MaskRates("other", texts, other, 10)]
+
+
+def test_frequencies_in_powers_of_ten(found):
+    rare, frequent = by_frequency(found[1])
+    assert (rare.name, rare.tokens) == ("1 to 9 times", 2)
+    assert (frequent.name, frequent.tokens) == ("10 to 99 times", 10)
+    assert rare.rates == pytest.approx({"one": 0.6, "other": 0.25})
+    assert frequent.rates == pytest.approx({"one": 0.15, "other": 0.25})
+    # Random masking has the mean of each text: 0.15 and 0.3.
+    assert rare.random == frequent.random == pytest.approx({"one": 0.225, "other": 0.25})
+    assert rare.ratio("one") == pytest.approx(0.6 / 0.225)
+
+
+def test_one_group_for_each_token_of_the_vocabulary(found):
+    tokenizer, rates = found
+    groups = by_token(rates, tokenizer)
+    assert [(group.name, group.tokens) for group in groups] == [
+        ("tagger", 1), ("parser", 1), ("the", 10),
+    ]  # fmt: skip
+    assert [group.rates["one"] for group in groups] == pytest.approx([0.8, 0.4, 0.15])
+    assert [group.random["one"] for group in groups] == pytest.approx([0.3, 0.15, 0.225])
+
+
+def test_parts_of_speech_are_ranked_by_the_first_task(found):
+    _, rates = found
+    ids = rates[0].texts.input_ids.tolist()
+    rarest = {token for token in ids if ids.count(token) == 1}
+    maskable = rates[0].texts.maskable.tolist()
+    tags = [
+        ("NN" if token in rarest else "DT") if can else None
+        for token, can in zip(ids, maskable, strict=True)
+    ]
+    nouns, articles = by_part_of_speech(rates, tags)
+    assert (nouns.name, nouns.description) == ("NN", "noun, singular or mass")
+    assert (nouns.tokens, articles.tokens) == (2, 10)
+    assert nouns.rates["one"] == pytest.approx(0.6)

@@ -1,0 +1,47 @@
+"""Part-of-speech taggers of other packages: which is found, and what it is given."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+
+from auxlearn.mask_analysis.pos_tags import DESCRIPTIONS, find_tagger, words_of
+
+
+def without(monkeypatch, *names):
+    for name in names:
+        monkeypatch.setitem(sys.modules, name, None)
+
+
+def test_without_a_tagger_installed_there_is_none(monkeypatch):
+    without(monkeypatch, "spacy", "nltk", "textblob", "textblob.en")
+    assert find_tagger() is None
+
+
+def test_nltk_is_used_where_it_is_installed(monkeypatch):
+    without(monkeypatch, "spacy")
+    fake = SimpleNamespace(pos_tag=lambda words: [(word, "NNS") for word in words])
+    monkeypatch.setitem(sys.modules, "nltk", fake)
+    tagger, name = find_tagger()
+    assert (tagger(["dogs"]), name) == (["NNS"], "NLTK")
+
+
+def test_the_pattern_tagger_needs_no_download(monkeypatch):
+    import auxlearn.mask_analysis.pos_tags as taggers
+
+    # nltk, which TextBlob imports, has no tagger data here, whatever the machine has.
+    for other in ("_spacy_tagger", "_nltk_tagger"):
+        monkeypatch.setattr(taggers, other, lambda: None)
+    tagger, name = find_tagger()
+    words = ["The", "quick", "dogs", "were", "barking", "loudly", "."]
+    assert name == "TextBlob's pattern tagger"
+    assert tagger(words) == ["DT", "JJ", "NNS", "VBD", "VBG", "RB", "."]
+    assert set(tagger(words)) <= set(DESCRIPTIONS)
+
+
+def test_words_keep_hyphens_and_apostrophes():
+    text = "Don't use state-of-the-art\tparsers (1993)!"
+    assert [text[begin:end] for begin, end in words_of(text)] == [
+        "Don't", "use", "state-of-the-art", "parsers", "(", "1993", ")", "!",
+    ]  # fmt: skip
+    assert words_of("  ") == []

@@ -1,0 +1,47 @@
+"""Contrast of the report's colours, by the formula of WCAG 2.2, in the light and the dark theme."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+
+import pytest
+
+#: Contrast of text that level AA asks for.
+TEXT = 4.5
+
+
+def themes() -> dict[str, dict[str, str]]:
+    css = files("auxlearn.report").joinpath("templates/page.css").read_text(encoding="utf-8")
+    light, dark = re.findall(r":root \{(.*?)\}", css, re.DOTALL)
+    colours = dict(re.findall(r"--(\w+): (#\w+)", light))
+    return {"light": colours, "dark": colours | dict(re.findall(r"--(\w+): (#\w+)", dark))}
+
+
+def luminance(colour: str) -> float:
+    digits = colour[1:] if len(colour) == 7 else "".join(2 * digit for digit in colour[1:])
+    channels = [int(digits[at : at + 2], 16) / 255 for at in (0, 2, 4)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: str, other: str) -> float:
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_the_formula_on_known_pairs():
+    assert contrast("#fff", "#000000") == pytest.approx(21)
+    assert contrast("#767676", "#ffffff") == pytest.approx(4.54, abs=0.005)  # the lightest AA grey
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_text_can_be_read_on_every_background(theme):
+    colours = themes()[theme]
+    grounds = ["bg", "panel", "warn", "kept", *(n for n in colours if re.fullmatch(r"[hm]\d", n))]
+    assert len(grounds) == 13
+    pairs = [("ink", ground) for ground in grounds]
+    pairs += [(text, ground) for text in ("soft", "link") for ground in ("bg", "panel")]
+    pairs += [(text, "bg") for text in ("old", "new", *(f"c{n}" for n in range(6)))]
+    low = {pair: contrast(colours[pair[0]], colours[pair[1]]) for pair in pairs}
+    assert {pair: value for pair, value in low.items() if value < TEXT} == {}

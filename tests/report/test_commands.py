@@ -1,0 +1,62 @@
+"""``train --report`` and ``sweep --report``, with training replaced."""
+
+from __future__ import annotations
+
+import pytest
+
+from auxlearn.report.page import FILE
+from auxlearn.results.record import RunResults
+from auxlearn.sweeps.jobs import Outcome
+from tests.cli.helpers import call
+from tests.report import runs
+
+
+def test_train_writes_the_report_of_its_run(tmp_path, monkeypatch):
+    data = runs.write_data(tmp_path / "data")
+    run = tmp_path / "run"
+
+    def train(config, reporter, dataset=None, executor=None):
+        return RunResults.load(runs.write_run(run, data))
+
+    monkeypatch.setattr("auxlearn.sweeps.branches.train", train)
+    arguments = ["train", "--dataset", data, "--output", run]
+    assert call(*arguments).exit_code == 0
+    assert not (run / FILE).exists()
+    assert f"report:     {run / FILE}" in call(*arguments, "--report").stdout
+    assert (run / FILE).is_file()
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_sweep_writes_the_report_also_after_failures(tmp_path, monkeypatch, finished):
+    data = runs.write_data(tmp_path / "data")
+    folder = tmp_path / "out"
+    runs.write_sweep(folder, data)
+
+    def run_sweep(sweep, place, executor, **options):
+        records = place.load_results()
+        if finished:
+            return records
+        for trial in place.load_plan():
+            (place.run(trial.digest).path / "results.json").unlink()
+            place.save_failure(trial, Outcome(trial.digest, "out of memory", "<b>"))
+        place.save_results(sweep, [place.record(one, False) for one in place.load_plan()])
+        return place.load_results()
+
+    monkeypatch.setattr("auxlearn.sweeps.run.run_sweep", run_sweep)
+    monkeypatch.setattr("auxlearn.sweeps.executors.LocalExecutor", _NoExecutor)
+    result = call("sweep", tmp_path / "sweep.yaml", "--output", folder, "--report")
+    assert result.exit_code == (0 if finished else 1), result.output
+    text = (folder / FILE).read_text(encoding="utf-8")
+    assert ("No trial has finished." in text) == (not finished)
+    assert ("out of memory: &lt;b&gt;" in text) == (not finished)
+
+
+class _NoExecutor:
+    def __init__(self, *arguments):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        return None

@@ -1,0 +1,433 @@
+"""The page: what it says, what it escapes, and what it refuses."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+import auxlearn
+from auxlearn.core.errors import UserError
+from auxlearn.core.files import read_checked_json, write_checked_json
+from auxlearn.core.locks import is_held
+from auxlearn.report.page import FILE, report
+from auxlearn.sweeps.folder import SweepFolder
+from tests.cli.helpers import call, error
+from tests.report import runs
+
+#: Elements without an end tag.
+VOID = {"meta", "input", "br", "img", "link", "line", "circle", "polyline"}
+
+
+class Page(HTMLParser):
+    """A parsed page: its elements, its visible text, and its scripts."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.code: dict[str, str] = {"script": "", "style": ""}
+        self.text = ""
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+        assert len(dict(attributes)) == len(attributes)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] in self.code:
+            self.code[self.open[-1]] += data
+        else:
+            self.text += data
+
+    def tags(self, name):
+        return [attributes for tag, attributes in self.elements if tag == name]
+
+
+def read(path: Path) -> Page:
+    return Page(path.read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    """A data set, a run with hostile names and texts, a degenerate one, and sweeps."""
+    folder = tmp_path_factory.mktemp("reports")
+    data = runs.write_data(folder / "data")
+    hostile = folder / "<i>run's"
+    runs.write_run(hostile, data, aux=["random_mlm"], weights="meta")
+    runs.write_run(folder / "plain", data, degenerate=True)
+    (folder / "a").mkdir()
+    runs.write_sweep(folder / "a" / "sweep", data)
+    (folder / "b").mkdir()
+    runs.write_sweep(folder / "b" / "half", data, finished=False)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def page(place) -> Page:
+    return read(report(place / "<i>run's", output=place / "page.html"))
+
+
+def test_nothing_of_a_user_becomes_markup(page):
+    assert len(page.tags("script")) == len(page.tags("style")) == 1
+    assert {"img", "iframe", "i", "link", "object", "base"} & {
+        tag for tag, _ in page.elements
+    } == set()
+    for tag, attributes in page.elements:
+        assert not any(name.startswith("on") or name in ("style", "src") for name in attributes), (
+            tag
+        )
+        assert (attributes.get("href") or "#")[0] == "#"
+    for hostile in runs.HOSTILE:
+        assert hostile in page.text
+        assert hostile in [attributes.get("value") for attributes in page.tags("option")]
+    assert runs.TEXT.replace("\u202e", r"\u202e") in page.text
+    assert "\u202e" not in page.text
+    assert "a note with <b>markup</b>" in page.text
+    assert "alert" not in page.code["script"] + page.code["style"]
+
+
+def test_the_policy_of_the_page_allows_its_own_style_and_script_only(page):
+    (policy,) = (m["content"] for m in page.tags("meta") if "http-equiv" in m)
+    assert policy.startswith("default-src 'none'; ")
+    for kind in ("style", "script"):
+        digest = base64.b64encode(hashlib.sha256(page.code[kind].encode()).digest()).decode()
+        assert f"{kind}-src 'sha256-{digest}'" in policy
+    assert re.findall(r"https?://", page.code["script"] + page.code["style"]) == []
+
+
+def test_a_run_is_told_in_full(page, place):
+    text = " ".join(page.text.split())
+    assert "auxiliary tasks random_mlm" in text
+    assert "test: 2, dev: 2; 4 are shown" in text
+    assert "8 examples is also in train" in text  # the audit, from the data read again
+    assert "the text of 1 of 8 examples is also in train" in text
+    assert "auxlearn train --config" in text
+    charts = [one["aria-label"] for one in page.tags("svg") if one.get("role") == "img"]
+    assert [label.split(":")[0] for label in charts] == [
+        "scores",
+        "Scores on dev",
+        "Weights of the objectives",
+        "Losses",
+    ]
+    assert "test accuracy 0.750 [" in charts[0]
+    heats = [one["class"] for one in page.tags("td") if "heat" in (one.get("class") or "")]
+    assert heats[:4] == ["heat4 hit", "heat2", "heat2", "heat4 hit"]  # 3 and 1 of 4
+
+
+def test_the_interval_of_one_run_is_over_its_examples(place):
+    from auxlearn.report.collect import collect
+    from auxlearn.report.compared import example_intervals
+
+    (run,) = collect([place / "plain"]).runs
+    low, high = example_intervals(run, "test")["accuracy"]
+    # Of 8 examples 6 are right: the variance of the mean is 0.75 * 0.25 / 7.
+    assert low == pytest.approx(0.75 - 1.959964 * (0.75 * 0.25 / 7) ** 0.5)
+    assert high == 1  # no score is above
+
+
+def test_a_degenerate_run_says_so(place):
+    text = read(report(place / "plain")).text
+    assert (place / "plain" / FILE).is_file()
+    assert "degenerate run: the best checkpoint predicts" in text
+
+
+def test_several_runs_stand_beside_each_other(place, tmp_path):
+    from auxlearn.report.collect import collect
+    from auxlearn.report.compared import settings_of
+
+    again = runs.write_run(tmp_path / "again", place / "data", right=4, seed=1)
+    other = runs.write_run(tmp_path / "other", place / "data", right=4, learning_rate=1e-3)
+    found = collect([place / "plain", again, other, place / "<i>run's"]).runs
+    methods = ["single task, learning_rate none"] * 2 + ["single task, learning_rate 0.001"]
+    assert [run.method for run in found] == [*methods, "random_mlm, meta"]
+    (setting,) = settings_of(found)
+    score = setting.methods[methods[0]]["test", "accuracy"]
+    # Two seeds, 0.75 and 0.5: t(0.975, 1) = 12.7062, standard error 0.125.
+    assert score.seeds == 2
+    assert score.text == "0.625 ± 0.177"
+    assert score.interval == pytest.approx(
+        (0.625 - 12.7062 * 0.125, 0.625 + 12.7062 * 0.125), abs=1e-5
+    )
+    text = read(report(place / "plain", again, other, output=tmp_path / "x.html")).text
+    assert "0.625 ± 0.177" in text
+
+
+def test_folds_are_one_method_with_the_corrected_interval(place, tmp_path):
+    from auxlearn.report.collect import collect
+    from auxlearn.report.compared import settings_of
+
+    folders = [
+        runs.write_run(
+            tmp_path / f"{fold}-{seed}", place / "data", right=fold + 2 * seed, seed=seed,
+            fold=f"{fold}/3",
+        )
+        for fold in (1, 2, 3)
+        for seed in (0, 1)
+    ]  # fmt: skip
+    found = collect(folders).runs
+    assert {run.method for run in found} == {"single task"}
+    assert found[3].title == "single task, fold 2/3, seed 1"
+    (setting,) = settings_of(found)
+    assert "3 folds" in setting.title
+    assert setting.seeds == {"single task": 6}
+    score = setting.methods["single task"]["test", "accuracy"]
+    # Means over seeds 2, 3 and 4 of 8; test has as many examples as train; t(0.975, 2) = 4.30265.
+    half = 4.30265 * ((1 / 3 + 1) * 0.125**2) ** 0.5
+    assert score.seeds == 3
+    assert score.text == "0.375 ± 0.125"
+    assert score.interval == pytest.approx((0.375 - half, 0.375 + half), abs=1e-5)
+    assert setting.methods["single task"]["dev", "accuracy"].interval is None
+    sweep = runs.write_sweep(tmp_path / "sweep", place / "data", folds=2)
+    assert {run.method for run in collect([sweep]).runs} == {"<STL>", "RTM"}
+
+
+def test_a_trial_that_was_set_aside_is_one_without_results(place, tmp_path):
+    sweep = runs.write_sweep(tmp_path / "sweep", place / "data")
+    folder = SweepFolder(sweep)
+    (sweep / "superseded").mkdir()
+    digest = folder.load_plan()[0].digest
+    folder.run(digest).path.rename(sweep / "superseded" / f"{digest}-1")
+    text = " ".join(read(report(sweep)).text.split())
+    assert "Trials without results: 1" in text
+    assert "<STL>, seed 0" in text
+    assert "sweep sweep is not finished: 3 of its trials have results" in text
+
+
+def test_settings_that_change_no_result_make_no_other_method(place, tmp_path):
+    from auxlearn.report.collect import collect
+
+    one = runs.write_run(tmp_path / "one", place / "data")
+    other = runs.write_run(
+        tmp_path / "other", place / "data", seed=1, cache_dir="x", report_to=["tensorboard"]
+    )
+    assert {run.method for run in collect([one, other]).runs} == {"single task"}
+    again = runs.write_run(tmp_path / "again", place / "data", seed=1)
+    assert "would count as two seeds" in error("report", other, again)
+
+
+def test_methods_of_several_sweeps_stay_apart(place, tmp_path):
+    from auxlearn.report.collect import collect
+
+    other = runs.write_sweep(tmp_path / "other", place / "data", name="other")
+    methods = {run.method for run in collect([place / "a" / "sweep", other]).runs}
+    assert len(methods) == 4
+
+
+def test_a_sweep_has_its_methods_and_the_tests_of_their_differences(place):
+    text = " ".join(read(report(place / "a" / "sweep")).text.split())
+    assert "<STL>" in text
+    assert "Which differences may be due to chance" in text
+    assert "have 2 seeds in common, no difference is significant" in text
+    assert "auxlearn sweep" in text
+
+
+def test_an_unfinished_sweep_has_what_has_finished(place, monkeypatch):
+    text = " ".join(read(report(place / "b" / "half")).text.split())
+    assert "sweep sweep is not finished: 3 of its trials have results" in text
+    assert "Trials without results: 1" in text
+    half = str(place / "b" / "half")
+    assert f"auxlearn sweep {half}/sweep.yaml --output {half}" in text
+    assert f"{half}-again" not in text
+
+
+def test_scores_that_the_choice_on_dev_hides_are_not_shown(place, tmp_path):
+    grid = {"learning_rate": [1e-3, 1e-4]}
+    content = {"cases": [], "grid": grid, "select": {"over": ["learning_rate"]}, "seeds": 2}
+    half = runs.write_sweep(tmp_path / "half", place / "data", finished=False, **content)
+    page = read(report(half))
+    heads = {data for data in page.text.split("\n") if "accuracy" in data}
+    assert any("dev accuracy" in head for head in heads)
+    assert not any("test accuracy" in head for head in heads)
+    assert "Classes of test" not in page.text
+
+
+def test_texts_can_be_left_out_and_changed_data_are_not_shown(place, tmp_path):
+    run = place / "plain"
+    without = read(report(run, output=tmp_path / "a.html", texts=False)).text
+    assert "javascript:" not in without
+    assert "texts are left out as requested" in without
+    shutil.copytree(place / "data", tmp_path / "data")
+    moved = runs.write_run(tmp_path / "run", tmp_path / "data")
+    with (tmp_path / "data" / "test.jsonl").open("a") as file:
+        file.write(json.dumps({"text": "one more", "label": runs.HOSTILE[0]}) + "\n")
+    text = read(report(moved)).text
+    assert "the data set has changed since the run" in text
+    assert "javascript:" not in text
+    shutil.rmtree(tmp_path / "data")
+    assert "there is no folder" in read(report(moved)).text
+
+
+def test_every_fold_has_its_own_texts(tmp_path):
+    from auxlearn.data.load import load_dataset
+    from auxlearn.report.collect import collect
+    from auxlearn.report.texts import DataReader
+
+    data = runs.write_data(tmp_path / "data")
+    folders = []
+    for fold in ("1/2", "2/2"):
+        folders.append(runs.write_run(tmp_path / fold[0], data, fold=fold))
+        path = folders[-1] / "results.json"
+        content = read_checked_json(path)
+        content["dataset"]["fingerprint"] = load_dataset(data, fold=fold).fingerprint
+        write_checked_json(path, content)
+    reader = DataReader()
+    for run in collect(folders).runs:
+        found, notes = reader.read(run)
+        assert notes == []
+        assert found.dataset.fingerprint == run.results.dataset.fingerprint
+
+
+def test_perturbed_texts_are_marked(place, tmp_path):
+    run = runs.write_run(tmp_path / "run", place / "data")
+    vocab = {
+        token: n for n, token in enumerate(["[CLS]", "it", "is", "<b>", "good", "##s", "[SEP]"])
+    }
+    tokenizer = Tokenizer(models.WordPiece(vocab, unk_token="[CLS]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.add_special_tokens(["[CLS]", "[SEP]"])
+    (run / "model").mkdir()
+    tokenizer.save(str(run / "model" / "tokenizer.json"))
+    record = {"step": 3, "epoch": 1, "task": "mask_tuning", "example": 4, "label": 0}
+    record |= {"input_ids": [0, 1, 2, 4, 5, 6], "words": [-1, 0, 1, 2, 2, -1]}
+    record |= {"token_type_ids": None, "positions": [1, 3], "predicted": [1, 3]}
+    (run / "perturbations.jsonl").write_text(json.dumps(record) + "\n")
+    text = report(run).read_text(encoding="utf-8")
+    assert "<mark>it</mark> is <del>good</del> <ins>&lt;b&gt;</ins>s</p>" in text
+    assert "javascript:" not in read(report(run, texts=False)).text
+    (run / "model" / "tokenizer.json").write_text("{}")
+    with pytest.raises(UserError, match=r"tokenizer\.json is damaged"):
+        report(run)
+
+
+def test_masked_tokens_are_on_colours_by_how_often_they_are_masked(place, tmp_path):
+    run = runs.write_run(tmp_path / "run", place / "data")
+    text = {"example": 4, "tokens": ["a", "<b>", "##c", "d", "e"], "random": {"l3mask": 0.2}}
+    text["rates"] = {"l3mask": [0.0, 0.12, 0.2, 0.3, 0.5]}
+    (run / "masks").mkdir()
+    (run / "masks" / "masks.json").write_text(json.dumps({"texts": [text]}))
+    page = report(run).read_text(encoding="utf-8")
+    spans = re.findall(r'<span class="m(\d)">(.*?)</span>', page)
+    assert spans == [("0", "a"), ("1", "&lt;b&gt;"), ("2", "##c"), ("3", "d"), ("4", "e")]
+    assert "example 5, l3mask" in page
+    assert "example 5, l3mask" not in report(run, texts=False).read_text(encoding="utf-8")
+    text["rates"] = {"l3mask": [0.1]}
+    (run / "masks" / "masks.json").write_text(json.dumps({"texts": [text]}))
+    with pytest.raises(UserError, match=r"masks\.json is damaged .*auxlearn masks"):
+        report(run)
+
+
+def test_many_classes_have_a_list_of_confusions(tmp_path):
+    labels = tuple(f"class {n:02}" for n in range(8)) + tuple(f"more {n:02}" for n in range(20))
+    data = tmp_path / "data"
+    data.mkdir()
+    for name in ("train", "dev", "test"):
+        count = len(labels) if name == "train" else 8
+        rows = [json.dumps({"text": f"{name} {n}", "label": labels[n]}) for n in range(count)]
+        (data / f"{name}.jsonl").write_text("\n".join(rows) + "\n")
+    text = read(report(runs.write_run(tmp_path / "run", data, right=7))).text
+    assert "The most frequent confusions of test, of 28 classes" in text
+    assert "class 07, more 00" in text
+
+
+def test_twenty_runs_fit_into_three_megabytes(place, tmp_path):
+    # As large as it gets: every example is misclassified, and every chart has all its points.
+    folders = []
+    for seed in range(20):
+        run = runs.write_run(tmp_path / f"run{seed}", place / "data", right=0, seed=seed)
+        entries = [
+            {"kind": kind, "step": step, "loss/primary": 1 / (1 + step), "dev/accuracy": 0.5}
+            for step in range(1, 600)
+            for kind in ("train", "eval")
+        ]
+        (run / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in entries))
+        folders.append(run)
+    assert report(*folders, output=tmp_path / "page.html").stat().st_size < 3e6
+
+
+def spoil(folder: Path, name: str, content: str = "{") -> Path:
+    (folder / name).write_text(content)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("make", "line"),
+    [
+        (lambda p, t: [t / "nothing"], "there is no folder .*nothing"),
+        (lambda p, t: [t], "is neither a run nor a sweep"),
+        (lambda p, t: [p / "plain", p / "plain"], "is given twice"),
+        (lambda p, t: [spoil(t / "run", "results.json")], r"results\.json is damaged"),
+        (lambda p, t: [spoil(t / "run", "metrics.jsonl", "1\n")], r"metrics\.jsonl is damaged"),
+        (lambda p, t: [spoil(t / "run", "predictions/test.jsonl", "{}\n")], "line 1 is no predict"),
+        (lambda p, t: [spoil(t / "run", "config.yaml", "a: b")], "unknown key 'a'"),
+        (lambda p, t: [p / "plain", "--output", t / "run"], "is a folder"),
+        (lambda p, t: [p / "plain", "--output", spoil(t, "x") / "x"], "exists and is no report"),
+        (lambda p, t: [p / "plain", "--output", spoil(t, "x") / "x" / "y"], "cannot write"),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_nothing(place, tmp_path, make, line):
+    shutil.copytree(place / "plain", tmp_path / "run", ignore=shutil.ignore_patterns(FILE))
+    arguments = make(place, tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    assert re.search(line, error("report", *arguments)), line
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_an_unfinished_run_is_named_with_the_command_that_ends_it(place, tmp_path):
+    shutil.copytree(place / "plain", tmp_path / "run")
+    (tmp_path / "run" / "results.json").unlink()
+    assert "resume it with `auxlearn train --config" in error("report", tmp_path / "run")
+
+
+def test_the_report_of_a_sweep_is_written_under_the_lock_of_its_folder(place, monkeypatch):
+    held = []
+
+    def write_text(path, content):
+        held.append((path.name, is_held(path.parent / ".lock")))
+
+    monkeypatch.setattr("auxlearn.sweeps.folder.write_text", write_text)
+    report(place / "a" / "sweep")
+    assert held == [(FILE, True)]
+
+
+def test_a_report_is_written_over_but_no_other_file(place, tmp_path):
+    file = tmp_path / "page.html"
+    for _ in range(2):
+        assert call("report", place / "plain", "--output", file).stdout == f"report: {file}\n"
+    assert auxlearn.report is report
+
+
+def test_a_link_out_of_the_folder_is_not_followed(place, tmp_path):
+    shutil.copytree(place / "plain", tmp_path / "run")
+    (tmp_path / "run" / "predictions" / "test.jsonl").unlink()
+    (tmp_path / "run" / "predictions" / "test.jsonl").symlink_to("/etc/passwd")
+    assert "leads out of" in error("report", tmp_path / "run")
+
+
+def test_a_report_needs_no_torch(place, tmp_path):
+    code = (
+        "import sys; from auxlearn import report; "
+        f"report({str(place / 'a' / 'sweep')!r}, output={str(tmp_path / 'x.html')!r}); "
+        "print([m for m in ('torch', 'transformers', 'matplotlib') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,165 @@
+"""What experiment trackers have received, read back by their own libraries."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from auxlearn import RunConfig
+from auxlearn.core.errors import ConfigError
+from auxlearn.core.progress import Reporter
+from auxlearn.core.registry import REPORTERS
+from auxlearn.results.loggers import ForwardingReporter, ReportedRun, RunReporter, numbers
+from tests.results import examples
+
+ENTRIES = examples.entries("l3mask")
+
+
+class Listener(Reporter):
+    """Records the calls."""
+
+    def __init__(self) -> None:
+        self.received: list[object] = []
+
+    def message(self, text: str) -> None:
+        self.received.append(text)
+
+    def log(self, entry: dict[str, object]) -> None:
+        self.received.append(entry)
+
+
+@pytest.fixture
+def reporter_of(tmp_path):
+    """Return what a tracker is called through, with the run folder ``tmp_path/run``."""
+    (tmp_path / "run").mkdir()
+    run = ReportedRun(tmp_path / "run", {"encoder": "tiny", "epochs": 3, "aux": ["l3mask"]})
+
+    def of(name: str, listener: Reporter | None = None) -> ForwardingReporter:
+        return ForwardingReporter(listener or Reporter(), [REPORTERS.get(name)(run)])
+
+    return of
+
+
+def send(reporter, entries=ENTRIES):
+    with reporter.progress("training", len(entries)):
+        for entry in entries:
+            reporter.log(entry)
+
+
+def read_events(folder, name):
+    events = EventAccumulator(str(folder), size_guidance={"scalars": 0})
+    events.Reload()
+    return {event.step: pytest.approx(event.value) for event in events.Scalars(name)}
+
+
+def test_entries_are_written_and_forwarded(reporter_of, tmp_path):
+    listener = Listener()
+    reporter = reporter_of("tensorboard", listener)
+    assert not any((tmp_path / "run").iterdir())
+    reporter.message("hello")
+    send(reporter)
+    assert listener.received == ["hello", *ENTRIES]
+    folder = tmp_path / "run" / "tensorboard"
+    assert read_events(folder, "loss/l3mask") == {10: 1.75, 20: 1.5, 30: 1.25, 40: 1.0}
+    assert read_events(folder, "dev/accuracy") == {10: 0.65, 20: 0.75, 30: 0.65, 40: 0.55}
+
+
+def test_a_resumed_run_replaces_the_steps_that_it_repeats(reporter_of, tmp_path):
+    for steps, value in (((1, 2, 3), 1.0), ((2, 3, 4), 2.0)):
+        rows = [{"kind": "train", "step": step, "loss/primary": value} for step in steps]
+        send(reporter_of("tensorboard"), rows) if value == 1.0 else send(
+            ForwardingReporter(
+                Reporter(), [REPORTERS.get("tensorboard")(ReportedRun(tmp_path / "run", {}))]
+            ),
+            rows,
+        )
+    folder = tmp_path / "run" / "tensorboard"
+    assert read_events(folder, "loss/primary") == {1: 1.0, 2: 2.0, 3: 2.0, 4: 2.0}
+
+
+def test_mlflow_has_every_loss_weight_and_setting(reporter_of, tmp_path, monkeypatch):
+    tracking = pytest.importorskip("mlflow.tracking")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "store").as_uri())
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "study")
+    reporter = reporter_of("mlflow")
+    send(reporter)
+    send(reporter, ENTRIES[-1:])  # a resumed run
+    client = tracking.MlflowClient()
+    experiment = client.get_experiment_by_name("study")
+    (run,) = client.search_runs([experiment.experiment_id])
+    assert run.info.status == "FINISHED"
+    assert run.info.run_name == "run"
+    assert run.data.params == {"encoder": "tiny", "epochs": "3", "aux": "['l3mask']"}
+    history = client.get_metric_history(run.info.run_id, "loss/l3mask")
+    assert {one.step: one.value for one in history} == {10: 1.75, 20: 1.5, 30: 1.25, 40: 1.0}
+    logged = {name for entry in ENTRIES for name in numbers(entry)}
+    assert {*run.data.metrics} == logged > {"weight/l3mask", "dev/accuracy"}
+
+
+def wandb_records(content):
+    """Yield the records of an offline run: a header of 7 bytes, then a log in LevelDB's format."""
+    wandb_internal_pb2 = pytest.importorskip("wandb.proto.wandb_internal_pb2")
+    block, place, parts = 32768, 7, b""
+    while place + 7 <= len(content):
+        if block - place % block < 7:  # too little room for a header: padding
+            place += block - place % block
+            continue
+        length, kind = int.from_bytes(content[place + 4 : place + 6], "little"), content[place + 6]
+        parts += content[place + 7 : place + 7 + length]
+        place += 7 + length
+        if kind in (1, 4):  # a whole record, or its last part
+            yield wandb_internal_pb2.Record.FromString(parts)
+            parts = b""
+
+
+def test_wandb_offline_has_every_loss_and_weight(reporter_of, tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    send(reporter_of("wandb"))
+    pytest.importorskip("wandb").teardown()  # as the end of a process does: everything is on disk
+    (file,) = (tmp_path / "run" / "wandb").glob("offline-run-*/run-*.wandb")
+    found = {}
+    for record in wandb_records(file.read_bytes()):
+        row = {
+            "/".join(item.nested_key) or item.key: item.value_json for item in record.history.item
+        }
+        if row:
+            found.setdefault(int(row["step"]), {}).update(row)
+    losses = {step: row["loss/l3mask"] for step, row in found.items()}
+    assert losses == {10: "1.75", 20: "1.5", 30: "1.25", 40: "1"}
+    assert "weight/l3mask" in found[10]
+    assert any("dev/accuracy" in row for row in found.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "module"),
+    [
+        ("tensorboard", "torch.utils.tensorboard"),
+        ("wandb", "wandb"),
+        ("mlflow", "mlflow.tracking"),
+    ],
+)
+def test_the_error_without_the_library_says_what_to_install(reporter_of, monkeypatch, name, module):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ConfigError, match=rf"pip install 'auxlearn\[{name}\]'"):
+        reporter_of(name)
+
+
+def test_an_unknown_reporter_is_named():
+    with pytest.raises(ConfigError, match="unknown reporter 'tensorbord': did you mean"):
+        RunConfig(report_to="tensorbord").resolved()
+
+
+def test_a_tracker_that_fails_is_left_out_and_the_run_goes_on():
+    class Failing(RunReporter):
+        name = "failing"
+
+        def log(self, entry):
+            raise ConnectionError("no\nserver")
+
+    listener = Listener()
+    send(ForwardingReporter(listener, [Failing(ReportedRun(None, {}))]))
+    line = "reporter failing has failed (ConnectionError: no server): the run continues without it"
+    assert listener.received == [line, *ENTRIES]

@@ -1,0 +1,192 @@
+"""Model cards: the front matter that the hub reads, and the facts for the reader."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from huggingface_hub import ModelCard, ModelCardData
+from huggingface_hub.repocard_data import eval_results_to_model_index
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+import auxlearn
+from auxlearn.results.model_card import model_card
+from tests import helpers
+from tests.cli.helpers import write_split
+from tests.results import examples
+
+
+@pytest.fixture
+def card() -> ModelCard:
+    return ModelCard(model_card(examples.results("l3mask", seen=4)))
+
+
+def test_the_front_matter_is_what_the_hub_reads(card):
+    assert card.data.library_name == "transformers"
+    assert card.data.pipeline_tag == "text-classification"
+    assert card.data.metrics == ["accuracy", "f1"]
+    assert {"auxlearn", "text-classification", "l3mask"} <= set(card.data.tags)
+    metrics = {
+        (found.dataset_split, found.metric_type): found.metric_value
+        for found in card.data.eval_results
+    }
+    assert metrics == {
+        ("dev", "accuracy"): 0.75,
+        ("dev", "f1"): 0.74,
+        ("test", "accuracy"): 0.7,
+        ("test", "f1"): 0.69,
+        ("letters", "accuracy"): 0.6,
+        ("letters", "f1"): 0.59,
+    }
+
+
+@pytest.mark.parametrize(
+    "fact",
+    [
+        "feedfacecafebeef",  # fingerprint of the data
+        "train 80, dev 20, test 40",
+        "no dev split: 20 of the 100 rows",
+        "`l3mask` (probability 0.15)",
+        "`meta` (horizon steps, split dev, every 2)",
+        "primary 0.500, l3mask 0.500",  # weights at the end
+        "seed: 3",
+        "0123456789ab",  # hash of the configuration
+        "learning rate 0.001",
+        "| test | 40 | 0.700 | 0.690 | 36 | 0.600 | 0.590 | 0.500 | 0.333 |",
+        "truncation=True",
+        "truncated to 32 tokens",
+        "torch 2.13.0",
+    ],
+)
+def test_the_card_states(card, fact):
+    assert fact in card.text
+
+
+def test_names_of_users_are_no_markup():
+    name = "<img src=x onerror=alert(1)>"
+    found = examples.results("l3mask", encoder=f"/x/{name}")
+    evaluations = found.evaluations | {name: found.evaluations["test"]}
+    data = replace(
+        found.dataset,
+        name=f"a`{name}",
+        label_names=[name, "``b`"],
+        notes=[name],
+        examples={name: 1},
+    )
+    found.config["aux"] = [{"l3mask": {"corpus": f"/y/{name}"}}]
+    text = ModelCard(
+        model_card(replace(found, dataset=data, evaluations=evaluations, degenerate=name))
+    ).text
+    assert text.count(name) == text.count(f"`{name}`") + text.count(f"`` a`{name} ``") == 5
+    assert f"{name} ``, fingerprint" in text
+    assert "``` ``b` ```" in text
+    assert text.count("&lt;img src=x onerror=alert(1)&gt;") == 7
+
+
+def test_a_single_task_run_says_so_and_has_no_weights(card):
+    text = model_card(examples.results())
+    assert "auxiliary tasks: none" in text
+    assert "weights at the end" not in text
+    assert "weights at the end" in card.text
+
+
+def test_a_hub_encoder_is_the_base_model():
+    assert "base_model" not in model_card(examples.results())
+    card = ModelCard(model_card(examples.results(encoder="scibert")))
+    assert card.data.base_model == "allenai/scibert_scivocab_uncased"
+    card = ModelCard(model_card(examples.results(encoder="someone/some-model")))
+    assert card.data.base_model == "someone/some-model"
+
+
+def test_local_paths_are_not_published(tmp_path):
+    folder = tmp_path / "private" / "mini"
+    folder.mkdir(parents=True)
+    results = examples.results(
+        encoder=str(folder),
+        aux=[{"random_mlm": {"corpus": str(folder / "more.txt")}}],
+    )
+    text = model_card(results)
+    assert "private" not in text
+    assert "`mini`" in text
+    assert "corpus more.txt" in text
+    assert "base_model" not in text
+
+
+@pytest.mark.parametrize(
+    ("dataset", "expected"),
+    [
+        ("reviews", None),
+        ("data/reviews", {"type": "data/reviews"}),
+        ("./data/reviews", None),
+        ("nyu-mll/glue:sst2", {"type": "nyu-mll/glue", "config": "sst2"}),
+        ("sst2", {"type": "nyu-mll/glue", "config": "sst2"}),
+    ],
+)
+def test_a_data_set_of_the_hub_is_named_by_its_id(dataset, expected):
+    card = ModelCard(model_card(examples.results(dataset=dataset)))
+    found = {(one.dataset_type, one.dataset_config) for one in card.data.eval_results}
+    if expected is None:
+        assert card.data.datasets is None
+        assert found == {("reviews", None)}
+        return
+    assert card.data.datasets == [expected["type"]]
+    assert found == {(expected["type"], expected.get("config"))}
+    assert {one.dataset_name for one in card.data.eval_results} == {"reviews"}
+
+
+def test_metadata_are_what_the_hub_library_writes(card):
+    """Written again by the library from what it has read, they are the same."""
+    front = yaml.safe_load(model_card(examples.results("l3mask", seen=4)).split("---\n")[1])
+    data = ModelCardData(model_name=front["model-index"][0]["name"], **{
+        key: value for key, value in front.items() if key != "model-index"
+    }, eval_results=card.data.eval_results)  # fmt: skip
+    index = eval_results_to_model_index(data.model_name, data.eval_results)
+    written = {
+        (one["task"]["type"], json.dumps(one["dataset"], sort_keys=True), metric["type"]): metric
+        for one in index[0]["results"]
+        for metric in one["metrics"]
+    }
+    own = {
+        (one["task"]["type"], json.dumps(one["dataset"], sort_keys=True), metric["type"]): metric
+        for one in front["model-index"][0]["results"]
+        for metric in one["metrics"]
+    }
+    assert written.keys() == own.keys()
+    for key, metric in own.items():
+        assert metric.items() <= {k: v for k, v in written[key].items() if v is not None}.items()
+    assert all(isinstance(tag, str) for tag in front["tags"])
+    card.data.to_yaml()  # which refuses values that JSON does not have
+
+
+def test_an_exported_folder_is_complete_by_itself(one_layer, tmp_path, monkeypatch):
+    """What is uploaded to the hub gives the run's own predictions, wherever it is."""
+    monkeypatch.setattr("auxlearn.results.plots.plot_run", lambda *given: [])
+    rows = [(text, ("no", "yes")[n % 2]) for n, text in enumerate(helpers.LINES[:14])]
+    for split, part in (("train", rows[:6]), ("dev", rows[6:10]), ("test", rows[10:])):
+        write_split(tmp_path / "data" / f"{split}.tsv", part)
+    run = auxlearn.train(
+        dataset=tmp_path / "data", encoder=one_layer, epochs=1, device="cpu", output=tmp_path / "r"
+    )
+    folder = shutil.copytree(tmp_path / "r" / "model", tmp_path / "elsewhere" / "model")
+    shutil.rmtree(tmp_path / "r" / "model")
+    model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    stored = (tmp_path / "r" / "predictions" / "test.jsonl").read_text().splitlines()
+    inputs = tokenizer(
+        [text for text, _ in rows[10:]], padding=True, truncation=True, return_tensors="pt"
+    )
+    with torch.inference_mode():
+        found = model(**inputs).logits.double().softmax(-1).numpy()
+    expected = [json.loads(line)["probabilities"] for line in stored]
+    np.testing.assert_allclose(found, expected, atol=1e-5, rtol=0)
+    card = ModelCard.load(folder / "README.md")
+    assert {one.dataset_split for one in card.data.eval_results} == {"dev", "test"}
+    values = {one.metric_value for one in card.data.eval_results if one.dataset_split == "test"}
+    test = run.evaluations["test"].all
+    assert values == {round(test.accuracy, 6), round(test.macro_f1, 6)}
+    assert str(tmp_path) not in card.content

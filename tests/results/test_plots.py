@@ -1,0 +1,127 @@
+"""Plots of a run: which files are written, and which lines they show."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgb
+from matplotlib.image import imread
+
+from auxlearn.core.errors import UserError
+from auxlearn.results.plots import COLOURS, _smoothed, colour, marker, plot_run
+from tests.results import examples
+
+
+def pixels_of(path: Path, colour: str) -> int:
+    """Count the pixels of exactly this colour."""
+    image = imread(path)[:, :, :3]
+    return int((np.abs(image - np.array(to_rgb(colour))).max(-1) < 1 / 255).sum())
+
+
+AUX = ("l3mask", "random_mlm")
+
+
+@pytest.fixture(scope="module")
+def plots(tmp_path_factory) -> dict[str, Path]:
+    """All plots of one run, by name."""
+    folder = tmp_path_factory.mktemp("run") / "plots"
+    entries = examples.entries(*AUX, gradients=True)
+    written = plot_run(entries, examples.results(*AUX), folder)
+    assert sorted(written) == sorted(folder.iterdir())
+    return {path.stem: path for path in written}
+
+
+def test_a_run_with_auxiliary_tasks_has_every_plot(plots):
+    assert set(plots) == {"losses", "weights", "dev", "overview", "gradients"}
+    for path in plots.values():
+        height, width, _ = imread(path).shape
+        assert width == 1080
+        assert height >= 400
+
+
+def test_a_run_without_auxiliary_task_has_no_weights(tmp_path):
+    written = plot_run(examples.entries(), examples.results(), tmp_path)
+    assert {path.name for path in written} == {"losses.png", "dev.png", "overview.png"}
+
+
+@pytest.mark.parametrize("name", ["losses", "weights", "gradients"])
+def test_an_objective_has_a_line_of_its_colour(plots, name):
+    for shown in COLOURS[:3]:
+        assert pixels_of(plots[name], shown) > 500
+    assert pixels_of(plots[name], COLOURS[3]) == 0
+
+
+def rows_of(path: Path, colour: str) -> tuple[int, int]:
+    """The first and last row of pixels, from the top, with this colour left of the legend."""
+    image = imread(path)[:, :860, :3]
+    rows = np.argwhere(np.abs(image - np.array(to_rgb(colour))).max(-1) < 1 / 255)[:, 0]
+    return int(rows.min()), int(rows.max())
+
+
+def test_every_loss_has_a_panel_of_its_own(plots):
+    # Entries list the losses last objective first; the panels follow the objectives nevertheless.
+    places = [rows_of(plots["losses"], colour) for colour in COLOURS[:3]]
+    for (_, end), (begin, _) in pairwise(places):
+        assert begin > end
+    for begin, end in places:
+        assert end - begin > 50  # no other loss flattens it
+
+
+def test_measured_gradients_have_four_panels(tmp_path):
+    entries = examples.entries(*AUX)
+    for number, entry in enumerate(entry for entry in entries if entry["kind"] == "train"):
+        for pair in ("primary/l3mask", "primary/random_mlm", "l3mask/random_mlm"):
+            entry |= {f"gradient_cosine/{pair}": 0.1 - number / 10, f"conflict/{pair}": number / 4}
+        for name in ("primary", *AUX):
+            entry |= {f"gradient_cosine/{name}/validation": 0.1, f"gradient_norm/{name}": 1.0}
+    plot_run(entries, examples.results(*AUX), tmp_path / "measured")
+    plot_run(examples.entries(*AUX, gradients=True), examples.results(*AUX), tmp_path / "rule")
+    measured, rule = (
+        imread(tmp_path / name / "gradients.png").shape[0] for name in ("measured", "rule")
+    )
+    assert (measured, rule) == (round(150 * (0.6 + 4 * 1.8)), round(150 * (0.6 + 2 * 2.7)))
+
+
+def test_a_noisy_series_is_averaged():
+    from matplotlib.figure import Figure
+
+    values = [(-1.0) ** step for step in range(60)]
+    axes = Figure().subplots()
+    _smoothed(axes, (list(range(60)), values), COLOURS[0], "noise")
+    points, line = axes.get_lines()
+    assert list(points.get_ydata()) == values
+    assert line.get_ydata()[30] == pytest.approx(sum(values[25:36]) / 11)
+    assert line.get_ydata()[0] == pytest.approx(sum(values[:6]) / 6)
+
+
+def test_a_single_entry_is_drawn(tmp_path):
+    written = plot_run(examples.entries("l3mask")[:2], examples.results("l3mask"), tmp_path)
+    assert "gradients.png" not in {path.name for path in written}  # none were recorded
+    assert pixels_of(tmp_path / "losses.png", COLOURS[0]) > 50
+
+
+def test_a_folder_that_cannot_be_written_is_named_in_the_error(tmp_path):
+    (tmp_path / "plots").write_text("a file where the folder should be")
+    with pytest.raises(UserError, match=r"cannot write .*plots"):
+        plot_run(examples.entries(), examples.results(), tmp_path / "plots")
+
+
+def test_pyplot_and_its_global_state_are_not_used(tmp_path):
+    code = (
+        "import sys; from pathlib import Path; from tests.results import examples\n"
+        "from auxlearn.results.plots import plot_run\n"
+        "plot_run(examples.entries(), examples.results(), Path(sys.argv[1]))\n"
+        "assert 'matplotlib.figure' in sys.modules\n"
+        "assert 'matplotlib.pyplot' not in sys.modules and 'torch' not in sys.modules"
+    )
+    root = Path(__file__).parents[2]
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, cwd=root)
+
+
+def test_colour_and_marker_together_tell_36_series_apart():
+    assert len({(colour(number), marker(number)) for number in range(36)}) == 36
