@@ -32,7 +32,7 @@ _PUBLIC = {
     "register_loss": "auxlearn.core.registry",
     "register_task": "auxlearn.core.registry",
     "register_weighting": "auxlearn.core.registry",
-    "report": "auxlearn.report.page",
+    "report": "auxlearn.reports.page",
     "score": "auxlearn.api",
     "sweep": "auxlearn.sweeps.run",
     "train": "auxlearn.api",
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from auxlearn.losses.base import PrimaryLoss as PrimaryLoss
     from auxlearn.mask_analysis.perturbations import perturbations as perturbations
     from auxlearn.objectives.context import ObjectiveContext as ObjectiveContext
-    from auxlearn.report.page import report as report
+    from auxlearn.reports.page import report as report
     from auxlearn.results.record import RunResults as RunResults
     from auxlearn.sweeps.run import sweep as sweep
     from auxlearn.tasks.base import (

@@ -83,7 +83,7 @@ _PUBLIC = {
     "ConfigError": "auxlearn.core.errors",
     "DevHead": "auxlearn.weighting.base",
     "Gradient": "auxlearn.weighting.base",
-    "GramWeighting": "auxlearn.weighting.gradients",
+    "GramWeighting": "auxlearn.weighting.gram",
     "LearnedOptions": "auxlearn.weighting.learned",
     "LearnedWeighting": "auxlearn.weighting.learned",
     "LogitOptions": "auxlearn.weighting.learned",
@@ -176,7 +176,7 @@ if TYPE_CHECKING:
         shared_gradient as shared_gradient,
         weighted_sum as weighted_sum,
     )
-    from auxlearn.weighting.gradients import GramWeighting as GramWeighting
+    from auxlearn.weighting.gram import GramWeighting as GramWeighting
     from auxlearn.weighting.learned import (
         LearnedOptions as LearnedOptions,
         LearnedWeighting as LearnedWeighting,

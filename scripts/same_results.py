@@ -92,7 +92,11 @@ def train_all() -> Iterator[tuple[str, str]]:
     plan = {"name": "sweep", "base": base, "seeds": [0, 1], "grid": {"aux": [[], ["random_mlm"]]}}
     auxlearn.sweep(plan, output="sweep", jobs=1)
     compared = auxlearn.compare("sweep", "fold", "tartan")
-    tables = (compared.to_frame().drop(columns="minutes").to_csv(), compared.to_markdown(), compared.to_latex())
+    tables = (
+        compared.to_frame().drop(columns="minutes").to_csv(),
+        compared.to_markdown(),
+        compared.to_latex(),
+    )
     for form, table in zip(("csv", "md", "tex"), tables, strict=True):
         yield f"comparison.{form}", digest(table.encode())
     for run in sorted(Path("sweep/trials").iterdir()):

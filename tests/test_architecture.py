@@ -23,7 +23,7 @@ LAYERS = (
     ("objectives", "tasks", "losses", "weighting"),
     ("results", "evaluation"),
     ("training",),
-    ("mask_analysis", "sweeps", "comparison", "report"),
+    ("mask_analysis", "sweeps", "comparison", "reports"),
     ("plugins", "testing", "api", "commands", "cli", "__main__"),
 )
 ROOMS = [f"auxlearn.{room}" for layer in LAYERS for room in layer]

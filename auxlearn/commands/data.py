@@ -18,8 +18,9 @@ from auxlearn.commands.options import (
 from auxlearn.core.errors import shorten
 
 if TYPE_CHECKING:
-    from auxlearn.data.audit import Audit, Lengths
+    from auxlearn.data.audit import Audit
     from auxlearn.data.dataset import TextDataset
+    from auxlearn.data.lengths import Lengths
 
 
 #: Labels that are listed one by one; of more, the most and the least frequent ones of train.
@@ -146,7 +147,7 @@ def _labels(report: Audit) -> tuple[list[str], list[list[str]]]:
 
 def _measure(dataset: TextDataset, encoder: str | None, max_length: int) -> dict[str, Lengths]:
     """Return the lengths of the texts of each split, in tokens if an encoder is given."""
-    from auxlearn.data.audit import token_lengths, word_lengths
+    from auxlearn.data.lengths import token_lengths, word_lengths
 
     splits = {**dataset.splits, **dataset.ood}
     if encoder is None:

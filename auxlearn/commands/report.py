@@ -50,7 +50,7 @@ def command(
     curves, confusion matrices, misclassified examples, costs, and the commands that repeat it all.
     """
     from auxlearn.commands.console import print_results
-    from auxlearn.report.page import report
+    from auxlearn.reports.page import report
 
     written = report(*folders, output=output, texts=not no_texts, restarts=restarts)
     print_results(f"report: {written}")

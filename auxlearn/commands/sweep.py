@@ -118,7 +118,7 @@ def command(
             **engine,
         )
     if with_report:
-        from auxlearn.report.page import report
+        from auxlearn.reports.page import report
 
         console.print_results(f"report: {report(folder.path)}")
     _report(results)

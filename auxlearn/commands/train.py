@@ -88,6 +88,6 @@ def command(
         f"plots:      {folder / 'plots'}",
     )
     if with_report:
-        from auxlearn.report.page import report
+        from auxlearn.reports.page import report
 
         print_results(f"report:     {report(folder)}")

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from auxlearn.core.errors import shorten
-from auxlearn.mask_analysis.masks import MaskReport, ShownText
+from auxlearn.mask_analysis.masks import MaskReport
+from auxlearn.mask_analysis.shown_text import ShownText
 from auxlearn.mask_analysis.statistics import FEWEST, Group
 from auxlearn.results.plots import WIDTH, colour, marker, save_figure, style_axes
 

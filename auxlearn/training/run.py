@@ -14,10 +14,10 @@ from auxlearn.core.files import expand, replaced_folder
 from auxlearn.core.manifest import write_manifest
 from auxlearn.core.progress import Reporter
 from auxlearn.core.registry import LOSSES
-from auxlearn.data.audit import describe_lengths, whole_lengths
 from auxlearn.data.batches import BatchStream
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.examples import columns_of
+from auxlearn.data.lengths import describe_lengths, whole_lengths
 from auxlearn.data.memory import save_folder
 from auxlearn.data.run_data import RunData, load_run_data, with_known_labels
 from auxlearn.data.tokens import TokenizedTexts, tokenize_split

@@ -29,7 +29,7 @@ from torch import Tensor
 from auxlearn.core.config import Settings
 from auxlearn.core.registry import register_weighting
 from auxlearn.weighting.base import TrainingStep
-from auxlearn.weighting.gradients import GramWeighting
+from auxlearn.weighting.gram import GramWeighting
 
 
 def gcs_gates(gram: Tensor, version: Literal["weighted", "unweighted"]) -> Tensor:

@@ -14,7 +14,7 @@ and :math:`\theta' = \theta + u_0 + \sum_{i>0} (w_i / w_0) u_i`
 exact, and without second derivatives of the encoder.
 
 Three departures make the direction reliable. In place of the gradient of one step's validation
-batches, v is a moving average over steps (:mod:`auxlearn.weighting.gradients`), and so is
+batches, v is a moving average over steps (:mod:`auxlearn.weighting.gram`), and so is
 each :math:`u_i`. The average of :math:`u_i` is, up to a factor, what a constant :math:`w_i / w_0`
 has changed in the parameters over the last steps if second derivatives are left out: forward
 accumulation with decay (Franceschi et al. 2017, "Forward and Reverse Gradient-Based Hyperparameter
@@ -72,7 +72,8 @@ from auxlearn.weighting.base import (
     shared_gradient,
     weighted_sum,
 )
-from auxlearn.weighting.gradients import GradientAverage, head_gradient
+from auxlearn.weighting.gradient_average import GradientAverage
+from auxlearn.weighting.gram import head_gradient
 from auxlearn.weighting.learned import EPSILON, LogitWeighting, alignment_metrics
 from auxlearn.weighting.meta_options import (
     MetaOptions,

@@ -29,7 +29,7 @@ from auxlearn.core.config import Settings
 from auxlearn.core.errors import ConfigError
 from auxlearn.core.registry import register_weighting
 from auxlearn.weighting.base import TrainingStep, Weighting, apply_gradient, weighted_sum
-from auxlearn.weighting.gradients import GramWeighting
+from auxlearn.weighting.gram import GramWeighting
 
 _Rule = TypeVar("_Rule", bound=nn.Module)
 

@@ -16,7 +16,7 @@ from auxlearn.comparison.compare import compare
 from auxlearn.comparison.formats import html
 from auxlearn.comparison.restarts import best_of, restarts_of
 from auxlearn.core.errors import UserError
-from auxlearn.report.page import report
+from auxlearn.reports.page import report
 from tests.comparison.conftest import METHODS
 from tests.comparison.test_compare import refused
 

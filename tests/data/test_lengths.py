@@ -7,8 +7,8 @@ import json
 import pytest
 
 from auxlearn.core.cache import TensorCache
-from auxlearn.data.audit import describe_lengths, token_lengths, whole_lengths, word_lengths
 from auxlearn.data.dataset import Split
+from auxlearn.data.lengths import describe_lengths, token_lengths, whole_lengths, word_lengths
 from tests.cli.helpers import call
 from tests.helpers import tokenized
 

@@ -34,7 +34,7 @@ PROOFS: dict[str, tuple[str, ...]] = {
         "results.test_folder::test_what_killed_writes_have_left_is_deleted",
     ),
     "Names in manifests and checkpoints": (
-        "test_manifest::test_damage_is_one_line",
+        "core.test_manifest::test_damage_is_one_line",
         "training.test_checkpoint::test_a_damaged_checkpoint_is_one_line",
     ),
     "Names of out-of-distribution sets": ("config: name leads out", "config: absolute name"),
@@ -42,34 +42,34 @@ PROOFS: dict[str, tuple[str, ...]] = {
     "An output folder that holds something else": (
         "results.test_folder::test_a_folder_that_is_not_a_run_folder_is_left_unchanged",
         "sweeps.test_folder::test_a_folder_of_something_else_is_refused_before_any_work",
-        "test_files::test_an_output_is_checked_without_making_anything",
+        "core.test_files::test_an_output_is_checked_without_making_anything",
     ),
     "No `--output` is written over": (
         "results.test_outputs::test_an_output_over_what_is_there_is_refused_before_any_work",
     ),
     "Files are replaced atomically": (
-        "test_files::test_a_full_disk_leaves_the_old_file",
-        "test_files::test_all_modes_are_those_of_a_new_file",
+        "core.test_files::test_a_full_disk_leaves_the_old_file",
+        "core.test_files::test_all_modes_are_those_of_a_new_file",
     ),
     "Files, texts, labels and sweeps have bounds": ("config: large", "config: alias bomb"),
     "A checkpoint is verified whole": (
         "training.test_checkpoint::test_a_damaged_checkpoint_is_one_line",
         "hardening.test_damage::test_flipped_bits_are_noticed_or_harmless",
     ),
-    "An exported model has": ("test_manifest::test_a_damaged_encoder_is_not_loaded",),
-    "`results.json`, `environment.json`": ("test_files::test_checked_json_notices_every_bit",),
-    "Cache entries carry a checksum": ("test_cache::test_a_damaged_file_is_computed_again",),
+    "An exported model has": ("core.test_manifest::test_a_damaged_encoder_is_not_loaded",),
+    "`results.json`, `environment.json`": ("core.test_files::test_checked_json_notices_every_bit",),
+    "Cache entries carry a checksum": ("core.test_cache::test_a_damaged_file_is_computed_again",),
     "Checksums find damage": ("training.test_checkpoint::test_a_damaged_checkpoint_is_one_line",),
     "Control characters": (
         "cli.test_entry_point::test_control_characters_of_an_error_are_escaped",
-        "test_locks::test_names_with_control_characters_are_not_shown",
+        "core.test_locks::test_names_with_control_characters_are_not_shown",
     ),
     "Messages are a few lines": (
         "cli.test_entry_point::test_an_error_of_any_length_is_a_few_short_lines",
     ),
     "A folder in use is locked": (
-        "test_locks::test_one_holds_it_and_the_other_is_told_who",
-        "test_locks::test_a_file_left_by_a_killed_process_is_no_lock",
+        "core.test_locks::test_one_holds_it_and_the_other_is_told_who",
+        "core.test_locks::test_a_file_left_by_a_killed_process_is_no_lock",
     ),
     "Ctrl-C, SIGTERM and SIGHUP": (
         "cli.test_entry_point::test_a_signal_ends_a_command_with_one_line",

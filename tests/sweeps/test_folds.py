@@ -7,7 +7,7 @@ import pytest
 import auxlearn
 from auxlearn.core.errors import UserError
 from auxlearn.data.load import load_dataset
-from auxlearn.report.page import report
+from auxlearn.reports.page import report
 from auxlearn.results.record import RunResults
 from auxlearn.sweeps.execute import run_sweep
 from auxlearn.sweeps.folder import SweepFolder

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from auxlearn.report.charts import (
+from auxlearn.reports.charts import (
     BOTTOM,
     HEIGHT,
     LEFT,

@@ -21,10 +21,10 @@ from auxlearn.core.errors import UserError, printable
 from auxlearn.core.files import expand, write_text
 from auxlearn.core.manifest import Damaged, tensors_of
 from auxlearn.core.metric_names import VALIDATION, Quantity
-from auxlearn.report import compared
-from auxlearn.report.charts import LineChart, interval_chart, line_chart
-from auxlearn.report.collect import Collection, Run, collect
-from auxlearn.report.texts import (
+from auxlearn.reports import compared
+from auxlearn.reports.charts import LineChart, interval_chart, line_chart
+from auxlearn.reports.collect import Collection, Run, collect
+from auxlearn.reports.texts import (
     DataReader,
     MarkedTexts,
     Mistakes,
@@ -379,7 +379,7 @@ def render(
     settings = compared.settings_of(collection.runs) if len(views) > 1 else []
     tables, table_notes = compared.difference_tables(collection, restarts)
     environment = Environment(
-        loader=PackageLoader("auxlearn.report"),
+        loader=PackageLoader("auxlearn.reports"),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_visible,

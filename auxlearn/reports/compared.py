@@ -17,7 +17,7 @@ from auxlearn.comparison.scores import Predictions, scores_and_covariance
 from auxlearn.comparison.tables import Cell, Layout, block_notes, legend, marks, score_grid
 from auxlearn.core.config import Metric
 from auxlearn.core.errors import UserError
-from auxlearn.report.collect import Collection, Run
+from auxlearn.reports.collect import Collection, Run
 from auxlearn.results.folder import RunFolder, read_jsonl
 from auxlearn.results.plots import METRIC_TITLES
 from auxlearn.results.record import Evaluation, Scores

@@ -12,7 +12,7 @@ TEXT = 4.5
 
 
 def themes() -> dict[str, dict[str, str]]:
-    css = files("auxlearn.report").joinpath("templates/page.css").read_text(encoding="utf-8")
+    css = files("auxlearn.reports").joinpath("templates/page.css").read_text(encoding="utf-8")
     light, dark = re.findall(r":root \{(.*?)\}", css, re.DOTALL)
     colours = dict(re.findall(r"--(\w+): (#\w+)", light))
     return {"light": colours, "dark": colours | dict(re.findall(r"--(\w+): (#\w+)", dark))}

@@ -18,7 +18,7 @@ from auxlearn.core.errors import RunError, UserError, first_fault
 from auxlearn.core.files import expand, read_checked_json, read_json
 from auxlearn.data.dataset import Split
 from auxlearn.data.run_data import RunData, load_run_data, ood_content
-from auxlearn.mask_analysis.masks import ShownText
+from auxlearn.mask_analysis.shown_text import ShownText
 from auxlearn.results.folder import RunFolder, read_jsonl
 from auxlearn.results.perturbation_log import (
     FILE,
@@ -28,7 +28,7 @@ from auxlearn.results.perturbation_log import (
 )
 
 if TYPE_CHECKING:
-    from auxlearn.report.collect import Run
+    from auxlearn.reports.collect import Run
 
 
 #: Characters of a text.

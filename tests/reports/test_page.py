@@ -19,10 +19,10 @@ import auxlearn
 from auxlearn.core.errors import UserError
 from auxlearn.core.files import read_checked_json, write_checked_json
 from auxlearn.core.locks import is_held
-from auxlearn.report.page import FILE, report
+from auxlearn.reports.page import FILE, report
 from auxlearn.sweeps.folder import SweepFolder
 from tests.cli.helpers import call, error
-from tests.report import runs
+from tests.reports import runs
 
 #: Elements without an end tag.
 VOID = {"meta", "input", "br", "img", "link", "line", "circle", "polyline"}
@@ -135,8 +135,8 @@ def test_a_run_is_told_in_full(page, place):
 
 
 def test_the_interval_of_one_run_is_over_its_examples(place):
-    from auxlearn.report.collect import collect
-    from auxlearn.report.compared import example_intervals
+    from auxlearn.reports.collect import collect
+    from auxlearn.reports.compared import example_intervals
 
     (run,) = collect([place / "plain"]).runs
     low, high = example_intervals(run, "test")["accuracy"]
@@ -152,8 +152,8 @@ def test_a_degenerate_run_says_so(place):
 
 
 def test_several_runs_stand_beside_each_other(place, tmp_path):
-    from auxlearn.report.collect import collect
-    from auxlearn.report.compared import settings_of
+    from auxlearn.reports.collect import collect
+    from auxlearn.reports.compared import settings_of
 
     again = runs.write_run(tmp_path / "again", place / "data", right=4, seed=1)
     other = runs.write_run(tmp_path / "other", place / "data", right=4, learning_rate=1e-3)
@@ -173,8 +173,8 @@ def test_several_runs_stand_beside_each_other(place, tmp_path):
 
 
 def test_folds_are_one_method_with_the_corrected_interval(place, tmp_path):
-    from auxlearn.report.collect import collect
-    from auxlearn.report.compared import settings_of
+    from auxlearn.reports.collect import collect
+    from auxlearn.reports.compared import settings_of
 
     folders = [
         runs.write_run(
@@ -214,7 +214,7 @@ def test_a_trial_that_was_set_aside_is_one_without_results(place, tmp_path):
 
 
 def test_settings_that_change_no_result_make_no_other_method(place, tmp_path):
-    from auxlearn.report.collect import collect
+    from auxlearn.reports.collect import collect
 
     one = runs.write_run(tmp_path / "one", place / "data")
     other = runs.write_run(
@@ -226,7 +226,7 @@ def test_settings_that_change_no_result_make_no_other_method(place, tmp_path):
 
 
 def test_methods_of_several_sweeps_stay_apart(place, tmp_path):
-    from auxlearn.report.collect import collect
+    from auxlearn.reports.collect import collect
 
     other = runs.write_sweep(tmp_path / "other", place / "data", name="other")
     methods = {run.method for run in collect([place / "a" / "sweep", other]).runs}
@@ -279,8 +279,8 @@ def test_texts_can_be_left_out_and_changed_data_are_not_shown(place, tmp_path):
 
 def test_every_fold_has_its_own_texts(tmp_path):
     from auxlearn.data.load import load_dataset
-    from auxlearn.report.collect import collect
-    from auxlearn.report.texts import DataReader
+    from auxlearn.reports.collect import collect
+    from auxlearn.reports.texts import DataReader
 
     data = runs.write_data(tmp_path / "data")
     folders = []

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from auxlearn.report.page import FILE
+from auxlearn.reports.page import FILE
 from auxlearn.results.record import RunResults
 from auxlearn.sweeps.jobs import Outcome
 from tests.cli.helpers import call
-from tests.report import runs
+from tests.reports import runs
 
 
 def test_train_writes_the_report_of_its_run(tmp_path, monkeypatch):

@@ -1,0 +1,134 @@
+"""Lengths of the texts of a split, and how many of them are truncated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from auxlearn.data.dataset import Split
+
+if TYPE_CHECKING:
+    from auxlearn.core.cache import TensorCache
+    from auxlearn.data.tokens import TokenizedTexts
+
+#: Texts tokenised at once.
+_CHUNK = 1000
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Lengths of texts; those of both texts of a pair are added.
+
+    Attributes:
+        unit: "words", separated by white space, or "tokens", special tokens included.
+        mean: Mean length.
+        median: Half of the texts are at most as long.
+        percentile_95: 95% of the texts are at most as long.
+        longest: Length of the longest text.
+        truncated: Share of the texts that are longer than the maximum, 0 to 1; ``None`` where
+            there is no maximum.
+    """
+
+    unit: str
+    mean: float
+    median: float
+    percentile_95: float
+    longest: int
+    truncated: float | None = None
+
+
+def word_lengths(split: Split) -> Lengths:
+    """Return the lengths of the texts of a split in words, which no encoder is needed for."""
+    pairs = split.text_pairs or ("",) * len(split)
+    counts = [
+        len(text.split()) + len(pair.split()) for text, pair in zip(split.texts, pairs, strict=True)
+    ]
+    return _summary("words", counts)
+
+
+def token_lengths(tokenizer: Any, split: Split, max_length: int) -> Lengths:
+    """Return the lengths of the texts of a split in tokens.
+
+    Args:
+        tokenizer: A fast tokenizer of transformers.
+        split: The split.
+        max_length: Number of tokens that longer texts are truncated to.
+    """
+    return _summary("tokens", _counts(tokenizer, split), max_length)
+
+
+def _counts(tokenizer: Any, split: Split) -> list[int]:
+    counts: list[int] = []
+    for start in range(0, len(split), _CHUNK):
+        end = start + _CHUNK
+        pairs = None if split.text_pairs is None else list(split.text_pairs[start:end])
+        encoded = tokenizer(list(split.texts[start:end]), pairs, truncation=False, verbose=False)
+        counts += map(len, encoded["input_ids"])
+    return counts
+
+
+def whole_lengths(
+    tokenizer: Any, split: Split, texts: TokenizedTexts, max_length: int, cache: TensorCache
+) -> np.ndarray:
+    """Return the number of tokens of each text before it was cut, ``(texts,)``.
+
+    Only the texts that reach ``max_length`` are tokenised again, or read from the cache.
+
+    Args:
+        tokenizer: The tokenizer of ``texts``.
+        split: The texts as they were read.
+        texts: The same texts, tokenised.
+        max_length: Maximum number of tokens of a text.
+        cache: Holds the lengths of earlier calls.
+    """
+    import torch
+
+    from auxlearn.core.cache import content_key
+    from auxlearn.data.tokens import tokenizer_settings
+
+    lengths = texts.lengths.numpy().copy()
+    rows = np.flatnonzero(lengths >= max_length)
+    if len(rows):
+        longest = split.select(rows.tolist())
+        key = content_key(
+            "whole lengths", tokenizer_settings(tokenizer), longest.texts, longest.text_pairs
+        )
+        found = cache.get(key, lambda: {"lengths": torch.tensor(_counts(tokenizer, longest))})
+        lengths[rows] = found["lengths"].numpy()
+    return lengths
+
+
+def describe_lengths(whole: np.ndarray, max_length: int) -> str:
+    """Return the lengths of texts, and how much of them is kept, as a sentence.
+
+    Args:
+        whole: Number of tokens of each text before it is cut, ``(texts,)``.
+        max_length: Maximum number of tokens.
+    """
+    lengths = np.minimum(whole, max_length)
+    cut = int((whole > max_length).sum())
+    reach = (
+        f"{cut:,} of {len(whole):,} are longer than the {max_length} of max_length and are cut, "
+        f"which keeps {lengths.sum() / whole.sum():.1%} of all tokens"
+        if cut
+        else f"none is longer than the {max_length} of max_length"
+    )
+    return (
+        f"tokens per text of train: median {np.median(lengths):.0f}, "
+        f"95% have at most {np.percentile(lengths, 95):.0f}; {reach}"
+    )
+
+
+def _summary(unit: str, counts: Sequence[int], maximum: int | None = None) -> Lengths:
+    lengths = np.asarray(counts if len(counts) else [0])
+    return Lengths(
+        unit=unit,
+        mean=float(lengths.mean()),
+        median=float(np.median(lengths)),
+        percentile_95=float(np.percentile(lengths, 95)),
+        longest=int(lengths.max()),
+        truncated=None if maximum is None else float((lengths > maximum).mean()),
+    )
