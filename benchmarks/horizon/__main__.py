@@ -44,6 +44,7 @@ GROUPS: dict[str, Sequence[Variant]] = {
     "rest": REST_OF_GRID,
     "mixes": MIXES,
     "falling": FALLING,
+    "equal cost": (SINGLE[0], *SINGLE[3:]),
     "mixing": (SINGLE[0], GRID[1], MIXES[1]),
 }
 
@@ -76,7 +77,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--results", type=Path, default=RESULTS / "horizon.jsonl", metavar="FILE")
     parser.add_argument("--encoder", default="tiny", help="tiny, or a folder")
     parser.add_argument("--only", nargs="+", metavar="TEXT", help="settings whose name has it")
-    parser.add_argument("--groups", nargs="+", choices=GROUPS, default=list(GROUPS)[:-1])
+    parser.add_argument("--groups", nargs="+", choices=GROUPS, default=list(GROUPS)[:-2])
     parser.add_argument("--draws", nargs="+", type=int, default=[*FOR_RULES, *FOR_KIND])
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--batch-size", type=int, default=16)
