@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from auxlearn.core import rng
-from auxlearn.data.tokens import TokenizedTexts, concatenate
+from auxlearn.data.tokens import TokenizedTexts, consecutive
 
 #: Batches in a bucket that is sorted by length. Larger buckets need less padding and shuffle less.
 BUCKET_BATCHES = 50
@@ -157,9 +157,9 @@ class BatchStream:
     def _shuffle(self, epoch: int) -> list[Tensor]:
         generator = rng.generator(self.seed, self.name, "batches", epoch)
         order = torch.randperm(len(self.texts), generator=generator)
-        batches = []
+        batches, lengths = [], self.texts.lengths
         for bucket in order.split(self.batch_size * BUCKET_BATCHES):
-            by_length = self.texts.lengths[bucket].argsort(descending=True, stable=True)
+            by_length = lengths[bucket].argsort(descending=True, stable=True)
             batches += bucket[by_length].split(self.batch_size)
         return [batches[i] for i in torch.randperm(len(batches), generator=generator)]
 
@@ -234,39 +234,38 @@ class MixedStream(BatchStream):
     up to one batch, in random order.
 
     Args:
-        sets: The sets, each with labels of its own.
+        texts: All sets, one after the other, each with labels of its own.
+        sizes: Number of texts of each set.
         probabilities: Probability of each set, ``(sets,)``, float64.
         batch_size: Examples per batch.
         seed: The run's seed.
         name: Name of the stream.
 
     Attributes:
-        texts: All sets, one after the other; ``Batch.indices`` refers to them.
+        texts: The given ones; ``Batch.indices`` refers to them.
         starts: Index of the first text of each set, ``(sets,)``, int64.
     """
 
     def __init__(
         self,
-        sets: Sequence[TokenizedTexts],
+        texts: TokenizedTexts,
+        sizes: Sequence[int],
         probabilities: Tensor,
         batch_size: int,
         seed: int,
         name: str,
     ) -> None:
-        texts = sets[0]
-        for one in sets[1:]:
-            texts = concatenate(texts, one)
         super().__init__(texts, batch_size, seed, name)
-        lengths = torch.tensor([len(one) for one in sets])
-        self.starts = lengths.cumsum(0) - lengths
+        counts = torch.tensor(sizes)
+        self.starts = counts.cumsum(0) - counts
         self._probabilities = probabilities
         self._streams = [
             BatchStream(one, batch_size, seed, f"{name}/{number}")
-            for number, one in enumerate(sets)
+            for number, one in enumerate(consecutive(texts, sizes))
         ]
         self._choices: list[int] = []  # set of every step so far
         self._places: list[int] = []  # how many earlier steps had the same set
-        self._drawn = [0] * len(sets)
+        self._drawn = [0] * len(sizes)
 
     def set_of(self, step: int) -> int:
         """Return the number of the set that the batch of a step comes from."""

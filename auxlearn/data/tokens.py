@@ -93,25 +93,46 @@ class TokenizedTexts:
         )
 
 
-def concatenate(first: TokenizedTexts, second: TokenizedTexts) -> TokenizedTexts:
-    """Return the texts of both, those of ``second`` after those of ``first``.
+def consecutive(texts: TokenizedTexts, sizes: Sequence[int]) -> list[TokenizedTexts]:
+    """Return consecutive parts of as many texts each, which share the memory of ``texts``."""
+    parts, start = [], 0
+    for size in sizes:
+        offsets = texts.offsets[start : start + size + 1]
+        tokens = slice(int(offsets[0]), int(offsets[-1]))
+        types = texts.token_type_ids
+        parts.append(
+            TokenizedTexts(
+                input_ids=texts.input_ids[tokens],
+                words=texts.words[tokens],
+                maskable=texts.maskable[tokens],
+                offsets=offsets - offsets[0],
+                pad_id=texts.pad_id,
+                labels=None if texts.labels is None else texts.labels[start : start + size],
+                token_type_ids=None if types is None else types[tokens],
+            )
+        )
+        start += size
+    return parts
 
-    Both must come from one tokenizer. Labels must be present in both or in neither, and so must
+
+def concatenate(*parts: TokenizedTexts) -> TokenizedTexts:
+    """Return the texts of all parts, one part after the other; of a single part, itself.
+
+    All must come from one tokenizer. Labels must be present in all or in none, and so must
     segments.
     """
+    if len(parts) == 1:
+        return parts[0]
 
-    def both(name: str) -> Tensor | None:
-        one, other = getattr(first, name), getattr(second, name)
-        return None if one is None else torch.cat([one, other])
+    def joined(name: str) -> Any:
+        arrays = [getattr(part, name) for part in parts]
+        return None if arrays[0] is None else torch.cat(arrays)
 
-    joined = {name: both(name) for name in ("labels", "token_type_ids")}
+    names = ("input_ids", "words", "maskable", "labels", "token_type_ids")
+    lengths = torch.cat([part.lengths for part in parts])
+    offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
     return TokenizedTexts(
-        input_ids=torch.cat([first.input_ids, second.input_ids]),
-        words=torch.cat([first.words, second.words]),
-        maskable=torch.cat([first.maskable, second.maskable]),
-        offsets=torch.cat([first.offsets, first.offsets[-1] + second.offsets[1:]]),
-        pad_id=first.pad_id,
-        **joined,
+        offsets=offsets, pad_id=parts[0].pad_id, **{name: joined(name) for name in names}
     )
 
 

@@ -119,14 +119,10 @@ def choose_replacements(
     if temperature is None:
         choice = allowed_logits.argmax(-1)
     else:
-        probabilities = (allowed_logits.double() / temperature).softmax(-1).cpu()
-        # multinomial refuses an empty batch, which texts without maskable tokens can make.
-        sampled = (
-            torch.multinomial(probabilities, 1, generator=generator).squeeze(1)
-            if len(probabilities)
-            else torch.zeros(0, dtype=torch.long)
-        )
-        choice = upload(sampled, allowed.device)
+        cumulative = (allowed_logits.float() / temperature).softmax(-1).cumsum(-1)
+        draws = upload(torch.rand(len(logits), 1, generator=generator), logits.device)
+        found = torch.searchsorted(cumulative, draws * cumulative[:, -1:], right=True)
+        choice = found.squeeze(1).clamp(max=len(allowed) - 1)
     return allowed[choice]
 
 
@@ -148,7 +144,7 @@ def perturb(
     Args:
         encoder: The encoder, in its current mode (training or evaluation).
         batch: The texts, on the CPU. The host synchronises with a GPU once, for the replacement
-            tokens, and once more if tokens are sampled, for their probabilities.
+            tokens.
         share: Share of the tokens to mask; see ``choose``.
         allowed: Allowed replacement ids; see :func:`allowed_replacement_ids`.
         temperature: Sampling temperature; see :func:`choose_replacements`.

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -20,7 +20,7 @@ from auxlearn.core.settings import FurtherSet, Settings
 from auxlearn.data.batches import Batch, MixedStream, collate, eval_batches, sampling_probabilities
 from auxlearn.data.dataset import TextDataset
 from auxlearn.data.examples import columns_of
-from auxlearn.data.tokens import TokenizedTexts
+from auxlearn.data.tokens import TokenizedTexts, concatenate, consecutive
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.objectives.base import classification_head, labels_of
 from auxlearn.objectives.context import ObjectiveContext
@@ -115,17 +115,19 @@ class Supervised(AuxiliaryTask):
     def prepare(self, context: ObjectiveContext) -> None:
         """Load and tokenise the data sets, and add a head for each."""
         self.batch_size = self.options.batch_size
-        self.sets = [
+        made = [
             _labelled_set(context, name, dataset) for name, dataset in self.load(context).items()
         ]
-        stream = self.stream(1, context.seed, context.name)
-        self.texts, self.starts = stream.texts, stream.starts
+        self.texts = concatenate(*(one.train for one in made))  # the tokens are held once
+        parts = consecutive(self.texts, [len(one.train) for one in made])
+        self.sets = [replace(one, train=train) for one, train in zip(made, parts, strict=True)]
+        self.starts = self.stream(1, context.seed, context.name).starts
 
     def stream(self, batch_size: int, seed: int, name: str) -> MixedStream:
         """Return the batches, each from one of the data sets."""
-        sets = [one.train for one in self.sets]
-        probabilities = sampling_probabilities([len(one) for one in sets], self.options.smoothing)
-        return MixedStream(sets, probabilities, batch_size, seed, name)
+        sizes = [len(one.train) for one in self.sets]
+        probabilities = sampling_probabilities(sizes, self.options.smoothing)
+        return MixedStream(self.texts, sizes, probabilities, batch_size, seed, name)
 
     def loss(self, encoder: SharedEncoder, batch: Batch, generator: torch.Generator) -> Tensor:
         """Return the mean cross-entropy of a batch from one data set."""

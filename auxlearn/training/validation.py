@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence, Set as AbstractSet
 from dataclasses import replace
 from functools import cached_property, partial
 
@@ -170,6 +170,10 @@ class ValidationObjective:
         self._heads: dict[int, nn.Module] = {}
 
     @cached_property
+    def _by_class(self) -> list[Tensor]:
+        return members_by_class(self.labels)
+
+    @cached_property
     def constant_loss(self) -> float:
         """Loss of the best prediction that is the same for every example.
 
@@ -216,11 +220,8 @@ class ValidationObjective:
         step, index = divmod(number, self.batches_per_step)
         if self.surrogate == "macro_f1":
             generator = rng.generator(self.seed, "validation", "balanced", number)
-            others = torch.ones(len(self.labels), dtype=torch.bool)
-            if self._head_size:
-                others[self._head_examples(step)] = False
-            places = others.nonzero().squeeze(1)
-            return places[balanced_sample(self.labels[places], self.batch_size, generator)]
+            head = self._head_examples(step) if self._head_size else None
+            return balanced_sample(self.labels, self._by_class, self.batch_size, generator, head)
         if not self._head_size:
             return self._stream.indices(number)
         rest = self._stream.indices(step)[self._head_size :]
@@ -280,26 +281,65 @@ class ValidationObjective:
         return batch
 
 
-def balanced_sample(labels: Tensor, size: int, generator: torch.Generator) -> Tensor:
+def members_by_class(labels: Tensor) -> list[Tensor]:
+    """Return the numbers of the examples of each class, of class 0 first."""
+    return list(labels.argsort(stable=True).split(labels.bincount().tolist()))
+
+
+def balanced_sample(
+    labels: Tensor,
+    members: Sequence[Tensor],
+    size: int,
+    generator: torch.Generator,
+    without: Tensor | None = None,
+) -> Tensor:
     """Draw examples with equal numbers per class, as far as the classes are large enough.
 
-    Which classes have one more, or one at all, is drawn with equal probabilities.
+    Which classes have one more, or one at all, is drawn with equal probabilities. The time does not
+    grow with the number of examples.
 
     Args:
         labels: Class of each example, ``(examples,)``.
-        size: Number of examples to draw.
+        members: What :func:`members_by_class` returns of them.
+        size: Number of examples to draw; all if there are fewer.
         generator: Source of randomness.
+        without: Numbers of examples that are not drawn.
 
     Returns:
-        Numbers of the chosen examples, ``(min(size, examples),)``.
+        Numbers of the chosen examples.
     """
-    order = torch.randperm(len(labels), generator=generator)
-    # Rank of each example within its class, in shuffled order: rank 0 of all classes comes first.
-    shuffled = labels[order]
-    rank = torch.zeros_like(shuffled)
-    for label in shuffled.unique():
-        members = shuffled == label
-        rank[members] = torch.arange(int(members.sum()))
-    # Within a rank the classes are in random order: in that of the shuffle, large ones come first.
-    mixed = torch.randperm(len(labels), generator=generator)
-    return order[mixed[rank[mixed].argsort(stable=True)[:size]]]
+    barred = set() if without is None else set(without.tolist())
+    sizes = torch.tensor([len(numbers) for numbers in members])
+    if without is not None:
+        sizes -= labels[without].bincount(minlength=len(sizes))
+    counts, left = torch.zeros_like(sizes), min(size, int(sizes.sum()))
+    while left:
+        unfilled = (counts < sizes).nonzero().squeeze(1)
+        each = left // len(unfilled)
+        if each:
+            counts = torch.minimum(counts + each, sizes)
+        else:
+            counts[unfilled[torch.randperm(len(unfilled), generator=generator)[:left]]] += 1
+        left = min(size, int(sizes.sum())) - int(counts.sum())
+    return torch.cat(
+        [
+            _draw(numbers, count, generator, barred)
+            for numbers, count in zip(members, counts.tolist(), strict=True)
+        ]
+    )
+
+
+def _draw(
+    numbers: Tensor, count: int, generator: torch.Generator, barred: AbstractSet[int]
+) -> Tensor:
+    """Draw different numbers, each with the same chance; of many, by trial."""
+    found: dict[int, None] = {}
+    few = len(numbers) < 4 * (count + len(barred))
+    while len(found) < count:
+        places = (
+            torch.randperm(len(numbers), generator=generator)
+            if few
+            else torch.randint(len(numbers), (2 * count,), generator=generator)
+        )
+        found |= dict.fromkeys(n for n in numbers[places].tolist() if n not in barred)
+    return torch.tensor(list(found)[:count], dtype=torch.int64)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 from scipy import stats
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from auxlearn.core.cache import TensorCache
 from auxlearn.data.tokens import concatenate
@@ -112,6 +113,21 @@ def test_samples_follow_the_softmax_of_the_allowed_tokens(temperature):
     powers = [pow(2.718281828459045, float(logits[i]) / temperature) for i in (0, 1, 3)]
     expected = [20_000 * power / sum(powers) for power in powers]
     assert stats.chisquare(counts[allowed].numpy(), expected).pvalue > 1e-6
+
+
+def test_samples_stay_on_the_device_of_the_logits_in_single_precision():
+    made = []
+
+    class Recorder(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+            found = function(*arguments, **(keywords or {}))
+            made.append((str(function), found.dtype, found.numel()))
+            return found
+
+    with Recorder():
+        choose_replacements(torch.randn(3, 50), torch.arange(50), 0.7, generator())
+    assert not [name for name, dtype, _ in made if dtype == torch.float64]
+    assert not [name for name, _, size in made if size >= 150 and "_to_copy" in name]
 
 
 def test_special_tokens_except_the_unknown_token_are_no_replacements(tiny_bert):

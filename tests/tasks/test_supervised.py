@@ -70,16 +70,17 @@ def test_sets_are_sampled_as_requested(smoothing, expected):
     torch.testing.assert_close(
         probabilities, torch.tensor(expected, dtype=torch.float64), atol=1e-4, rtol=0
     )
-    sets = [helpers.ragged([4] * size, [0] * size) for size in (6, 3, 2)]
-    stream = MixedStream(sets, probabilities, 2, 0, "mixed")
+    stream = MixedStream(
+        helpers.ragged([4] * 11, [0] * 11), (6, 3, 2), probabilities, 2, 0, "mixed"
+    )
     counts = Counter(stream.set_of(step) for step in range(10_000))
     for number, probability in enumerate(probabilities.tolist()):
         assert abs(counts[number] / 10_000 - probability) < 0.01
 
 
 def test_each_batch_is_of_one_set_and_every_epoch_of_a_set_has_all_of_it():
-    sets = [helpers.ragged([4] * size, [0] * size) for size in (6, 4)]
-    stream = MixedStream(sets, sampling_probabilities([6, 4], 1.0), 2, 3, "mixed")
+    texts, probabilities = helpers.ragged([4] * 10, [0] * 10), sampling_probabilities([6, 4], 1.0)
+    stream = MixedStream(texts, (6, 4), probabilities, 2, 3, "mixed")
     seen = {0: [], 1: []}
     for step in range(40):
         indices = stream.indices(step)
@@ -89,7 +90,7 @@ def test_each_batch_is_of_one_set_and_every_epoch_of_a_set_has_all_of_it():
     for number, whole in ((0, set(range(6))), (1, set(range(6, 10)))):
         assert set(seen[number][: len(whole)]) == whole
     # A resumed run asks for a later step first.
-    again = MixedStream(sets, sampling_probabilities([6, 4], 1.0), 2, 3, "mixed")
+    again = MixedStream(texts, (6, 4), probabilities, 2, 3, "mixed")
     assert torch.equal(again.indices(39), stream.indices(39))
 
 
@@ -128,6 +129,14 @@ def test_each_set_has_its_own_classes_and_head(prepared, encoder, tmp_path):
     task = prepared(datasets=[str(one), {"dataset": str(two), "name": "other"}])
     assert [encoder.heads[each.head][3].out_features for each in task.sets] == [2, 4]
     assert task.starts.tolist() == [0, 9]
+    assert task.stream(2, 0, "again").texts is task.texts, "the tokens are held twice"
+    for place, each in zip((0, 9), task.sets, strict=True):
+        memory = each.train.input_ids.untyped_storage().data_ptr()
+        assert memory == task.texts.input_ids.untyped_storage().data_ptr()
+        assert torch.equal(
+            collate(each.train, torch.tensor([3])).input_ids,
+            collate(task.texts, torch.tensor([place + 3])).input_ids,
+        )
     for indices, number in ((torch.tensor([0, 8]), 0), (torch.tensor([9, 16]), 1)):
         batch = collate(task.texts, indices)
         loss = task.loss(encoder, batch, torch.Generator())

@@ -10,12 +10,13 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 from sklearn.metrics import f1_score
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from auxlearn.core.errors import DataError
 from auxlearn.core.rng import generator
 from auxlearn.data.batches import UniformStream, collate
 from auxlearn.evaluation.metrics import smooth_macro_f1, surrogate_loss
-from auxlearn.training.validation import ValidationObjective, balanced_sample
+from auxlearn.training.validation import ValidationObjective, balanced_sample, members_by_class
 from tests.helpers import LINES, tokenized
 
 SURE = 1e4  # a softmax over logits this far apart is exactly 0 and 1
@@ -101,8 +102,9 @@ def objective(tiny_bert):
 )
 def test_samples_hold_the_classes_in_equal_numbers(batch_size, expected):
     labels, seen = torch.tensor(LABELS), set()
+    members = members_by_class(labels)
     for seed in range(20):
-        rows = balanced_sample(labels, batch_size, generator(seed)).tolist()
+        rows = balanced_sample(labels, members, batch_size, generator(seed)).tolist()
         assert len(rows) == len(set(rows)) == min(batch_size, len(LINES))
         drawn = Counter(LABELS[row] for row in rows)
         counts = sorted(drawn.values(), reverse=True)
@@ -111,15 +113,16 @@ def test_samples_hold_the_classes_in_equal_numbers(batch_size, expected):
         # No class is short while another that has rows left is ahead of it by more than one.
         for label, total in COUNTS.items():
             assert drawn[label] == total or drawn[label] >= counts[0] - 1
-        assert rows == balanced_sample(labels, batch_size, generator(seed)).tolist()
+        assert rows == balanced_sample(labels, members, batch_size, generator(seed)).tolist()
         seen.add(tuple(sorted(rows)))
     assert (len(seen) > 10) == (batch_size < len(LINES))
 
 
-def test_the_loss_for_macro_f1(objective, tiny_bert):
-    made = objective("macro_f1", 8)
-    made.labels = torch.tensor(LABELS) % 3  # the encoder has three classes
-    rows = balanced_sample(made.labels, 8, generator(0, "validation", "balanced", 5))
+def test_the_loss_for_macro_f1(tiny_bert):
+    texts = tokenized(tiny_bert, LINES, [label % 3 for label in LABELS])
+    made = ValidationObjective(texts, 8, "macro_f1", 0)
+    members = members_by_class(made.labels)
+    rows = balanced_sample(made.labels, members, 8, generator(0, "validation", "balanced", 5))
     labels = made.labels[rows]
     logits = tiny_bert.classify(collate(made.texts, rows))
     expected = 1 - smooth_macro_f1(logits, labels)
@@ -184,13 +187,37 @@ def test_the_loss_for_accuracy_is_the_mean_probability_of_other_classes(
 @pytest.mark.parametrize("size", [3, 4, 5, 8, 13])
 def test_every_class_has_the_same_chance_in_a_balanced_batch(size):
     labels = torch.tensor([0] * 40 + [1] * 30 + [2] * 20 + [3] * 5 + [4] * 5)
-    drawn = torch.zeros(5)
+    drawn, members = torch.zeros(5), members_by_class(labels)
     for seed in range(2000):
-        rows = balanced_sample(labels, size, generator(seed))
+        rows = balanced_sample(labels, members, size, generator(seed))
         counts = labels[rows].bincount(minlength=5)
         assert int(counts.max() - counts.min()) <= 1
         drawn += counts
     torch.testing.assert_close(drawn / 2000, torch.full((5,), size / 5), rtol=0, atol=0.05)
+
+
+def test_balanced_batches_of_many_examples_leave_out_those_of_the_head():
+    labels = torch.arange(20_000) % 3
+    labels[:2] = 3  # a class of two, of which one is left out
+    barred, members = torch.tensor([0, *range(3, 33)]), members_by_class(labels)
+    touched, drawn = [], set()
+
+    class Sizes(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+            made = function(*arguments, **(keywords or {}))
+            touched.append(made.numel() if isinstance(made, torch.Tensor) else 1)
+            return made
+
+    with Sizes():
+        for seed in range(20):
+            rows = balanced_sample(labels, members, 32, generator(seed), barred)
+            assert sorted(labels[rows].bincount().tolist()) == [1, 10, 10, 11]
+            assert len(rows.unique()) == 32
+            drawn |= set(rows.tolist())
+    assert not drawn & set(barred.tolist())
+    assert 1 in drawn
+    assert len(drawn) > 500
+    assert max(touched) < 1000, "time that grows with the number of examples"
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "macro_f1"])
