@@ -15,6 +15,7 @@
 ``plots/``             plots of losses, weights and dev metrics
 ``predictions/``       class probabilities of every evaluated example
 ``branches/``          a run folder for each run that a rule has compared, without models
+``tracker_id.txt``     the id of the run at experiment trackers, if it is reported to any
 ``data/``              the data set, if it was in memory: a folder that ``config.yaml`` names
 =====================  ==========================================================
 """

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import os
+import re
+import secrets
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, ClassVar
 
 from auxlearn.core.errors import ConfigError
+from auxlearn.core.files import write_text
 from auxlearn.core.progress import Reporter
 from auxlearn.core.registry import register_reporter
+
+#: File of a run folder by which trackers know the run, wherever the folder is.
+IDENTITY = "tracker_id.txt"
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,15 @@ class ReportedRun:
 
     folder: Path
     settings: Mapping[str, Any]
+
+    def identity(self) -> str:
+        """Return the random id of the run, 16 hexadecimal digits, which its folder keeps."""
+        path = self.folder / IDENTITY
+        found = path.read_text(encoding="utf-8").strip() if path.is_file() else ""
+        if not re.fullmatch("[0-9a-f]{16}", found):
+            found = secrets.token_hex(8)
+            write_text(path, f"{found}\n")
+        return found
 
 
 class RunReporter(ABC):
@@ -186,7 +200,7 @@ class WandB(RunReporter):
             folder = self.run.folder.absolute()
             self._run = self._wandb.init(
                 project=os.environ.get("WANDB_PROJECT") or "auxlearn",
-                id=sha256(str(folder).encode()).hexdigest()[:16],
+                id=self.run.identity(),
                 name=folder.name,
                 config=dict(self.run.settings),
                 dir=str(folder),
@@ -203,8 +217,8 @@ class WandB(RunReporter):
             self._run = None
 
 
-#: Tag that tells which run folder a run in MLflow is of.
-FOLDER = "auxlearn.folder"
+#: Tags of a run in MLflow: the id that its run folder keeps, and where that folder is.
+MLFLOW_IDENTITY, FOLDER = "auxlearn.id", "auxlearn.folder"
 
 #: Longest value of a parameter that every store accepts.
 LONGEST = 500
@@ -250,13 +264,12 @@ class MLflow(RunReporter):
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or "auxlearn"
         known = self._client.get_experiment_by_name(name)
         experiment = known.experiment_id if known else self._client.create_experiment(name)
-        folder = str(self.run.folder.absolute())
-        for run in self._client.search_runs([experiment]):
-            if run.data.tags.get(FOLDER) == folder:
-                return str(run.info.run_id)
-        run = self._client.create_run(
-            experiment, run_name=self.run.folder.name, tags={FOLDER: folder}
-        )
+        identity = self.run.identity()
+        filtered = f"tags.`{IDENTITY}` = '{identity}'"
+        if earlier := self._client.search_runs([experiment], filtered, max_results=1):
+            return str(earlier[0].info.run_id)
+        tags = {MLFLOW_IDENTITY: identity, FOLDER: str(self.run.folder.absolute())}
+        run = self._client.create_run(experiment, run_name=self.run.folder.name, tags=tags)
         parameters = [
             self._parameter(key, str(value)[:LONGEST]) for key, value in self.run.settings.items()
         ]

@@ -15,7 +15,7 @@ RUN_NAMES = frozenset(
     {
         *("config.yaml", "inputs.json", "environment.json", "results.json", "error.log"),
         *("metrics.jsonl", "perturbations.jsonl", "predictions", "plots", "data"),
-        *("model", "heads", "adapter", "checkpoint", "branches"),
+        *("model", "heads", "adapter", "checkpoint", "branches", "tracker_id.txt"),
     }
 )
 #: Names in the folder of a sweep that belong to the sweep.

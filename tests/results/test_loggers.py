@@ -99,6 +99,45 @@ def test_mlflow_has_every_loss_weight_and_setting(reporter_of, tmp_path, monkeyp
     assert {*run.data.metrics} == logged > {"weight/l3mask", "dev/accuracy"}
 
 
+def test_a_run_is_known_by_its_folder_wherever_that_is(tmp_path):
+    first = ReportedRun(tmp_path / "runs" / "a", {})
+    first.folder.mkdir(parents=True)
+    known = first.identity()
+    assert ReportedRun(first.folder, {}).identity() == known
+    moved = first.folder.rename(tmp_path / "moved")
+    assert ReportedRun(moved, {}).identity() == known
+    first.folder.mkdir()  # another run in the place of the first
+    assert first.identity() != known
+    (moved / "tracker_id.txt").write_text("' OR 1=1")
+    assert len(ReportedRun(moved, {}).identity()) == 16
+
+
+def test_mlflow_finds_a_run_among_any_number(tmp_path, monkeypatch):
+    pytest.importorskip("mlflow.tracking")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "store").as_uri())
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+
+    def begin(folder):
+        folder.mkdir(exist_ok=True)
+        return REPORTERS.get("mlflow")(ReportedRun(folder, {}))._begin()
+
+    first = begin(tmp_path / "run")
+    client = REPORTERS.get("mlflow")(ReportedRun(tmp_path, {}))._client
+    given = []
+    search = client.search_runs
+    monkeypatch.setattr(
+        type(client),
+        "search_runs",
+        lambda self, *args, **kw: given.append(kw["max_results"]) or search(*args, **kw),
+    )
+    others = {begin(tmp_path / f"other {number}") for number in range(3)}
+    assert first not in others
+    assert len(others) == 3
+    (tmp_path / "run").rename(tmp_path / "moved")
+    assert begin(tmp_path / "moved") == first
+    assert given == [1] * 4  # no list of all runs
+
+
 def wandb_records(content):
     """Yield the records of an offline run: a header of 7 bytes, then a log in LevelDB's format."""
     wandb_internal_pb2 = pytest.importorskip("wandb.proto.wandb_internal_pb2")
