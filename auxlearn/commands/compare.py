@@ -106,6 +106,12 @@ def _look(*names: str, **attributes: Any) -> Decorator:
     help="Control of equal cost: what the best by dev of K seeds of every method without auxiliary "
     "tasks scores on average. K may be left out for 3; there must be more seeds.",
 )
+@_what(
+    "--power",
+    is_flag=True,
+    help="Add the minimum detectable difference: how much better than the others a method must be "
+    "to be found out with probability 0.8. It is simulated, which takes seconds.",
+)
 @_what("--published", metavar="NAME", help="Published results to show beside these.")
 @_look(
     "--name",
@@ -118,8 +124,7 @@ def _look(*names: str, **attributes: Any) -> Decorator:
     "--show",
     multiple=True,
     metavar="WHAT",
-    help="Add seeds, epochs, minutes, detectable (the minimum detectable difference) or pairs "
-    "(every two methods); repeatable.",
+    help="Add seeds, epochs, minutes or pairs (every two methods); repeatable.",
 )
 @_look("--decimals", type=int, default=1, show_default=True, help="Decimals of percentages.")
 @_look(

@@ -60,9 +60,10 @@ class Comparison(ComparisonData):
         parts = [f"{len(methods)} methods", f"{len(sets)} data set{'s' * (len(sets) != 1)}"]
         for block in self.blocks[:3]:
             column = block.columns[-1]
-            value = f"{100 * column.means[column.best]:z.1f}"
-            title = metric_title(column.metric)
-            parts.append(f"best {title} on {column.dataset} {column.set}: {column.best} {value}")
+            if column.best is not None:
+                value, title = column.means[column.best], metric_title(column.metric)
+                where = f"{column.dataset} {column.set}"
+                parts.append(f"best {title} on {where}: {column.best} {100 * value:z.1f}")
         return f"<Comparison of {', '.join(parts)}>"
 
     def _repr_html_(self) -> str:
@@ -85,7 +86,7 @@ class Comparison(ComparisonData):
 
         Args:
             decimals: Of scores in percent.
-            show: What to add: ``seeds``, ``epochs``, ``minutes``, ``detectable``, ``pairs``.
+            show: What to add: ``seeds``, ``epochs``, ``minutes``, ``pairs``.
         """
         return markdown(self, Layout(decimals, tuple(show)))
 
@@ -122,6 +123,7 @@ def compare(
     against: str | None = None,
     published: str | None = None,
     restarts: int | None = None,
+    power: bool = False,
 ) -> Comparison:
     """Compare the methods of sweeps and runs.
 
@@ -146,6 +148,7 @@ def compare(
         restarts: Show as a control what the best by dev of this many seeds (at least 2) of every
             method without auxiliary tasks scores on average: what training it as often costs as
             much as a method that trains so many times. There must be more seeds than this.
+        power: Simulate the minimum detectable difference of every column, which takes seconds.
 
     Raises:
         UserError: A folder is no sweep or run or is damaged, nothing has finished, a name is not
@@ -170,7 +173,7 @@ def compare(
         left = [_selected(one, chosen) for one in group]
         left = [one for one in left if any(method.runs for method in one.methods)]
         if left:
-            blocks.append(_block(dict(key), left, metrics, sets, against, restarts))
+            blocks.append(_block(dict(key), left, metrics, sets, against, restarts, power))
     available = {s for block in blocks for one in block.datasets for s in _sets(one)}
     _check_names("evaluation set", sets, available)
     blocks = [block for block in blocks if block.columns]
@@ -249,6 +252,7 @@ def _block(
     sets: Sequence[str],
     against: str | None,
     restarts: int | None,
+    power: bool,
 ) -> Block:
     metrics = metrics or [setting.get("metric", "accuracy")]
     columns = []
@@ -259,13 +263,16 @@ def _block(
             compare_set = compare_folds if runs.folds else _compare_on
             for column in compare_set(runs, name, metrics, against):
                 best = _restarts(column, runs, restarts) if restarts else {}
-                columns.append(replace(column, restarts=best))
+                detectable = _detectable(column, against) if power else math.nan
+                columns.append(replace(column, restarts=best, detectable=detectable))
     methods = list(dict.fromkeys(m.name for runs in datasets for m in runs.methods))
     across = []
     if len(datasets) > 1:
         for name, metric in dict.fromkeys((one.set, one.metric) for one in columns):
             members = [one for one in columns if (one.set, one.metric) == (name, metric)]
-            complete = [m for m in methods if all(m in one.scores for one in members)]
+            complete = [
+                m for m in methods if all(m in {*one.scores} - one.incomplete for one in members)
+            ]
             if len(members) == len(datasets) and complete:
                 across.append(_across(members, complete, against))
     averages = [one.average for one in across]
@@ -320,12 +327,18 @@ def _compare_by(
     one_sided = against if against in scores else None
     pairs = compare_methods(column, one_sided)
     noises = {m: noise_of(column, {m: 1.0}, list(by_seed)) for m, by_seed in scores.items()}
-    detectable = minimum_detectable_difference(
-        pairs, len(scores), found.examples, against=one_sided is not None
-    )
     means = {m: float(np.mean(list(by_seed.values()))) for m, by_seed in scores.items()}
     return MetricComparison(
-        dataset, name, metric, scores, means, noises, tuple(pairs), found.examples, detectable
+        dataset, name, metric, scores, means, noises, tuple(pairs), found.examples
+    )
+
+
+def _detectable(column: MetricComparison, against: str | None) -> float:
+    """Return the minimum detectable difference; NaN over folds and for a single method."""
+    if column.by_fold or len(column.scores) < 2:
+        return math.nan
+    return minimum_detectable_difference(
+        column.pairs, len(column.scores), column.examples, against=against in column.scores
     )
 
 
@@ -348,7 +361,6 @@ def _across(
         noises={name: mean_noise([column.noises[name] for column in columns]) for name in methods},
         pairs=tuple(_average_pairs(columns, methods)),
         examples=sum(column.examples for column in columns),
-        detectable=math.nan,
         averaged=True,
         restarts={
             name: mean_restarts([column.restarts[name] for column in columns])

@@ -107,7 +107,7 @@ def _column(
         noises={m: fold_noise(list(found.values()), share) for m, found in means.items()},
         pairs=tuple(correct(pairs)),
         examples=examples,
-        detectable=math.nan,
+        by_fold=True,
     )
 
 

@@ -36,8 +36,10 @@ class MetricComparison:
         pairs: Test results of every two methods, or of every method and the one it is compared
             with.
         examples: Number of examples.
-        detectable: Minimum detectable difference with these seeds and examples; NaN for averages.
+        detectable: Minimum detectable difference with these seeds and examples; NaN unless asked
+            for, over folds, of a single method and of averages.
         averaged: Whether this is the average of data sets.
+        by_fold: Whether scores are by fold of a cross-validation.
         restarts: The best of several seeds by dev of each method without auxiliary tasks, if asked
             for: a control, no method.
     """
@@ -50,19 +52,27 @@ class MetricComparison:
     noises: Mapping[str, Noise]
     pairs: tuple[Pair, ...]
     examples: int
-    detectable: float
+    detectable: float = math.nan
     averaged: bool = False
+    by_fold: bool = False
     restarts: Mapping[str, Restarts] = field(default_factory=dict)
 
     @property
-    def best(self) -> str:
-        """Name of the method with the highest mean."""
-        return max(self.means, key=lambda name: self.means[name])
+    def incomplete(self) -> frozenset[str]:
+        """Methods that lack a fold, which may be an easy or a hard one, so that means mislead."""
+        every = {fold for by_fold in self.scores.values() for fold in by_fold}
+        return frozenset(m for m, one in self.scores.items() if self.by_fold and every - {*one})
+
+    @property
+    def best(self) -> str | None:
+        """The method with the highest mean; over folds, of those that have all; else ``None``."""
+        complete = [name for name in self.means if name not in self.incomplete]
+        return max(complete, key=lambda name: self.means[name], default=None)
 
     @property
     def ties(self) -> frozenset[str]:
         """Methods whose difference from the best is not significant."""
-        return ties_with(self.best, self.pairs)
+        return frozenset() if self.best is None else ties_with(self.best, self.pairs)
 
     def sd(self, method: str) -> float:
         """Return the standard deviation over seeds, ``n - 1`` in its denominator; NaN for one."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -40,8 +41,8 @@ def score_rows(comparison: ComparisonData) -> list[Row]:
                         "high": mean + half,
                         "best": len(column.scores) > 1 and name == column.best,
                         "may_equal_best": name in column.ties,
-                        "detectable": column.detectable,
                     }
+                    | ({} if math.isnan(column.detectable) else {"detectable": column.detectable})
                 )
             rows += [
                 {

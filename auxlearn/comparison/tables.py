@@ -18,7 +18,7 @@ from auxlearn.core.errors import ConfigError
 from auxlearn.results.record import RunResults
 
 #: What tables can show besides scores.
-SHOW = ("seeds", "epochs", "minutes", "detectable", "pairs")
+SHOW = ("seeds", "epochs", "minutes", "pairs")
 #: Marks a score that may be as good as the best, or as that of the method compared with.
 SAME = "≈"
 #: Mark scores that are significantly better or worse than that of the method compared with.
@@ -112,7 +112,7 @@ def score_grid(block: Block, layout: Layout, against: str | None) -> Grid:
         if any(best):
             rules = rules or [len(lines)]
             lines.append(_restarts(block, name, best, seeds, extra, layout))
-    if "detectable" in layout.show and len(block.methods) > 1 and not block.folds:
+    if not all(math.isnan(column.detectable) for column in block.columns):
         rules.append(len(lines))
         found = [_detectable(column, layout) for column in block.columns]
         blank = [Cell("")] * len(extra)
@@ -229,7 +229,9 @@ def marks(comparison: ComparisonData, block: Block) -> str:
             f"{BETTER} {WORSE}: significantly better or worse than {comparison.against}; "
             f"{SAME}: not significantly different from it."
         )
-    return f"Best in bold; {SAME}: not significantly worse than the best."
+    lacking = any(column.incomplete for column in block.columns)
+    best = "Best of the methods with all folds in bold" if lacking else "Best in bold"
+    return f"{best}; {SAME}: not significantly worse than the best."
 
 
 def legend(comparison: ComparisonData, layout: Layout) -> list[str]:
@@ -252,7 +254,8 @@ def legend(comparison: ComparisonData, layout: Layout) -> list[str]:
             "differences of seeds are normal. Holm's correction over all comparisons "
             f"{family} in a column."
         )
-    if "detectable" in layout.show and not all(block.folds for block in comparison.blocks):
+    columns = [column for block in comparison.blocks for column in block.columns]
+    if not all(math.isnan(column.detectable) for column in columns):
         lines.append(
             "Detectable: if one method is truly better than all others by this much, its "
             f"difference from another is significant with probability {POWER:g}."

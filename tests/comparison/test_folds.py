@@ -103,6 +103,30 @@ def test_nothing_is_tested_on_dev_and_missing_folds_are_named(folds):
     assert "RTM, fold 2: no scores for seed 1 (unfinished)" in text
 
 
+def test_a_method_that_lacks_a_fold_is_never_in_bold(folds):
+    def drop(fold, with_task):
+        for path in folds.path.glob("trials/*/config.yaml"):
+            config = path.read_text()
+            if f"fold: {fold}/5" in config and ("random_mlm" in config) == with_task:
+                (path.parent / "results.json").unlink()
+
+    drop(1, True)  # it may be the hardest
+    comparison = compare(folds.path)
+    (column,) = comparison.blocks[0].columns
+    assert column.means["RTM"] > column.means["STL"]
+    text = comparison.to_markdown()
+    assert column.best == "STL"
+    bold = [line.split()[1] for line in text.splitlines() if line[0:1] == "|" and "**" in line]
+    assert bold == ["STL"]
+    assert "Best of the methods with all folds in bold" in text
+    drop(2, False)
+    comparison = compare(folds.path)
+    assert comparison.blocks[0].columns[0].best is None
+    assert "**" not in comparison.to_markdown()
+    assert "best" not in repr(comparison)
+    assert not comparison.to_frame()["best"].any()
+
+
 def test_folds_without_a_class_say_nothing_of_it(folds):
     """In one fold the class does not occur, in another it is only predicted."""
     for run in folds.path.glob("trials/*"):

@@ -34,7 +34,7 @@ def comparison(make_sweep):
 
 
 def test_five_seeds_are_enough_for_a_large_difference(comparison):
-    text = comparison.to_markdown(decimals=2, show=["detectable", "pairs"])
+    text = comparison.to_markdown(decimals=2, show=["pairs"])
     assert f"| STL | 31.25 ± {statistics.stdev(RIGHT['STL']) / 1.6:.2f} |" in text
     assert f"| RTM | **57.88** ± {statistics.stdev(RIGHT['RTM']) / 1.6:.2f} |" in text
     assert "paired t-test" in text
@@ -184,13 +184,15 @@ def test_the_command_prints_and_writes(make_sweep, tmp_path, monkeypatch):
     monkeypatch.setattr("auxlearn.comparison.plots.plot_comparison", lambda *_: [])
     folder = make_sweep(right_by_method, grid=METHODS, seeds=3)
     out = tmp_path / "tables"
-    words = ["compare", str(folder.path), "--show", "detectable", "--output", str(out)]
+    words = ["compare", str(folder.path), "--power", "--output", str(out)]
     done = CliRunner().invoke(cli, words)
     assert done.exit_code == 0, done.output
     assert "detectable" in done.output
+    assert "detectable" in (out / "scores.csv").read_text()
     assert {path.name for path in out.iterdir()} == {
         "table.md", "table.tex", "scores.csv", "pairs.csv",
     }  # fmt: skip
-    for kind in ("markdown", "latex", "csv"):
+    monkeypatch.setattr("auxlearn.comparison.compare.minimum_detectable_difference", None)
+    for kind in ("markdown", "latex", "csv"):  # nothing is simulated unless asked for
         done = CliRunner().invoke(cli, ["compare", str(folder.path), "--format", kind])
         assert done.output == render(compare(folder.path), kind, Layout())
