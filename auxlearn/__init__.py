@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
+
+if sys.platform == "win32":  # files are locked and pipes opened as POSIX has it
+    raise ImportError("auxlearn runs on Linux and macOS: on Windows, install it in WSL")
 
 __version__ = "0.1.0"
 

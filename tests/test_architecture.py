@@ -29,6 +29,13 @@ LAYERS = (
 ROOMS = [f"auxlearn.{room}" for layer in LAYERS for room in layer]
 
 
+def test_windows_is_refused_in_one_line():
+    code = "import sys; sys.platform = 'win32'; import auxlearn"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    expected = "ImportError: auxlearn runs on Linux and macOS: on Windows, install it in WSL"
+    assert done.stderr.splitlines()[-1] == expected
+
+
 def modules():
     found = {}
     for path in sorted(PACKAGE.rglob("*.py")):

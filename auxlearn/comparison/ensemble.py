@@ -20,7 +20,7 @@ from auxlearn.core.errors import DataError, RunError, did_you_mean, some_of
 from auxlearn.data.dataset import Split
 from auxlearn.data.folders import split_name
 from auxlearn.data.memory import in_memory
-from auxlearn.data.run_data import load_run_data
+from auxlearn.data.run_data import load_run_data, ood_content
 from auxlearn.data.tables import Table
 from auxlearn.evaluation.evaluator import map_predictions, true_labels
 from auxlearn.evaluation.finished import Classifier, mapped_set, name_sets, read_evaluated
@@ -31,7 +31,11 @@ from auxlearn.evaluation.predict import (
     write_predictions_table,
 )
 from auxlearn.results.folder import RunFolder, check_finished
-from auxlearn.results.predictions import other_predictions, stored_probabilities
+from auxlearn.results.predictions import (
+    other_predictions,
+    recorded_ood_content,
+    stored_probabilities,
+)
 from auxlearn.results.record import RunResults, Scores
 
 if TYPE_CHECKING:
@@ -110,11 +114,12 @@ class Ensemble:
             DataError: The data set of the runs can no longer be read, or has changed.
         """
         split = self._split or self._read_texts()
-        columns: dict[str, list[Any]] = {"text": list(split.texts)}
+        columns: dict[str, Any] = {"text": list(split.texts)}
         if split.text_pairs is not None:
             columns["text_pair"] = list(split.text_pairs)
         columns["label"] = [self.label_names[number] for number in self.labels]
-        columns |= prediction_columns(self.probabilities, self.label_names)
+        whole = (np.arange(len(split)), self.probabilities)
+        columns |= prediction_columns([whole], len(split), self.label_names)
         return Table(self.set, columns)
 
     def save(self, path: Path) -> None:
@@ -141,7 +146,7 @@ class Ensemble:
             if ood is None:
                 raise DataError(f"'{self.set}' cannot be read again for its texts")
             split = ood.split
-            same = np.array_equal(true_labels(split, ood), self.labels)
+            same = ood_content(ood) == recorded_ood_content(run, self.set)
         if not same:
             raise DataError(
                 f"data set {config.dataset} has changed since the runs were trained, so that the "

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
+from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 
 from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import DataError
+from auxlearn.core.files import read_checked_json, write_checked_json
 from auxlearn.core.settings import ValidationSource
 from auxlearn.data.audit import audit
 from auxlearn.data.dataset import Split, TextDataset
@@ -15,6 +19,9 @@ from auxlearn.data.folders import read_labelled_file
 from auxlearn.data.load import load_dataset, with_dev
 from auxlearn.data.ood import OODSet, load_ood_sets
 from auxlearn.data.splits import hold_out
+
+#: Part of the names of kept audits; raise it when an audit of the same data finds something else.
+AUDIT_FORMAT = 1
 
 
 @dataclass(frozen=True)
@@ -27,7 +34,7 @@ class RunData:
         train: The examples to train on.
         validation: The examples that drive the weights; ``None`` if the weighting needs none.
         notes: What was done to the data on reading, and which sets were left out.
-        warnings: What an audit of the data set found.
+        audits: Folder that keeps what audits have found; ``None`` for none.
     """
 
     dataset: TextDataset
@@ -35,7 +42,21 @@ class RunData:
     train: Split
     validation: Split | None
     notes: tuple[str, ...]
-    warnings: tuple[str, ...]
+    audits: Path | None = None
+
+    @cached_property
+    def warnings(self) -> tuple[str, ...]:
+        """What an audit of the data set finds; read again if the same data were audited before."""
+        if self.audits is None:
+            return tuple(audit(self.dataset).warnings())
+        content = [AUDIT_FORMAT, dataset_content(self.dataset)]
+        path = self.audits / f"audit-{sha256(json.dumps(content).encode()).hexdigest()}.json"
+        try:
+            return tuple(map(str, read_checked_json(path)["warnings"]))
+        except (OSError, ValueError, KeyError, TypeError):  # not there yet, or damaged
+            found = tuple(audit(self.dataset).warnings())
+        write_checked_json(path, {"warnings": found})
+        return found
 
 
 def load_run_data(
@@ -74,7 +95,6 @@ def load_run_data(
         train=train,
         validation=validation,
         notes=(*dataset.notes, *ood_notes),
-        warnings=tuple(audit(dataset).warnings()),
     )
 
 

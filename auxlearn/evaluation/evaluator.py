@@ -81,7 +81,7 @@ def evaluate_ood(
     ood: OODSet,
     found: Predictions,
     partner: np.ndarray | None,
-    seen: Sequence[bool],
+    seen: Sequence[bool] | None,
     majority: int,
 ) -> Evaluation:
     """Evaluate predictions on an out-of-distribution set.
@@ -92,7 +92,7 @@ def evaluate_ood(
         partner: Predicted labels of the examples paired with them, if the set has pairs. A pair is
             right if both examples are: the contrast consistency of Gardner et al. (2020,
             https://arxiv.org/abs/2004.02709).
-        seen: Which examples have a text that is in train, ``(examples,)``.
+        seen: Which examples have a text that is in train, ``(examples,)``; ``None`` if unknown.
         majority: The class of the model that is most frequent in train.
     """
     truth = true_labels(ood.split, ood)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -27,7 +27,7 @@ from auxlearn.data.tokens import TokenizedTexts, tokenize
 from auxlearn.encoders import device as devices
 from auxlearn.encoders.load import load_classifier
 from auxlearn.evaluation.evaluator import evaluate_ood, map_predictions, true_labels
-from auxlearn.evaluation.metrics import class_probabilities, reduce_predictions
+from auxlearn.evaluation.metrics import probability_blocks, reduce_predictions
 from auxlearn.results.folder import model_of
 from auxlearn.results.record import Evaluation, Evaluations, RunResults
 
@@ -83,7 +83,16 @@ class Classifier:
     def probabilities(
         self, texts: Sequence[str], text_pairs: Sequence[str] | None = None
     ) -> np.ndarray:
-        """Return class probabilities, ``(texts, classes)``, float64.
+        """Return class probabilities, ``(texts, classes)``, float64; see :meth:`blocks`."""
+        found = np.zeros((len(texts), len(self.label_names)))
+        for rows, block in self.blocks(texts, text_pairs):
+            found[rows] = block
+        return found
+
+    def blocks(
+        self, texts: Sequence[str], text_pairs: Sequence[str] | None = None
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield class probabilities of some of the texts at a time, which bounds the memory.
 
         Texts are cut to the ``max_length`` of the run, and as in the run. The probabilities are
         those of ``transformers.pipeline("text-classification", ...)`` on the texts as they are cut.
@@ -91,16 +100,22 @@ class Classifier:
         Args:
             texts: The texts.
             text_pairs: Second texts, for a sentence-pair task.
+
+        Yields:
+            Numbers of texts, ``(n,)``, and their class probabilities, ``(n, classes)``, float64.
+
+        Raises:
+            RunError: The model gives NaN.
         """
         if not texts:
-            return np.zeros((0, len(self.label_names)))
+            return
         length = self.tokenizer.model_max_length
         arrays = tokenize(self.tokenizer, texts, text_pairs, length, window=self.window)
         tokens = TokenizedTexts(**arrays, pad_id=self.tokenizer.pad_token_id)
-        found = class_probabilities(self._logits, tokens, BATCH_SIZE)
-        if not np.isfinite(found).all():
-            raise RunError("the model gives NaN for some texts: it is damaged, train again")
-        return found
+        for rows, block in probability_blocks(self._logits, tokens, BATCH_SIZE):
+            if not np.isfinite(block).all():
+                raise RunError("the model gives NaN for some texts: it is damaged, train again")
+            yield rows, block
 
     def _logits(self, batch: Batch) -> Tensor:
         inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
@@ -185,8 +200,7 @@ def evaluate_run(
         name: _evaluate(classifier, ood, read[name][1], _majority(trained))
         for name, ood in mapped.items()
     }
-    without = [name for name, (_, train) in read.items() if train is None]
-    return Evaluations(found, no_train=tuple(without))
+    return Evaluations(found)
 
 
 def mapped_set(trained: RunResults, source: OODSource, evaluated: Split) -> OODSet:
@@ -214,14 +228,13 @@ def _evaluate(
     classifier: Classifier, ood: OODSet, train: Split | None, majority: int
 ) -> Evaluation:
     evaluated, labels = ood.split, ood.labels
-    probabilities = classifier.probabilities(evaluated.texts, evaluated.text_pairs)
     found = reduce_predictions(
-        [(np.arange(len(evaluated)), probabilities)],
+        classifier.blocks(evaluated.texts, evaluated.text_pairs),
         true_labels(evaluated, ood),
         len(labels.label_names),
         lambda block: map_predictions(block, labels, ood.source.decision),
     )
-    seen = seen_in_train(train, evaluated) if train else [False] * len(evaluated)
+    seen = seen_in_train(train, evaluated) if train else None
     return evaluate_ood(ood, found, None, seen, majority=majority)
 
 

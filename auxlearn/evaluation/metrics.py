@@ -27,29 +27,6 @@ BLOCK_VALUES = 8_000_000
 TOP_CLASSES = 20
 
 
-def class_probabilities(
-    classify: Callable[[Batch], Tensor],
-    texts: TokenizedTexts,
-    batch_size: int,
-    autocast: Callable[[], AbstractContextManager[None]] = nullcontext,
-) -> np.ndarray:
-    """Return class probabilities of every text, ``(texts, classes)``, float64.
-
-    Args:
-        classify: Returns the class logits of a batch on the CPU; expected to be in evaluation mode.
-        texts: The texts.
-        batch_size: Texts per forward pass.
-        autocast: Context manager of the forward passes.
-    """
-    found: np.ndarray | None = None
-    for rows, probabilities in probability_blocks(classify, texts, batch_size, autocast):
-        if found is None:
-            found = np.empty((len(texts), probabilities.shape[1]))
-        found[rows] = probabilities
-    assert found is not None, "there are no texts"
-    return found
-
-
 def probability_blocks(
     classify: Callable[[Batch], Tensor],
     texts: TokenizedTexts,
@@ -58,7 +35,11 @@ def probability_blocks(
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield class probabilities of some of the texts at a time, which bounds the memory.
 
-    The arguments are those of :func:`class_probabilities`.
+    Args:
+        classify: Returns the class logits of a batch on the CPU; expected to be in evaluation mode.
+        texts: The texts.
+        batch_size: Texts per forward pass.
+        autocast: Context manager of the forward passes.
 
     Yields:
         Indices of texts, ``(n,)``, and their class probabilities, ``(n, classes)``, float64.
@@ -220,7 +201,7 @@ def evaluate(
     found: Predictions,
     labels: Sequence[int] | np.ndarray,
     label_names: Sequence[str],
-    seen: Sequence[bool],
+    seen: Sequence[bool] | None,
     majority: int,
     known: int | None = None,
 ) -> Evaluation:
@@ -237,7 +218,7 @@ def evaluate(
         found: The predictions.
         labels: True classes, ``(examples,)``.
         label_names: Names of all classes, in order.
-        seen: Which examples have a text that is in train, ``(examples,)``.
+        seen: Which examples have a text that is in train, ``(examples,)``; ``None`` if unknown.
         majority: The most frequent class of train.
         known: Number of the classes that the model can predict, which come first; by default all.
 
@@ -248,7 +229,7 @@ def evaluate(
     knows = truth < (len(label_names) if known is None else known)
     if not knows.any():
         raise DataError("the model knows none of the labels of the examples: map them by 'labels'")
-    unseen = ~np.asarray(seen, dtype=bool)
+    unseen = np.zeros(len(truth), dtype=bool) if seen is None else ~np.asarray(seen, dtype=bool)
     return Evaluation(
         all=score_predictions(truth, predicted, label_names),
         unseen=score_predictions(
@@ -256,7 +237,7 @@ def evaluate(
         )
         if unseen.any()
         else None,
-        seen_examples=int((~unseen).sum()),
+        seen_examples=None if seen is None else int((~unseen).sum()),
         majority=score_predictions(
             truth, np.full_like(truth, majority), label_names, per_class=False
         ),

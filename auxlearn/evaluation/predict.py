@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from auxlearn.core.errors import DataError, describe, did_you_mean, shorten, some_of
 from auxlearn.core.files import read_file, user_path
@@ -19,7 +22,6 @@ from auxlearn.results.outputs import check_output_file
 from auxlearn.results.record import RunResults
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas
 
 #: Columns that predictions are written to.
@@ -203,29 +205,30 @@ def predict_table(run: Path, table: Table, columns: ColumnNames | None = None) -
             f"{table.where} has a column '{shorten(taken[0])}' already, which predictions are "
             "written to: rename it or leave it out"
         )
-    found = classifier.probabilities(texts, pairs)
-    return replace(
-        table, columns={**table.columns, **prediction_columns(found, classifier.label_names)}
-    )
+    added = prediction_columns(classifier.blocks(texts, pairs), len(texts), classifier.label_names)
+    return replace(table, columns={**table.columns, **added})
 
 
 def prediction_columns(
-    probabilities: np.ndarray, label_names: Sequence[str]
-) -> dict[str, list[Any]]:
+    blocks: Iterable[tuple[np.ndarray, np.ndarray]], count: int, label_names: Sequence[str]
+) -> dict[str, Any]:
     """Return the columns of predictions: the most likely label, and each class's probability.
 
     Args:
-        probabilities: Class probabilities, ``(texts, classes)``.
+        blocks: As of :meth:`Classifier.blocks`.
+        count: Number of texts.
         label_names: Names of the classes.
     """
-    best = probabilities.argmax(1)
-    return {
-        LABEL: [label_names[int(number)] for number in best],
-        **{
-            f"{PROBABILITY}{label}": probabilities[:, number].tolist()
-            for number, label in enumerate(label_names)
-        },
-    }
+    labels = [""] * count
+    # Python's arrays hold 8 bytes a number, where lists hold 32.
+    probabilities = [array("d", bytes(8 * count)) for _ in label_names]
+    for rows, block in blocks:
+        for row, best in zip(rows.tolist(), block.argmax(1).tolist(), strict=True):
+            labels[row] = label_names[best]
+        for column, values in zip(probabilities, block.T, strict=True):
+            np.frombuffer(column)[rows] = values
+    named = {f"{PROBABILITY}{n}": one for n, one in zip(label_names, probabilities, strict=True)}
+    return {LABEL: labels, **named}
 
 
 def _texts(

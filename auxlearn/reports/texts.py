@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import TypeAdapter
 
 from auxlearn.core.errors import RunError, UserError, first_fault
-from auxlearn.core.files import expand, read_checked_json, read_json
+from auxlearn.core.files import expand, read_json
 from auxlearn.data.dataset import Split
 from auxlearn.data.run_data import RunData, load_run_data, ood_content
 from auxlearn.mask_analysis.shown_text import ShownText
@@ -26,6 +26,7 @@ from auxlearn.results.perturbation_log import (
     check_tokens,
     read_perturbations,
 )
+from auxlearn.results.predictions import recorded_ood_content
 
 if TYPE_CHECKING:
     from auxlearn.reports.collect import Run
@@ -149,13 +150,7 @@ def split_of(data: RunData, run: Run, name: str) -> Split | None:
     ood = next((one for one in data.ood_sets if one.source.name == name), None)
     if ood is None:
         return (data.dataset.splits | data.dataset.ood).get(name)
-    try:
-        # auxlearn.training.inputs reads this file too, but takes torch to import.
-        recorded = read_checked_json(run.path / "inputs.json")["inputs"]
-        same = recorded[f"out-of-distribution set {name}"] == ood_content(ood)
-    except (OSError, ValueError, KeyError, TypeError):
-        same = False
-    return ood.split if same else None
+    return ood.split if ood_content(ood) == recorded_ood_content(run.path, name) else None
 
 
 def mistakes(run: Run, data: RunData | None, limit: int) -> Mistakes:

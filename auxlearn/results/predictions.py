@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from auxlearn.core.errors import RunError
+from auxlearn.core.files import read_checked_json
 from auxlearn.results.record import MANY_LABELS
 
 
@@ -82,6 +83,16 @@ def stored_probabilities(
 def predictions_path(run: Path, name: str) -> Path:
     """Return the file of a run's predictions for an evaluation set."""
     return run / "predictions" / f"{name}.jsonl"
+
+
+def recorded_ood_content(run: Path, name: str) -> dict[str, str] | None:
+    """Return the digests of an out-of-distribution set by split as a run recorded them, if so."""
+    try:
+        # auxlearn.training.inputs reads this file too, but takes torch to import.
+        inputs = read_checked_json(run / "inputs.json")["inputs"]
+        return dict(inputs[f"out-of-distribution set {name}"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def other_predictions(run: Path, name: str) -> RunError:

@@ -81,8 +81,9 @@ class Evaluation:
 
     Attributes:
         all: Scores on all examples.
-        unseen: Scores on the examples whose text is not in train; ``None`` if there are none.
-        seen_examples: Number of examples whose text is in train.
+        unseen: Scores on the examples whose text is not in train; ``None`` if there are none, or
+            if no train split was there to look for them in.
+        seen_examples: Number of examples whose text is in train; ``None`` without a train split.
         majority: Scores of always predicting the most frequent class of train.
         loss: Mean cross-entropy in nats.
         subsets: Scores on subsets of the set, by name, such as "heuristic: constituent".
@@ -95,7 +96,7 @@ class Evaluation:
 
     all: Scores
     unseen: Scores | None
-    seen_examples: int
+    seen_examples: int | None
     majority: Scores
     loss: float
     subsets: dict[str, Scores] = field(default_factory=dict)
@@ -173,19 +174,12 @@ def evaluations_frame(evaluations: Mapping[str, Evaluation]) -> pandas.DataFrame
 
 
 class Evaluations(dict[str, Evaluation]):
-    """Scores by name of the set, which show as a table.
+    """Scores by name of the set, which show as a table."""
 
-    Args:
-        found: The scores.
-        no_train: Names of the sets without a train split to look for their texts in.
-
-    Attributes:
-        no_train: The same.
-    """
-
-    def __init__(self, found: Mapping[str, Evaluation], no_train: tuple[str, ...] = ()) -> None:
-        super().__init__(found)
-        self.no_train = no_train
+    @property
+    def no_train(self) -> tuple[str, ...]:
+        """Names of the sets without a train split to look for their texts in."""
+        return tuple(name for name, found in self.items() if found.seen_examples is None)
 
     def _repr_html_(self) -> str:
         return str(self.to_frame().to_html())

@@ -40,10 +40,8 @@ def metrics_grid(evaluations: Mapping[str, Evaluation]) -> tuple[list[str], list
     for name, found in evaluations.items():
         cells = [name, str(found.all.examples), *_metric_cells(found.all)]
         if seen:
-            cells += [
-                str(found.unseen.examples if found.unseen else 0),
-                *_metric_cells(found.unseen),
-            ]
+            count = "-" if found.seen_examples is None else found.all.examples - found.seen_examples
+            cells += [str(count), *_metric_cells(found.unseen)]
         if paired:
             cells.append("-" if found.pair_accuracy is None else f"{found.pair_accuracy:.3f}")
         lines.append([*cells, *_metric_cells(found.majority)])

@@ -97,6 +97,7 @@ def train(
     cache = TensorCache(expand(config.cache_dir) if config.cache_dir else None)
     reporter.message(f"reading data set {config.dataset}")
     data = load_run_data(config, weighting.validation_source, cache.folder, dataset)
+    data = replace(data, audits=cache.folder)
     inputs = collect_inputs(config, data, weighting.validation_source)
     for line in (*data.notes, *data.warnings):
         reporter.message(line)

@@ -17,6 +17,7 @@ import auxlearn
 from auxlearn.core.errors import DataError, UserError
 from auxlearn.core.files import read_json
 from auxlearn.evaluation.finished import Classifier
+from auxlearn.results.record import Evaluation
 from tests import helpers
 from tests.cli.helpers import call, error, write_run
 
@@ -40,6 +41,29 @@ def run(tmp_path_factory, one_layer):
 @pytest.fixture(scope="module")
 def expected(run):
     return Classifier.of_run(run).probabilities(TEXTS)
+
+
+def test_probabilities_are_computed_and_reduced_by_blocks(run, expected, monkeypatch):
+    whole = auxlearn.evaluate(run, ROWS)["data"]
+    monkeypatch.setattr("auxlearn.evaluation.metrics.BLOCK_VALUES", 3)
+    monkeypatch.setattr("auxlearn.evaluation.finished.BATCH_SIZE", 2)
+    assert len(list(Classifier.of_run(run).blocks(TEXTS))) == 3
+    monkeypatch.setattr(Classifier, "probabilities", None)  # all at once
+    frame = auxlearn.predict(run, TEXTS)
+    np.testing.assert_allclose(frame[ADDED[1:]].to_numpy(), expected, rtol=1e-6)
+    assert auxlearn.evaluate(run, ROWS)["data"].all == whole.all
+
+
+def test_without_a_train_split_nothing_is_said_of_unseen_examples(run, tmp_path):
+    both = ROWS.assign(split=["train"] * 3 + ["test"] * 3)
+    found = auxlearn.evaluate(run, {"alone": ROWS, "both": both})
+    assert found.no_train == ("alone",)
+    found.save(tmp_path / "scores.json")
+    content = read_json(tmp_path / "scores.json")
+    assert content["alone"]["seen_examples"] is None
+    assert content["alone"]["unseen"] is None
+    assert content["both"]["seen_examples"] == 0
+    assert Evaluation.from_dict(content["alone"]) == found["alone"]
 
 
 def check(frame: pd.DataFrame, expected: np.ndarray) -> None:

@@ -117,6 +117,24 @@ def test_another_data_set_is_read_as_evaluate_reads_it(runs, tmp_path):
     assert (found.probabilities[:, 2] == 0).all()
 
 
+def test_other_texts_of_an_out_of_distribution_set_are_noticed(tmp_path, one_layer):
+    data = tmp_path / "reviews"
+    for split, part in (("train", ROWS[:8]), ("dev", ROWS[8:12])):
+        write_split(data / f"{split}.tsv", part)
+    write_split(tmp_path / "other" / "test.tsv", ROWS[12:])
+    for seed in (0, 1):
+        auxlearn.train(
+            dataset=data, ood=[tmp_path / "other"], encoder=one_layer, seed=seed, epochs=1,
+            device="cpu", output=tmp_path / f"run{seed}",
+        )  # fmt: skip
+    found = auxlearn.ensemble(tmp_path / "run0", tmp_path / "run1", split="other")
+    assert list(found.predictions()["text"]) == [text for text, _ in ROWS[12:]]
+    rows = [(f"{text} indeed", label) for text, label in ROWS[12:]]  # the labels are the same
+    write_split(tmp_path / "other" / "test.tsv", rows)
+    with pytest.raises(UserError, match="has changed since the runs were trained"):
+        found.table()
+
+
 @pytest.mark.parametrize("values", [[0.3, 0.6], [1.2, -0.2], [0.5, float("nan")]])
 def test_probabilities_that_are_no_distribution_are_damaged(runs, tmp_path, values):
     copy = shutil.copytree(runs / "a", tmp_path / "a")

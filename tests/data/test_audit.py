@@ -6,8 +6,10 @@ import json
 
 import pytest
 
+from auxlearn.data import run_data
 from auxlearn.data.audit import audit, seen_in_train
 from auxlearn.data.dataset import Split, TextDataset
+from auxlearn.data.run_data import RunData
 
 NAMES = ("no", "yes")
 TRAIN = Split("train", ("One.", "two", "TWO!", "three", "four"), (0, 1, 1, 0, 1), NAMES)
@@ -91,3 +93,23 @@ def test_pairs_are_in_train_only_with_both_texts():
 def test_seen_in_train_compares_character_for_character():
     assert seen_in_train(TRAIN, TEST) == [True, False, True, False, False]
     assert seen_in_train(TRAIN, TRAIN) == [True] * 5
+
+
+def test_data_that_were_audited_before_are_not_audited_again(tmp_path, monkeypatch):
+    done = []
+    monkeypatch.setattr(run_data, "audit", lambda dataset: done.append(1) or audit(dataset))
+
+    def warnings(texts):
+        splits = {name: Split(name, texts, (0, 1), ("a", "b")) for name in ("train", "dev")}
+        return RunData(TextDataset("d", splits), (), splits["train"], None, (), tmp_path).warnings
+
+    first = warnings(("x", "y"))
+    assert any("also in train" in line for line in first)
+    assert warnings(("x", "y")) == first
+    assert len(done) == 1
+    assert warnings(("x", "x")) != first
+    assert len(done) == 2
+    for path in tmp_path.iterdir():
+        path.write_text("{}")
+    assert warnings(("x", "y")) == first, "a damaged file is not believed"
+    assert len(done) == 3

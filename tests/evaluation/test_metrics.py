@@ -10,9 +10,9 @@ from auxlearn.core.errors import DataError
 from auxlearn.data.batches import collate
 from auxlearn.data.dataset import Split
 from auxlearn.evaluation.metrics import (
-    class_probabilities,
     evaluate,
     metric_of,
+    probability_blocks,
     reduce_predictions,
     score_predictions,
     surrogate_from_sums,
@@ -76,9 +76,10 @@ def test_a_set_without_unseen_examples():
 @pytest.mark.parametrize("batch_size", [1, 5, 100])
 def test_probabilities_are_in_the_order_of_the_texts(tiny_bert, batch_size):
     texts = tokenized(tiny_bert, LINES)
-    found = class_probabilities(tiny_bert.classify, texts, batch_size)
-    assert found.shape == (len(LINES), 3)
-    assert found.dtype == np.float64
+    found = np.full((len(LINES), 3), np.nan)
+    for rows, block in probability_blocks(tiny_bert.classify, texts, batch_size):
+        assert block.dtype == np.float64
+        found[rows] = block
     for row in range(len(LINES)):
         with torch.no_grad():
             logits = tiny_bert.classify(collate(texts, torch.tensor([row])))
