@@ -15,7 +15,6 @@ from typing import Any
 
 import click
 
-from auxlearn import __version__
 from auxlearn.core.errors import (
     Interrupted,
     UserError,
@@ -27,6 +26,7 @@ from auxlearn.core.errors import (
     shorten_middle,
 )
 from auxlearn.core.signals import interruptible
+from auxlearn.core.version import __version__
 
 #: Lines that an error is shown in, and characters of a line.
 MAX_LINES = 20

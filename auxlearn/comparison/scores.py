@@ -7,17 +7,15 @@ scores without one example, of which there are as many as pairs of a true and a 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from auxlearn.comparison.runs import Method
-from auxlearn.core.errors import ConfigError, RunError, SweepError, did_you_mean
+from auxlearn.core.errors import ConfigError, SweepError, did_you_mean
 from auxlearn.results.plots import METRIC_TITLES
-from auxlearn.results.predictions import other_predictions, prediction_lines, predictions_path
+from auxlearn.results.predictions import other_predictions, read_labels
 
 #: Title of each metric that is not of a single class.
 TITLES: dict[str, str] = {
@@ -217,7 +215,7 @@ def read_predictions(
         for seed, path in method.runs.items():
             if name not in method.results[seed].evaluations:
                 continue
-            found, predicted = _read_file(path, name, numbers)
+            found, predicted = read_labels(path, name, numbers)
             recorded = method.results[seed].evaluations[name].all
             right = float((found == predicted).mean())
             if len(found) != recorded.examples or abs(right - recorded.accuracy) > 1e-9:
@@ -235,33 +233,3 @@ def read_predictions(
     rank = np.argsort(np.argsort(list(numbers)))
     labels = tuple(sorted(numbers))
     return Predictions(labels, rank[truth], rank[np.stack(rows)]), runs
-
-
-def _read_file(run: Path, name: str, numbers: dict[str, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the true and the predicted classes of a file, ``(examples,)`` each.
-
-    Args:
-        run: The run folder.
-        name: Evaluation set.
-        numbers: Number of each label; labels that are not in it are added.
-    """
-    known: dict[str, tuple[int, int]] = {}
-    cells = []
-    for number, line in enumerate(prediction_lines(run, name), 1):
-        # What follows the labels differs from line to line; a quote within a label is escaped.
-        head, comma, _ = line.partition(', "probabilities": ')
-        if head not in known:
-            try:
-                content = json.loads(head + "}" if comma else head)
-                labels = [content["label"], content["predicted"]]
-                if not all(isinstance(label, str) for label in labels):
-                    raise ValueError("a label is not a text")
-            except (ValueError, KeyError, TypeError, RecursionError):
-                raise RunError(
-                    f"{predictions_path(run, name)} is damaged: line {number} holds no labels"
-                ) from None
-            true, said = (numbers.setdefault(label, len(numbers)) for label in labels)
-            known[head] = true, said
-        cells.append(known[head])
-    truth, predicted = np.array(cells, dtype=np.int32).T
-    return truth, predicted

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import auxlearn
 from auxlearn.core.errors import UserError
 from auxlearn.core.files import write_bytes
+from auxlearn.core.version import __version__
 
 #: Name of the file with the traceback.
 FILE = "error.log"
@@ -53,8 +53,7 @@ def log_of(error: BaseException) -> Path | None:
 
 def _write(path: Path, error: BaseException) -> Path | None:
     lines = [
-        f"auxlearn {auxlearn.__version__}, Python {platform.python_version()}, "
-        f"{platform.platform()}\n",
+        f"auxlearn {__version__}, Python {platform.python_version()}, {platform.platform()}\n",
         f"command: {' '.join(sys.argv)}\n",
         f"folder: {os.getcwd()}\n\n",
         *traceback.format_exception(error),

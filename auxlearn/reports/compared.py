@@ -18,9 +18,9 @@ from auxlearn.comparison.tables import Cell, Layout, block_notes, legend, marks,
 from auxlearn.core.config import Metric
 from auxlearn.core.errors import UserError
 from auxlearn.reports.collect import Collection, Run
-from auxlearn.results.folder import RunFolder, read_jsonl
 from auxlearn.results.plots import METRIC_TITLES
-from auxlearn.results.record import Evaluation, Scores
+from auxlearn.results.predictions import predictions_path, read_labels
+from auxlearn.results.record import Scores
 
 
 @dataclass(frozen=True)
@@ -147,13 +147,10 @@ def example_intervals(run: Run, name: str) -> dict[Metric, tuple[float, float]]:
 
     It is normal, with the jackknife's variance, within 0 to 1.
     """
-    lines = read_jsonl(RunFolder(run.path).predictions_path / f"{name}.jsonl")
-    labels = label_numbers(run.results.evaluations[name], lines)
-    if not lines:
+    if not predictions_path(run.path, name).is_file():
         return {}
-    truth, predicted = (
-        np.array([labels[str(line.get(key))] for line in lines]) for key in ("label", "predicted")
-    )
+    labels = {label: n for n, label in enumerate(run.results.evaluations[name].all.per_class)}
+    truth, predicted = read_labels(run.path, name, labels)
     found: dict[Metric, tuple[float, float]] = {}
     for metric in METRIC_TITLES:
         (score,), covariance = scores_and_covariance(
@@ -162,13 +159,6 @@ def example_intervals(run: Run, name: str) -> dict[Metric, tuple[float, float]]:
         half = float(ndtri(0.975)) * float(covariance[0, 0]) ** 0.5
         found[metric] = max(0.0, float(score) - half), min(1.0, float(score) + half)
     return found
-
-
-def label_numbers(evaluation: Evaluation, lines: Sequence[dict[str, object]]) -> dict[str, int]:
-    """Return the number of each label of an evaluation, in the order of the classes."""
-    named = [str(line.get(key)) for line in lines for key in ("label", "predicted")]
-    order = dict.fromkeys([*evaluation.all.per_class, *named])
-    return {label: number for number, label in enumerate(order)}
 
 
 def difference_tables(

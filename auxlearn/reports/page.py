@@ -16,11 +16,11 @@ import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-import auxlearn
 from auxlearn.core.errors import UserError, printable
 from auxlearn.core.files import expand, write_text
 from auxlearn.core.manifest import Damaged, tensors_of
 from auxlearn.core.metric_names import VALIDATION, Quantity
+from auxlearn.core.version import __version__
 from auxlearn.reports import compared
 from auxlearn.reports.charts import LineChart, interval_chart, line_chart
 from auxlearn.reports.collect import Collection, Run, collect
@@ -393,7 +393,7 @@ def render(
     )
     return MARK + environment.get_template("page.html").render(
         title=views[0].title if len(views) == 1 else ", ".join(path.name for path in paths),
-        version=auxlearn.__version__,
+        version=__version__,
         folders=[str(path) for path in paths],
         collection=collection,
         views=views,

@@ -7,7 +7,7 @@ shown only if its content is still that which the run has recorded.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,14 +19,14 @@ from auxlearn.core.files import expand, read_json
 from auxlearn.data.dataset import Split
 from auxlearn.data.run_data import RunData, load_run_data, ood_content
 from auxlearn.mask_analysis.shown_text import ShownText
-from auxlearn.results.folder import RunFolder, read_jsonl
+from auxlearn.results.folder import RunFolder
 from auxlearn.results.perturbation_log import (
     FILE,
     PerturbationRecord,
     check_tokens,
     read_perturbations,
 )
-from auxlearn.results.predictions import recorded_ood_content
+from auxlearn.results.predictions import predictions_path, read_predictions, recorded_ood_content
 
 if TYPE_CHECKING:
     from auxlearn.reports.collect import Run
@@ -167,39 +167,24 @@ def mistakes(run: Run, data: RunData | None, limit: int) -> Mistakes:
     shown: list[Mistake] = []
     total: Counter[str] = Counter()
     for name in run.sets:
-        path = RunFolder(run.path).predictions_path / f"{name}.jsonl"
         labels = list(run.results.evaluations[name].all.per_class)
-        lines = read_jsonl(path)
+        stored = predictions_path(run.path, name).is_file()
+        found = list(read_predictions(run.path, name, labels)) if stored else []
         split = None if data is None else split_of(data, run, name)
-        if split is not None and len(split) != len(lines):
+        if split is not None and len(split) != len(found):
             split = None
-        wrong = []
-        for number, line in enumerate(lines):
-            try:
-                label, predicted = line["label"], line["predicted"]
-                if label == predicted:
-                    continue
-                found = _probabilities(line["probabilities"], labels)
-                wrong.append((found.get(predicted, 0.0), number, label, predicted, found))
-            except (KeyError, ValueError, TypeError, AttributeError):
-                raise RunError(
-                    f"{path} is damaged: line {number + 1} is no prediction; delete {run.path} "
-                    "to train again"
-                ) from None
+        wrong = [
+            (one.probabilities.get(one.predicted, 0.0), number, one)
+            for number, one in enumerate(found)
+            if one.label != one.predicted
+        ]
         total[name] = len(wrong)
         wrong.sort(key=lambda one: (-one[0], one[1]))
-        for _, number, label, predicted, found in wrong[:limit]:
-            best = sorted(found.items(), key=lambda one: -one[1])[:MOST_CLASSES]
+        for _, number, one in wrong[:limit]:
+            best = sorted(one.probabilities.items(), key=lambda pair: -pair[1])[:MOST_CLASSES]
             texts = [] if split is None else _texts(split, number)
-            shown.append(Mistake(name, number + 1, label, predicted, best, texts))
+            shown.append(Mistake(name, number + 1, one.label, one.predicted, best, texts))
     return Mistakes(shown, dict(total))
-
-
-def _probabilities(values: Any, labels: Sequence[str]) -> dict[str, float]:
-    named: Mapping[str, Any] = (
-        values if isinstance(values, dict) else dict(zip(labels, values, strict=True))
-    )
-    return {str(label): float(value) for label, value in named.items()}
 
 
 def _texts(split: Split, number: int) -> list[str]:

@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from auxlearn.core.errors import RunError
 from auxlearn.core.files import read_checked_json
 from auxlearn.results.record import MANY_LABELS
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a model says of an example.
+
+    Attributes:
+        label: The true label.
+        predicted: The predicted label.
+        probabilities: Probability by class; with very many classes, of the most likely ones.
+    """
+
+    label: str
+    predicted: str
+    probabilities: dict[str, float]
 
 
 def prediction_lines(run: Path, name: str) -> list[str]:
@@ -37,6 +54,59 @@ def prediction_lines(run: Path, name: str) -> list[str]:
     return lines[:-1]
 
 
+def read_labels(run: Path, name: str, numbers: dict[str, int]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the true and the predicted classes of an evaluation set, ``(examples,)`` each.
+
+    Args:
+        run: The run folder.
+        name: The evaluation set.
+        numbers: Number of each label; labels that are not in it are added.
+
+    Raises:
+        RunError: There are no predictions, or they are damaged.
+    """
+    known: dict[str, tuple[int, int]] = {}
+    cells = []
+    for number, line in enumerate(prediction_lines(run, name), 1):
+        # What follows the labels differs from line to line; a quote within a label is escaped.
+        head, comma, _ = line.partition(', "probabilities": ')
+        if head not in known:
+            labels = _labels(_content(run, name, number, head + "}" if comma else head))
+            if labels is None:
+                raise _damaged(run, name, number, "labels")
+            true, said = (numbers.setdefault(label, len(numbers)) for label in labels)
+            known[head] = true, said
+        cells.append(known[head])
+    truth, predicted = np.array(cells, dtype=np.int32).T
+    return truth, predicted
+
+
+def read_predictions(run: Path, name: str, label_names: Sequence[str]) -> Iterator[Prediction]:
+    """Yield the predictions for an evaluation set, example by example.
+
+    Args:
+        run: The run folder.
+        name: The evaluation set.
+        label_names: The classes, in the order of the stored probabilities.
+
+    Raises:
+        RunError: There are no predictions, or they are damaged.
+    """
+    for number, line in enumerate(prediction_lines(run, name), 1):
+        content = _content(run, name, number, line)
+        labels = _labels(content)
+        try:
+            values = content["probabilities"]
+            if not isinstance(values, dict):
+                values = dict(zip(label_names, values, strict=True))
+            found = {str(label): float(value) for label, value in values.items()}
+        except (KeyError, ValueError, TypeError):
+            found = {}
+        if labels is None or not found:
+            raise _damaged(run, name, number, "label with the probabilities of the classes")
+        yield Prediction(*labels, found)
+
+
 def stored_probabilities(
     run: Path, name: str, label_names: Sequence[str]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -60,24 +130,37 @@ def stored_probabilities(
             f"{run} holds the probabilities of the most likely of {len(label_names)} classes only: "
             "name the data with --dataset, so that the models are run"
         )
-    number = {label: index for index, label in enumerate(label_names)}
+    index = {label: number for number, label in enumerate(label_names)}
     truth, predicted, rows = [], [], []
-    for line, text in enumerate(prediction_lines(run, name), 1):
-        try:
-            content = json.loads(text)
-            truth.append(number[content["label"]])
-            predicted.append(number[content["predicted"]])
-            row = [float(value) for value in content["probabilities"]]
-            whole = len(row) == len(label_names) and abs(sum(row) - 1) < 1e-3 and min(row) >= 0
-            if not whole:  # so neither for what is not finite
-                raise ValueError("no distribution over the classes")
-            rows.append(row)
-        except (ValueError, KeyError, TypeError, RecursionError):
-            raise RunError(
-                f"{predictions_path(run, name)} is damaged: line {line} holds no label with the "
-                f"probabilities of {len(label_names)} classes"
-            ) from None
+    for number, one in enumerate(read_predictions(run, name, label_names), 1):
+        row = list(one.probabilities.values())
+        whole = len(row) == len(label_names) and abs(sum(row) - 1) < 1e-3 and min(row) >= 0
+        if not whole or {one.label, one.predicted} - {*index}:  # so neither for what is not finite
+            raise _damaged(run, name, number, f"probabilities of {len(label_names)} classes")
+        truth.append(index[one.label])
+        predicted.append(index[one.predicted])
+        rows.append(row)
     return np.array(truth), np.array(predicted), np.array(rows)
+
+
+def _content(run: Path, name: str, number: int, line: str) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        raise _damaged(run, name, number, "JSON") from None
+
+
+def _labels(content: Any) -> tuple[str, str] | None:
+    """Return the true and the predicted label of a line, or ``None`` if it has none."""
+    try:
+        label, predicted = content["label"], content["predicted"]
+    except (KeyError, TypeError):
+        return None
+    return (label, predicted) if isinstance(label, str) and isinstance(predicted, str) else None
+
+
+def _damaged(run: Path, name: str, number: int, what: str) -> RunError:
+    return RunError(f"{predictions_path(run, name)} is damaged: line {number} holds no {what}")
 
 
 def predictions_path(run: Path, name: str) -> Path:

@@ -9,7 +9,6 @@ branch that is taken become those of the run.
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -39,7 +38,7 @@ from auxlearn.evaluation.paired import (
 from auxlearn.results.folder import RunFolder
 from auxlearn.results.model_card import model_card
 from auxlearn.results.plots import plot_run
-from auxlearn.results.predictions import prediction_lines, stored_probabilities
+from auxlearn.results.predictions import read_labels, stored_probabilities
 from auxlearn.results.record import MANY_LABELS, Branch, RunResults, account_of_branches
 from auxlearn.sweeps.executors.base import Executor
 from auxlearn.sweeps.jobs import Job
@@ -390,10 +389,8 @@ class _Predictions:
         names = list(results.evaluations["dev"].all.per_class)
         classes = len(results.dataset.label_names)
         if len(names) > MANY_LABELS:
-            lines = [json.loads(line) for line in prediction_lines(path, "dev")]
-            number = {name: index for index, name in enumerate(names)}
-            truth = np.array([number[line["label"]] for line in lines])
-            wrong = np.array([float(line["label"] != line["predicted"]) for line in lines])
+            truth, predicted = read_labels(path, "dev", {one: n for n, one in enumerate(names)})
+            wrong = (truth != predicted).astype(float)
             return cls(truth, wrong, wrong)
         labels, predicted, probabilities = stored_probabilities(path, "dev", names)
         known = labels < classes

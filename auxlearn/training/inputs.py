@@ -30,12 +30,12 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-import auxlearn
 from auxlearn.core.config import OODSource, RunConfig
 from auxlearn.core.errors import DataError, RunError, UserError, first_fault
 from auxlearn.core.files import content_digest, expand, read_checked_json, write_checked_json
 from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS, plugin_digest
 from auxlearn.core.settings import ValidationSource
+from auxlearn.core.version import __version__
 from auxlearn.data.dataset import TextDataset
 from auxlearn.data.examples import ColumnNames, columns_of
 from auxlearn.data.load import load_dataset
@@ -332,7 +332,7 @@ def collect_inputs(
 
 def code_content(config: RunConfig) -> dict[str, Content]:
     """Return the version of this package and the content of every plug-in that a run uses."""
-    content: dict[str, Content] = {"auxlearn": {"version": auxlearn.__version__}}
+    content: dict[str, Content] = {"auxlearn": {"version": __version__}}
     for path in config.plugins:
         name, number = f"plug-in file {Path(path).name}", 1
         while name in content:

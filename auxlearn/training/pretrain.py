@@ -18,7 +18,6 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-import auxlearn
 from auxlearn.core import rng
 from auxlearn.core.cache import TensorCache, content_key
 from auxlearn.core.config import RunConfig
@@ -28,6 +27,7 @@ from auxlearn.core.metric_names import Quantity
 from auxlearn.core.progress import Reporter
 from auxlearn.core.registry import TASKS
 from auxlearn.core.signals import StopRequest
+from auxlearn.core.version import __version__
 from auxlearn.data.batches import Batch, BatchStream
 from auxlearn.data.dataset import Split
 from auxlearn.data.examples import column_names, read_corpus, text_values
@@ -154,7 +154,7 @@ def pretrain(
         texts = _read_texts(dataset, corpus, columns, cache)
     train, held_out = hold_out_texts(texts)
     inputs = {
-        "auxlearn": {"version": auxlearn.__version__},
+        "auxlearn": {"version": __version__},
         "encoder": encoder_content(encoder_name),
         "texts": {"content": content_key(texts.texts, texts.text_pairs)},
     }

@@ -48,29 +48,7 @@ from auxlearn.weighting.base import (
     apply_gradient,
     weighted_sum,
 )
-
-
-def metabalance_factors(
-    norms: Tensor, averages: Tensor, relaxation: float, beta: float
-) -> tuple[Tensor, Tensor]:
-    r"""Return the factors :math:`f_{ik}` and the new moving averages :math:`m_{ik}`.
-
-    Args:
-        norms: :math:`\lVert g_{ik} \rVert` by objective and parameter tensor, the primary task
-            first, ``(objectives, tensors)``; 0 where an objective does not depend on a tensor.
-        averages: Moving averages of the previous step, of the same shape; zeros at the start.
-        relaxation: :math:`r`, from 0 to 1.
-        beta: :math:`\beta`, from 0 to less than 1.
-
-    Returns:
-        Factors and moving averages, both ``(objectives, tensors)``. The factors of the primary
-        task are 1.
-    """
-    averages = beta * averages + (1 - beta) * norms
-    ratios = torch.where(averages > 0, averages[0] / averages, torch.zeros_like(averages))
-    factors = relaxation * ratios + (1 - relaxation)
-    factors[0] = 1
-    return factors, averages
+from auxlearn.weighting.mixing import metabalance_factors
 
 
 def metabalance_weights(norms: Tensor, factors: Tensor) -> Tensor:

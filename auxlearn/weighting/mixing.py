@@ -35,7 +35,6 @@ from auxlearn.weighting.base import (
     shared_gradient,
     weighted_sum,
 )
-from auxlearn.weighting.metabalance import metabalance_factors
 from auxlearn.weighting.optimizer_steps import SeparateSteps, gram_matrices
 
 #: What the names of the mixture's tensors begin with in a checkpoint.
@@ -49,6 +48,29 @@ MIX_DESCRIPTION = (
     "norm of the primary task's (scaled), or optimizer steps of their own, each with its own "
     "moments (steps)."
 )
+
+
+def metabalance_factors(
+    norms: Tensor, averages: Tensor, relaxation: float, beta: float
+) -> tuple[Tensor, Tensor]:
+    r"""Return the factors :math:`f_{ik}` and the new moving averages :math:`m_{ik}`.
+
+    Args:
+        norms: :math:`\lVert g_{ik} \rVert` by objective and parameter tensor, the primary task
+            first, ``(objectives, tensors)``; 0 where an objective does not depend on a tensor.
+        averages: Moving averages of the previous step, of the same shape; zeros at the start.
+        relaxation: :math:`r`, from 0 to 1.
+        beta: :math:`\beta`, from 0 to less than 1.
+
+    Returns:
+        Factors and moving averages, both ``(objectives, tensors)``. The factors of the primary
+        task are 1.
+    """
+    averages = beta * averages + (1 - beta) * norms
+    ratios = torch.where(averages > 0, averages[0] / averages, torch.zeros_like(averages))
+    factors = relaxation * ratios + (1 - relaxation)
+    factors[0] = 1
+    return factors, averages
 
 
 class MixOptions(Settings):

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-import auxlearn
 from auxlearn import RunConfig, train
 from auxlearn.core.config import PluginChoice
 from auxlearn.core.errors import EncoderError, RunError
@@ -192,7 +191,7 @@ def test_a_new_split_and_two_changes_at_once(finished):
 
 def test_another_version_of_the_package_is_another_run(finished, monkeypatch):
     _, config, _ = finished
-    monkeypatch.setattr(auxlearn, "__version__", "99.0")
+    monkeypatch.setattr("auxlearn.training.inputs.__version__", "99.0")
     with pytest.raises(RunError, match=r"but the auxlearn \(version\) has changed since"):
         train(config)
 

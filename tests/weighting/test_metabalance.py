@@ -10,9 +10,9 @@ from pydantic import ValidationError
 from auxlearn.weighting.metabalance import (
     MetaBalance,
     MetaBalanceOptions,
-    metabalance_factors,
     metabalance_weights,
 )
+from auxlearn.weighting.mixing import metabalance_factors
 from tests.weighting.fakes import NAMES, FakeStep, random_gradients, resumed, run
 
 
