@@ -369,12 +369,22 @@ def shared_gradient(gradient: Gradient, placements: Sequence[Placement]) -> Grad
 
 def dot(left: Gradient, right: Gradient) -> Tensor:
     """Return the inner product of two gradients, a float64 scalar; ``None`` counts as zero."""
-    products = [
-        torch.dot(a.flatten(), b.flatten()).double()
-        for a, b in zip(left, right, strict=True)
-        if a is not None and b is not None
-    ]
-    return torch.stack(products).sum() if products else torch.zeros((), dtype=torch.float64)
+    pairs = [(a, b) for a, b in zip(left, right, strict=True) if a is not None and b is not None]
+    if not pairs:
+        return torch.zeros((), dtype=torch.float64)
+    products = torch._foreach_mul([a for a, _ in pairs], [b for _, b in pairs])
+    return torch.stack([product.sum() for product in products]).double().sum()
+
+
+def squared_norm(gradient: Gradient) -> Tensor:
+    """Return the inner product of a gradient with itself, a float64 scalar.
+
+    It makes few operations, however many parameters there are.
+    """
+    given = [part for part in gradient if part is not None]
+    if not given:
+        return torch.zeros((), dtype=torch.float64)
+    return torch.stack(torch._foreach_norm(given)).double().square().sum()
 
 
 def gather_scalars(scalars: Sequence[Tensor]) -> Tensor:

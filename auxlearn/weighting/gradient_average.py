@@ -43,23 +43,27 @@ class GradientAverage:
             return gradient
         self._count += 1
         correction = 1 - self.decay**self._count
-        devices = [part.device for part in gradient if part is not None]
-        if devices:  # the sums of a resumed run are on the CPU
-            self._sums = {number: total.to(devices[0]) for number, total in self._sums.items()}
-        average: Gradient = []
+        given = {number: part for number, part in enumerate(gradient) if part is not None}
+        average: Gradient = [None] * len(gradient)
         with torch.no_grad():
-            for number, part in enumerate(gradient):
-                total = self._sums.get(number)
-                if part is not None:
-                    total = torch.zeros_like(part) if total is None else total
-                    total.lerp_(part, 1 - self.decay)
-                elif total is not None:
-                    total.mul_(self.decay)
-                else:
-                    average.append(None)
-                    continue
-                self._sums[number] = total
-                average.append(total / correction)
+            if given:  # the sums of a resumed run are on the CPU
+                device = next(iter(given.values())).device
+                self._sums = {number: total.to(device) for number, total in self._sums.items()}
+            self._sums |= {
+                number: torch.zeros_like(part)
+                for number, part in given.items()
+                if number not in self._sums
+            }
+            # One operation for all parameters, not one for each.
+            if given:
+                sums = [self._sums[number] for number in given]
+                torch._foreach_lerp_(sums, list(given.values()), 1 - self.decay)
+            if without := [total for number, total in self._sums.items() if number not in given]:
+                torch._foreach_mul_(without, self.decay)
+            if self._sums:
+                found = torch._foreach_div(list(self._sums.values()), correction)
+                for number, mean in zip(self._sums, found, strict=True):
+                    average[number] = mean
         return average
 
     def state_dict(self) -> dict[str, Tensor]:

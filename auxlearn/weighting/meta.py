@@ -70,6 +70,7 @@ from auxlearn.weighting.base import (
     dot,
     gather_scalars,
     shared_gradient,
+    squared_norm,
     weighted_sum,
 )
 from auxlearn.weighting.gradient_average import GradientAverage
@@ -227,7 +228,7 @@ class Meta(LogitWeighting):
             return
         gradients = step.gradients()
         # Before the step, which clips the gradients in place.
-        squares = [dot(gradient, gradient) for gradient in gradients]
+        squares = [squared_norm(gradient) for gradient in gradients]
         weights = self.softmax()
         steps = self.mixture.separate.step(step, gradients, weights, applied)
         if self.is_learning(step):
@@ -257,8 +258,8 @@ class Meta(LogitWeighting):
         found = gather_scalars(
             [
                 loss,
-                dot(validation, validation),
-                *(dot(u, u) for u in steps),
+                squared_norm(validation),
+                *(squared_norm(u) for u in steps),
                 *(dot(u, validation) for u in steps),
                 *squares,
             ]

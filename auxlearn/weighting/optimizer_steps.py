@@ -91,7 +91,8 @@ class SeparateSteps:
         Returns:
             :math:`u_i` of each objective; ``None`` for a parameter without gradient.
         """
-        before = [p.detach().clone() for p in step.parameters]
+        with torch.no_grad():
+            before = list(torch._foreach_mul(step.parameters, 1.0))
         steps = []
         for index in range(1, len(gradients)):
             self._step_of(index, step, gradients[index])
@@ -102,11 +103,15 @@ class SeparateSteps:
         steps.insert(0, _difference(step.parameters, before, gradients[0]))
         values = weights.tolist()
         with torch.no_grad():
+            # One operation for all parameters that add the step of an objective at one factor.
+            added: dict[tuple[int, float], list[tuple[Tensor, Tensor]]] = {}
             for parameter, *by_objective in zip(step.parameters, *steps, strict=True):
                 factors = step_coefficients(values, [u is not None for u in by_objective], applied)
-                for factor, own in zip(factors[1:], by_objective[1:], strict=True):
-                    if own is not None and factor:
-                        parameter.add_(own, alpha=factor)
+                for index, (factor, own) in enumerate(zip(factors, by_objective, strict=True)):
+                    if index and own is not None and factor:
+                        added.setdefault((index, factor), []).append((parameter, own))
+            for (_, factor), pairs in added.items():
+                torch._foreach_add_([p for p, _ in pairs], [u for _, u in pairs], alpha=factor)
         return steps
 
     def _step_of(self, index: int, step: TrainingStep, gradient: Gradient) -> None:
@@ -165,10 +170,15 @@ def _difference(
     parameters: Sequence[Tensor], before: Sequence[Tensor], gradient: Gradient
 ) -> Gradient:
     """Return what a step with a gradient has changed; ``None`` where it changed nothing."""
-    return [
-        None if grad is None else parameter.detach() - old
-        for parameter, old, grad in zip(parameters, before, gradient, strict=True)
-    ]
+    found: Gradient = [None] * len(gradient)
+    if reached := [number for number, grad in enumerate(gradient) if grad is not None]:
+        with torch.no_grad():
+            steps = torch._foreach_sub(
+                [parameters[number] for number in reached], [before[number] for number in reached]
+            )
+        for number, own in zip(reached, steps, strict=True):
+            found[number] = own
+    return found
 
 
 def _undo(parameters: Sequence[Tensor], before: Sequence[Tensor], gradient: Gradient) -> Gradient:
@@ -180,10 +190,10 @@ def _undo(parameters: Sequence[Tensor], before: Sequence[Tensor], gradient: Grad
         gradient: ``None`` where the step changed nothing.
     """
     found = _difference(parameters, before, gradient)
-    with torch.no_grad():
-        for parameter, old, grad in zip(parameters, before, gradient, strict=True):
-            if grad is not None:
-                parameter.copy_(old)
+    reached = [number for number, grad in enumerate(gradient) if grad is not None]
+    if reached:
+        with torch.no_grad():
+            torch._foreach_copy_([parameters[n] for n in reached], [before[n] for n in reached])
     return found
 
 

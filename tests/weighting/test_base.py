@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-import torch
+from functools import partial
 
-from auxlearn.weighting.base import dot, gather_scalars, weighted_sum
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from auxlearn.core.registry import WEIGHTINGS
+from auxlearn.encoders.load import load_encoder
+from auxlearn.weighting.base import dot, gather_scalars, squared_norm, weighted_sum
+from tests import helpers
+from tests.training.harness import Harness, MaskedWords
 
 
 def test_weighted_sum_and_dot_by_hand():
@@ -27,3 +35,43 @@ def test_scalars_are_gathered_in_order_as_float64():
     assert found.tolist() == [1.5, 2.0]
     assert found.dtype == torch.float64
     assert not found.requires_grad
+
+
+class Operations(TorchDispatchMode):
+    """Counts the operations of torch, each of which takes a GPU some microseconds to begin."""
+
+    count = 0
+
+    def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+        self.count += 1
+        return function(*arguments, **(keywords or {}))
+
+
+def test_a_step_of_meta_makes_at_most_half_more_operations_than_one_of_fixed(tmp_path, monkeypatch):
+    monkeypatch.setitem(helpers.SIZE, "num_hidden_layers", 12)
+    folder = helpers.write(tmp_path, *helpers.build("bert"))
+    monkeypatch.setattr(torch.optim, "AdamW", partial(torch.optim.AdamW, fused=True))  # as in a run
+    counts = {}
+    for name, options in (("fixed", {}), ("meta", {"horizon": "steps", "warmup_steps": 0})):
+        encoder = load_encoder(str(folder), helpers.LABELS)
+        step = Harness(encoder, [("words", MaskedWords(2))]).training_step
+        cls = WEIGHTINGS.get(name)
+        rule = cls(cls.Options.model_validate(options), step.names)
+        for number in range(2):
+            step.begin(number)
+            with Operations() as operations:
+                rule.step(step)
+        counts[name] = operations.count
+        assert name == "fixed" or rule.metrics(), "the weights are not learned in this step"
+    assert counts["meta"] <= 1.5 * counts["fixed"]
+
+
+def test_products_of_gradients_leave_out_what_is_missing():
+    generator = torch.Generator().manual_seed(0)
+    left = [torch.randn(3, 4, generator=generator), None, torch.randn(5, generator=generator)]
+    right = [torch.randn(3, 4, generator=generator), torch.ones(2), None]
+    expected = (left[0].double() * right[0].double()).sum()
+    torch.testing.assert_close(dot(left, right), expected, rtol=1e-6, atol=1e-7)
+    expected = sum(float((part.double() ** 2).sum()) for part in left if part is not None)
+    assert float(squared_norm(left)) == pytest.approx(expected, rel=1e-6)
+    assert dot([None], [None]) == squared_norm([None]) == 0
