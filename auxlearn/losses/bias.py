@@ -284,6 +284,7 @@ def _encoder_scores(
         list(tensors),
         *tensors.values(),
         encoder.config.to_json_string(use_diff=False),
+        encoder.device.type,  # rounding differs, and so does what fine-tuning makes of it
     ]
     seed = derive_seed(context.seed, context.name, kind)
     return cross_fitted(

@@ -186,7 +186,8 @@ class RunView:
             (
                 "checkpoint",
                 f"step {best.step:,} of {results.steps:,} (epoch {best.epoch:.1f}), dev "
-                f"{best.metric} {best.value:.3f}; training ended by {results.stopped}",
+                f"{best.metric} {best.value:.3f}; training ended by {results.stopped}"
+                + (f", alone by {results.final_stopped}" if results.final_stopped else ""),
             ),
             ("seed", str(config.seed)),
             ("configuration hash", results.digest),

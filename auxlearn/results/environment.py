@@ -77,6 +77,22 @@ class Environment:
         write_checked_json(folder / FILE, asdict(self))
 
 
+def changed_versions(before: Environment) -> str:
+    """Return a warning about other versions of what computes than before; "" if there are none."""
+    now = _versions()
+    changed = [
+        f"{name} {now[name]} (before: {before.versions[name]})"
+        for name in ("torch", "transformers", "tokenizers")
+        if before.versions.get(name, now[name]) != now[name]
+    ]
+    if not changed:
+        return ""
+    return (
+        f"warning: the run is resumed with {' and '.join(changed)}: its digits may differ from "
+        "those of an uninterrupted one"
+    )
+
+
 def with_peak_memory(environment: Environment) -> Environment:
     """Return an environment with the memory that this process has needed so far."""
     import torch

@@ -287,7 +287,8 @@ class RunResults:
         evaluations: Results by set: "dev", "test", and each out-of-distribution set by name.
         weights: Weight of each objective at the end.
         steps: Number of optimizer steps.
-        stopped: Why training ended: "epochs" or "patience".
+        stopped: Why training with all objectives ended: "epochs" or "patience".
+        final_stopped: Why the primary-only phase ended; ``None`` without one.
         seconds: Wall time by stage. Together with ``environment``, all that differs between equal
             runs.
         environment: Versions and hardware.
@@ -325,6 +326,7 @@ class RunResults:
     init_from: dict[str, Any] | None = None
     branches: list[Branch] = field(default_factory=list)
     account: dict[str, str] = field(default_factory=dict)
+    final_stopped: str | None = None
     folder: Path | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:

@@ -17,6 +17,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import torch
 from pydantic import TypeAdapter
@@ -31,6 +32,9 @@ from auxlearn.core.manifest import Damaged, Description, describe_bytes, tensors
 #: Files of the run folder that grow while the run trains.
 LOGS = ("metrics.jsonl", "perturbations.jsonl")
 
+#: Why a phase of training ended: all of its epochs are done, or dev has stopped improving.
+EndedBy = Literal["epochs", "patience"]
+
 
 @dataclass
 class TrainingState:
@@ -43,6 +47,7 @@ class TrainingState:
         evaluations_since_best: Evaluations without improvement that count towards patience.
         seconds: Wall time of training so far.
         primary_only_from: Step at which the primary-only phase began; -1 before it.
+        joint_ended_by: Why training with all objectives ended before that phase.
         pending_metrics: Steps and what was measured in them since the last training entry of
             ``metrics.jsonl``.
     """
@@ -53,6 +58,7 @@ class TrainingState:
     evaluations_since_best: int = 0
     seconds: float = 0.0
     primary_only_from: int = -1
+    joint_ended_by: EndedBy | None = None
     pending_metrics: list[tuple[int, dict[str, float]]] = field(default_factory=list)
 
 

@@ -19,6 +19,7 @@ from auxlearn.core.signals import StopRequest
 from auxlearn.results.folder import RunFolder
 from auxlearn.training.checkpoint import (
     CheckpointFolder,
+    EndedBy,
     TrainingState,
     check_tensors,
     load_optimizer_tensors,
@@ -84,6 +85,11 @@ class TrainingLoop:
         patience = config.final_patience if self.in_primary_only_phase else config.patience
         exhausted = 0 < patience <= self.state.evaluations_since_best
         return exhausted and self.state.step < self.total_steps
+
+    @property
+    def ended_by(self) -> EndedBy:
+        """Why the present phase ended, or would end now."""
+        return "patience" if self.stopped_early else "epochs"
 
     @property
     def in_primary_only_phase(self) -> bool:
@@ -160,9 +166,12 @@ class TrainingLoop:
         self.checkpoints.save(self.state, groups)
 
     def _stateful(self) -> dict[str, Any]:
-        """Return objectives with a state, by group of a checkpoint."""
+        """Return objectives with a state, by group of a checkpoint.
+
+        Tasks have theirs in the primary-only phase too: their metrics are evaluated there.
+        """
         found: dict[str, Any] = {"loss": self.training_step.primary_loss}
-        return found | {f"task-{one.name}": one.task for one in self.training_step.auxiliaries}
+        return found | {f"task-{one.name}": one.task for one in self._auxiliaries}
 
     def task_metrics(self) -> dict[str, dict[str, float]]:
         """Return the metrics of auxiliary tasks on dev examples of their own, by task."""
@@ -199,6 +208,7 @@ class TrainingLoop:
     def _begin_primary_only_phase(self) -> None:
         """Continue from the best checkpoint with the primary task alone."""
         self._load_best()
+        self.state.joint_ended_by = self.ended_by
         self.state.primary_only_from = self.state.step
         self.state.evaluations_since_best = 0
         self._prepare_primary_only_phase()

@@ -28,7 +28,7 @@ from auxlearn.evaluation.evaluator import Evaluator
 from auxlearn.evaluation.metrics import Surrogate, surrogate_report
 from auxlearn.losses.base import PrimaryLoss
 from auxlearn.objectives.context import ObjectiveContext
-from auxlearn.results.environment import Environment, with_peak_memory
+from auxlearn.results.environment import Environment, changed_versions, with_peak_memory
 from auxlearn.results.folder import RunFolder
 from auxlearn.results.loggers import ForwardingReporter
 from auxlearn.results.perturbation_log import PerturbationLog
@@ -111,6 +111,8 @@ def train(
             save_folder(dataset, expand(config.dataset), columns_of(config))
         checkpoints = CheckpointFolder(folder.checkpoint_path)
         record = InputRecord(folder.path, inputs, resumes=checkpoints.any)
+        if line := changed_versions(Environment.load(folder.path)):
+            reporter.message(line)
         run = _Run(config, data, encoder, weighting, compute, folder, cache, record, reporter)
         loop = run.prepare()
         clock.lap("preparation")
@@ -264,7 +266,8 @@ class _Run:
             evaluations=evaluations,
             weights=dict(zip(config.objective_names(), weights, strict=True)),
             steps=state.step,
-            stopped="patience" if loop.stopped_early else "epochs",
+            stopped=state.joint_ended_by or loop.ended_by,
+            final_stopped=loop.ended_by if loop.in_primary_only_phase else None,
             degenerate=evaluations["dev"].constant_prediction,
             auxiliary=loop.task_metrics() | ({"primary": facts} if facts else {}),
             surrogate=surrogate_report(self.folder.read_metrics(), config.metric),

@@ -91,6 +91,12 @@ def _check_folds(config: RunConfig) -> None:
                 f"init_from: the run in {run.path} was trained on examples {tested}: begin from a "
                 f"run {same}, or of other data"
             )
+        if _data_of(earlier) == data and config.loss.options.get("teacher") == "cross_fit":
+            raise RunError(
+                f"init_from: the run in {run.path} has seen the labels of the examples that the "
+                f"teacher of {config.loss.name} is to be cross-fitted to: begin from a run of "
+                "other data, or give the teacher as a file"
+            )
         run = source_of(earlier)
 
 

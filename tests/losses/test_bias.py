@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from auxlearn.core.cache import content_key
 from auxlearn.core.errors import ConfigError, DataError, UserError
 from auxlearn.core.settings import validate
 from auxlearn.data.dataset import Split
@@ -201,6 +202,19 @@ def test_the_teacher_is_the_runs_encoder_cross_fitted(pairs, monkeypatch):
     with torch.no_grad():  # untrained copies: the encoder's own predictions
         expected = bias_models.class_probabilities(pairs.encoder, pairs.texts)
     assert np.allclose(scores.probabilities.numpy(), expected, atol=1e-5)
+
+
+def test_probabilities_of_an_encoder_are_kept_by_device(pairs, monkeypatch):
+    """``meta`` stands for an accelerator, whose rounding is another."""
+    monkeypatch.setattr(bias_models, "fine_tune", lambda *_: None)
+    keys = []
+    monkeypatch.setattr(
+        "auxlearn.losses.bias.content_key", lambda *values: keys.append(content_key(*values)) or "k"
+    )
+    teacher_scores(pairs, bias_models.FineTuning(1, 1e-3), 4)
+    monkeypatch.setattr(type(pairs.encoder), "device", torch.device("meta"))
+    teacher_scores(pairs, bias_models.FineTuning(1, 1e-3), 4)
+    assert len(set(keys)) == 2
 
 
 def test_a_bias_model_is_reported(biased, caplog):

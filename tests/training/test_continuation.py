@@ -70,6 +70,13 @@ def begin(monkeypatch, config: RunConfig):
     return found["encoder"], found["record"], " | ".join(said)
 
 
+def test_a_cross_fitted_teacher_has_not_seen_the_labels(folder, tmp_path):
+    first = folder / "first"
+    given = settings(folder, init_from=first, loss="confidence", output=tmp_path / "next")
+    with pytest.raises(UserError, match="has seen the labels of the examples that the teacher"):
+        auxlearn.train(**given)
+
+
 def test_all_that_fits_is_taken(folder, one_layer, tmp_path, monkeypatch):
     config = RunConfig(
         **settings(folder, aux=AUX, init_from=folder / "first", output=tmp_path / "next", seed=5)

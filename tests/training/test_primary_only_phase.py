@@ -10,9 +10,11 @@ import torch
 
 from auxlearn import train
 from auxlearn.core.errors import DataError
+from auxlearn.core.files import read_checked_json, write_checked_json
 from auxlearn.core.progress import Reporter
 from auxlearn.evaluation.metrics import surrogate_report
 from auxlearn.results.record import RunResults
+from auxlearn.tasks.l3mask import L3Mask
 from auxlearn.training.loop import TrainingLoop
 from auxlearn.training.optimizer import LinearSchedule, build_optimizer
 from auxlearn.training.validation import (
@@ -58,7 +60,8 @@ def test_the_primary_only_phase_is_kept_only_if_dev_improves(config, monkeypatch
     results = train(config(**FINAL, final_patience=2))
     assert results.best.step == 6
     assert results.steps == 12  # the phase began at step 6 and stopped early after two evaluations
-    assert results.stopped == "patience"
+    assert (results.stopped, results.final_stopped) == ("epochs", "patience")
+    assert RunResults.load(tmp_path / "run").final_stopped == "patience"
 
 
 @pytest.mark.parametrize(("last", "step"), [((0.6, 0.6, 0.6, 0.6), 6), ((0.7, 0.7, 0.6, 0.5), 12)])
@@ -101,6 +104,36 @@ def test_which_checkpoint_is_kept_of_two_with_equal_dev_metrics(
     assert results.best.step == step
     kept = results.evaluations["dev"]
     assert kept is not None
+
+
+def test_tasks_keep_their_state_in_the_primary_only_phase(config, monkeypatch, tmp_path):
+    """A metric of a task may depend on its state, such as how many batches it has seen."""
+
+    def loss(self, *arguments):
+        self.seen = getattr(self, "seen", 0) + 1
+        return real(self, *arguments)
+
+    real = L3Mask.loss
+    monkeypatch.setattr(L3Mask, "loss", loss)
+    monkeypatch.setattr(L3Mask, "state_dict", lambda self: {"seen": torch.tensor(self.seen)})
+    monkeypatch.setattr(
+        L3Mask, "load_state_dict", lambda self, state: setattr(self, "seen", int(state["seen"]))
+    )
+    monkeypatch.setattr(L3Mask, "evaluate", lambda self, encoder: {"seen": float(self.seen)})
+    given = config(**FINAL, final_patience=0, weights="fixed")
+    with monkeypatch.context() as patch:
+        helpers.stop_before_step(patch, 10)  # the phase has begun at step 6
+        with pytest.raises(SystemExit):
+            train(given)
+    heard = Listener()
+    path = tmp_path / "run" / "environment.json"
+    content = read_checked_json(path)
+    write_checked_json(path, content | {"versions": content["versions"] | {"torch": "1.0"}})
+    results = train(given, heard)
+    assert results.auxiliary["l3mask"] == {"seen": 6.0}
+    (warning,) = [line for line in heard.messages if "is resumed with torch" in line]
+    assert "(before: 1.0)" in warning
+    assert "transformers" not in warning
 
 
 @pytest.mark.parametrize(("epochs", "reason"), [(2, "epochs"), (3, "patience")])
