@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor
 
 from auxlearn.core import rng
 from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS, Registry
-from auxlearn.data.batches import Batch
+from auxlearn.data.batches import Batch, collate
 from auxlearn.objectives.base import Objective
 from auxlearn.tasks.base import TaskResult
 from auxlearn.testing.check_base import Check, Checks, Report, require_finite
@@ -102,6 +103,42 @@ class ObjectiveChecks(Checks):
         parts += ["classification head"] * bool(reached & classifier)
         parts += ["own heads"] * any(key.startswith(prefix) for key in run.encoder.heads)
         return "reaches " + ", ".join(parts)
+
+    def check_accumulation(self) -> str:
+        """Losses are finite in micro-batches, and a task's ``items`` weigh these right.
+
+        The gradient of a mean over items is the mean of the gradients of parts, weighted by their
+        items. Where some share of two parts gives the gradient of the whole, it must be theirs.
+        """
+        finite = super().check_accumulation()
+        if self.registry is LOSSES:
+            return finite
+        run = TinyRun(self.objectives(), self.circumstances(dropout=False))
+        task = next(iter(run.tasks.values()))
+        stream = run.step.auxiliaries[0].stream or run.step.primary
+        rows = stream.indices(0)
+        parts = [collate(stream.texts, chosen) for chosen in (rows, rows[:-1], rows[-1:])]
+
+        def equal_draws(*size: Any, **options: Any) -> Tensor:
+            options.pop("generator", None)
+            return torch.full(size, 1e-3, **options)
+
+        # With equal draws the fate of a token does not depend on the other texts of its batch.
+        with mock.patch("torch.rand", equal_draws):
+            items = [task.items(part, torch.Generator().manual_seed(3)) for part in parts[1:]]
+            whole, first, second = (_gradient(run, task, part) for part in parts)
+        apart = first - second
+        size = float(apart @ apart)
+        share = float((whole - second) @ apart) / size if size else math.nan
+        left = float((whole - second - share * apart).norm()) if size else math.inf
+        if left > 1e-4 * float(whole.norm()):
+            return f"{finite}; the loss is no mean over parts of a batch"
+        given = items[0] / max(1, sum(items))
+        assert abs(given - share) < 1e-3, (
+            f"items are {items[0]} and {items[1]} of two parts of a batch, a share of {given:.3f}, "
+            f"but the loss is a mean in which the first has {share:.3f}"
+        )
+        return f"{finite}, weighted by items as the whole batch"
 
     def check_encoder_is_kept(self) -> str:
         bare = TinyRun(Objectives(), self.circumstances()).encoder.tensors()
@@ -249,6 +286,14 @@ def _loss(run: TinyRun, objective: Objective, batch: Batch, *, seeded: bool = Tr
     assert isinstance(loss, Tensor), f"loss returns {type(loss).__name__}, not a tensor"
     assert loss.ndim == 0, f"loss returns shape {tuple(loss.shape)}, not a scalar"
     return loss
+
+
+def _gradient(run: TinyRun, objective: Objective, batch: Batch) -> Tensor:
+    """Return the gradient of all trained parameters in one vector, float64."""
+    parameters = run.step.parameters
+    loss = _loss(run, objective, batch)
+    found = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
+    return torch.cat([gradient.flatten() for gradient in found]).double()
 
 
 def _seconds(run: Callable[[], object]) -> float:

@@ -92,7 +92,7 @@ class SeparateSteps:
             :math:`u_i` of each objective; ``None`` for a parameter without gradient.
         """
         with torch.no_grad():
-            before = list(torch._foreach_mul(step.parameters, 1.0))
+            before = list(torch._foreach_mul([*step.parameters], 1.0))
         steps = []
         for index in range(1, len(gradients)):
             self._step_of(index, step, gradients[index])

@@ -11,7 +11,14 @@ from torch import nn
 
 from auxlearn.cli import cli
 from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS
-from auxlearn.plugins import AuxiliaryTask, LossWeighting, PrimaryLoss, Settings, labels_of
+from auxlearn.plugins import (
+    AuxiliaryTask,
+    LossWeighting,
+    MaskedLanguageModelling,
+    PrimaryLoss,
+    Settings,
+    labels_of,
+)
 from auxlearn.testing import check_loss, check_task
 from auxlearn.testing.checks import ObjectiveChecks, WeightingChecks
 from auxlearn.testing.tiny_run import Circumstances, Objectives, TinyRun
@@ -25,6 +32,23 @@ class Good(AuxiliaryTask):
     def loss(self, encoder, batch, generator):
         logits = encoder.classify(batch)
         return nn.functional.cross_entropy(logits, labels_of(batch, logits))
+
+
+class WrongItems(Good):
+    """A mean over examples that says that it is one over tokens."""
+
+    def items(self, batch, generator):
+        return int(batch.maskable.sum())
+
+
+class ItemsOfMaskedWords(MaskedLanguageModelling):
+    """A mean over masked tokens that says that it is one over examples."""
+
+    def mask_probabilities(self, batch):
+        return 0.3 * batch.maskable
+
+    def items(self, batch, generator):
+        return len(batch)
 
 
 class Undocumented(Good):
@@ -118,6 +142,8 @@ FAULTS = [
     (GlobalRandomness, "randomness", "draws from torch's global generator"),
     (Counting, "randomness", "one generator state gives losses"),
     (Counting, "checkpoint", "a resumed and an uninterrupted run differ in encoder:"),
+    (WrongItems, "accumulation", "but the loss is a mean in which the first has 0.750"),
+    (ItemsOfMaskedWords, "accumulation", r"items are 3 and 1 of two parts .*, a share of 0\.750"),
     (ReadsPadding, "padding", "depends on the tokens in padding"),
 ]
 
