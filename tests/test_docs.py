@@ -100,7 +100,9 @@ def no_training(monkeypatch, tmp_path):
 
     answer = {"label": "yes", "score": 0.75}
     classifier = SimpleNamespace(
-        label_names=("no", "yes"), probabilities=lambda texts, *_: np.full((len(texts), 2), 0.5)
+        label_names=("no", "yes"),
+        probabilities=lambda texts, *_: np.full((len(texts), 2), 0.5),
+        blocks=lambda texts, *_: [(np.arange(len(texts)), np.full((len(texts), 2), 0.5))],
     )
     made = examples.results("l3mask")
     scores = Evaluations({"pydocs": made.evaluations["test"]})
