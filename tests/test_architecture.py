@@ -139,8 +139,27 @@ ALONE = {
     "auxlearn.weighting.unrolling": "the one user of higher",
 }
 
-#: Most lines of each room, about 5% above what it has: growth is a decision.
-BUDGETS: dict[str, int] = {}
+#: Most lines of each room, a little above what it has: growth is a decision.
+BUDGETS = {
+    "core": 3150,
+    "data": 4700,
+    "encoders": 1850,
+    "scoring": 1250,
+    "objectives": 950,
+    "tasks": 1050,
+    "losses": 1700,
+    "weighting": 4400,
+    "results": 2700,
+    "evaluation": 1500,
+    "training": 3950,
+    "mask_analysis": 1650,
+    "sweeps": 3200,
+    "comparison": 4400,
+    "reports": 1450,
+    "testing": 1600,
+    "commands": 2500,
+    "root": 1000,
+}
 
 
 def test_a_file_with_one_reader_has_a_reason():
