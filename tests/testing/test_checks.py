@@ -51,6 +51,28 @@ class ItemsOfMaskedWords(MaskedLanguageModelling):
         return len(batch)
 
 
+class DrawsByShape(MaskedLanguageModelling):
+    """Masked words that are drawn for the whole batch at once."""
+
+    def items(self, batch, generator):
+        return int(self._chosen(batch, generator).sum())
+
+    def _chosen(self, batch, generator):
+        return batch.maskable & (torch.rand(batch.input_ids.shape, generator=generator) < 0.3)
+
+    def mask_probabilities(self, batch):
+        return 0.3 * batch.maskable
+
+
+class DrawsBySize(DrawsByShape):
+    def _chosen(self, batch, generator):
+        return batch.maskable & (torch.rand(size=batch.input_ids.shape, generator=generator) < 0.3)
+
+
+class OneExample(Good):
+    batches, batch_size = "own", 1
+
+
 class Undocumented(Good):
     class Options(Settings):
         rate: float = 0.5
@@ -159,7 +181,7 @@ def found_by(checks, name):
 @pytest.fixture(autouse=True)
 def named(monkeypatch):
     """Name the classes above as a registration would, without registering them."""
-    for cls in {cls for cls, _, _ in FAULTS} | {Good}:
+    for cls in {cls for cls, _, _ in FAULTS} | {Good, DrawsByShape, DrawsBySize, OneExample}:
         monkeypatch.setattr(cls, "name", "faulty", raising=False)
 
 
@@ -172,6 +194,19 @@ def test_a_fault_of_a_task_is_found(cls, check, message, tmp_path):
 def test_a_sound_task_passes(check, tmp_path):
     found = found_by(ObjectiveChecks(TASKS, (Good, {}), tmp_path), check)
     assert "Error" not in found
+
+
+@pytest.mark.parametrize(
+    ("cls", "expected"),
+    [
+        (DrawsByShape, "weighted by items as the whole batch"),
+        (DrawsBySize, "weighted by items as the whole batch"),
+        (OneExample, "a batch of one example has no parts"),
+    ],
+)
+def test_items_are_checked_however_a_task_draws_and_batches(cls, expected, tmp_path):
+    found = found_by(ObjectiveChecks(TASKS, (cls, {}), tmp_path), "accumulation")
+    assert found.endswith(expected)
 
 
 def test_faults_of_a_loss_are_found(tmp_path):
