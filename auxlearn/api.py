@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from auxlearn.core.config import RunConfig, validate
 from auxlearn.core.errors import ConfigError, DataError, did_you_mean
 from auxlearn.core.files import expand
-from auxlearn.core.progress import default_reporter
 from auxlearn.data.examples import columns_of
 from auxlearn.data.memory import in_memory, read_memory, refuse_for_files
 from auxlearn.results.folder import RunFolder, default_output, finished_folder as _finished
@@ -42,6 +41,7 @@ def train(
     dataset_name: str | None = None,
     split_column: str | None = None,
     jobs: int = 1,
+    verbose: bool = True,
     **settings: Any,
 ) -> RunResults:
     """Train and evaluate, or resume an unfinished run, or return the results of a finished one.
@@ -53,7 +53,8 @@ def train(
 
     Args:
         config: The settings; or give them as keywords.
-        reporter: Shows progress; by default a progress bar in a notebook, and nothing elsewhere.
+        reporter: Shows progress in place of the console or the notebook.
+        verbose: Whether progress and warnings are shown where there is no ``reporter``.
         dataset: Folder, name of a data-set card, hub id, or data in memory: a pandas DataFrame, a
             mapping of columns to lists, a list of mappings, a ``datasets.Dataset``, a mapping of
             splits to these such as a ``datasets.DatasetDict``, or what
@@ -96,31 +97,41 @@ def train(
         )
     elif dataset is not None and not in_memory(dataset):
         config = _config({**config.model_dump(exclude_unset=True), "dataset": dataset})
-    reporter = reporter or default_reporter()
     if dataset is None or not in_memory(dataset):
         refuse_for_files(dataset_name, split_column)
-        return _train(config, reporter, None, jobs)
+        return _train(config, reporter, None, jobs, verbose)
     data = read_memory(dataset, columns_of(config), name=dataset_name, split_column=split_column)
     place = Path(data.fingerprint, data.name)
     config = _with_dataset(config, place).resolved()
     folder = expand(config.output) if config.output else default_output(config)
     config = _with_dataset(config, RunFolder(folder).data_path / place)
     config = config.model_copy(update={"output": str(folder)})
-    return _train(config, reporter, data, jobs)
+    return _train(config, reporter, data, jobs, verbose)
 
 
 def _train(
-    config: RunConfig, reporter: Reporter, data: TextDataset | None, jobs: int
+    config: RunConfig,
+    reporter: Reporter | None,
+    data: TextDataset | None,
+    jobs: int,
+    verbose: bool,
 ) -> RunResults:
+    from auxlearn.results.console import default_reporter
     from auxlearn.sweeps.branches import train
     from auxlearn.sweeps.executors import LocalExecutor
 
     if jobs < 1:
         raise ConfigError(f"jobs: at least 1 is needed, got {jobs}")
+    shown = reporter or default_reporter(verbose)
     if jobs == 1:
-        return train(config, reporter, data)
-    with LocalExecutor(jobs) as executor:
-        return train(config, reporter, data, executor)
+        results = train(config, shown, data)
+    else:
+        with LocalExecutor(jobs) as executor:
+            results = train(config, shown, data, executor)
+    if reporter is None:  # who brings a reporter shows the results as well
+        for line in results.warnings():
+            shown.message(f"warning: {line}")
+    return results
 
 
 def load_run(path: str | os.PathLike[str]) -> RunResults:
@@ -325,6 +336,7 @@ def pretrain(
     output: str | os.PathLike[str],
     *,
     reporter: Reporter | None = None,
+    verbose: bool = True,
     **settings: Any,
 ) -> PretrainResults:
     """Continue the pretraining of an encoder by masked language modelling.
@@ -332,7 +344,8 @@ def pretrain(
     Args:
         encoder: Short name, folder, or hub id.
         output: Folder for the trained encoder and its tokenizer. The same call resumes.
-        reporter: Shows progress; by default a progress bar in a notebook, and nothing elsewhere.
+        reporter: Shows progress in place of the console or the notebook.
+        verbose: Whether progress and warnings are shown where there is no ``reporter``.
         settings: As for :func:`auxlearn.training.pretrain.pretrain`: ``dataset`` (a path, name,
             hub id, or data in memory as for :func:`train`) or ``corpus`` (a file, or a list of
             texts), ``steps``, ``batch_size``, ``learning_rate`` and others.
@@ -342,6 +355,7 @@ def pretrain(
     """
     import inspect
 
+    from auxlearn.results.console import default_reporter
     from auxlearn.training import pretrain as module
 
     known = inspect.signature(module.pretrain).parameters
@@ -349,7 +363,7 @@ def pretrain(
         if name not in known:
             raise ConfigError(f"settings: unknown key '{name}': {did_you_mean(name, known)}")
     return module.pretrain(
-        str(encoder), Path(output), reporter=reporter or default_reporter(), **settings
+        str(encoder), Path(output), reporter=reporter or default_reporter(verbose), **settings
     )
 
 
@@ -362,6 +376,7 @@ def score(
     max_length: int = 128,
     text_column: str = "text",
     reporter: Reporter | None = None,
+    verbose: bool = True,
     output: str | os.PathLike[str] | None = None,
 ) -> pandas.DataFrame:
     """Score texts by the pseudo-log-likelihood of a masked language model.
@@ -374,7 +389,8 @@ def score(
         passes: Masked copies of each text; ``None``: one per token, which is exact.
         max_length: Tokens of a text, special ones included; what is beyond is not scored.
         text_column: Column of the text in a table.
-        reporter: Shows progress; by default a progress bar in a notebook, and nothing elsewhere.
+        reporter: Shows progress in place of the console or the notebook.
+        verbose: Whether progress and warnings are shown where there is no ``reporter``.
         output: File to write the table to: .csv, .tsv, .jsonl or .parquet.
 
     Returns:
@@ -392,6 +408,7 @@ def score(
     from auxlearn.encoders.device import default_device
     from auxlearn.encoders.load import check_length, load_encoder
     from auxlearn.evaluation.predict import check_table_file, table_of
+    from auxlearn.results.console import default_reporter
     from auxlearn.scoring.levels import score_levels
 
     place = None if output is None else expand(Path(output))
@@ -410,7 +427,7 @@ def score(
         split = Split("texts", tuple(text_values(source.table, column)), None, ())
     loaded = load_encoder(str(encoder), ["unused"])
     check_length(loaded, max_length)
-    show = reporter or default_reporter()
+    show = reporter or default_reporter(verbose)
     table = score_levels(
         loaded.to(default_device()), split, level, max_length, passes, show.progress
     )
