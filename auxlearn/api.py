@@ -154,7 +154,7 @@ def evaluate(
     dataset: Any,
     *,
     split: str = "test",
-    labels: Mapping[str, str] | None = None,
+    labels: Mapping[str, Any] | None = None,
     decision: Literal["sum", "argmax"] = "sum",
     unknown_labels: Literal["error", "count"] | None = None,
     text_column: str | None = None,
@@ -175,9 +175,9 @@ def evaluate(
             table without splits is evaluated as a whole. Several sets are a list of paths, or a
             mapping of names to sets, none of them called train, dev, test or ``split``.
         split: Split to evaluate on.
-        labels: Label of the set by class of the model; classes without an entry, and without one in
-            the data-set card, map to the label of the same name. By default the ``labels`` of the
-            run.
+        labels: Label of the set, or list of labels that are one class, by class of the model;
+            classes without an entry, and without one in the data-set card, map to the label of the
+            same name. By default the ``labels`` of the run.
         decision: How classes that map to the same label are combined: ``sum`` adds their
             probabilities, ``argmax`` takes the most likely class.
         unknown_labels: What a label is that the model does not know: an ``error``, or one whose
@@ -210,7 +210,6 @@ def evaluate(
         "text_pair_column": text_pair_column,
         "label_column": label_column,
         "keep_null_labels": keep_null_labels or None,
-        "labels": None if labels is None else {},
         "unknown_labels": unknown_labels,
     }
     columns = {name: value for name, value in given.items() if value is not None}

@@ -81,7 +81,7 @@ def _types_in(annotation: Any) -> set[Any]:
     return {annotation} if not inner else {kind for one in inner for kind in _types_in(one)}
 
 
-def _labels_as_texts(value: Any) -> Any:
+def labels_as_texts(value: Any) -> Any:
     """Take a whole number or a boolean for the label that a file has in its place."""
     if not isinstance(value, Mapping):
         return value
@@ -101,7 +101,7 @@ def _label_text(value: Any) -> Any:
     return value.strip() if isinstance(value, str) else value
 
 
-def _each_label_once(value: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+def each_label_once(value: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
     owners: dict[str, str] = {}
     for name, labels in value.items():
         if not name or not labels or not all(labels):
@@ -124,7 +124,7 @@ def _each_label_once(value: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, 
 
 #: Labels of the data by the class that they stand for: ``{positive: 1, other: [2, 3]}``.
 ClassLabels = Annotated[
-    dict[str, tuple[str, ...]], BeforeValidator(_labels_as_texts), AfterValidator(_each_label_once)
+    dict[str, tuple[str, ...]], BeforeValidator(labels_as_texts), AfterValidator(each_label_once)
 ]
 
 
