@@ -256,9 +256,8 @@ def with_plugin_options(config: RunConfig, extra: Sequence[str]) -> RunConfig:
         found[owner.kind, owner.plugin][owner.option] = _parse(text, owner.field)
 
     def extended(kind: str, choice: PluginChoice) -> PluginChoice:
-        return PluginChoice(
-            name=choice.name, options={**choice.options, **found[kind, choice.name]}
-        )
+        options = {**choice.options, **found[kind, choice.label]}
+        return choice.model_copy(update={"options": options})
 
     updates = {
         "aux": tuple(extended(TASKS.kind, choice) for choice in config.aux),
@@ -286,24 +285,25 @@ class _Owner:
     field: FieldInfo
 
 
-def _chosen(config: RunConfig) -> list[tuple[Registry, str]]:
-    tasks = dict.fromkeys(choice.name for choice in config.aux)
+def _chosen(config: RunConfig) -> list[tuple[Registry, str, str]]:
+    """Return the kind, the name and the label of each plug-in that is chosen, once."""
+    tasks = dict.fromkeys((TASKS, choice.name, choice.label) for choice in config.aux)
     return [
-        *((TASKS, name) for name in tasks),
-        (WEIGHTINGS, config.weights.name),
-        (LOSSES, config.loss.name),
+        *tasks,
+        (WEIGHTINGS, config.weights.name, config.weights.label),
+        (LOSSES, config.loss.name, config.loss.label),
     ]
 
 
-def _owners(plugins: Iterable[tuple[Registry, str]]) -> dict[str, list[_Owner]]:
+def _owners(plugins: Iterable[tuple[Registry, str, str]]) -> dict[str, list[_Owner]]:
     """Return the options by flag: a full flag names one option, a short flag one or more."""
     full: dict[str, list[_Owner]] = defaultdict(list)
     short: dict[str, list[_Owner]] = defaultdict(list)
-    for registry, name in plugins:
+    for registry, name, label in plugins:
         options: type[BaseModel] = registry.options(name)
         for option, field in options.model_fields.items():
-            owner = _Owner(registry.kind, name, option, field)
-            full[option_flag(name, option)].append(owner)
+            owner = _Owner(registry.kind, label, option, field)
+            full[option_flag(label, option)].append(owner)
             short[f"--{option}".replace("_", "-")].append(owner)
     core = {flag for option in run_options() for flag in option.opts}
     return {**{flag: who for flag, who in short.items() if flag not in core}, **full}
@@ -317,11 +317,10 @@ def _owner(flag: str, owners: Mapping[str, list[_Owner]]) -> _Owner:
         raise ConfigError(f"option '{flag}' is ambiguous: write {choices}")
     if not who:
         registries = ((TASKS, "--aux"), (WEIGHTINGS, "--weights"), (LOSSES, "--loss"))
-        others = {
-            owner.plugin: choose
-            for registry, choose in registries
-            for owner in _owners((registry, name) for name in registry.names()).get(written, [])
-        }
+        others: dict[str, str] = {}
+        for registry, choose in registries:
+            known = _owners((registry, name, name) for name in registry.names())
+            others |= {owner.plugin: choose for owner in known.get(written, [])}
         if len(others) == 1:
             ((name, choose),) = others.items()
             raise ConfigError(
@@ -383,7 +382,7 @@ def _keep_options(
     left = list(known)
     chosen: list[str | dict[str, dict[str, Any]]] = []
     for name in names:
-        same = next((choice for choice in left if choice.name == name), None)
+        same = next((choice for choice in left if choice.written == name), None)
         if same is None:
             chosen.append(name)
         else:

@@ -92,7 +92,7 @@ class RunConfig(RunSettings, metaclass=_Checked):
             except ConfigError as error:
                 problems.append(str(error))
                 return choice
-            return PluginChoice(name=choice.name, options=options.model_dump(mode="json"))
+            return choice.model_copy(update={"options": options.model_dump(mode="json")})
 
         updates: dict[str, Any] = {
             "aux": tuple(fill(TASKS, choice) for choice in self.aux),
@@ -175,18 +175,18 @@ class RunConfig(RunSettings, metaclass=_Checked):
     def objective_names(self) -> tuple[str, ...]:
         """Return the names of the objectives: ``primary``, then the auxiliary tasks in order.
 
-        A task that is used more than once gets a number.
+        A task that is used more than once gets a number, unless it has a name of its own.
 
         Examples:
-            >>> RunConfig(aux=("l3mask", "random_mlm", "l3mask")).objective_names()
-            ('primary', 'l3mask', 'random_mlm', 'l3mask_2')
+            >>> RunConfig(aux=("l3mask", "l3mask", "random_mlm:mlm")).objective_names()
+            ('primary', 'l3mask', 'l3mask_2', 'mlm')
         """
         names = ["primary"]
         for choice in self.aux:
-            name, number = choice.name, 1
+            name, number = choice.label, 1
             while name in (*names, VALIDATION):  # the validation loss is recorded beside them
                 number += 1
-                name = f"{choice.name}_{number}"
+                name = f"{choice.label}_{number}"
             names.append(name)
         return tuple(names)
 

@@ -349,7 +349,7 @@ def _choice(choice: Any) -> str:
     options = ", ".join(
         f"{key} {value}" for key, value in choice.options.items() if value is not None
     )
-    return f"{choice.name} ({options})" if options else str(choice.name)
+    return f"{choice.written} ({options})" if options else str(choice.written)
 
 
 def _product(numbers: Sequence[int]) -> int:

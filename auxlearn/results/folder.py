@@ -53,7 +53,7 @@ def default_output(config: RunConfig) -> Path:
     parts = [
         Path(config.dataset).name,
         Path(config.encoder).name,
-        "+".join(choice.name for choice in config.aux) or "single",
+        "+".join(choice.label for choice in config.aux) or "single",
         config.weights.name,
         f"seed{config.seed}",
         config.digest[:8],

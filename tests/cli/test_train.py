@@ -198,6 +198,14 @@ def test_a_saved_configuration_repeats_the_run(trained, tmp_path):
             [{"l3mask": {"probability": 0.3}}, {"l3mask": {"probability": 0.3}}],
             "fixed",
         ),
+        (
+            [
+                *("--aux", "random_mlm:words", "--aux", "random_mlm:rare"),
+                *("--words-probability", "0.3", "--rare-probability", "0.1"),
+            ],
+            [{"random_mlm:words": {"probability": 0.3}}, {"random_mlm:rare": {"probability": 0.1}}],
+            "fixed",
+        ),
         (  # a field of text takes what YAML would read as a number or a truth value
             ["--aux", "random_mlm", "--corpus", "2024"],
             [{"random_mlm": {"corpus": "2024"}}],
