@@ -155,7 +155,8 @@ def sweep(
         executor: What runs the trials: processes of this machine, Ray, SLURM, or an engine of
             one's own, which the caller closes and to which ``jobs`` to ``slurm_minutes`` do not
             apply.
-        threads: CPU threads per trial; by default the number of cores divided by ``jobs`` (local).
+        threads: CPU threads per trial; by default ``OMP_NUM_THREADS``, or else the number of cores
+            divided by ``jobs`` (local).
         gpus: GPUs per trial; by default 1 if there are any (ray, which also takes fractions) or 0
             (slurm).
         ray_address: Address of a running Ray cluster, or ``auto``.
