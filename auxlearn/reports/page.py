@@ -430,7 +430,7 @@ def _forest(setting: compared.Setting) -> Any:
         for method, scores in setting.methods.items()
         if key in scores
     ]
-    return interval_chart(f"{name} {METRIC_TITLES[setting.metric]}", rows)
+    return interval_chart(f"{name} {METRIC_TITLES[setting.metric]} (%)", rows, percent=True)
 
 
 def _visible(value: Any) -> Any:
