@@ -72,6 +72,13 @@ _METAVARS = {
 }
 
 
+#: What a first run needs; the help lists the other settings by section after these.
+_FIRST = (
+    *("dataset", "text_column", "label_column", "max_length", "encoder", "aux", "weights"),
+    *("metric", "epochs", "batch_size", "learning_rate", "seed", "device", "output"),
+)
+
+
 class SettingOption(click.Option):
     """The option of a setting, listed in the help under the section of the setting.
 
@@ -82,6 +89,12 @@ class SettingOption(click.Option):
     def __init__(self, *args: Any, section: str, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.section = section
+
+
+_OF_PLUGINS = (
+    "Such as --fixed-alpha 0.3 and --l3mask-probability 0.2; --OPTION alone (--alpha 0.3) if only "
+    "one of them has it. `auxlearn list tasks`, `list losses` and `list weightings` show them all."
+)
 
 
 class RunCommand(ExampleCommand):
@@ -95,27 +108,21 @@ class RunCommand(ExampleCommand):
         self.allow_extra_args = True
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the options under their sections."""
-        sections: dict[str, list[tuple[str, str]]] = defaultdict(list)
-        for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
-            if record is not None:
-                sections[getattr(parameter, "section", "Options")].append(record)
-        general = sections.pop("Options", [])
-        for title, records in [*sections.items(), ("Options", general)]:
+        """List what a first run needs, options of plug-ins, and the other settings by section."""
+        named = {str(one.name): one for one in self.get_params(ctx)}
+        first = [one for name in _FIRST if (one := named.pop(name, None))]
+        own = [one for one in named.values() if not isinstance(one, SettingOption)]
+        further: dict[str, list[click.Parameter]] = defaultdict(list)
+        for one in named.values():
+            if isinstance(one, SettingOption):
+                further[f"Further options, {one.section.lower()}"].append(one)
+        for title, parameters in {"Options": [*first, *own], **further}.items():
+            records = [one.get_help_record(ctx) for one in parameters]
             with formatter.section(title):
-                formatter.write_dl(records)
-        with formatter.section("Options of tasks, losses and weightings"):
-            formatter.write_dl(
-                [
-                    (
-                        "--NAME-OPTION VALUE",
-                        "Option of a chosen task, loss or weighting, such as --meta-every 5; "
-                        "--OPTION alone if only one of them has it. `auxlearn list tasks`, "
-                        "`auxlearn list losses` and `auxlearn list weightings` list them.",
-                    )
-                ]
-            )
+                formatter.write_dl([record for record in records if record is not None])
+            if title == "Options":
+                with formatter.section("Options of the chosen tasks, loss and weighting"):
+                    formatter.write_dl([("--NAME-OPTION VALUE", _OF_PLUGINS)])
 
 
 def run_options() -> list[click.Parameter]:

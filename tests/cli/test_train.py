@@ -96,7 +96,11 @@ def test_every_setting_is_an_option_with_its_help_and_default():
         flag = "--plugin" if name == "plugins" else f"--{name.replace('_', '-')}"
         assert f"  {flag} " in text
         assert field.description in flat
-        assert f"\n{field.json_schema_extra['section']}:\n" in text
+        assert f"\nFurther options, {field.json_schema_extra['section'].lower()}:\n" in text
+    first = text.partition("Options of the chosen tasks")[0]
+    assert "  --epochs " in first
+    assert "--alpha 0.3" in flat
+    assert "  --adam-beta1 " not in first
     assert "Maximum number of epochs. [default: 10]" in flat
     assert "`auxlearn list weightings` lists them. [default: fixed]" in flat
     assert "[default: False]" not in flat
