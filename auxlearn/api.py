@@ -199,9 +199,10 @@ def evaluate(
     Examples:
         ``auxlearn.evaluate("runs/nli", {"hans": "data/hans", "hard": frame}).to_frame()``
     """
+    folder = _finished(run)
+
     from auxlearn.evaluation.finished import evaluate_run, name_sets
 
-    folder = _finished(run)
     sets = name_sets(dataset, split)
     if output is not None:
         check_output_file(expand(Path(output)), _paths(sets.values()))
@@ -257,9 +258,10 @@ def predict(
         UserError: The run is not finished, a column is missing, a text is empty, or the run was
             trained on pairs of texts and there are none.
     """
+    folder = _finished(run)
+
     from auxlearn.evaluation.predict import classify, table_of
 
-    folder = _finished(run)
     source = table_of(texts, text_pairs)
     place = None if output is None else expand(Path(output))
     table, _ = classify(folder, source, text_column, text_pair_column, place)
@@ -302,10 +304,6 @@ def ensemble(
     Examples:
         ``auxlearn.ensemble("runs/seed-0", "runs/seed-1", "runs/seed-2").scores.macro_f1``
     """
-    from auxlearn.comparison.ensemble import average_runs
-    from auxlearn.evaluation.predict import check_table_file
-
-    place = None if output is None else expand(Path(output))
     if method is None:
         folders = [_finished(run) for run in runs]
     elif len(runs) != 1 or isinstance(runs[0], RunResults):
@@ -314,6 +312,11 @@ def ensemble(
         from auxlearn.comparison.runs import runs_of_method
 
         folders = runs_of_method(expand(Path(runs[0])), method)
+
+    from auxlearn.comparison.ensemble import average_runs
+    from auxlearn.evaluation.predict import check_table_file
+
+    place = None if output is None else expand(Path(output))
     given = {
         "text_column": text_column,
         "text_pair_column": text_pair_column,

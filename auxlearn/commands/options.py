@@ -7,6 +7,7 @@ to the chosen auxiliary tasks, weighting and loss: ``--l3mask-score surprisal``,
 
 from __future__ import annotations
 
+import difflib
 import types
 import typing
 from collections import defaultdict
@@ -328,18 +329,20 @@ def _owner(flag: str, owners: Mapping[str, list[_Owner]]) -> _Owner:
         for registry, choose in registries:
             known = _owners((registry, name, name) for name in registry.names())
             others |= {owner.plugin: choose for owner in known.get(written, [])}
+        core = [name for option in run_options() for name in option.opts]
+        similar = difflib.get_close_matches(written, core, 1, 0.85)
+        near = f"; or did you mean '{similar[0]}'?" if similar else ""
         if len(others) == 1:
             ((name, choose),) = others.items()
             raise ConfigError(
-                f"option '{flag}' belongs to {name}, which is not chosen: add {choose} {name}"
+                f"option '{flag}' belongs to {name}, which is not chosen: add {choose} {name}{near}"
             )
         if others:
             *names, last = others
             raise ConfigError(
                 f"option '{flag}' belongs to {', '.join(names)} and {last}, none of which is "
-                f"chosen: name one with {' or '.join(dict.fromkeys(others.values()))}"
+                f"chosen: name one with {' or '.join(dict.fromkeys(others.values()))}{near}"
             )
-        core = [name for option in run_options() for name in option.opts]
         hint = did_you_mean(flag, [*core, "--config", *owners])
         near = hint if hint.startswith("did you mean") else "see `auxlearn train --help`"
         raise ConfigError(f"unknown option '{flag}': {near}")

@@ -85,8 +85,17 @@ class RunConfig(RunSettings, metaclass=_Checked):
         for name in self.report_to:
             REPORTERS.get(name)
         problems: list[str] = []
+        chosen = [(TASKS, one) for one in self.aux]
+        for registry, choice in [*chosen, (WEIGHTINGS, self.weights), (LOSSES, self.loss)]:
+            try:
+                registry.require(choice.name)
+            except ConfigError as error:
+                problems.append(str(error))
+        unknown = bool(problems)
 
         def fill(registry: Registry, choice: PluginChoice) -> PluginChoice:
+            if unknown and (choice.name not in registry.names() or not choice.options):
+                return choice  # nothing is imported only to refuse the configuration
             try:
                 options = validate(registry.options(choice.name), choice.options, choice.name)
             except ConfigError as error:

@@ -293,6 +293,11 @@ def test_a_plug_in_file_adds_its_options(trained, tmp_path):
             "option '--score' belongs to l3mask, which is not chosen: add --aux l3mask",
         ),
         (
+            ["--weight", "meta"],
+            "option '--weight' belongs to r_drop, which is not chosen: add --loss r_drop; or did "
+            "you mean '--weights'?",
+        ),
+        (
             ["--aux", "l3mask", "--meta-every", "2"],
             "option '--meta-every' belongs to meta, which is not chosen: add --weights meta",
         ),
