@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from pydantic import ValidationError
 
-from auxlearn.core.errors import ConfigError
+from auxlearn.core.errors import ConfigError, shorten
 from auxlearn.core.files import expand
 from auxlearn.core.metric_names import VALIDATION
 from auxlearn.core.registry import (
@@ -162,12 +162,12 @@ class RunConfig(RunSettings, metaclass=_Checked):
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def differs_from(self, other: RunConfig) -> list[str]:
-        """Return the names of the settings that can change the results and differ in ``other``.
+        """Return the settings that can change the results and differ, as "seed 0, not 1".
 
         Plug-in files are left out, because two paths may have the same content.
         """
         own, others = self.identity(), other.identity()
-        return [name for name, value in own.items() if value != others[name]]
+        return [one for name in own for one in differences(name, own[name], others[name])]
 
     def identity(self) -> dict[str, Any]:
         """Return every setting that can change the results, but plug-in files."""
@@ -203,6 +203,30 @@ class RunConfig(RunSettings, metaclass=_Checked):
         """Return YAML that :func:`load_config` reads back as an equal configuration."""
         head = f"# auxlearn run configuration, hash {self.digest}\n"
         return head + yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
+
+
+def differences(name: str, own: Any, other: Any) -> list[str]:
+    """Return where two values of a setting differ, each as "NAME VALUE, not OTHER".
+
+    Examples:
+        >>> differences("weights", {"fixed": {"alpha": 0.3}}, {"fixed": {"alpha": 0.4}})
+        ['weights.fixed.alpha 0.3, not 0.4']
+        >>> differences("aux", [{"l3mask": {}}], [])
+        ['aux l3mask, not none']
+    """
+    if own == other:
+        return []
+    if isinstance(own, dict) and isinstance(other, dict) and own.keys() == other.keys():
+        return [one for key in own for one in differences(f"{name}.{key}", own[key], other[key])]
+    if isinstance(own, list) and isinstance(other, list) and len(own) == len(other) == 1:
+        return differences(name, own[0], other[0])
+
+    def shown(value: Any) -> str:
+        if isinstance(value, dict | list):
+            return "+".join(map(shown, value)) or "none"
+        return "none" if value is None else shorten(str(value))
+
+    return [f"{name} {shown(own)}, not {shown(other)}"]
 
 
 def path_identity(path: str) -> str:

@@ -225,7 +225,7 @@ class RunFolder:
         if (self.path / "config.yaml").is_file():
             try:
                 differing = self.read_config().differs_from(config)
-                reason = f"its {', '.join(differing)} differ{'s' * (len(differing) == 1)}"
+                reason = f"it has {'; '.join(differing)}"
             except ConfigError:
                 differing, reason = ["config.yaml"], "its config.yaml cannot be read"
             if differing:

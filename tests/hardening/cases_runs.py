@@ -198,7 +198,7 @@ CASES += [
     Case(
         "unfinished run of another configuration",
         [*TRAIN, "--seed", "7"],
-        "holds the run of another configuration .its seed differs.",
+        "holds the run of another configuration .it has seed 0, not 7.",
         lambda place: copy(place, "unfinished"),
     ),
     Case(
