@@ -399,6 +399,7 @@ def render(
         views=views,
         settings=settings,
         charts={setting.title: _forest(setting) for setting in settings},
+        serious=_grouped_warnings(views),
         metric_titles=METRIC_TITLES,
         tables=tables,
         table_notes=table_notes,
@@ -420,6 +421,19 @@ def render(
         style_hash=_hash(style),
         script_hash=_hash(script),
     )
+
+
+def _grouped_warnings(views: Sequence[RunView]) -> list[str]:
+    """Return what must be known first, each sentence once with the runs that it is about."""
+    titles: dict[str, list[str]] = {}
+    for view in views:
+        for line in view.results.warnings():
+            titles.setdefault(line, []).append(view.title)
+    many = "{} runs ({})".format
+    return [
+        f"{of[0] if len(of) == 1 else many(len(of), ', '.join(of))}: {line}"
+        for line, of in titles.items()
+    ]
 
 
 def _forest(setting: compared.Setting) -> Any:

@@ -145,6 +145,16 @@ def test_the_interval_of_one_run_is_over_its_examples(place):
     assert high == 1  # no score is above
 
 
+def test_a_warning_of_several_runs_stands_once(place, tmp_path):
+    alike = [
+        runs.write_run(tmp_path / f"{seed}", place / "data", degenerate=True, seed=seed)
+        for seed in (0, 1)
+    ]
+    text = read(report(*alike, output=tmp_path / "two.html")).text
+    assert text.count("2 runs (") == 1
+    assert "warnings about runs" not in text  # few are not folded
+
+
 def test_a_degenerate_run_says_so(place):
     text = read(report(place / "plain")).text
     assert (place / "plain" / FILE).is_file()
