@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from auxlearn.core.config import RunConfig, validate
 from auxlearn.core.errors import ConfigError, DataError, did_you_mean
 from auxlearn.core.files import expand
-from auxlearn.core.progress import default_reporter
 from auxlearn.data.examples import columns_of
 from auxlearn.data.memory import in_memory, read_memory, refuse_for_files
 from auxlearn.results.folder import RunFolder, default_output, finished_folder as _finished
@@ -42,6 +41,7 @@ def train(
     dataset_name: str | None = None,
     split_column: str | None = None,
     jobs: int = 1,
+    verbose: bool = True,
     **settings: Any,
 ) -> RunResults:
     """Train and evaluate, or resume an unfinished run, or return the results of a finished one.
@@ -53,7 +53,8 @@ def train(
 
     Args:
         config: The settings; or give them as keywords.
-        reporter: Shows progress; by default a progress bar in a notebook, and nothing elsewhere.
+        reporter: Shows progress in place of the console or the notebook.
+        verbose: Whether progress and warnings are shown where there is no ``reporter``.
         dataset: Folder, name of a data-set card, hub id, or data in memory: a pandas DataFrame, a
             mapping of columns to lists, a list of mappings, a ``datasets.Dataset``, a mapping of
             splits to these such as a ``datasets.DatasetDict``, or what
@@ -96,31 +97,41 @@ def train(
         )
     elif dataset is not None and not in_memory(dataset):
         config = _config({**config.model_dump(exclude_unset=True), "dataset": dataset})
-    reporter = reporter or default_reporter()
     if dataset is None or not in_memory(dataset):
         refuse_for_files(dataset_name, split_column)
-        return _train(config, reporter, None, jobs)
+        return _train(config, reporter, None, jobs, verbose)
     data = read_memory(dataset, columns_of(config), name=dataset_name, split_column=split_column)
     place = Path(data.fingerprint, data.name)
     config = _with_dataset(config, place).resolved()
     folder = expand(config.output) if config.output else default_output(config)
     config = _with_dataset(config, RunFolder(folder).data_path / place)
     config = config.model_copy(update={"output": str(folder)})
-    return _train(config, reporter, data, jobs)
+    return _train(config, reporter, data, jobs, verbose)
 
 
 def _train(
-    config: RunConfig, reporter: Reporter, data: TextDataset | None, jobs: int
+    config: RunConfig,
+    reporter: Reporter | None,
+    data: TextDataset | None,
+    jobs: int,
+    verbose: bool,
 ) -> RunResults:
+    from auxlearn.results.console import default_reporter
     from auxlearn.sweeps.branches import train
     from auxlearn.sweeps.executors import LocalExecutor
 
     if jobs < 1:
         raise ConfigError(f"jobs: at least 1 is needed, got {jobs}")
+    shown = reporter or default_reporter(verbose)
     if jobs == 1:
-        return train(config, reporter, data)
-    with LocalExecutor(jobs) as executor:
-        return train(config, reporter, data, executor)
+        results = train(config, shown, data)
+    else:
+        with LocalExecutor(jobs) as executor:
+            results = train(config, shown, data, executor)
+    if reporter is None:  # who brings a reporter shows the results as well
+        for line in results.warnings():
+            shown.message(f"warning: {line}")
+    return results
 
 
 def load_run(path: str | os.PathLike[str]) -> RunResults:
@@ -143,7 +154,7 @@ def evaluate(
     dataset: Any,
     *,
     split: str = "test",
-    labels: Mapping[str, str] | None = None,
+    labels: Mapping[str, Any] | None = None,
     decision: Literal["sum", "argmax"] = "sum",
     unknown_labels: Literal["error", "count"] | None = None,
     text_column: str | None = None,
@@ -164,9 +175,9 @@ def evaluate(
             table without splits is evaluated as a whole. Several sets are a list of paths, or a
             mapping of names to sets, none of them called train, dev, test or ``split``.
         split: Split to evaluate on.
-        labels: Label of the set by class of the model; classes without an entry, and without one in
-            the data-set card, map to the label of the same name. By default the ``labels`` of the
-            run.
+        labels: Label of the set, or list of labels that are one class, by class of the model;
+            classes without an entry, and without one in the data-set card, map to the label of the
+            same name. By default the ``labels`` of the run.
         decision: How classes that map to the same label are combined: ``sum`` adds their
             probabilities, ``argmax`` takes the most likely class.
         unknown_labels: What a label is that the model does not know: an ``error``, or one whose
@@ -188,9 +199,10 @@ def evaluate(
     Examples:
         ``auxlearn.evaluate("runs/nli", {"hans": "data/hans", "hard": frame}).to_frame()``
     """
+    folder = _finished(run)
+
     from auxlearn.evaluation.finished import evaluate_run, name_sets
 
-    folder = _finished(run)
     sets = name_sets(dataset, split)
     if output is not None:
         check_output_file(expand(Path(output)), _paths(sets.values()))
@@ -199,7 +211,6 @@ def evaluate(
         "text_pair_column": text_pair_column,
         "label_column": label_column,
         "keep_null_labels": keep_null_labels or None,
-        "labels": None if labels is None else {},
         "unknown_labels": unknown_labels,
     }
     columns = {name: value for name, value in given.items() if value is not None}
@@ -247,9 +258,10 @@ def predict(
         UserError: The run is not finished, a column is missing, a text is empty, or the run was
             trained on pairs of texts and there are none.
     """
+    folder = _finished(run)
+
     from auxlearn.evaluation.predict import classify, table_of
 
-    folder = _finished(run)
     source = table_of(texts, text_pairs)
     place = None if output is None else expand(Path(output))
     table, _ = classify(folder, source, text_column, text_pair_column, place)
@@ -292,10 +304,6 @@ def ensemble(
     Examples:
         ``auxlearn.ensemble("runs/seed-0", "runs/seed-1", "runs/seed-2").scores.macro_f1``
     """
-    from auxlearn.comparison.ensemble import average_runs
-    from auxlearn.evaluation.predict import check_table_file
-
-    place = None if output is None else expand(Path(output))
     if method is None:
         folders = [_finished(run) for run in runs]
     elif len(runs) != 1 or isinstance(runs[0], RunResults):
@@ -304,6 +312,11 @@ def ensemble(
         from auxlearn.comparison.runs import runs_of_method
 
         folders = runs_of_method(expand(Path(runs[0])), method)
+
+    from auxlearn.comparison.ensemble import average_runs
+    from auxlearn.evaluation.predict import check_table_file
+
+    place = None if output is None else expand(Path(output))
     given = {
         "text_column": text_column,
         "text_pair_column": text_pair_column,
@@ -325,6 +338,7 @@ def pretrain(
     output: str | os.PathLike[str],
     *,
     reporter: Reporter | None = None,
+    verbose: bool = True,
     **settings: Any,
 ) -> PretrainResults:
     """Continue the pretraining of an encoder by masked language modelling.
@@ -332,7 +346,8 @@ def pretrain(
     Args:
         encoder: Short name, folder, or hub id.
         output: Folder for the trained encoder and its tokenizer. The same call resumes.
-        reporter: Shows progress; by default a progress bar in a notebook, and nothing elsewhere.
+        reporter: Shows progress in place of the console or the notebook.
+        verbose: Whether progress and warnings are shown where there is no ``reporter``.
         settings: As for :func:`auxlearn.training.pretrain.pretrain`: ``dataset`` (a path, name,
             hub id, or data in memory as for :func:`train`) or ``corpus`` (a file, or a list of
             texts), ``steps``, ``batch_size``, ``learning_rate`` and others.
@@ -342,6 +357,7 @@ def pretrain(
     """
     import inspect
 
+    from auxlearn.results.console import default_reporter
     from auxlearn.training import pretrain as module
 
     known = inspect.signature(module.pretrain).parameters
@@ -349,7 +365,7 @@ def pretrain(
         if name not in known:
             raise ConfigError(f"settings: unknown key '{name}': {did_you_mean(name, known)}")
     return module.pretrain(
-        str(encoder), Path(output), reporter=reporter or default_reporter(), **settings
+        str(encoder), Path(output), reporter=reporter or default_reporter(verbose), **settings
     )
 
 
@@ -362,6 +378,7 @@ def score(
     max_length: int = 128,
     text_column: str = "text",
     reporter: Reporter | None = None,
+    verbose: bool = True,
     output: str | os.PathLike[str] | None = None,
 ) -> pandas.DataFrame:
     """Score texts by the pseudo-log-likelihood of a masked language model.
@@ -374,7 +391,8 @@ def score(
         passes: Masked copies of each text; ``None``: one per token, which is exact.
         max_length: Tokens of a text, special ones included; what is beyond is not scored.
         text_column: Column of the text in a table.
-        reporter: Shows progress; by default a progress bar in a notebook, and nothing elsewhere.
+        reporter: Shows progress in place of the console or the notebook.
+        verbose: Whether progress and warnings are shown where there is no ``reporter``.
         output: File to write the table to: .csv, .tsv, .jsonl or .parquet.
 
     Returns:
@@ -392,6 +410,7 @@ def score(
     from auxlearn.encoders.device import default_device
     from auxlearn.encoders.load import check_length, load_encoder
     from auxlearn.evaluation.predict import check_table_file, table_of
+    from auxlearn.results.console import default_reporter
     from auxlearn.scoring.levels import score_levels
 
     place = None if output is None else expand(Path(output))
@@ -410,7 +429,7 @@ def score(
         split = Split("texts", tuple(text_values(source.table, column)), None, ())
     loaded = load_encoder(str(encoder), ["unused"])
     check_length(loaded, max_length)
-    show = reporter or default_reporter()
+    show = reporter or default_reporter(verbose)
     table = score_levels(
         loaded.to(default_device()), split, level, max_length, passes, show.progress
     )

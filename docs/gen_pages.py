@@ -151,21 +151,41 @@ def _module_text(cls: type) -> Iterable[str]:
 
 
 def table_of(registry: Registry, prefix: str = "") -> str:
-    """Return the table of all tasks, losses or weightings, with links to their pages."""
-    said = cards()
-    rows = []
-    for name in order(registry):
-        link, entry = f"[`{name}`]({prefix}{name}.md)", said[name]
-        if registry is not WEIGHTINGS:
-            rows.append((link, _summary(registry.get(name)), entry["cost"], source(entry)))
-        else:
-            validation = "yes" if entry.get("validation") else "none"
-            rows.append((link, entry["decides"], validation, entry["cost"], source(entry)))
-    if registry is not WEIGHTINGS:
-        kind = "task" if registry is TASKS else "loss"
-        return _table((kind, "what it trains", "cost", "source"), rows)
+    """Return the table of all tasks or losses, with links to their pages."""
+    rows = [
+        (
+            f"[`{name}`]({prefix}{name}.md)",
+            _summary(registry.get(name)),
+            cards()[name]["cost"],
+            source(cards()[name]),
+        )
+        for name in order(registry)
+    ]
+    kind = "task" if registry is TASKS else "loss"
+    return _table((kind, "what it trains", "cost", "source"), rows)
+
+
+def weightings_by_purpose() -> dict[str, list[str]]:
+    """Return the names of the weightings by what they are for."""
+    groups: dict[str, list[str]] = {}
+    for name in order(WEIGHTINGS):
+        groups.setdefault(cards()[name]["group"], []).append(name)
+    return groups
+
+
+def weightings_tables() -> str:
+    """Return a table of the weightings for each purpose, with links to their pages."""
     heads = ("weighting", "what the weights follow", "validation data", "cost per step", "source")
-    return _table(heads, rows)
+    tables = []
+    for group, names in weightings_by_purpose().items():
+        rows = []
+        for name in names:
+            entry = cards()[name]
+            validation = "yes" if entry.get("validation") else "none"
+            link = f"[`{name}`]({name}.md)"
+            rows.append((link, entry["decides"], validation, entry["cost"], source(entry)))
+        tables.append(f"### {group}\n\n{_table(heads, rows)}")
+    return "\n\n".join(tables)
 
 
 def order(registry: Registry) -> list[str]:
@@ -222,7 +242,7 @@ def public_table() -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "tasks": lambda: table_of(TASKS),
     "losses": lambda: table_of(LOSSES),
-    "weightings": lambda: table_of(WEIGHTINGS),
+    "weightings": weightings_tables,
     "settings": settings_table,
     "encoders": encoders_table,
     "commands": commands_table,
@@ -325,10 +345,13 @@ def filled(text: str) -> str:
 
 def navigation(nav: list[Any]) -> list[Any]:
     """Return the navigation with every task, loss, weighting and package in its place."""
-    lists = {
+    lists: dict[str, list[Any]] = {
         "Auxiliary tasks": [f"tasks/{name}.md" for name in order(TASKS)],
         "Losses of the primary task": [f"losses/{name}.md" for name in order(LOSSES)],
-        "Weightings": [f"weightings/{name}.md" for name in order(WEIGHTINGS)],
+        "Weightings": [
+            {group: [f"weightings/{name}.md" for name in names]}
+            for group, names in weightings_by_purpose().items()
+        ],
         "API reference": [f"reference/{name.rpartition('.')[2]}.md" for name in packages()],
     }
     return [

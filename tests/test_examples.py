@@ -7,12 +7,15 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from auxlearn import RunConfig, train
+from auxlearn.core.registry import TASKS, load_plugin
+from auxlearn.data.batches import collate
 from tests import helpers
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-PLUGINS = ("rare_first", "inverse_loss", "long_or_short", "brier")
+PLUGINS = ("rare_first", "inverse_loss", "long_or_short", "brier", "word_pairs")
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +56,25 @@ def test_a_plug_in_weighting_sets_the_weights(results):
     _, (row,) = results
     for name in ("primary", "rare_first", "long_or_short"):
         assert row[f"weight/{name}"] * row[f"loss/{name}"] == pytest.approx(1, rel=1e-6)
+
+
+def test_both_words_of_a_pair_are_masked_or_none(trained_bert, tmp_path):
+    load_plugin(EXAMPLES / "word_pairs.py")
+    found = TASKS.get("word_pairs")
+    task = found(found.Options(probability=0.4))
+    task.prepare(
+        helpers.context(trained_bert, helpers.tokenized(trained_bert, helpers.LINES), tmp_path)
+    )
+    batch = collate(task.texts, torch.arange(len(task.texts)))
+    rates = torch.zeros(batch.maskable.shape)
+    for seed in range(300):
+        chosen = task.choose_tokens(batch, torch.Generator().manual_seed(seed))
+        rates += chosen
+        for row, words, may in zip(chosen, batch.words, batch.maskable, strict=True):
+            pairs = words // 2
+            assert not set(pairs[row].tolist()) & set(pairs[may & ~row].tolist())
+    expected = task.mask_probabilities(batch)[batch.maskable]
+    assert (rates[batch.maskable] / 300 - expected).abs().max() < 0.15  # five standard errors
 
 
 @pytest.mark.parametrize("name", PLUGINS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -15,7 +14,6 @@ from auxlearn.commands.options import (
     column_options,
     label_map,
 )
-from auxlearn.core.errors import ConfigError, shorten
 
 EXAMPLES = (
     Example(
@@ -50,8 +48,8 @@ EXAMPLES = (
     "--labels",
     multiple=True,
     metavar="CLASS=LABEL",
-    help="Label of the data sets that a class of the run stands for; repeatable. By default those "
-    "of the run.",
+    help="Label of the data sets that a class of the run stands for; repeatable, also for one "
+    "class. By default those of the run.",
 )
 @click.option(
     "--decision",
@@ -93,7 +91,7 @@ def command(
     found = api.evaluate(
         run,
         list(datasets),
-        labels=_label_map(labels, names) if labels else None,
+        labels=label_map(labels, names) if labels else None,
         output=output,
         **options,  # type: ignore[arg-type]
     )
@@ -105,16 +103,3 @@ def command(
     if output is not None:
         lines.append(f"results: {output}")
     print_results(f"{run} on split {options['split']}", "", metrics_table(found), "", *lines)
-
-
-def _label_map(pairs: Sequence[str], classes: Sequence[str]) -> dict[str, str]:
-    """Return the one label of each class that is named.
-
-    Raises:
-        ConfigError: One is not of the form CLASS=LABEL, or a class is given twice.
-    """
-    labels = label_map(pairs, classes)
-    for name, given in labels.items():
-        if len(given) > 1:
-            raise ConfigError(f"--labels: the class '{shorten(name)}' is given twice")
-    return {name: given[0] for name, given in labels.items()}

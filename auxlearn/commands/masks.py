@@ -170,20 +170,21 @@ def _ranked(groups: list[Group]) -> list[Group]:
 def _grid(title: str, groups: list[Group], ends: int) -> tuple[list[str], list[list[str]]]:
     """Return the heads and cells of a table of groups; of many, those at both ends."""
     tasks = list(groups[0].rates) if groups else []
-    heads = [title, "tokens"]
-    for task in tasks:
-        heads += [task, "random"]
+    columns = {task: [f"{group.rates[task]:.4f}" for group in groups] for task in tasks}
+    random = {task: [f"{group.random[task]:.4f}" for group in groups] for task in tasks}
+    cells = []
+    for number, task in enumerate(tasks):
+        cells.append((task, columns[task]))
+        if random[task] not in [random[other] for other in tasks[number + 1 :]]:  # said once
+            cells.append(("random", random[task]))
+    heads = [title, "tokens", *(head for head, _ in cells)]
     rows = [
         [
             f"{group.name} {group.description}".strip(),
             f"{group.tokens:,}",
-            *(
-                cell
-                for task in tasks
-                for cell in (f"{group.rates[task]:.4f}", f"{group.random[task]:.4f}")
-            ),
+            *(column[number] for _, column in cells),
         ]
-        for group in groups
+        for number, group in enumerate(groups)
     ]
     if len(rows) > 2 * ends:
         gap = [f"({len(rows) - 2 * ends} others)", *[""] * (len(heads) - 1)]

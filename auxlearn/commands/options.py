@@ -7,6 +7,7 @@ to the chosen auxiliary tasks, weighting and loss: ``--l3mask-score surprisal``,
 
 from __future__ import annotations
 
+import difflib
 import types
 import typing
 from collections import defaultdict
@@ -72,6 +73,13 @@ _METAVARS = {
 }
 
 
+#: What a first run needs; the help lists the other settings by section after these.
+_FIRST = (
+    *("dataset", "text_column", "label_column", "max_length", "encoder", "aux", "weights"),
+    *("metric", "epochs", "batch_size", "learning_rate", "seed", "device", "output"),
+)
+
+
 class SettingOption(click.Option):
     """The option of a setting, listed in the help under the section of the setting.
 
@@ -82,6 +90,12 @@ class SettingOption(click.Option):
     def __init__(self, *args: Any, section: str, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.section = section
+
+
+_OF_PLUGINS = (
+    "Such as --fixed-alpha 0.3 and --l3mask-probability 0.2; --OPTION alone (--alpha 0.3) if only "
+    "one of them has it. `auxlearn list tasks`, `list losses` and `list weightings` show them all."
+)
 
 
 class RunCommand(ExampleCommand):
@@ -95,27 +109,21 @@ class RunCommand(ExampleCommand):
         self.allow_extra_args = True
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the options under their sections."""
-        sections: dict[str, list[tuple[str, str]]] = defaultdict(list)
-        for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
-            if record is not None:
-                sections[getattr(parameter, "section", "Options")].append(record)
-        general = sections.pop("Options", [])
-        for title, records in [*sections.items(), ("Options", general)]:
+        """List what a first run needs, options of plug-ins, and the other settings by section."""
+        named = {str(one.name): one for one in self.get_params(ctx)}
+        first = [one for name in _FIRST if (one := named.pop(name, None))]
+        own = [one for one in named.values() if not isinstance(one, SettingOption)]
+        further: dict[str, list[click.Parameter]] = defaultdict(list)
+        for one in named.values():
+            if isinstance(one, SettingOption):
+                further[f"Further options, {one.section.lower()}"].append(one)
+        for title, parameters in {"Options": [*first, *own], **further}.items():
+            records = [one.get_help_record(ctx) for one in parameters]
             with formatter.section(title):
-                formatter.write_dl(records)
-        with formatter.section("Options of tasks, losses and weightings"):
-            formatter.write_dl(
-                [
-                    (
-                        "--NAME-OPTION VALUE",
-                        "Option of a chosen task, loss or weighting, such as --meta-every 5; "
-                        "--OPTION alone if only one of them has it. `auxlearn list tasks`, "
-                        "`auxlearn list losses` and `auxlearn list weightings` list them.",
-                    )
-                ]
-            )
+                formatter.write_dl([record for record in records if record is not None])
+            if title == "Options":
+                with formatter.section("Options of the chosen tasks, loss and weighting"):
+                    formatter.write_dl([("--NAME-OPTION VALUE", _OF_PLUGINS)])
 
 
 def run_options() -> list[click.Parameter]:
@@ -256,9 +264,8 @@ def with_plugin_options(config: RunConfig, extra: Sequence[str]) -> RunConfig:
         found[owner.kind, owner.plugin][owner.option] = _parse(text, owner.field)
 
     def extended(kind: str, choice: PluginChoice) -> PluginChoice:
-        return PluginChoice(
-            name=choice.name, options={**choice.options, **found[kind, choice.name]}
-        )
+        options = {**choice.options, **found[kind, choice.label]}
+        return choice.model_copy(update={"options": options})
 
     updates = {
         "aux": tuple(extended(TASKS.kind, choice) for choice in config.aux),
@@ -286,24 +293,25 @@ class _Owner:
     field: FieldInfo
 
 
-def _chosen(config: RunConfig) -> list[tuple[Registry, str]]:
-    tasks = dict.fromkeys(choice.name for choice in config.aux)
+def _chosen(config: RunConfig) -> list[tuple[Registry, str, str]]:
+    """Return the kind, the name and the label of each plug-in that is chosen, once."""
+    tasks = dict.fromkeys((TASKS, choice.name, choice.label) for choice in config.aux)
     return [
-        *((TASKS, name) for name in tasks),
-        (WEIGHTINGS, config.weights.name),
-        (LOSSES, config.loss.name),
+        *tasks,
+        (WEIGHTINGS, config.weights.name, config.weights.label),
+        (LOSSES, config.loss.name, config.loss.label),
     ]
 
 
-def _owners(plugins: Iterable[tuple[Registry, str]]) -> dict[str, list[_Owner]]:
+def _owners(plugins: Iterable[tuple[Registry, str, str]]) -> dict[str, list[_Owner]]:
     """Return the options by flag: a full flag names one option, a short flag one or more."""
     full: dict[str, list[_Owner]] = defaultdict(list)
     short: dict[str, list[_Owner]] = defaultdict(list)
-    for registry, name in plugins:
+    for registry, name, label in plugins:
         options: type[BaseModel] = registry.options(name)
         for option, field in options.model_fields.items():
-            owner = _Owner(registry.kind, name, option, field)
-            full[option_flag(name, option)].append(owner)
+            owner = _Owner(registry.kind, label, option, field)
+            full[option_flag(label, option)].append(owner)
             short[f"--{option}".replace("_", "-")].append(owner)
     core = {flag for option in run_options() for flag in option.opts}
     return {**{flag: who for flag, who in short.items() if flag not in core}, **full}
@@ -317,23 +325,24 @@ def _owner(flag: str, owners: Mapping[str, list[_Owner]]) -> _Owner:
         raise ConfigError(f"option '{flag}' is ambiguous: write {choices}")
     if not who:
         registries = ((TASKS, "--aux"), (WEIGHTINGS, "--weights"), (LOSSES, "--loss"))
-        others = {
-            owner.plugin: choose
-            for registry, choose in registries
-            for owner in _owners((registry, name) for name in registry.names()).get(written, [])
-        }
+        others: dict[str, str] = {}
+        for registry, choose in registries:
+            known = _owners((registry, name, name) for name in registry.names())
+            others |= {owner.plugin: choose for owner in known.get(written, [])}
+        core = [name for option in run_options() for name in option.opts]
+        similar = difflib.get_close_matches(written, core, 1, 0.85)
+        near = f"; or did you mean '{similar[0]}'?" if similar else ""
         if len(others) == 1:
             ((name, choose),) = others.items()
             raise ConfigError(
-                f"option '{flag}' belongs to {name}, which is not chosen: add {choose} {name}"
+                f"option '{flag}' belongs to {name}, which is not chosen: add {choose} {name}{near}"
             )
         if others:
             *names, last = others
             raise ConfigError(
                 f"option '{flag}' belongs to {', '.join(names)} and {last}, none of which is "
-                f"chosen: name one with {' or '.join(dict.fromkeys(others.values()))}"
+                f"chosen: name one with {' or '.join(dict.fromkeys(others.values()))}{near}"
             )
-        core = [name for option in run_options() for name in option.opts]
         hint = did_you_mean(flag, [*core, "--config", *owners])
         near = hint if hint.startswith("did you mean") else "see `auxlearn train --help`"
         raise ConfigError(f"unknown option '{flag}': {near}")
@@ -383,7 +392,7 @@ def _keep_options(
     left = list(known)
     chosen: list[str | dict[str, dict[str, Any]]] = []
     for name in names:
-        same = next((choice for choice in left if choice.name == name), None)
+        same = next((choice for choice in left if choice.written == name), None)
         if same is None:
             chosen.append(name)
         else:

@@ -65,6 +65,9 @@ def command(
     or control character in a text is written as an escape such as \\t. With --output, all columns
     of the table are written with the columns predicted_label and probability_CLASS.
     """
+    from auxlearn.results.folder import finished_folder
+
+    finished_folder(run)  # before libraries are loaded and texts are read
     source = _read(texts, file)
 
     from auxlearn.evaluation.predict import LABEL, PROBABILITY, classify

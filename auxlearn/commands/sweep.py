@@ -48,7 +48,8 @@ EXAMPLES = (
 @click.option(
     "--threads",
     type=click.IntRange(1),
-    help="CPU threads per trial; by default the number of cores divided by --jobs (local).",
+    help="CPU threads per trial; by default OMP_NUM_THREADS, or else the cores divided by --jobs "
+    "(local).",
 )
 @click.option(
     "--gpus",
@@ -102,7 +103,7 @@ def command(
     errors = console.output(stderr=True)
     announce_plugins(_plugins_of(sweep), str(file), console.ConsoleReporter().message)
     if dry_run:
-        _dry_run(sweep, folder, engine["jobs"] or 1, cache_dir)
+        _dry_run(sweep, folder, engine["jobs"] or 1, engine["threads"], cache_dir)
         return
 
     from auxlearn.sweeps.run import sweep as run
@@ -139,11 +140,14 @@ def _plugins_of(sweep: SweepFile) -> list[str]:
     return list(found)
 
 
-def _dry_run(sweep: SweepFile, folder: SweepFolder, jobs: int, cache_dir: str | None) -> None:
+def _dry_run(
+    sweep: SweepFile, folder: SweepFolder, jobs: int, threads: int | None, cache_dir: str | None
+) -> None:
     from auxlearn.commands import console
     from auxlearn.results.tables import console_table
     from auxlearn.sweeps.estimate import estimate_trials
     from auxlearn.sweeps.execute import trial_state
+    from auxlearn.sweeps.executors.local import default_threads
     from auxlearn.sweeps.plan import number_of_trials, rounds
     from auxlearn.sweeps.view import duration
     from auxlearn.training.inputs import InputReader
@@ -152,7 +156,7 @@ def _dry_run(sweep: SweepFile, folder: SweepFolder, jobs: int, cache_dir: str | 
     total = number_of_trials(sweep)
     reporter = console.ConsoleReporter()
     with reporter.waiting("timing some steps of every kind of trial"):
-        estimates = estimate_trials(trials, folder, cache_dir)
+        estimates = estimate_trials(trials, folder, cache_dir, threads or default_threads(jobs))
     reader = InputReader()
     states = {trial.digest: trial_state(folder, trial, reader) for trial in trials}
     rows = []
@@ -177,8 +181,8 @@ def _dry_run(sweep: SweepFile, folder: SweepFolder, jobs: int, cache_dir: str | 
     if known:
         mean = sum(known) / len(known)
         lines.append(
-            f"at most about {duration((total - done) * mean / jobs)} with --jobs {jobs}, if no "
-            "trial stops early and the machine has enough cores"
+            f"about {duration((total - done) * mean / jobs)} with --jobs {jobs}: less if trials "
+            "stop early, more if other work shares the cores"
         )
     lines += sorted(
         {

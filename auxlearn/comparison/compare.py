@@ -13,6 +13,7 @@ import numpy as np
 
 from auxlearn.comparison.folds import compare_folds
 from auxlearn.comparison.formats import html, latex, markdown
+from auxlearn.comparison.notes import mixed_threads, unknown_labels
 from auxlearn.comparison.power import minimum_detectable_difference
 from auxlearn.comparison.published import named_by_sweep, read_published
 from auxlearn.comparison.restarts import Restarts, mean_restarts, restarts_of
@@ -182,7 +183,7 @@ def compare(
         raise SweepError(f"there are no scores for {wanted}: nothing to compare")
     if restarts and not any(column.restarts for block in blocks for column in block.columns):
         raise ConfigError("restarts: there is no method without auxiliary tasks here to restart")
-    found.notes += _unknown_labels(blocks)
+    found.notes += [*unknown_labels(blocks), *mixed_threads(blocks)]
     beside = published
     if not published and found.published:
         beside = named_by_sweep(*found.published)
@@ -203,24 +204,6 @@ def compare(
         found.notes,
         restarts,
     )
-
-
-def _unknown_labels(blocks: Sequence[Block]) -> list[str]:
-    """Return how many examples of each set have labels that the models do not know."""
-    counts = {
-        (one.setting.get("dataset", ""), name): (evaluation.unknown_labels, evaluation.all.examples)
-        for block in blocks
-        for one in block.datasets
-        for method in one.methods
-        for results in method.results.values()
-        for name, evaluation in results.evaluations.items()
-        if evaluation.unknown_labels and name != "dev"
-    }
-    return [
-        f"{' '.join(place)}: the label of {count} of {total} examples is unknown to the models; "
-        "they count as wrong"
-        for place, (count, total) in counts.items()
-    ]
 
 
 def _check_names(kind: str, names: Iterable[str], known: Iterable[str]) -> None:

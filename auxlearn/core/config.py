@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from pydantic import ValidationError
 
-from auxlearn.core.errors import ConfigError
+from auxlearn.core.errors import ConfigError, shorten
 from auxlearn.core.files import expand
 from auxlearn.core.metric_names import VALIDATION
 from auxlearn.core.registry import (
@@ -85,14 +85,23 @@ class RunConfig(RunSettings, metaclass=_Checked):
         for name in self.report_to:
             REPORTERS.get(name)
         problems: list[str] = []
+        chosen = [(TASKS, one) for one in self.aux]
+        for registry, choice in [*chosen, (WEIGHTINGS, self.weights), (LOSSES, self.loss)]:
+            try:
+                registry.require(choice.name)
+            except ConfigError as error:
+                problems.append(str(error))
+        unknown = bool(problems)
 
         def fill(registry: Registry, choice: PluginChoice) -> PluginChoice:
+            if unknown and (choice.name not in registry.names() or not choice.options):
+                return choice  # nothing is imported only to refuse the configuration
             try:
                 options = validate(registry.options(choice.name), choice.options, choice.name)
             except ConfigError as error:
                 problems.append(str(error))
                 return choice
-            return PluginChoice(name=choice.name, options=options.model_dump(mode="json"))
+            return choice.model_copy(update={"options": options.model_dump(mode="json")})
 
         updates: dict[str, Any] = {
             "aux": tuple(fill(TASKS, choice) for choice in self.aux),
@@ -153,12 +162,12 @@ class RunConfig(RunSettings, metaclass=_Checked):
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def differs_from(self, other: RunConfig) -> list[str]:
-        """Return the names of the settings that can change the results and differ in ``other``.
+        """Return the settings that can change the results and differ, as "seed 0, not 1".
 
         Plug-in files are left out, because two paths may have the same content.
         """
         own, others = self.identity(), other.identity()
-        return [name for name, value in own.items() if value != others[name]]
+        return [one for name in own for one in differences(name, own[name], others[name])]
 
     def identity(self) -> dict[str, Any]:
         """Return every setting that can change the results, but plug-in files."""
@@ -175,18 +184,18 @@ class RunConfig(RunSettings, metaclass=_Checked):
     def objective_names(self) -> tuple[str, ...]:
         """Return the names of the objectives: ``primary``, then the auxiliary tasks in order.
 
-        A task that is used more than once gets a number.
+        A task that is used more than once gets a number, unless it has a name of its own.
 
         Examples:
-            >>> RunConfig(aux=("l3mask", "random_mlm", "l3mask")).objective_names()
-            ('primary', 'l3mask', 'random_mlm', 'l3mask_2')
+            >>> RunConfig(aux=("l3mask", "l3mask", "random_mlm:mlm")).objective_names()
+            ('primary', 'l3mask', 'l3mask_2', 'mlm')
         """
         names = ["primary"]
         for choice in self.aux:
-            name, number = choice.name, 1
+            name, number = choice.label, 1
             while name in (*names, VALIDATION):  # the validation loss is recorded beside them
                 number += 1
-                name = f"{choice.name}_{number}"
+                name = f"{choice.label}_{number}"
             names.append(name)
         return tuple(names)
 
@@ -194,6 +203,30 @@ class RunConfig(RunSettings, metaclass=_Checked):
         """Return YAML that :func:`load_config` reads back as an equal configuration."""
         head = f"# auxlearn run configuration, hash {self.digest}\n"
         return head + yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
+
+
+def differences(name: str, own: Any, other: Any) -> list[str]:
+    """Return where two values of a setting differ, each as "NAME VALUE, not OTHER".
+
+    Examples:
+        >>> differences("weights", {"fixed": {"alpha": 0.3}}, {"fixed": {"alpha": 0.4}})
+        ['weights.fixed.alpha 0.3, not 0.4']
+        >>> differences("aux", [{"l3mask": {}}], [])
+        ['aux l3mask, not none']
+    """
+    if own == other:
+        return []
+    if isinstance(own, dict) and isinstance(other, dict) and own.keys() == other.keys():
+        return [one for key in own for one in differences(f"{name}.{key}", own[key], other[key])]
+    if isinstance(own, list) and isinstance(other, list) and len(own) == len(other) == 1:
+        return differences(name, own[0], other[0])
+
+    def shown(value: Any) -> str:
+        if isinstance(value, dict | list):
+            return "+".join(map(shown, value)) or "none"
+        return "none" if value is None else shorten(str(value))
+
+    return [f"{name} {shown(own)}, not {shown(other)}"]
 
 
 def path_identity(path: str) -> str:

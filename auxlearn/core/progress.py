@@ -57,11 +57,6 @@ EVERY = 0.5
 SHOWN = 12
 
 
-def default_reporter() -> Reporter:
-    """Return a reporter that shows progress in a notebook, and a silent one elsewhere."""
-    return NotebookReporter() if in_notebook() else Reporter()
-
-
 def in_notebook() -> bool:
     """Return whether the code runs in a Jupyter kernel."""
     ipython = sys.modules.get("IPython")

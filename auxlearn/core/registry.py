@@ -118,10 +118,17 @@ class Registry:
                 if distribution is not None:
                     self._code[name][f"distribution {distribution.name}"] = distribution.version
             else:
-                raise ConfigError(
-                    f"unknown {self.kind} '{name}': {did_you_mean(name, self.names())}"
-                )
+                self.require(name)
         return self._registered[name]
+
+    def require(self, name: str) -> None:
+        """Refuse an unknown name; nothing is imported.
+
+        Raises:
+            ConfigError: The name is unknown.
+        """
+        if canonical(name) not in (names := self.names()):
+            raise ConfigError(f"unknown {self.kind} '{name}': {did_you_mean(name, names)}")
 
     def registered_by(self, module: str) -> list[str]:
         """Return the names that a module has registered, in its order."""

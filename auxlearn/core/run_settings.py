@@ -156,7 +156,10 @@ class RunSettings(Settings):
     )
 
     aux: tuple[PluginChoice, ...] = _field(
-        (), "Objectives", "Auxiliary task; repeatable. `auxlearn list tasks` lists them."
+        (),
+        "Objectives",
+        "Auxiliary task, or TASK:NAME to give it a name; repeatable. `auxlearn list tasks` lists "
+        "them.",
     )
     weights: PluginChoice = _field(
         PluginChoice(name="fixed"),
@@ -316,6 +319,13 @@ class RunSettings(Settings):
         if isinstance(value, dict):
             return tuple({name: options} for name, options in value.items())
         return value
+
+    @field_validator("weights", "loss")
+    @classmethod
+    def _has_no_title(cls, choice: PluginChoice) -> PluginChoice:
+        if choice.title:
+            raise ValueError(f"only auxiliary tasks have names of their own: write {choice.name}")
+        return choice
 
     @field_validator("ood", "plugins", "report_to", mode="before")
     @classmethod

@@ -81,7 +81,7 @@ def _types_in(annotation: Any) -> set[Any]:
     return {annotation} if not inner else {kind for one in inner for kind in _types_in(one)}
 
 
-def _labels_as_texts(value: Any) -> Any:
+def labels_as_texts(value: Any) -> Any:
     """Take a whole number or a boolean for the label that a file has in its place."""
     if not isinstance(value, Mapping):
         return value
@@ -101,7 +101,7 @@ def _label_text(value: Any) -> Any:
     return value.strip() if isinstance(value, str) else value
 
 
-def _each_label_once(value: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+def each_label_once(value: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
     owners: dict[str, str] = {}
     for name, labels in value.items():
         if not name or not labels or not all(labels):
@@ -124,36 +124,57 @@ def _each_label_once(value: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, 
 
 #: Labels of the data by the class that they stand for: ``{positive: 1, other: [2, 3]}``.
 ClassLabels = Annotated[
-    dict[str, tuple[str, ...]], BeforeValidator(_labels_as_texts), AfterValidator(_each_label_once)
+    dict[str, tuple[str, ...]], BeforeValidator(labels_as_texts), AfterValidator(each_label_once)
 ]
 
 
 class PluginChoice(Settings):
     """A plug-in chosen by name, with its options.
 
-    In YAML it is written ``name`` or ``{name: {option: value}}``.
+    In YAML it is written ``name`` or ``{name: {option: value}}``. An auxiliary task can be given a
+    name of its own, as in ``supervised:questions``, by which results, logs and options know it.
 
     Attributes:
         name: Name of a registered task or weighting.
+        title: Its own name; empty without one.
         options: Values of its options by name; those left out have their defaults.
     """
 
     name: str
+    title: str = ""
     options: dict[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="before")
     @classmethod
     def _short_forms(cls, value: Any) -> Any:
         if isinstance(value, str):
-            return {"name": value}
-        if isinstance(value, dict) and set(value) - {"name", "options"}:
+            value = {value: {}}
+        if isinstance(value, dict) and set(value) - {"name", "title", "options"}:
             if len(value) != 1:
                 raise ValueError("write a name, or one name with its options: {name: {...}}")
             ((name, options),) = value.items()
             if options is not None and not isinstance(options, dict):
                 raise ValueError(f"the options of '{name}' are a mapping of option to value")
-            return {"name": name, "options": options or {}}
+            name, _, title = name.partition(":") if isinstance(name, str) else (name, "", "")
+            return {"name": name, "title": title, "options": options or {}}
         return value
+
+    @property
+    def label(self) -> str:
+        """Its own name, or else that of the plug-in."""
+        return self.title or self.name
+
+    @property
+    def written(self) -> str:
+        """Both names as they are written."""
+        return f"{self.name}:{self.title}" if self.title else self.name
+
+    @field_validator("title")
+    @classmethod
+    def _in_small_letters(cls, title: str) -> str:
+        if title and not re.fullmatch(r"[a-z][a-z0-9_-]*", title):
+            raise ValueError(f"the name '{shorten(title)}': use lower-case letters, digits and '_'")
+        return canonical(title)
 
     @field_validator("name")
     @classmethod
@@ -162,7 +183,7 @@ class PluginChoice(Settings):
 
     @model_serializer
     def _short_form(self) -> dict[str, dict[str, Any]]:
-        return {self.name: self.options}
+        return {self.written: self.options}
 
 
 class FurtherSet(Settings):

@@ -328,10 +328,19 @@ def text_values(table: Table, column: str) -> list[str]:
     return values
 
 
+#: Columns that data sets of token classification have.
+_LISTS_OF_TOKENS = frozenset({"ner_tags", "pos_tags", "chunk_tags", "tokens"})
+
+
 def _no_column(table: Table, name: str, role: str) -> str:
     option = f"--{role.replace('_', '-')}-column"
     hint = did_you_mean(shorten(name), map(shorten, table.columns))
     suggestion = f"; {hint}" if hint.startswith("did you mean") else ""
+    if role == "text" and (lists := _LISTS_OF_TOKENS & set(table.columns)):
+        suggestion = (
+            f"; '{min(lists)}' looks like labels of tokens, which are not offered: an example is a "
+            "text with one label"
+        )
     return (
         f"{table.where} has no {role.replace('_', ' ')} column '{shorten(name)}': its columns are "
         f"{some_of(table.columns)}{suggestion} (another column is named with {option})"

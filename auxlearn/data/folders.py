@@ -157,7 +157,10 @@ def data_files(folder: Path) -> dict[str, Path]:
     """
     shown = shorten(str(folder), 300)
     if folder.is_file():
-        raise DataError(f"{shown} is a file: name the folder that holds train, dev and test")
+        raise DataError(
+            f"{shown} is a file: name the folder that holds train, dev and test (in Python a "
+            "DataFrame with a column 'split' works too)"
+        )
     if not folder.is_dir():
         raise DataError(f"there is no folder {shown}: check the path")
     # Archives made on a Mac hold a file ._NAME beside each NAME.

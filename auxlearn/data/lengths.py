@@ -108,17 +108,17 @@ def describe_lengths(whole: np.ndarray, max_length: int) -> str:
         whole: Number of tokens of each text before it is cut, ``(texts,)``.
         max_length: Maximum number of tokens.
     """
-    lengths = np.minimum(whole, max_length)
+    kept = np.minimum(whole, max_length).sum() / whole.sum()
     cut = int((whole > max_length).sum())
     reach = (
         f"{cut:,} of {len(whole):,} are longer than the {max_length} of max_length and are cut, "
-        f"which keeps {lengths.sum() / whole.sum():.1%} of all tokens"
+        f"which keeps {kept:.1%} of all tokens"
         if cut
         else f"none is longer than the {max_length} of max_length"
     )
     return (
-        f"tokens per text of train: median {np.median(lengths):.0f}, "
-        f"95% have at most {np.percentile(lengths, 95):.0f}; {reach}"
+        f"tokens per text of train: median {np.median(whole):.0f}, "
+        f"95% have at most {np.percentile(whole, 95):.0f}; {reach}"
     )
 
 

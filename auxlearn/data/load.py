@@ -99,7 +99,7 @@ def load_dataset(
         try:
             dataset = load_hub(hub["id"], hub["config"], columns=columns)
         except DataError as error:
-            raise DataError(f"{error} (there is no folder '{shorten(spec)}' either)") from error
+            raise DataError(f"there is no folder '{shorten(spec)}', and {error}") from error
         name = f"{dataset.name}-{hub['config']}" if hub["config"] else dataset.name
         return with_dev(replace(dataset, name=name), seed, fold=fold)
     if "/" in spec:

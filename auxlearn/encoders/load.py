@@ -265,8 +265,11 @@ def _check_source(name: str, source: str) -> None:
     elif source.startswith((".", "/", "~")) or source.count("/") > 1:
         raise EncoderError(f"encoder folder {shorten(source, 200)} does not exist")
     elif name not in ENCODERS and "/" not in source:
+        cards = ENCODERS.items()
+        short = [known for known, card in cards if card.source.endswith(f"/{name}")]
+        hint = f"did you mean '{short[0]}'?" if short else did_you_mean(name, ENCODERS)
         raise EncoderError(
-            f"unknown encoder '{name}': {did_you_mean(name, ENCODERS)} "
+            f"unknown encoder '{name}': {hint} "
             "(a folder or a hub id such as FacebookAI/roberta-base works too)"
         )
 

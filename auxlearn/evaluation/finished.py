@@ -15,7 +15,7 @@ from torch import Tensor
 from auxlearn.core.config import OODSource, RunConfig
 from auxlearn.core.errors import DataError, EncoderError, RunError, describe
 from auxlearn.core.files import name_problem, user_path
-from auxlearn.core.settings import TextWindow
+from auxlearn.core.settings import TextWindow, each_label_once, labels_as_texts
 from auxlearn.data.audit import seen_in_train
 from auxlearn.data.dataset import Split
 from auxlearn.data.examples import ColumnNames, columns_of
@@ -162,7 +162,7 @@ def evaluate_run(
     config: RunConfig,
     *,
     split: str = "test",
-    labels: Mapping[str, str] | None = None,
+    labels: Mapping[str, Any] | None = None,
     decision: Literal["sum", "argmax"] = "sum",
     split_column: str | None = None,
 ) -> Evaluations:
@@ -174,7 +174,7 @@ def evaluate_run(
         config: The configuration of the run, with the columns of the sets, and with what a label
             is that the model does not know.
         split: Split to evaluate on.
-        labels: Label of the sets by class of the model.
+        labels: Label or labels of the sets by class of the model; by default those of ``config``.
         decision: How classes that map to the same label are combined.
         split_column: Column of data in memory that names the split of each row.
 
@@ -182,6 +182,10 @@ def evaluate_run(
         UserError: A set cannot be read, or its labels match no classes of the model.
     """
     model_of(run)  # before any data is read
+    targets = None
+    if labels is not None:
+        joined, targets = _label_maps(labels)
+        config = config.model_copy(update={"labels": joined})
     read = {name: read_evaluated(one, split, config, split_column) for name, one in sets.items()}
     trained = RunResults.load(run)
     mapped = {}
@@ -190,7 +194,7 @@ def evaluate_run(
             dataset=str(sets[name]) if not in_memory(sets[name]) else name,
             name=name,
             split=split,
-            labels=_as_dict(labels),
+            labels=targets,
             decision=decision,
             unknown_labels=config.unknown_labels,
         )
@@ -299,8 +303,19 @@ def _free_name(dataset: Any, taken: Mapping[str, Any]) -> str:
     return free
 
 
-def _as_dict(labels: Mapping[str, str] | None) -> dict[str, str] | None:
-    return None if labels is None else {str(key): str(value) for key, value in labels.items()}
+def _label_maps(labels: Mapping[str, Any]) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
+    """Return the labels that one class stands for together, and the label of every other class.
+
+    Raises:
+        DataError: One of several labels of a class is given twice, or a class stands for nothing.
+    """
+    found = labels_as_texts(labels)
+    single = {name: given[0] for name, given in found.items() if len(given) == 1}
+    try:
+        joined = each_label_once({n: given for n, given in found.items() if n not in single})
+    except ValueError as error:
+        raise DataError(f"labels: {error}") from None
+    return joined, single
 
 
 def _majority(results: RunResults) -> int:

@@ -260,7 +260,7 @@ def _shown(found: list[MaskRates], tokenizer: Any, rows: list[int], count: int) 
 def _sentence(name: str, found: Spread, draws: int | None) -> str:
     mean = f"mean probability {found.mean:.3f}"
     if draws is None and found.moved < 1e-9:
-        return f"{name} is random masking: all tokens of a text have one probability ({mean})"
+        return f"{name} masks all tokens of a text with one probability, as random masking ({mean})"
     between = (
         f"{mean}, 90% of the tokens between {found.percentile_5:.3f} and {found.percentile_95:.3f}"
     )

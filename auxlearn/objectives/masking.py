@@ -47,6 +47,9 @@ def rescale_to_mean(scores: Tensor, maskable: Tensor, mean: float) -> Tensor:
     other tokens, repeatedly until none exceeds 1. The mean stays ``mean`` throughout. A text whose
     scores are all zero is masked uniformly; the paper does not define this case.
 
+    A token of score 0 is therefore masked after all where others reach 1. To mask none but some
+    kinds of tokens, set the probabilities of the others to 0; the mean of such a text falls.
+
     The authors' released code clips before it spreads, so that no excess is left to spread and the
     mean falls below the target.
 

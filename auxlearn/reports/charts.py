@@ -210,15 +210,21 @@ def line_chart(
 
 
 def interval_chart(
-    title: str, rows: Sequence[tuple[str, float, tuple[float, float] | None]]
+    title: str,
+    rows: Sequence[tuple[str, float, tuple[float, float] | None]],
+    percent: bool = False,
 ) -> IntervalChart | None:
     """Return a chart of scores between 0 and 1 with their intervals, or ``None`` without scores.
 
     Args:
         title: What it shows.
-        rows: Name, score, and ends of the interval if there is one. Ends beyond 0 and 1, which
-            those of few seeds can be, are drawn at the edge; the text has them as they are.
+        rows: Name, score, and ends of the interval if there is one.
+        percent: Whether texts are in percent.
     """
+
+    def written(value: float) -> str:
+        return f"{100 * value:z.1f}" if percent else f"{value:z.3f}"
+
     if not rows:
         return None
     ends = [end for _, score, interval in rows for end in (score, *(interval or ()))]
@@ -228,11 +234,13 @@ def interval_chart(
     x = _Scale(low, high, RIGHT, WIDTH - RIGHT)
     drawn = []
     for number, (name, score, interval) in enumerate(rows):
-        text = f"{score:.3f}" + (f" [{interval[0]:z.3f}, {interval[1]:z.3f}]" if interval else "")
+        text = written(score) + (f" [{', '.join(map(written, interval))}]" if interval else "")
         begin, end = (min(high, max(low, one)) for one in interval or (score, score))
         y = ROW * number + 28
         drawn.append(Interval(name, text, number % COLOURS, y, x(score), x(begin), x(end)))
-    places = [Tick(x(value), f"{value:g}") for value in ticks(low, high, 4)]
+    places = [
+        Tick(x(value), f"{100 * value if percent else value:g}") for value in ticks(low, high, 4)
+    ]
     return IntervalChart(title, drawn, places, ROW * len(rows) + 24)
 
 

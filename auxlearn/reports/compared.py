@@ -5,21 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
-from scipy.special import ndtri, stdtrit
 
 from auxlearn.comparison.compare import compare
 from auxlearn.comparison.folds import TESTED, fold_noise, share_of_test
 from auxlearn.comparison.formats import BEST
 from auxlearn.comparison.methods import Setting as NamedSetting, without_fold
-from auxlearn.comparison.scores import Predictions, scores_and_covariance
+from auxlearn.comparison.runs import Method
+from auxlearn.comparison.scores import read_predictions, scores_and_covariance
+from auxlearn.comparison.statistics import Column, mean_interval, noise_of
 from auxlearn.comparison.tables import Cell, Layout, block_notes, legend, marks, score_grid
 from auxlearn.core.config import Metric
 from auxlearn.core.errors import UserError
 from auxlearn.reports.collect import Collection, Run
 from auxlearn.results.plots import METRIC_TITLES
-from auxlearn.results.predictions import predictions_path, read_labels
 from auxlearn.results.record import Scores
 
 
@@ -30,9 +31,10 @@ class Score:
     Attributes:
         mean: Mean over seeds; of a cross-validation, over folds of the means over seeds.
         sd: Standard deviation over seeds or folds; ``None`` for a single one.
-        interval: 95% interval: over seeds (Student's), over folds on test (with the correction of
-            :mod:`auxlearn.comparison.folds`), or for a single seed over examples (normal, with the
-            jackknife's variance); ``None`` for other sets of folds and without predictions.
+        interval: 95% interval within 0 to 1: over seeds and examples as in comparisons
+            (:mod:`auxlearn.comparison.statistics`), without predictions over seeds, or over folds
+            on test (with the correction of :mod:`auxlearn.comparison.folds`); ``None`` for other
+            sets of folds, and for a single seed without predictions.
         seeds: Number of seeds or folds.
     """
 
@@ -43,16 +45,15 @@ class Score:
 
     @property
     def text(self) -> str:
-        """Mean and standard deviation."""
-        return f"{self.mean:.3f}" + ("" if self.sd is None else f" ± {self.sd:.3f}")
+        """Mean and standard deviation, in percent as in comparisons."""
+        percent = Layout().percent
+        return percent(self.mean) + ("" if self.sd is None else f" ± {percent(self.sd)}")
 
     @property
     def interval_text(self) -> str:
-        """The interval in brackets."""
-        if self.interval is None:
-            return ""
-        low, high = self.interval
-        return f"[{low:z.3f}, {high:z.3f}]"
+        """The interval in brackets, in percent."""
+        ends = ", ".join(map(Layout().percent, self.interval or ()))
+        return f"[{ends}]" if ends else ""
 
 
 @dataclass(frozen=True)
@@ -98,14 +99,11 @@ def settings_of(runs: Sequence[Run]) -> list[Setting]:
         names = sorted(order, key=lambda place: (place == "dev", place != "test"))
         titles = sorted(METRIC_TITLES, key=lambda one: one != metric)
         columns = [(place, one) for place in names for one in titles]
-        scores = {
-            method: {
-                key: _score(having, *key)
-                for key in columns
-                if (having := [run for run in group if key[0] in run.sets])
-            }
-            for method, group in methods.items()
-        }
+        scores: dict[str, dict[tuple[str, Metric], Score]] = {method: {} for method in methods}
+        for (method, group), place in product(methods.items(), names):
+            if having := [run for run in group if place in run.sets]:
+                of_place = _scores(having, place)
+                scores[method] |= {(place, one): of_place[one] for one in titles}
         title = ", ".join(
             f"checkpoints by {METRIC_TITLES[metric]}" if axis == "metric" else label
             for axis, label in setting
@@ -120,7 +118,14 @@ def score_of(scores: Scores, metric: Metric) -> float:
     return scores.accuracy if metric == "accuracy" else scores.macro_f1
 
 
-def _score(runs: Sequence[Run], name: str, metric: Metric) -> Score:
+def _scores(runs: Sequence[Run], name: str) -> dict[Metric, Score]:
+    """Return the score of a method on one set by each metric."""
+    folds = {without_fold(run.setting)[1] for run in runs}
+    halves = example_noise(runs, name) if None in folds else {}
+    return {metric: _score(runs, name, metric, halves.get(metric)) for metric in METRIC_TITLES}
+
+
+def _score(runs: Sequence[Run], name: str, metric: Metric, half: float | None) -> Score:
     folds: dict[int | None, list[float]] = {}
     for run in runs:
         score = score_of(run.results.evaluations[name].all, metric)
@@ -128,37 +133,53 @@ def _score(runs: Sequence[Run], name: str, metric: Metric) -> Score:
     values = [float(np.mean(each)) for each in folds.values()]
     if None in folds:
         values = folds[None]
-    mean = float(np.mean(values))
-    if None not in folds and len(values) > 1:
+    elif len(values) > 1:
         share = share_of_test([run.results for run in runs]) if name == TESTED else math.inf
         half = fold_noise(values, share).half_width()
-        ends = None if math.isnan(half) else (mean - half, mean + half)
-        return Score(mean, float(np.std(values, ddof=1)), ends, len(values))
-    if len(values) > 1:
-        spread = float(np.std(values, ddof=1))
-        half = float(stdtrit(len(values) - 1, 0.975)) * spread / len(values) ** 0.5
-        return Score(mean, spread, (mean - half, mean + half), len(values))
-    found = example_intervals(runs[0], name)
-    return Score(mean, None, found.get(metric), 1)
+    if half is None and len(values) > 1:
+        half = mean_interval(values)
+    spread = float(np.std(values, ddof=1)) if len(values) > 1 else None
+    mean = float(np.mean(values))
+    return Score(mean, spread, _ends(mean, half), len(values))
+
+
+def _ends(mean: float, half: float | None) -> tuple[float, float] | None:
+    """Return the ends of an interval, within 0 to 1."""
+    if half is None or math.isnan(half):
+        return None
+    return max(0.0, mean - half), min(1.0, mean + half)
+
+
+def example_noise(runs: Sequence[Run], name: str) -> dict[Metric, float]:
+    """Return half the 95% interval of the mean of runs, over seeds and examples as in comparisons.
+
+    It is empty without predictions on the same examples.
+    """
+    numbered = dict(enumerate(runs))
+    method = Method(
+        "runs",
+        runs={number: run.path for number, run in numbered.items()},
+        results={number: run.results for number, run in numbered.items()},
+    )
+    try:
+        found, places = read_predictions([method], name)
+    except UserError:
+        return {}
+    halves: dict[Metric, float] = {}
+    for metric in METRIC_TITLES:
+        values, covariance = scores_and_covariance(found, metric)
+        scores = {method.name: dict(enumerate(values.tolist()))}
+        column = Column(scores, places, covariance, found.examples)
+        halves[metric] = noise_of(column, {method.name: 1.0}, list(numbered)).half_width()
+    return halves
 
 
 def example_intervals(run: Run, name: str) -> dict[Metric, tuple[float, float]]:
-    """Return the 95% interval of each metric over examples; empty without predictions.
-
-    It is normal, with the jackknife's variance, within 0 to 1.
-    """
-    if not predictions_path(run.path, name).is_file():
-        return {}
-    labels = {label: n for n, label in enumerate(run.results.evaluations[name].all.per_class)}
-    truth, predicted = read_labels(run.path, name, labels)
-    found: dict[Metric, tuple[float, float]] = {}
-    for metric in METRIC_TITLES:
-        (score,), covariance = scores_and_covariance(
-            Predictions(tuple(labels), truth, predicted[None]), metric
-        )
-        half = float(ndtri(0.975)) * float(covariance[0, 0]) ** 0.5
-        found[metric] = max(0.0, float(score) - half), min(1.0, float(score) + half)
-    return found
+    """Return the 95% interval of each metric over examples; empty without predictions."""
+    halves = example_noise([run], name)
+    found = run.results.evaluations[name].all
+    ends = {metric: _ends(score_of(found, metric), half) for metric, half in halves.items()}
+    return {metric: one for metric, one in ends.items() if one is not None}
 
 
 def difference_tables(

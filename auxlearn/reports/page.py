@@ -350,7 +350,7 @@ def _choice(choice: Any) -> str:
     options = ", ".join(
         f"{key} {value}" for key, value in choice.options.items() if value is not None
     )
-    return f"{choice.name} ({options})" if options else str(choice.name)
+    return f"{choice.written} ({options})" if options else str(choice.written)
 
 
 def _product(numbers: Sequence[int]) -> int:
@@ -400,6 +400,7 @@ def render(
         views=views,
         settings=settings,
         charts={setting.title: _forest(setting) for setting in settings},
+        serious=_grouped_warnings(views),
         metric_titles=METRIC_TITLES,
         tables=tables,
         table_notes=table_notes,
@@ -423,6 +424,19 @@ def render(
     )
 
 
+def _grouped_warnings(views: Sequence[RunView]) -> list[str]:
+    """Return what must be known first, each sentence once with the runs that it is about."""
+    titles: dict[str, list[str]] = {}
+    for view in views:
+        for line in view.results.warnings():
+            titles.setdefault(line, []).append(view.title)
+    many = "{} runs ({})".format
+    return [
+        f"{of[0] if len(of) == 1 else many(len(of), ', '.join(of))}: {line}"
+        for line, of in titles.items()
+    ]
+
+
 def _forest(setting: compared.Setting) -> Any:
     name = setting.columns[0][0]
     key = (name, setting.metric)
@@ -431,7 +445,7 @@ def _forest(setting: compared.Setting) -> Any:
         for method, scores in setting.methods.items()
         if key in scores
     ]
-    return interval_chart(f"{name} {METRIC_TITLES[setting.metric]}", rows)
+    return interval_chart(f"{name} {METRIC_TITLES[setting.metric]} (%)", rows, percent=True)
 
 
 def _visible(value: Any) -> Any:

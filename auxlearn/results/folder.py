@@ -53,7 +53,7 @@ def default_output(config: RunConfig) -> Path:
     parts = [
         Path(config.dataset).name,
         Path(config.encoder).name,
-        "+".join(choice.name for choice in config.aux) or "single",
+        "+".join(choice.label for choice in config.aux) or "single",
         config.weights.name,
         f"seed{config.seed}",
         config.digest[:8],
@@ -225,7 +225,7 @@ class RunFolder:
         if (self.path / "config.yaml").is_file():
             try:
                 differing = self.read_config().differs_from(config)
-                reason = f"its {', '.join(differing)} differ{'s' * (len(differing) == 1)}"
+                reason = f"it has {'; '.join(differing)}"
             except ConfigError:
                 differing, reason = ["config.yaml"], "its config.yaml cannot be read"
             if differing:

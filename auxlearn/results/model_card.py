@@ -201,7 +201,7 @@ def _describe(choice: dict[str, dict[str, Any]]) -> str:
 
 
 def _task_names(results: RunResults) -> list[str]:
-    return [name for choice in results.config["aux"] for name in choice]
+    return [name.partition(":")[0] for choice in results.config["aux"] for name in choice]
 
 
 def _model_name(results: RunResults) -> str:

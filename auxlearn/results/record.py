@@ -343,8 +343,12 @@ class RunResults:
             f"seed {self.config['seed']}: {scores}{f' and {more} more sets' * (more > 0)}>"
         )
 
+    def __str__(self) -> str:
+        return "\n".join([repr(self), *(f"warning: {line}" for line in self.warnings())])
+
     def _repr_html_(self) -> str:
-        return f"<p>{html.escape(repr(self))}</p>{self.to_frame().to_html()}"
+        lines = "".join(f"<p>{html.escape(line)}</p>" for line in str(self).split("\n"))
+        return lines + self.to_frame().to_html()
 
     def to_frame(self) -> pandas.DataFrame:
         """Return the scores with one row for each set; see :func:`evaluations_frame`."""

@@ -35,7 +35,7 @@ class Estimate:
 
 
 def estimate_trials(
-    trials: Sequence[Trial], folder: SweepFolder, cache_dir: str | None
+    trials: Sequence[Trial], folder: SweepFolder, cache_dir: str | None, threads: int
 ) -> dict[str, Estimate]:
     """Return an estimate for each trial by its digest.
 
@@ -46,15 +46,23 @@ def estimate_trials(
         trials: The trials.
         folder: Folder of the sweep, with the durations of finished trials.
         cache_dir: Cache of the trials.
+        threads: CPU threads of each trial.
     """
+    import torch
+
     kinds: dict[str, list[Trial]] = {}
     for trial in trials:
         content = trial.config.model_dump(mode="json", exclude={"seed", "fold", "learning_rate"})
         kinds.setdefault(repr(sorted(content.items())), []).append(trial)
     found: dict[str, Estimate] = {}
-    for members in kinds.values():
-        estimate = _from_finished(members, folder) or _measured(members[0], cache_dir)
-        found |= {trial.digest: estimate for trial in members}
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        for members in kinds.values():
+            estimate = _from_finished(members, folder) or _measured(members[0], cache_dir)
+            found |= {trial.digest: estimate for trial in members}
+    finally:
+        torch.set_num_threads(before)
     return found
 
 

@@ -197,7 +197,7 @@ def join_settings(settings: Mapping[str, Any], where: str) -> dict[str, Any]:
                 "set it beside the choice, or exclude this combination"
             )
         owners[name][option] = value
-    tasks = [{one.name: aux[name]} for name, one in zip(names, chosen.aux, strict=True)]
+    tasks = [{one.written: aux[name]} for name, one in zip(names, chosen.aux, strict=True)]
     return {**plain, "aux": tasks, "weights": weights}
 
 

@@ -11,7 +11,6 @@ from typing import Any, Literal
 from auxlearn.core.config import RunConfig, validate
 from auxlearn.core.errors import ConfigError, DataError, describe, shorten
 from auxlearn.core.files import expand
-from auxlearn.core.progress import default_reporter
 from auxlearn.core.run_settings import COLUMN_SETTINGS
 from auxlearn.data.dataset import TextDataset
 from auxlearn.data.examples import columns_of
@@ -21,7 +20,7 @@ from auxlearn.sweeps.executors import Executor, make_executor
 from auxlearn.sweeps.folder import SweepFolder, SweepResults
 from auxlearn.sweeps.plan import expand_cells, plan_trials
 from auxlearn.sweeps.sweep_file import SweepFile, read_sweep
-from auxlearn.sweeps.view import ReporterView
+from auxlearn.sweeps.view import default_view
 
 
 def sweep_of(
@@ -136,6 +135,7 @@ def sweep(
     retry_failed: bool = False,
     cache_dir: str | os.PathLike[str] | None = None,
     view: View | None = None,
+    verbose: bool = True,
 ) -> SweepResults:
     """Run every trial of a sweep, or those that are left of it, and return their results.
 
@@ -155,7 +155,8 @@ def sweep(
         executor: What runs the trials: processes of this machine, Ray, SLURM, or an engine of
             one's own, which the caller closes and to which ``jobs`` to ``slurm_minutes`` do not
             apply.
-        threads: CPU threads per trial; by default the number of cores divided by ``jobs`` (local).
+        threads: CPU threads per trial; by default ``OMP_NUM_THREADS``, or else the number of cores
+            divided by ``jobs`` (local).
         gpus: GPUs per trial; by default 1 if there are any (ray, which also takes fractions) or 0
             (slurm).
         ray_address: Address of a running Ray cluster, or ``auto``.
@@ -164,7 +165,8 @@ def sweep(
         retry_failed: Run failed trials again.
         cache_dir: Cache of tokenised texts and pseudo-likelihood scores; by default
             ``~/.cache/auxlearn``.
-        view: Shows the progress; by default a progress bar in a notebook, and nothing elsewhere.
+        view: Shows the progress in place of the console or the notebook.
+        verbose: Whether progress is shown where there is no ``view``.
 
     Returns:
         The results, which ``auxlearn.compare`` and ``auxlearn.report`` take like a folder.
@@ -189,7 +191,7 @@ def sweep(
     read, folder = sweep_of(source, output, dataset_name, split_column)
     cache = None if cache_dir is None else os.fspath(cache_dir)
     with ExitStack() as stack:
-        shown = view or stack.enter_context(ReporterView(default_reporter()))
+        shown = view or stack.enter_context(default_view(folder, verbose))
         if isinstance(executor, Executor):
             engine = executor
         else:

@@ -16,7 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from auxlearn.core.metric_names import Quantity
-from auxlearn.core.progress import Reporter
+from auxlearn.core.progress import Reporter, in_notebook
+from auxlearn.results.console import default_reporter, output
 from auxlearn.sweeps.execute import SweepProgress, View
 from auxlearn.sweeps.folder import SweepFolder
 from auxlearn.sweeps.jobs import FAILURES, Outcome
@@ -151,6 +152,13 @@ class ReporterView(View):
 
     def __exit__(self, *error: object) -> None:
         self._bars.close()
+
+
+def default_view(folder: SweepFolder, verbose: bool) -> ConsoleView | ReporterView:
+    """Return what shows the progress of a sweep that was started from Python."""
+    if verbose and not in_notebook():
+        return ConsoleView(output(stderr=True), folder)
+    return ReporterView(default_reporter(verbose))
 
 
 def _evaluations(path: Path) -> list[dict[str, Any]]:

@@ -8,6 +8,9 @@ probabilities::
         def mask_probabilities(self, batch):
             ...  # (batch, length)
 
+Where the tokens of a text are not chosen independently (words, spans, exactly k), it also defines
+:meth:`MaskedLanguageModelling.choose_tokens`.
+
 Any other objective subclasses :class:`AuxiliaryTask` and defines its loss. Layers of its own are
 added by ``context.add_head``.
 """
@@ -148,9 +151,10 @@ class MaskingOptions(Settings):
 class MaskedLanguageModelling(AuxiliaryTask):
     """Masked language modelling; a subclass defines the mask probability of each token.
 
-    Tokens are chosen by :meth:`mask_probabilities` in every mini-batch; 80% of them are replaced by
-    the mask token and 10% by a random token, and 10% are unchanged (RoBERTa; L3Masking, section
-    3.4). The loss is the mean cross-entropy over the chosen tokens, in nats.
+    Tokens are chosen by :meth:`choose_tokens` in every mini-batch, by default each with its own
+    :meth:`mask_probabilities`; 80% of them are replaced by the mask token and 10% by a random
+    token, and 10% are unchanged (RoBERTa; L3Masking, section 3.4). The loss is
+    the mean cross-entropy over the chosen tokens, in nats.
 
     Attributes:
         random_ids: Token ids that random replacements are drawn from, ``(n,)``: the vocabulary
@@ -182,11 +186,32 @@ class MaskedLanguageModelling(AuxiliaryTask):
             Probabilities in [0, 1], ``(batch, length)``; zero at tokens that are not maskable.
         """
 
+    def choose_tokens(self, batch: Batch, generator: torch.Generator) -> Tensor:
+        """Return which tokens to mask; by default each with its own probability, independently.
+
+        A strategy whose choices depend on each other (whole words, spans, exactly k tokens)
+        overrides it. Each token must still be chosen with its :meth:`mask_probabilities`, which
+        `auxlearn masks` shows.
+
+        Args:
+            batch: The batch, on the CPU; ``batch.words`` says which tokens form a word.
+            generator: Source of all randomness, on the CPU. How much is drawn must not depend on
+                the padding.
+
+        Returns:
+            The chosen tokens, ``(batch, length)``, bool; all of them maskable.
+
+        Raises:
+            ValueError: :meth:`mask_probabilities` returned a wrong shape or invalid values.
+        """
+        return choose(self.checked_probabilities(batch), generator)
+
     def loss(self, encoder: SharedEncoder, batch: Batch, generator: torch.Generator) -> Tensor:
         """Return the mean cross-entropy of the original tokens at the chosen positions.
 
         Raises:
-            ValueError: :meth:`mask_probabilities` returned a wrong shape or invalid values.
+            ValueError: :meth:`mask_probabilities` or :meth:`choose_tokens` returned a wrong shape
+                or invalid values.
         """
         chosen = self._chosen(batch, generator)
         corrupted = corrupt(
@@ -213,16 +238,25 @@ class MaskedLanguageModelling(AuxiliaryTask):
         return probabilities
 
     def _chosen(self, batch: Batch, generator: torch.Generator) -> Tensor:
-        return choose(self.checked_probabilities(batch), generator)
+        chosen = self.choose_tokens(batch, generator)
+        where = f"choose_tokens of task '{self.name}'"
+        self._check_shape(where, chosen, batch)
+        if chosen.dtype != torch.bool:
+            raise ValueError(f"{where}: expected a bool tensor, got {chosen.dtype}")
+        if bool((chosen & ~batch.maskable).any()):
+            raise ValueError(f"{where}: expected no special tokens or padding among the chosen")
+        return chosen
 
     def _check(self, probabilities: Tensor, batch: Batch) -> None:
         where = f"mask_probabilities of task '{self.name}'"
-        if probabilities.shape != batch.input_ids.shape:
-            raise ValueError(
-                f"{where}: expected shape {tuple(batch.input_ids.shape)}, "
-                f"got {tuple(probabilities.shape)}"
-            )
+        self._check_shape(where, probabilities, batch)
         if not bool(((probabilities >= 0) & (probabilities <= 1)).all()):
             raise ValueError(f"{where}: expected values in [0, 1]")
         if bool((probabilities[~batch.maskable] != 0).any()):
             raise ValueError(f"{where}: expected zero at special tokens and padding")
+
+    def _check_shape(self, where: str, found: Tensor, batch: Batch) -> None:
+        if found.shape != batch.input_ids.shape:
+            raise ValueError(
+                f"{where}: expected shape {tuple(batch.input_ids.shape)}, got {tuple(found.shape)}"
+            )

@@ -26,7 +26,7 @@ from auxlearn.training.checkpoint import (
     optimizer_tensors,
 )
 from auxlearn.training.optimizer import ConstantSchedule, LinearSchedule, primary_only_optimizer
-from auxlearn.training.plugin_checks import calling
+from auxlearn.training.plugin_checks import calling, numbers_of, state_of
 from auxlearn.training.step import RunStep
 from auxlearn.weighting.base import Weighting
 
@@ -160,9 +160,9 @@ class TrainingLoop:
         groups = {
             "encoder": self.training_step.encoder.tensors(),
             "optimizer": optimizer_tensors(self.training_step.optimizer),
-            "weighting": self.weighting.checkpoint(),
+            "weighting": state_of(self.weighting),
         }
-        groups |= {group: plugin.state_dict() for group, plugin in self._stateful().items()}
+        groups |= {group: state_of(plugin) for group, plugin in self._stateful().items()}
         self.checkpoints.save(self.state, groups)
 
     def _stateful(self) -> dict[str, Any]:
@@ -177,7 +177,10 @@ class TrainingLoop:
         """Return the metrics of auxiliary tasks on dev examples of their own, by task."""
         encoder = self.training_step.encoder
         with encoder.evaluating(), self.training_step.settings.autocast(), torch.no_grad():
-            metrics = {one.name: one.task.evaluate(encoder) for one in self._auxiliaries}
+            metrics = {
+                one.name: numbers_of(one.task, "evaluate", encoder, name=one.name)
+                for one in self._auxiliaries
+            }
         return {name: values for name, values in metrics.items() if values}
 
     def _train(self, stop: StopRequest) -> None:
@@ -246,9 +249,10 @@ class TrainingLoop:
         entry = self._entry("train")
         entry |= {key: sum(values) / len(values) for key, values in values_of.items()}
         if not self.in_primary_only_phase:
-            weights = self.weighting.weights.tolist()
-            entry |= Quantity.WEIGHT.row(self.training_step.names, weights)
-            entry |= self.weighting.metrics()
+            with calling(self.weighting, "weights"):
+                weights = self.weighting.weights.tolist()
+                entry |= Quantity.WEIGHT.row(self.training_step.names, weights)
+            entry |= numbers_of(self.weighting, "metrics")
         entry["learning_rate"] = self.training_step.schedule.rate
         self._write(entry)
 

@@ -10,6 +10,7 @@ import errno
 import sys
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -110,6 +111,42 @@ def check_prepared(plugin: object, name: str) -> None:
             f"{_title(plugin, name)} has set no texts in prepare: call super().prepare(context), "
             "or set batches = 'primary'"
         )
+
+
+def state_of(plugin: Any, name: str | None = None) -> dict[str, Tensor]:
+    """Return what an objective or a weighting keeps for a resumed run.
+
+    Raises:
+        PluginError: It failed, or returned something else than tensors by name.
+    """
+    with calling(plugin, "state_dict", name):
+        method = getattr(plugin, "checkpoint", None) or plugin.state_dict
+        state: Any = method()
+    wrong = None
+    if not isinstance(state, dict):
+        wrong = f"a {type(state).__name__}"
+    for key, value in {} if wrong else state.items():
+        if not (isinstance(key, str) and isinstance(value, Tensor)):
+            wrong = f"a {type(value).__name__} for '{key}'"
+    if wrong:
+        raise PluginError(
+            f"state_dict of {_title(plugin, name)} returns {wrong}: return tensors by name, a "
+            "number as torch.tensor(number)"
+        )
+    return dict(state)
+
+
+def numbers_of(
+    plugin: object, method: str, *arguments: object, name: str | None = None
+) -> dict[str, float]:
+    """Return the metrics that a method of a plug-in returns, as numbers that JSON can hold.
+
+    Raises:
+        PluginError: It failed, or returned something else than numbers by name.
+    """
+    with calling(plugin, method, name):
+        found = getattr(plugin, method)(*arguments)
+        return {k: v if isinstance(v, int | float) else float(v) for k, v in found.items()}
 
 
 def _is_ours(plugin: object) -> bool:

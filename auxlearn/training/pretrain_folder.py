@@ -15,6 +15,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from auxlearn.core.config import differences
 from auxlearn.core.crash_log import FILE as FAULT, logged_into
 from auxlearn.core.errors import RunError, first_fault
 from auxlearn.core.files import filled_folder, read_checked_json, write_checked_json
@@ -103,15 +104,16 @@ class PretrainFolder:
         check_contained(self.path)
         record = self._read()
         if record is not None:
-            names = {*record.settings, *self._settings}
-            differing = sorted(
-                name for name in names if record.settings.get(name) != self._settings.get(name)
-            )
+            saved, given = record.settings, self._settings
+            differing = [
+                one
+                for name in sorted({*saved, *given})
+                for one in differences(name, saved.get(name), given.get(name))
+            ]
             if differing:
                 raise RunError(
-                    f"{self.path} holds another pretraining (its {', '.join(differing)} "
-                    f"differ{'s' * (len(differing) == 1)}): choose another --output or delete the "
-                    "folder"
+                    f"{self.path} holds another pretraining (it has {'; '.join(differing)}): "
+                    "choose another --output or delete the folder"
                 )
         elif self.path.is_dir() and any(
             not entry.name.startswith(".") and entry.name != FAULT for entry in self.path.iterdir()

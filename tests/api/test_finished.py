@@ -258,6 +258,26 @@ def test_labels_are_mapped_after_training(run, tmp_path):
     assert "write CLASS=LABEL" in error(*command, "yes")
 
 
+def test_several_labels_may_stand_for_one_class(run, tmp_path):
+    stars = ROWS.assign(label=[1 + n % 2 + 3 * (one == "yes") for n, one in enumerate(ROWS.label)])
+    plain = auxlearn.evaluate(run, ROWS)["data"]
+    given = {"no": [1, 2], "yes": [4, 5]}
+    assert auxlearn.evaluate(run, stars, labels=given)["data"].all == plain.all
+    twos = ROWS.assign(label=ROWS.label.map({"no": 2, "yes": 5}))
+    for one in ({"no": [2], "yes": [5]}, {"no": 2, "yes": "5"}):
+        found = auxlearn.evaluate(run, twos, labels=one)["data"]
+        assert found.all.confusion == plain.all.confusion
+    with pytest.raises(DataError, match="the label '1' is given for the class 'yes' and for 'no'"):
+        auxlearn.evaluate(run, stars, labels={"no": [1, 2], "yes": [1, 5]})
+    (tmp_path / "set").mkdir()
+    stars.to_csv(tmp_path / "set" / "test.csv", index=False)
+    words = [f"--labels={name}={label}" for name, labels in given.items() for label in labels]
+    found = json.loads(
+        call("evaluate", run, "--dataset", tmp_path / "set", "--json", *words).stdout
+    )
+    assert found["set"]["all"]["accuracy"] == plain.all.accuracy
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

@@ -66,6 +66,22 @@ def from_files(settings, tmp_path_factory):
     return auxlearn.train(dataset=write_folder(place / "reviews"), output=place / "run", **settings)
 
 
+def test_python_shows_progress_and_warnings_unless_told_not_to(settings, tmp_path, capsys):
+    one_class = FRAME["split"].eq("train") & FRAME["n"].ge(3)
+    skewed = FRAME.assign(label=FRAME["label"].mask(one_class, "background"))
+    given = settings | {"aux": None, "weights": "fixed", "learning_rate": 1e-2, "dataset": skewed}
+    results = auxlearn.train(**given, output=tmp_path / "run")
+    (warning,) = results.warnings()
+    shown = capsys.readouterr().err.splitlines()
+    assert any(line.startswith("training: ") for line in shown)
+    assert shown[-1] == f"warning: {warning}"
+    assert str(results).splitlines() == [repr(results), f"warning: {warning}"]
+    assert "degenerate run" in results._repr_html_()
+
+    auxlearn.train(**given, output=tmp_path / "run", verbose=False)
+    assert capsys.readouterr().err == ""
+
+
 def as_splits(make) -> dict:
     return {
         split: make(part.drop(columns="split").reset_index(drop=True))
@@ -144,7 +160,7 @@ def test_a_run_from_memory_is_that_from_files_to_the_last_bit(from_files, settin
     # The same call returns the finished run; other data are refused.
     again = auxlearn.train(dataset=FRAME, dataset_name="reviews", output=run, **settings)
     assert again == found
-    with pytest.raises(RunError, match="its dataset differs"):
+    with pytest.raises(RunError, match=r"it has dataset .*, not "):
         auxlearn.train(dataset=FRAME[:-1], dataset_name="reviews", output=run, **settings)
 
 

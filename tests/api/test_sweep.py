@@ -34,7 +34,7 @@ def frame_of(folder: str) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def test_a_mapping_runs_resumes_and_goes_into_a_comparison(settings, tmp_path):
+def test_a_mapping_runs_resumes_and_goes_into_a_comparison(settings, tmp_path, capsys):
     source = {
         "name": "rates",
         "base": settings,
@@ -45,6 +45,7 @@ def test_a_mapping_runs_resumes_and_goes_into_a_comparison(settings, tmp_path):
     results = auxlearn.sweep(source, output=tmp_path / "out", executor=engine)
     assert repr(results) == f"<SweepResults in {tmp_path / 'out'}: 4 trials, 4 finished>"
     assert len(engine.jobs) == 4
+    assert "4/4  finished" in capsys.readouterr().err
     frame = results.to_frame()
     assert frame["learning_rate"].tolist() == ["0.001", "0.001", "0.0001", "0.0001"]
     assert frame["seed"].tolist() == [0, 1, 0, 1]

@@ -8,7 +8,8 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from auxlearn.commands.console import ConsoleReporter, describe_row, print_results
+from auxlearn.commands.console import print_results
+from auxlearn.results.console import ConsoleReporter, describe_row
 from tests.results import examples
 
 
@@ -70,7 +71,7 @@ def test_a_failed_block_is_not_reported_as_done(capsys):
 
 def test_a_log_of_long_work_shows_its_progress_every_minute(capsys, monkeypatch):
     now = iter([0.0, 30.0, 61.0, 90.0, 122.0, 130.0, 130.0])
-    monkeypatch.setattr("auxlearn.commands.console.time.perf_counter", lambda: next(now))
+    monkeypatch.setattr("auxlearn.results.console.time.perf_counter", lambda: next(now))
     with ConsoleReporter().progress("pretraining", 50) as advance:
         for _ in range(5):
             advance(10)

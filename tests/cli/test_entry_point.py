@@ -53,6 +53,26 @@ def test_commands_without_a_model_import_no_heavy_library(arguments, absent):
     assert python(code).splitlines()[-1] == "LOADED [] True"
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["train", "--aux", "l3mas"],
+        ["train", "--aux", "l3mask", "--weights", "mta"],
+        ["predict", "runs/nosuch", "A text."],
+        ["evaluate", "runs/nosuch", "--dataset", "pydocs"],
+        ["ensemble", "runs/nosuch", "runs/other"],
+    ],
+)
+def test_a_mistake_in_a_name_is_found_before_heavy_libraries_are_loaded(arguments):
+    code = (
+        "import sys\nfrom auxlearn.cli import cli\n"
+        f"try:\n    cli({arguments!r}, prog_name='auxlearn')\n"
+        "except SystemExit as stopped:\n"
+        "    print(stopped.code, sorted({'torch', 'transformers'} & set(sys.modules)))"
+    )
+    assert python(code).splitlines()[-1] == "2 []"
+
+
 def test_help_takes_less_than_half_a_second():
     def seconds() -> float:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -48,7 +48,7 @@ def test_three_tasks_side_by_side(report):
     # Against random masking, what does not overlap is what has moved.
     assert one["overlap"] == pytest.approx(1 - found["spreads"]["l3mask"]["moved"])
     assert found["notes"][0] == "simcse masks no tokens, so it is left out"
-    assert found["sentences"][1].startswith("random_mlm is random masking")
+    assert found["sentences"][1].startswith("random_mlm masks all tokens of a text with one prob")
     for group in found["frequencies"]:
         assert group["rates"]["random_mlm"] == pytest.approx(0.15)
         assert group["random"]["l3mask"] == pytest.approx(0.15)
@@ -148,3 +148,15 @@ class EvenOnly(MaskedLanguageModelling):
     def mask_probabilities(self, batch):
         return ((batch.input_ids % 2 == 0) & batch.maskable).double() / 4
 """
+
+
+def test_tasks_of_one_mean_share_the_column_of_random_masking():
+    from auxlearn.commands.masks import _grid
+    from auxlearn.mask_analysis.statistics import Group
+
+    def heads(**random):
+        rates = dict.fromkeys(random, 0.2)
+        return _grid("group", [Group("a", "", 10, rates, random)], 5)[0]
+
+    assert heads(one=0.15, two=0.15) == ["group", "tokens", "one", "two", "random"]
+    assert heads(one=0.15, two=0.3) == ["group", "tokens", "one", "random", "two", "random"]

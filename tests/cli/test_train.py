@@ -96,7 +96,11 @@ def test_every_setting_is_an_option_with_its_help_and_default():
         flag = "--plugin" if name == "plugins" else f"--{name.replace('_', '-')}"
         assert f"  {flag} " in text
         assert field.description in flat
-        assert f"\n{field.json_schema_extra['section']}:\n" in text
+        assert f"\nFurther options, {field.json_schema_extra['section'].lower()}:\n" in text
+    first = text.partition("Options of the chosen tasks")[0]
+    assert "  --epochs " in first
+    assert "--alpha 0.3" in flat
+    assert "  --adam-beta1 " not in first
     assert "Maximum number of epochs. [default: 10]" in flat
     assert "`auxlearn list weightings` lists them. [default: fixed]" in flat
     assert "[default: False]" not in flat
@@ -198,6 +202,14 @@ def test_a_saved_configuration_repeats_the_run(trained, tmp_path):
             [{"l3mask": {"probability": 0.3}}, {"l3mask": {"probability": 0.3}}],
             "fixed",
         ),
+        (
+            [
+                *("--aux", "random_mlm:words", "--aux", "random_mlm:rare"),
+                *("--words-probability", "0.3", "--rare-probability", "0.1"),
+            ],
+            [{"random_mlm:words": {"probability": 0.3}}, {"random_mlm:rare": {"probability": 0.1}}],
+            "fixed",
+        ),
         (  # a field of text takes what YAML would read as a number or a truth value
             ["--aux", "random_mlm", "--corpus", "2024"],
             [{"random_mlm": {"corpus": "2024"}}],
@@ -279,6 +291,11 @@ def test_a_plug_in_file_adds_its_options(trained, tmp_path):
         (
             ["--score", "surprisal"],
             "option '--score' belongs to l3mask, which is not chosen: add --aux l3mask",
+        ),
+        (
+            ["--weight", "meta"],
+            "option '--weight' belongs to r_drop, which is not chosen: add --loss r_drop; or did "
+            "you mean '--weights'?",
         ),
         (
             ["--aux", "l3mask", "--meta-every", "2"],

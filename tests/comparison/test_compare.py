@@ -184,6 +184,15 @@ def test_encoders_of_one_name_are_told_apart_by_their_content(six):
     assert all(name.startswith("tiny (") for name in settings[1:])
 
 
+def test_runs_with_other_numbers_of_threads_are_noted(six):
+    assert auxlearn.compare(*six).notes == []
+    change(six[0], environment={"threads": 4})
+    (note,) = auxlearn.compare(*six).notes
+    assert "different numbers of CPU threads (5 with 1, 1 with 4)" in note
+    change(six[0], environment={"gpus": ["H100"]})
+    assert auxlearn.compare(*six).notes == []
+
+
 def test_settings_of_labels_and_the_content_of_plug_ins_are_of_the_method(six):
     for seed, run in enumerate(six):
         record_inputs(run, **{"plug-in file my.py": {"content": "one" if seed < 3 else "two"}})

@@ -335,10 +335,33 @@ def test_a_plug_in_file_counts_by_its_content(tmp_path):
         (["mlm2", "mlm2", "mlm"], ["primary", "mlm2", "mlm2_2", "mlm"]),
         (["mlm_2", "mlm", "mlm"], ["primary", "mlm_2", "mlm", "mlm_3"]),
         (["primary", "validation"], ["primary", "primary_2", "validation_2"]),
+        (["mlm:first-one", {"mlm:b": {"a": 1}}, "mlm"], ["primary", "first_one", "b", "mlm"]),
+        (["mlm:same", "l3mask:same"], ["primary", "same", "same_2"]),
     ],
 )
 def test_objectives_have_names_of_their_own(aux, names):
     assert list(RunConfig(aux=aux).objective_names()) == names
+
+
+def test_a_task_with_a_name_of_its_own_is_written_as_it_was_given():
+    config = RunConfig(aux=["random_mlm:words", {"supervised:questions": {"datasets": "a"}}])
+    plain = RunConfig(aux=["random_mlm", {"supervised": {"datasets": "a"}}])
+    written = config.resolved().model_dump(mode="json")
+    assert [list(one) for one in written["aux"]] == [["random_mlm:words"], ["supervised:questions"]]
+    assert RunConfig.model_validate(written) == config.resolved()
+    assert config.resolved().digest != plain.resolved().digest
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ({"aux": ["mlm:A b"]}, "the name 'A b': use lower-case letters"),
+        ({"weights": "meta:x"}, "only auxiliary tasks have names of their own: write meta"),
+    ],
+)
+def test_names_of_ones_own_that_are_refused(given, line):
+    with pytest.raises(ConfigError, match=line):
+        RunConfig(**given)
 
 
 def test_files_that_are_no_configuration(tmp_path):

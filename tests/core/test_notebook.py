@@ -7,7 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from auxlearn.core.progress import NotebookReporter, default_reporter, in_notebook
+from auxlearn.core.progress import NotebookReporter, Reporter, in_notebook
+from auxlearn.results.console import ConsoleReporter, default_reporter
 
 
 @pytest.fixture
@@ -28,12 +29,14 @@ def shown(monkeypatch):
     return pages
 
 
-def test_elsewhere_nothing_is_shown():
+def test_elsewhere_the_console_shows_progress_unless_it_is_not_wanted():
     assert not in_notebook()
-    assert not isinstance(default_reporter(), NotebookReporter)
+    assert isinstance(default_reporter(), ConsoleReporter)
+    assert type(default_reporter(verbose=False)) is Reporter
 
 
 def test_a_notebook_shows_bar_messages_and_evaluations(shown):
+    assert type(default_reporter(verbose=False)) is Reporter
     reporter = default_reporter()
     assert isinstance(reporter, NotebookReporter)
     reporter.message("reading <b>")

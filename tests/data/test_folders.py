@@ -296,9 +296,16 @@ def test_no_folder(tmp_path):
     assert message(tmp_path / "nothing").startswith("there is no folder")
 
 
+def test_labels_of_tokens_are_named(tmp_path):
+    write_jsonl(tmp_path / "train.jsonl", [{"tokens": ["a"], "ner_tags": [0]}])
+    assert "'ner_tags' looks like labels of tokens, which are not offered" in message(tmp_path)
+
+
 def test_a_file_for_a_folder(tmp_path):
     write_jsonl(tmp_path / "train.jsonl", ROWS)
-    assert "is a file: name the folder" in message(tmp_path / "train.jsonl")
+    found = message(tmp_path / "train.jsonl")
+    assert "is a file: name the folder" in found
+    assert "DataFrame with a column 'split'" in found
 
 
 def test_missing_train_file_lists_the_folder(tmp_path):

@@ -37,7 +37,7 @@ def test_a_run_says_how_many_texts_are_cut_and_what_is_kept(tiny_bert, tmp_path)
         whole = whole_lengths(tiny_bert.tokenizer, split, texts, 5, cache)
         assert whole.tolist() == [4, 7, 3, 5]
     assert describe_lengths(whole, 5) == (
-        "tokens per text of train: median 4, 95% have at most 5; "
+        "tokens per text of train: median 4, 95% have at most 7; "
         "1 of 4 are longer than the 5 of max_length and are cut, which keeps 89.5% of all tokens"
     )
     assert describe_lengths(whole, 7).endswith("none is longer than the 7 of max_length")

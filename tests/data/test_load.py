@@ -159,7 +159,7 @@ def test_hub_error_mentions_the_missing_folder(monkeypatch):
         raise DataError("the hub has none")
 
     monkeypatch.setattr(hub, "load_hub", load_hub)
-    with pytest.raises(DataError, match=r"the hub has none.*no folder 'data/mine' either"):
+    with pytest.raises(DataError, match=r"^there is no folder 'data/mine', and .*the hub has none"):
         load_dataset("data/mine")
 
 

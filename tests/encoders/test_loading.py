@@ -101,6 +101,7 @@ def test_an_unknown_short_name_gets_a_suggestion():
     message = refusal("sciber")
     assert message.startswith("unknown encoder 'sciber': did you mean 'scibert'?")
     assert "FacebookAI/roberta-base" in message
+    assert "did you mean 'bert'?" in refusal("bert-base-uncased")
 
 
 def test_a_folder_that_does_not_exist(tmp_path):

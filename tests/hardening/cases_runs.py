@@ -198,7 +198,7 @@ CASES += [
     Case(
         "unfinished run of another configuration",
         [*TRAIN, "--seed", "7"],
-        "holds the run of another configuration .its seed differs.",
+        "holds the run of another configuration .it has seed 0, not 7.",
         lambda place: copy(place, "unfinished"),
     ),
     Case(
@@ -380,6 +380,16 @@ PLUGINS: dict[str, tuple[str, str]] = {
         TASK.format(line="return TaskResult(encoder.classify(batch).sum(), primary=3)"),
         r"does not fit: its primary is a int, not a Batch",
     ),
+    "evaluates to no number": (
+        TASK.format(line="return encoder.classify(batch).sum()")
+        + "    def evaluate(self, encoder):\n        return 0.5\n",
+        r"'mine' .* failed in evaluate \(AttributeError: 'float' object has no attribute 'items'",
+    ),
+    "keeps a list for resuming": (
+        TASK.format(line="return encoder.classify(batch).sum()")
+        + "    def state_dict(self):\n        return [3]\n",
+        r"state_dict of 'mine' .* returns a list: return tensors by name",
+    ),
     "takes the name of another": (
         '@register_task("l3mask")\nclass Mine(AuxiliaryTask):\n    pass',
         r"'l3mask' of .* is taken by",
@@ -415,6 +425,21 @@ RULES: dict[str, tuple[str, str]] = {
         RULE.format(line="return torch.ones(2).double() / 2")
         + "    def step(self, step):\n        raise OverflowError('too much')\n",
         r"'rule' \(Rule of .*\) failed in step \(OverflowError: too much\)",
+    ),
+    "keeps a number for resuming": (
+        RULE.format(line="return torch.ones(2).double() / 2")
+        + "    def state_dict(self):\n        return {'count': 3}\n",
+        r"state_dict of 'rule' \(Rule of .*\) returns a int for 'count': return tensors by name",
+    ),
+    "keeps a list for resuming": (
+        RULE.format(line="return torch.ones(2).double() / 2")
+        + "    def state_dict(self):\n        return [3]\n",
+        r"'rule' .* failed in state_dict \(TypeError: unsupported operand",
+    ),
+    "logs what is no number": (
+        RULE.format(line="return torch.ones(2).double() / 2")
+        + "    def metrics(self):\n        return {'temperature': 'high'}\n",
+        r"'rule' .* failed in metrics \(ValueError: could not convert",
     ),
 }
 CASES += [

@@ -140,9 +140,19 @@ def test_the_interval_of_one_run_is_over_its_examples(place):
 
     (run,) = collect([place / "plain"]).runs
     low, high = example_intervals(run, "test")["accuracy"]
-    # Of 8 examples 6 are right: the variance of the mean is 0.75 * 0.25 / 7.
-    assert low == pytest.approx(0.75 - 1.959964 * (0.75 * 0.25 / 7) ** 0.5)
+    # Of 8 examples 6 are right: the variance of the mean is 0.75 * 0.25 / 7; t(0.975, 7) = 2.3646.
+    assert low == pytest.approx(0.75 - 2.364624 * (0.75 * 0.25 / 7) ** 0.5)
     assert high == 1  # no score is above
+
+
+def test_a_warning_of_several_runs_stands_once(place, tmp_path):
+    alike = [
+        runs.write_run(tmp_path / f"{seed}", place / "data", degenerate=True, seed=seed)
+        for seed in (0, 1)
+    ]
+    text = read(report(*alike, output=tmp_path / "two.html")).text
+    assert text.count("2 runs (") == 1
+    assert "warnings about runs" not in text  # few are not folded
 
 
 def test_a_degenerate_run_says_so(place):
@@ -162,14 +172,13 @@ def test_several_runs_stand_beside_each_other(place, tmp_path):
     assert [run.method for run in found] == [*methods, "random_mlm, meta"]
     (setting,) = settings_of(found)
     score = setting.methods[methods[0]]["test", "accuracy"]
-    # Two seeds, 0.75 and 0.5: t(0.975, 1) = 12.7062, standard error 0.125.
     assert score.seeds == 2
-    assert score.text == "0.625 ± 0.177"
-    assert score.interval == pytest.approx(
-        (0.625 - 12.7062 * 0.125, 0.625 + 12.7062 * 0.125), abs=1e-5
-    )
+    assert score.text == "62.5 ± 17.7"
+    # Two seeds, 0.75 and 0.5: t(0.975, 1) = 12.7062, standard error 0.125; no score is beyond.
+    assert score.interval == (0, 1)
+    assert score.interval_text == "[0.0, 100.0]"
     text = read(report(place / "plain", again, other, output=tmp_path / "x.html")).text
-    assert "0.625 ± 0.177" in text
+    assert "62.5 ± 17.7" in text
 
 
 def test_folds_are_one_method_with_the_corrected_interval(place, tmp_path):
@@ -194,8 +203,8 @@ def test_folds_are_one_method_with_the_corrected_interval(place, tmp_path):
     # Means over seeds 2, 3 and 4 of 8; test has as many examples as train; t(0.975, 2) = 4.30265.
     half = 4.30265 * ((1 / 3 + 1) * 0.125**2) ** 0.5
     assert score.seeds == 3
-    assert score.text == "0.375 ± 0.125"
-    assert score.interval == pytest.approx((0.375 - half, 0.375 + half), abs=1e-5)
+    assert score.text == "37.5 ± 12.5"
+    assert score.interval == (0, pytest.approx(0.375 + half, abs=1e-5))
     assert setting.methods["single task"]["dev", "accuracy"].interval is None
     sweep = runs.write_sweep(tmp_path / "sweep", place / "data", folds=2)
     assert {run.method for run in collect([sweep]).runs} == {"<STL>", "RTM"}

@@ -84,8 +84,8 @@ def test_the_settings_that_differ_are_named(tmp_path):
     with pytest.raises(RunError) as caught, folder.locked(other):
         pass
     assert str(caught.value) == (
-        f"{folder.path} holds the run of another configuration (its seed, epochs differ): "
-        "choose another --output or delete the folder"
+        f"{folder.path} holds the run of another configuration (it has seed 0, not 1; "
+        "epochs 10, not 3): choose another --output or delete the folder"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import torch
 from click.testing import CliRunner
 
 from auxlearn.cli import cli
@@ -19,9 +20,10 @@ def test_a_trial_that_crashes_does_not_prevent_the_other_estimates(sweep_file, t
     path = sweep_file(
         base={"plugins": [FAILING_TASKS]}, grid={"aux": ["crashing", "random_mlm"]}, seeds=1
     )
-    sweep = read_sweep(path)
+    sweep, before = read_sweep(path), torch.get_num_threads()
     trials = plan_trials(sweep, expand_cells(sweep))
-    found = estimate_trials(trials, SweepFolder(tmp_path / "out"), None)
+    found = estimate_trials(trials, SweepFolder(tmp_path / "out"), None, 2)
+    assert torch.get_num_threads() == before
     crashing, fine = (found[trial.digest] for trial in trials)
     assert crashing.seconds is None
     assert "'crashing' (Crashing of" in crashing.source

@@ -12,12 +12,26 @@ from auxlearn.cli import cli
 from auxlearn.core.errors import SweepError
 from auxlearn.sweeps.execute import run_sweep
 from auxlearn.sweeps.executors import LocalExecutor, RayExecutor, SlurmExecutor, ray as ray_engine
+from auxlearn.sweeps.executors.local import default_threads
 from auxlearn.sweeps.folder import SweepFolder
 from auxlearn.sweeps.jobs import Job
 from auxlearn.sweeps.sweep_file import read_sweep
 from tests.sweeps.conftest import InlineExecutor
 
 FAILING_TASKS = str(Path(__file__).parent / "failing_tasks.py")
+
+
+@pytest.mark.parametrize(
+    ("given", "threads"), [("1", 1), ("3,2", 3), ("", 4), ("0", 4), ("many", 4), (None, 4)]
+)
+def test_trials_take_the_threads_of_the_environment_or_their_part_of_the_cores(
+    monkeypatch, given, threads
+):
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if given is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", given)
+    assert default_threads(jobs=2) == threads
 
 
 @pytest.mark.slow

@@ -128,6 +128,18 @@ def test_a_task_that_is_chosen_twice_stays_two_tasks(tmp_path):
         trials_of(sweep)
 
 
+def test_a_task_with_a_name_of_its_own_has_its_options_under_it(tmp_path):
+    sweep = sweep_of(
+        tmp_path,
+        base={"aux": ["random_mlm:words", "random_mlm"]},
+        grid={"aux.words.probability": [0.2]},
+        seeds=1,
+    )
+    (trial,) = trials_of(sweep)
+    assert [one.written for one in trial.config.aux] == ["random_mlm:words", "random_mlm"]
+    assert [one.options["probability"] for one in trial.config.aux] == [0.2, 0.15]
+
+
 def test_axes_in_braces_are_replaced_by_their_labels(tmp_path):
     sweep = sweep_of(
         tmp_path,

@@ -160,6 +160,50 @@ def test_invalid_mask_probabilities_are_refused(trained_bert, tmp_path, spoil, m
     assert "mask_probabilities of task 'spoiled'" in str(caught.value)
 
 
+class FirstMaskable(Everything):
+    """Mask the first token of each text that may be masked: exactly one."""
+
+    def choose_tokens(self, batch, generator):
+        return batch.maskable & (batch.maskable.cumsum(1) == 1)
+
+
+def test_a_strategy_may_choose_the_tokens_of_a_text_together(trained_bert, tmp_path):
+    task = prepared(FirstMaskable, trained_bert, tmp_path)
+    batch = batch_of(task)
+    assert task.items(batch, generator()) == len(batch)
+    seen = []
+    with pytest.MonkeyPatch.context() as patch:
+        predict = type(trained_bert).predict_tokens
+        patch.setattr(
+            type(trained_bert),
+            "predict_tokens",
+            lambda *given: seen.append(given) or predict(*given),
+        )
+        task.loss(trained_bert, batch, generator())
+    ((_, _, positions),) = seen
+    assert torch.equal(positions, task.choose_tokens(batch, generator()))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda chosen: chosen[:, :-1], "expected shape"),
+        (lambda chosen: chosen.long(), "expected a bool tensor, got torch.int64"),
+        (lambda chosen: ~chosen, "expected no special tokens or padding among the chosen"),
+    ],
+)
+def test_invalid_choices_are_refused(trained_bert, tmp_path, spoil, message):
+    class Spoiled(FirstMaskable):
+        name = "spoiled"
+
+        def choose_tokens(self, batch, generator):
+            return spoil(super().choose_tokens(batch, generator))
+
+    task = prepared(Spoiled, trained_bert, tmp_path)
+    with pytest.raises(ValueError, match=f"choose_tokens of task 'spoiled': {message}"):
+        task.loss(trained_bert, batch_of(task), generator())
+
+
 @pytest.mark.parametrize("cls", [RandomMLM, L3Mask])
 def test_texts_may_come_from_a_corpus(cls, trained_bert, tmp_path):
     path = tmp_path / "corpus.txt"

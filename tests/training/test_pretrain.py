@@ -141,7 +141,7 @@ def test_a_signal_writes_a_checkpoint(finished, tapt, tmp_path, monkeypatch, num
 
 def test_another_pretraining_in_the_folder_is_refused(finished, tapt, monkeypatch):
     monkeypatch.setattr(module, "load_encoder", None)
-    with pytest.raises(RunError, match="its seed, steps differ"):
+    with pytest.raises(RunError, match=r"it has seed 0, not 1; steps .*, not 7"):
         tapt(finished[0], steps=7, seed=1)
 
 

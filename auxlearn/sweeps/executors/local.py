@@ -18,6 +18,14 @@ from auxlearn.sweeps.jobs import Job, Outcome
 from auxlearn.sweeps.worker import run_job, start_worker
 
 
+def default_threads(jobs: int) -> int:
+    """Return ``OMP_NUM_THREADS`` if it is set, else the number of cores divided by ``jobs``."""
+    given = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    if given.isdecimal() and int(given):
+        return int(given)
+    return max(1, (os.cpu_count() or 1) // jobs)
+
+
 class LocalExecutor(Executor):
     """Runs trials in processes of this machine, by the loky of joblib.
 
@@ -26,12 +34,12 @@ class LocalExecutor(Executor):
 
     Args:
         jobs: Trials at a time.
-        threads: CPU threads of each trial; by default the cores divided by ``jobs``.
+        threads: CPU threads of each trial; by default :func:`default_threads`.
     """
 
     def __init__(self, jobs: int = 1, threads: int | None = None) -> None:
         self.slots = jobs
-        self.threads = threads or max(1, (os.cpu_count() or 1) // jobs)
+        self.threads = threads or default_threads(jobs)
         gpus = _visible_gpus() if jobs > 1 else []
         self._slots = [
             _Slot(self.threads, gpus[number % len(gpus)] if len(gpus) > 1 else None)

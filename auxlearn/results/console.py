@@ -1,0 +1,161 @@
+"""Progress and messages on the console, on standard error; in a notebook, below the cell.
+
+On a terminal, progress bars and a status line are shown; elsewhere, whole lines without colours.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.live import Live
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.segment import Segment
+from rich.text import Text
+
+from auxlearn.core.errors import printable
+from auxlearn.core.metric_names import Quantity
+from auxlearn.core.progress import NotebookReporter, Reporter, in_notebook
+from auxlearn.results.plots import METRIC_TITLES
+
+#: Width of tables that go to a file or a pipe, in characters.
+PIPE_WIDTH = 160
+
+#: Seconds between two lines of progress where there is no terminal.
+LINE_EVERY = 60.0
+
+
+def output(*, stderr: bool = False) -> Console:
+    """Return a console for standard output, or for standard error."""
+    console = _PlainConsole(stderr=stderr, highlight=False)
+    if not console.is_terminal:
+        console.width = PIPE_WIDTH
+    return console
+
+
+class _PlainConsole(Console):
+    """A console that writes control characters of texts, labels and names as escapes."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            if segment.control or segment.text.isprintable():
+                yield segment
+            else:  # rich breaks the lines of a cell by line feeds within a segment
+                lines = map(printable, segment.text.split("\n"))
+                yield segment._replace(text="\n".join(lines))
+
+
+def default_reporter(verbose: bool = True) -> Reporter:
+    """Return what shows the progress of a call from Python.
+
+    Args:
+        verbose: Whether anything is shown: on the console, or below the cell of a notebook.
+    """
+    if not verbose:
+        return Reporter()
+    return NotebookReporter() if in_notebook() else ConsoleReporter()
+
+
+class ConsoleReporter(Reporter):
+    """Shows the progress of a run on the console."""
+
+    def __init__(self) -> None:
+        self.console = output(stderr=True)
+        self._last: dict[str, Any] = {}
+        self._status = Text("")
+
+    def message(self, text: str) -> None:
+        """Print one sentence."""
+        self.console.print(Text(text), soft_wrap=True)
+
+    @contextmanager
+    def waiting(self, what: str) -> Iterator[None]:
+        """Show a spinner on a terminal while the block runs."""
+        if self.console.is_terminal:
+            with self.console.status(what):
+                yield
+        else:
+            yield
+
+    @contextmanager
+    def progress(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
+        """Show a progress bar on a terminal; elsewhere a line per minute and one at the end."""
+        if not self.console.is_terminal:
+            started = time.perf_counter()
+            done, due = 0, started + LINE_EVERY
+
+            def count(amount: int) -> None:
+                nonlocal done, due
+                done += amount
+                now = time.perf_counter()
+                if now >= due and done < total:
+                    due = now + LINE_EVERY
+                    self.message(f"{title}: {done:,} of {total:,} in {now - started:.0f} s")
+
+            yield count
+            share = "" if done == total else f" of {total:,}"
+            self.message(f"{title}: {done:,}{share} in {time.perf_counter() - started:.1f} s")
+            return
+        bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=self.console,
+        )
+        task = bar.add_task(title, total=total)
+        self._status = Text("", no_wrap=True, overflow="ellipsis")
+        with Live(Group(bar, self._status), console=self.console, refresh_per_second=4) as live:
+            yield lambda amount: bar.update(task, advance=amount)
+            live.update(bar)
+
+    def log(self, entry: dict[str, Any]) -> None:
+        """Show losses and weights as they move, and print a line for each evaluation."""
+        if entry["kind"] == "train":
+            self._last = entry
+            self._status.plain = "\n".join(_parts(entry))
+            return
+        same_step = self._last if self._last.get("step") == entry["step"] else {}
+        self.console.print(Text(describe_row({**same_step, **entry})), soft_wrap=True)
+
+
+def describe_row(row: Mapping[str, Any]) -> str:
+    """Return a row of ``metrics.jsonl`` as one line.
+
+    For example ``step 64  epoch 2.0  loss primary 0.910 l3mask 3.201  weights primary 0.55
+    l3mask 0.45  dev accuracy 0.612 macro-F1 0.598``.
+    """
+    return "  ".join([f"step {row['step']}", *_parts(row)])
+
+
+def _parts(row: Mapping[str, Any]) -> list[str]:
+    quantities = (Quantity.WEIGHT, Quantity.LOSS, Quantity.DEV)
+    weights, losses, dev = (quantity.read(row) for quantity in quantities)
+    in_order = [*(name for name in weights if name in losses), *losses]  # the primary task first
+    parts = [f"epoch {row['epoch']:.1f}"] if "epoch" in row else []
+    if losses:
+        parts.append(_metrics_line("loss", {name: losses[name] for name in in_order}))
+    if len(weights) > 1:
+        parts.append(_metrics_line("weights", weights))
+    if dev:
+        shown = {title: dev[key] for key, title in METRIC_TITLES.items() if key in dev}
+        parts.append(_metrics_line("dev", shown))
+    return parts
+
+
+def _metrics_line(title: str, metrics: Mapping[str, float]) -> str:
+    return " ".join([title, *(f"{name} {value:.3f}" for name, value in metrics.items())])
