@@ -153,10 +153,10 @@ def content_digest(path: Path) -> str:
     """Return the SHA-256 of a file, or of the relative paths and contents of a folder's files.
 
     Raises:
-        OSError: The path does not exist or cannot be read.
+        OSError: The path does not exist, cannot be read or is neither a file nor a folder.
     """
     if not path.is_dir():
-        with path.open("rb") as file:
+        with open(path, "rb", opener=_regular) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     digest = hashlib.sha256()
     for inner in sorted(path.rglob("*")):
@@ -321,6 +321,19 @@ def user_path(text: str | os.PathLike[str], error: type[UserError] = UserError) 
     return path
 
 
+class _NotRegularError(OSError):
+    """A pipe, a device or a folder in place of a file."""
+
+
+def _regular(path: str, flags: int) -> int:
+    # Without O_NONBLOCK, opening a pipe waits for a writer.
+    handle = os.open(path, flags | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise _NotRegularError(errno.EINVAL, "not a regular file", path)
+    return handle
+
+
 def read_file(path: Path, limit: int, error: type[UserError] = UserError) -> bytes:
     """Return the content of a regular file.
 
@@ -334,20 +347,14 @@ def read_file(path: Path, limit: int, error: type[UserError] = UserError) -> byt
     """
     shown = shorten(str(path), 300)
     try:
-        # Without O_NONBLOCK, opening a pipe waits for a writer.
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            status = os.fstat(handle)
-            if not stat.S_ISREG(status.st_mode):
-                raise error(f"{shown} is not a regular file: name a file")
-            if status.st_size > limit:
-                raise error(_too_large(shown, status.st_size, limit))
-            with open(handle, "rb", closefd=False) as file:
-                content = file.read(limit + 1)
-        finally:
-            os.close(handle)
+        with open(path, "rb", opener=_regular) as file:
+            if (size := os.fstat(file.fileno()).st_size) > limit:
+                raise error(_too_large(shown, size, limit))
+            content = file.read(limit + 1)
     except FileNotFoundError:
         raise error(f"there is no file {shown}: check the path") from None
+    except _NotRegularError:
+        raise error(f"{shown} is not a regular file: name a file") from None
     except (OSError, ValueError) as fault:
         reason = getattr(fault, "strerror", None) or fault
         raise error(f"{shown} cannot be read ({reason})") from None

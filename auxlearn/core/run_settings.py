@@ -29,6 +29,9 @@ COLUMN_SETTINGS = (
     "unknown_labels",
 )
 
+#: Tasks, sets, plug-in files or trackers of a run.
+MOST_ENTRIES = 100
+
 _SINGLE = (str, dict, os.PathLike)
 
 
@@ -92,6 +95,7 @@ class RunSettings(Settings):
         (),
         "Data",
         "Out-of-distribution data set to evaluate on as well (folder, card or hub id); repeatable.",
+        max_length=MOST_ENTRIES,
     )
     perturbed_text: Literal["none", "add", "replace"] = _field(
         "none",
@@ -156,7 +160,10 @@ class RunSettings(Settings):
     )
 
     aux: tuple[PluginChoice, ...] = _field(
-        (), "Objectives", "Auxiliary task; repeatable. `auxlearn list tasks` lists them."
+        (),
+        "Objectives",
+        "Auxiliary task; repeatable. `auxlearn list tasks` lists them.",
+        max_length=MOST_ENTRIES,
     )
     weights: PluginChoice = _field(
         PluginChoice(name="fixed"),
@@ -171,7 +178,10 @@ class RunSettings(Settings):
         validate_default=True,
     )
     plugins: tuple[str, ...] = _field(
-        (), "Objectives", "Python file that registers tasks, losses or weightings; repeatable."
+        (),
+        "Objectives",
+        "Python file that registers tasks, losses or weightings; repeatable.",
+        max_length=MOST_ENTRIES,
     )
 
     metric: Metric = _field(
@@ -296,6 +306,7 @@ class RunSettings(Settings):
         "Machine",
         "Experiment tracker to report to as well: tensorboard, wandb, mlflow or a plug-in; "
         "repeatable.",
+        max_length=MOST_ENTRIES,
     )
     gradient_log_steps: int | None = _field(
         None,

@@ -41,8 +41,9 @@ def check_output_file(path: Path, inputs: Iterable[str | os.PathLike[str]] = ())
         UserError: It cannot be written, belongs to a run or sweep, or is one of the inputs.
     """
     check_output(path.parent if os.path.exists(path) else path)
-    if os.path.isdir(path):
-        raise UserError(f"{path} is a folder: choose another --output")
+    if os.path.exists(path) and not os.path.isfile(path):
+        what = "a folder" if os.path.isdir(path) else "not a regular file"
+        raise UserError(f"{path} is {what}: choose another --output")
     check_unowned(path)
     place = _resolved(path)
     for given in inputs:
