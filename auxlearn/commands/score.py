@@ -44,12 +44,12 @@ EXAMPLES = (
 )
 @click.option(
     "--passes",
-    type=click.IntRange(1),
+    type=int,
     help="Masked copies of each text; by default one per token, which is exact.",
 )
 @click.option(
     "--max-length",
-    type=click.IntRange(4),
+    type=int,
     default=128,
     show_default=True,
     help="Maximum number of tokens per text, special tokens included; the rest is not scored.",

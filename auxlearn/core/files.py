@@ -277,6 +277,22 @@ def check_output(path: Path, flag: str = "--output") -> None:
 LONGEST_NAME = 100
 
 
+def path_problem(path: str) -> str | None:
+    r"""Return why a text cannot be the path of a file; ``None`` if it can.
+
+    Examples:
+        >>> path_problem("runs/first"), path_problem("a\0b")
+        (None, 'a path has no null character')
+    """
+    if not path:
+        return "a path is needed, not an empty text"
+    if "\0" in path:
+        return "a path has no null character"
+    if any(len(os.fsencode(part)) > 255 for part in path.split("/")) or len(path) > 4000:
+        return "a path, or a name in it, is too long (File name too long)"
+    return None
+
+
 def expand(path: str | os.PathLike[str], error: type[UserError] = UserError) -> Path:
     """Return a path of the user, with ``~`` and ``~name`` replaced by the home folder.
 

@@ -28,8 +28,11 @@ import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import PlainValidator
+
+from auxlearn.core.arguments import as_path
 from auxlearn.core.config import RunConfig, load_config, path_identity
 from auxlearn.core.crash_log import FILE as FAULT, logged_into
 from auxlearn.core.errors import ConfigError, RunError, RunInUse
@@ -45,6 +48,12 @@ from auxlearn.core.locks import GRACE, Lock, LockHeld, holder, is_held
 from auxlearn.results.environment import Environment, describe_environment
 from auxlearn.results.outputs import check_unowned
 from auxlearn.results.record import FILE, RunResults
+
+#: A finished run.
+FinishedRun = Annotated[
+    str | os.PathLike[str] | RunResults,
+    PlainValidator(lambda run: run if isinstance(run, RunResults) else as_path(run)),
+]
 
 
 def default_output(config: RunConfig) -> Path:
