@@ -75,7 +75,8 @@ def command(
     from auxlearn.core.errors import DataError
 
     if bool(texts) == (file is not None):
-        raise DataError("score needs texts: give them on the command line or by --file")
+        problem = "texts are given twice" if texts else "score needs texts"
+        raise DataError(f"{problem}: give them either on the command line or by --file")
 
     from auxlearn import api
 

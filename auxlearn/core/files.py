@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import glob
 import hashlib
 import json
 import os
@@ -10,6 +11,7 @@ import re
 import secrets
 import shutil
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -120,6 +122,15 @@ def filled_folder(path: Path) -> Iterator[Path]:
 
 def _temporary(path: Path) -> Path:
     return path.with_name(f".{path.name[:40]}.{secrets.token_hex(4)}{PART}")
+
+
+def delete_old_parts(path: Path) -> None:
+    """Delete what writes of a file that were killed an hour ago or earlier have left beside it."""
+    pattern = f".{glob.escape(path.name[:40])}.{'[0-9a-f]' * 8}{PART}"
+    for part in path.parent.glob(pattern):
+        with suppress(OSError):
+            if part.is_file() and time.time() - part.lstat().st_mtime > 3600:
+                part.unlink()
 
 
 def _set_modes(folder: Path) -> None:

@@ -26,7 +26,7 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -320,11 +320,14 @@ def model_of(run: Path) -> Path:
 def locked_folder(path: Path) -> Iterator[None]:
     """Create a folder, lock it within the block, and delete what killed writes have left in it.
 
+    A new folder that nothing was written into is removed.
+
     Raises:
         RunError: It cannot be written, or its file system has no locks.
         RunInUse: Another process has locked it.
     """
     lock = Lock(path / ".lock")
+    new = [folder for folder in (path, *path.parents) if not folder.exists()]
     try:
         path.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=GRACE)
@@ -341,6 +344,9 @@ def locked_folder(path: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
+        with suppress(OSError):  # the first one that is not empty
+            for folder in new:
+                folder.rmdir()
 
 
 def check_contained(folder: Path) -> None:

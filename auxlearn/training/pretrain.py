@@ -360,7 +360,9 @@ def _log(losses: list[Tensor], step: int, reporter: Reporter) -> None:
     """
     mean = float(torch.stack(losses).mean())
     if not math.isfinite(mean):
-        raise TrainingDiverged(f"the loss became {mean} by step {step}: lower --learning-rate")
+        raise TrainingDiverged(
+            f"the loss became {mean} by step {step}: lower --learning-rate, with another --output"
+        )
     reporter.log({"kind": "train", "step": step, Quantity.LOSS.key("mlm"): mean})
 
 

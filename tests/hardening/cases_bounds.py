@@ -6,7 +6,18 @@ from collections.abc import Callable
 
 from tests.hardening.case import Case, Place
 from tests.hardening.cases_encoders import encoder, setting
-from tests.hardening.inputs import CHECK, GOOD, MANY, config, parquet, pipe, train, writes
+from tests.hardening.inputs import (
+    CHECK,
+    GOOD,
+    MANY,
+    SWEEP,
+    config,
+    parquet,
+    pipe,
+    sweep,
+    train,
+    writes,
+)
 
 DATA = ("--dataset", "d", "--encoder", "encoder", "--cache-dir", "cache")
 AS_TEXT = ("--text-column", "label")
@@ -94,6 +105,58 @@ CASES: list[Case] = [
         train(),
         r"plugins: Tuple should have at most 100 items",
         config("plugins: [" + ", ".join(["p.py"] * 3000) + "]"),
+    ),
+    Case(
+        "config: 200,000 values",
+        train(),
+        r"it or its aliases stand for more than 100,000 values",
+        config("report_to: [" + ",".join("a" * 200_000) + "]"),
+    ),
+    Case("train: 400 digits", ["train", "--epochs", "9" * 400], r"epochs: .*at most 18 digits"),
+    Case("train: 31 digits", ["train", "--batch-size", "9" * 31], r"batch_size: .*18 digits"),
+    Case("train: a huge rank", ["train", "--lora-rank", "100000000"], r"lora_rank: .*1024"),
+    Case("train: NUL in the cache", ["train", "--cache-dir", "a\0b"], r"no null character"),
+    Case("train: no output", ["train", "--output", ""], r"output: a path is needed"),
+    Case(
+        "train: NUL in a bias",
+        ["train", "--loss", "poe", "--poe-bias", "a\0.csv"],
+        r"bias: a path has no null character",
+    ),
+    Case(
+        "score: an unknown word", ["score", "--encoder", "tiny", "\u6f22\u5b57"], r"knows no word"
+    ),
+    Case("score: a long word", ["score", "--encoder", "tiny", "q" * 101], r"knows no word"),
+    Case("score: not UTF-8", ["score", "--encoder", "tiny", "a\udcff"], r"surrogate"),
+    Case("score: a text and a file", ["score", "--encoder", "tiny", "a", "--file", "x"], r"twice"),
+    Case("score: a long text", ["score", "--encoder", "tiny", "x" * 1_000_001], r"1,000,001"),
+    Case(
+        "score: 23 digits",
+        ["score", "--encoder", "tiny", "a", "--passes", "9" * 23],
+        r"passes: .*at most 18 digits",
+    ),
+    Case(
+        "sweep: a search of nothing",
+        SWEEP,
+        r"search.space.epochs has no values",
+        sweep("name: a\nsearch: {space: {epochs: []}}"),
+    ),
+    Case(
+        "sweep: an axis twice",
+        SWEEP,
+        r"'epochs' is an axis of both",
+        sweep("name: a\ngrid: {epochs: [1]}\nsearch: {space: {epochs: [2]}}"),
+    ),
+    Case(
+        "sweep: nothing to exclude",
+        SWEEP,
+        r"exclude: epochs has no value '7': known: 1, 2",
+        sweep("name: a\ngrid: {epochs: [1, 2]}\nexclude: [{epochs: 7}]"),
+    ),
+    Case(
+        "sweep: three unknown axes",
+        SWEEP,
+        r"unknown setting 'nosuch0': see `auxlearn train --help`",
+        sweep("name: a\ngrid: {nosuch0: [1], nosuch1: [1], nosuch2: [1]}"),
     ),
     # ------------------------------------------------------------- two roles of one column
     *(
