@@ -8,24 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from pydantic import Field, SkipValidation
+
+from auxlearn.core.arguments import Column, Count, UserPath, checked
 from auxlearn.core.config import RunConfig, validate
-from auxlearn.core.errors import ConfigError, DataError, did_you_mean
+from auxlearn.core.errors import ConfigError, DataError
 from auxlearn.core.files import expand
+from auxlearn.core.progress import Reporter
 from auxlearn.data.examples import columns_of
 from auxlearn.data.memory import in_memory, read_memory, refuse_for_files
-from auxlearn.results.folder import RunFolder, default_output, finished_folder as _finished
+from auxlearn.results.folder import (
+    FinishedRun,
+    RunFolder,
+    default_output,
+    finished_folder as _finished,
+)
 from auxlearn.results.outputs import check_output_file
 from auxlearn.results.record import RunResults
 
 if TYPE_CHECKING:
-    import os
-
     import pandas
 
     from auxlearn.comparison.ensemble import Ensemble
-    from auxlearn.core.progress import Reporter
     from auxlearn.data.dataset import TextDataset
     from auxlearn.results.record import Evaluations
     from auxlearn.training.pretrain_folder import PretrainResults
@@ -33,14 +39,15 @@ if TYPE_CHECKING:
 __all__ = ["ensemble", "evaluate", "load_run", "predict", "pretrain", "score", "train"]
 
 
+@checked
 def train(
-    config: RunConfig | None = None,
+    config: Annotated[RunConfig | None, SkipValidation] = None,
     reporter: Reporter | None = None,
     *,
     dataset: Any = None,
     dataset_name: str | None = None,
-    split_column: str | None = None,
-    jobs: int = 1,
+    split_column: Column | None = None,
+    jobs: Count = 1,
     verbose: bool = True,
     **settings: Any,
 ) -> RunResults:
@@ -120,8 +127,6 @@ def _train(
     from auxlearn.sweeps.branches import train
     from auxlearn.sweeps.executors import LocalExecutor
 
-    if jobs < 1:
-        raise ConfigError(f"jobs: at least 1 is needed, got {jobs}")
     shown = reporter or default_reporter(verbose)
     if jobs == 1:
         results = train(config, shown, data)
@@ -134,7 +139,8 @@ def _train(
     return results
 
 
-def load_run(path: str | os.PathLike[str]) -> RunResults:
+@checked
+def load_run(path: UserPath) -> RunResults:
     """Return the results of a finished run.
 
     Args:
@@ -149,20 +155,21 @@ def load_run(path: str | os.PathLike[str]) -> RunResults:
     return RunResults.load(_finished(path))
 
 
+@checked
 def evaluate(
-    run: str | os.PathLike[str] | RunResults,
+    run: FinishedRun,
     dataset: Any,
     *,
     split: str = "test",
     labels: Mapping[str, Any] | None = None,
     decision: Literal["sum", "argmax"] = "sum",
     unknown_labels: Literal["error", "count"] | None = None,
-    text_column: str | None = None,
-    text_pair_column: str | None = None,
-    label_column: str | None = None,
+    text_column: Column | None = None,
+    text_pair_column: Column | None = None,
+    label_column: Column | None = None,
     keep_null_labels: bool = False,
-    split_column: str | None = None,
-    output: str | os.PathLike[str] | None = None,
+    split_column: Column | None = None,
+    output: UserPath | None = None,
 ) -> Evaluations:
     """Evaluate a finished run on one or several data sets.
 
@@ -228,14 +235,15 @@ def evaluate(
     return found
 
 
+@checked
 def predict(
-    run: str | os.PathLike[str] | RunResults,
+    run: FinishedRun,
     texts: Any,
-    text_pairs: Sequence[str] | None = None,
+    text_pairs: Any = None,
     *,
-    text_column: str | None = None,
-    text_pair_column: str | None = None,
-    output: str | os.PathLike[str] | None = None,
+    text_column: Column | None = None,
+    text_pair_column: Column | None = None,
+    output: UserPath | None = None,
 ) -> pandas.DataFrame:
     """Classify texts with a finished run.
 
@@ -263,20 +271,23 @@ def predict(
     from auxlearn.evaluation.predict import classify, table_of
 
     source = table_of(texts, text_pairs)
+    if text_pairs is not None and RunResults.load(folder).dataset.pairs is False:
+        raise DataError("the run was trained on single texts: leave text_pairs out")
     place = None if output is None else expand(Path(output))
     table, _ = classify(folder, source, text_column, text_pair_column, place)
     return source.to_frame(table)
 
 
+@checked
 def ensemble(
-    *runs: str | os.PathLike[str] | RunResults,
+    *runs: FinishedRun,
     method: str | None = None,
     split: str = "test",
     dataset: Any = None,
-    text_column: str | None = None,
-    text_pair_column: str | None = None,
-    label_column: str | None = None,
-    output: str | os.PathLike[str] | None = None,
+    text_column: Column | None = None,
+    text_pair_column: Column | None = None,
+    label_column: Column | None = None,
+    output: UserPath | None = None,
 ) -> Ensemble:
     """Average the class probabilities of finished runs, such as the seeds of a method.
 
@@ -333,9 +344,10 @@ def ensemble(
     return found
 
 
+@checked
 def pretrain(
-    encoder: str | os.PathLike[str],
-    output: str | os.PathLike[str],
+    encoder: UserPath,
+    output: UserPath,
     *,
     reporter: Reporter | None = None,
     verbose: bool = True,
@@ -355,31 +367,26 @@ def pretrain(
     Raises:
         UserError: The encoder, the texts, a setting or the output folder cannot be used.
     """
-    import inspect
-
     from auxlearn.results.console import default_reporter
     from auxlearn.training import pretrain as module
 
-    known = inspect.signature(module.pretrain).parameters
-    for name in settings:
-        if name not in known:
-            raise ConfigError(f"settings: unknown key '{name}': {did_you_mean(name, known)}")
     return module.pretrain(
         str(encoder), Path(output), reporter=reporter or default_reporter(verbose), **settings
     )
 
 
+@checked
 def score(
-    encoder: str | os.PathLike[str],
+    encoder: UserPath,
     texts: Any,
     *,
     level: Literal["token", "word", "text"] = "token",
-    passes: int | None = None,
-    max_length: int = 128,
-    text_column: str = "text",
+    passes: Count | None = None,
+    max_length: Annotated[Count, Field(ge=4)] = 128,
+    text_column: Column = "text",
     reporter: Reporter | None = None,
     verbose: bool = True,
-    output: str | os.PathLike[str] | None = None,
+    output: UserPath | None = None,
 ) -> pandas.DataFrame:
     """Score texts by the pseudo-log-likelihood of a masked language model.
 
@@ -404,29 +411,17 @@ def score(
     """
     import pandas as pd
 
-    from auxlearn.data.dataset import Split
-    from auxlearn.data.examples import read_corpus, text_values
     from auxlearn.data.tables import write_table
     from auxlearn.encoders.device import default_device
     from auxlearn.encoders.load import check_length, load_encoder
-    from auxlearn.evaluation.predict import check_table_file, table_of
+    from auxlearn.evaluation.predict import check_table_file, texts_of
     from auxlearn.results.console import default_reporter
     from auxlearn.scoring.levels import score_levels
 
     place = None if output is None else expand(Path(output))
     if place is not None:
         check_table_file(place, [encoder, *([texts] if isinstance(texts, Path) else [])])
-    if isinstance(texts, Path):
-        split = read_corpus(expand(texts), text_column)
-    else:
-        source = table_of(texts)
-        column = source.text_column or text_column
-        if not len(source.table):
-            raise DataError("score: there is no text")
-        if column not in source.table.columns:
-            hint = did_you_mean(column, source.table.columns)
-            raise DataError(f"score: there is no column '{column}' of texts: {hint}")
-        split = Split("texts", tuple(text_values(source.table, column)), None, ())
+    split = texts_of(texts, text_column)
     loaded = load_encoder(str(encoder), ["unused"])
     check_length(loaded, max_length)
     show = reporter or default_reporter(verbose)

@@ -47,33 +47,33 @@ EXAMPLES = (
 )
 @click.option(
     "--steps",
-    type=click.IntRange(1),
+    type=int,
     default=1000,
     show_default=True,
     help="Number of optimizer steps.",
 )
 @click.option(
     "--batch-size",
-    type=click.IntRange(1),
+    type=int,
     default=32,
     show_default=True,
     help="Texts per optimizer step.",
 )
 @click.option(
     "--learning-rate",
-    type=click.FloatRange(0, min_open=True),
+    type=float,
     default=5e-5,
     show_default=True,
     help="Peak learning rate.",
 )
 @click.option(
     "--max-length",
-    type=click.IntRange(4),
+    type=int,
     default=128,
     show_default=True,
     help="Maximum number of tokens per text, special tokens included.",
 )
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Random seed.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Random seed.")
 @click.option(
     "--device",
     type=click.Choice(["auto", "cpu", "cuda"]),

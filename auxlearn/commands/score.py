@@ -44,12 +44,12 @@ EXAMPLES = (
 )
 @click.option(
     "--passes",
-    type=click.IntRange(1),
+    type=int,
     help="Masked copies of each text; by default one per token, which is exact.",
 )
 @click.option(
     "--max-length",
-    type=click.IntRange(4),
+    type=int,
     default=128,
     show_default=True,
     help="Maximum number of tokens per text, special tokens included; the rest is not scored.",
@@ -75,7 +75,8 @@ def command(
     from auxlearn.core.errors import DataError
 
     if bool(texts) == (file is not None):
-        raise DataError("score needs texts: give them on the command line or by --file")
+        problem = "texts are given twice" if texts else "score needs texts"
+        raise DataError(f"{problem}: give them either on the command line or by --file")
 
     from auxlearn import api
 

@@ -154,45 +154,44 @@ def _dry_run(
 
     trials = next(rounds(sweep, lambda trials: None))
     total = number_of_trials(sweep)
-    reporter = console.ConsoleReporter()
-    with reporter.waiting("timing some steps of every kind of trial"):
-        estimates = estimate_trials(trials, folder, cache_dir, threads or default_threads(jobs))
     reader = InputReader()
     states = {trial.digest: trial_state(folder, trial, reader) for trial in trials}
-    rows = []
-    for trial in trials:
-        estimate = estimates[trial.digest]
-        time = duration(estimate.seconds) if estimate.seconds is not None else "?"
-        rows.append(
-            [*trial.cell.values(), str(trial.seed), trial.digest, time, states[trial.digest]]
-        )
     axes = [axis for axis in sweep.axes if trials and axis in trials[0].cell]
-    out = console.output()
-    out.print(console_table([*axes, "seed", "trial", "time", "state"], rows))
-    done = list(states.values()).count("finished")
-    known = [
-        e.seconds
+    rows = [
+        [*trial.cell.values(), str(trial.seed), trial.digest, states[trial.digest]]
         for trial in trials
-        if (e := estimates[trial.digest]).seconds is not None and states[trial.digest] != "finished"
     ]
-    lines = [f"{total} trials, {done} of them finished"]
+    done = list(states.values()).count("finished")
+    console.print_results(
+        console_table([*axes, "seed", "trial", "state"], rows),
+        f"{total} trials, {done} of them finished",
+    )
     if sweep.search:
-        lines.append(f"the search suggests further trials from the results of these {len(trials)}")
+        console.print_results(
+            f"the search suggests further trials from the results of these {len(trials)}"
+        )
+    known: list[float] = []
+    reporter = console.ConsoleReporter()
+    estimates = estimate_trials(trials, folder, cache_dir, threads or default_threads(jobs))
+    while True:
+        with reporter.waiting("timing some steps of the next kind of trial"):
+            members, estimate = next(estimates, ([], None))
+        if estimate is None:
+            break
+        kind = ", ".join(members[0].cell.values()) or sweep.name
+        if estimate.seconds is None:
+            console.print_results(f"no estimate for '{kind}': {estimate.source}")
+            continue
+        left = [trial for trial in members if states[trial.digest] != "finished"]
+        known += [estimate.seconds] * len(left)
+        each = f"{len(members)} trials, each" if len(members) > 1 else "1 trial,"
+        console.print_results(f"{kind}: {each} about {duration(estimate.seconds)}")
     if known:
         mean = sum(known) / len(known)
-        lines.append(
+        console.print_results(
             f"about {duration((total - done) * mean / jobs)} with --jobs {jobs}: less if trials "
             "stop early, more if other work shares the cores"
         )
-    lines += sorted(
-        {
-            f"no estimate for '{', '.join(trial.cell.values())}': {e.source}"
-            for trial in trials
-            if (e := estimates[trial.digest]).seconds is None
-        }
-    )
-    for line in lines:
-        out.print(line, soft_wrap=True, markup=False)
 
 
 def _report(results: SweepResults) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
+from pydantic import Field
 
 from auxlearn.comparison.folds import compare_folds
 from auxlearn.comparison.formats import html, latex, markdown
@@ -46,6 +46,7 @@ from auxlearn.comparison.statistics import (
     wins,
 )
 from auxlearn.comparison.tables import Layout
+from auxlearn.core.arguments import Count, UserPath, checked
 from auxlearn.core.errors import ConfigError, SweepError, did_you_mean, shorten
 
 if TYPE_CHECKING:
@@ -114,8 +115,9 @@ class Comparison(ComparisonData):
         return save(self, Path(folder), Layout(decimals, tuple(show)))
 
 
+@checked
 def compare(
-    *folders: str | os.PathLike[str],
+    *folders: UserPath,
     metrics: Sequence[str] = (),
     sets: Sequence[str] = (),
     methods: Sequence[str] = (),
@@ -123,7 +125,7 @@ def compare(
     names: Mapping[str, str] | Sequence[str] = (),
     against: str | None = None,
     published: str | None = None,
-    restarts: int | None = None,
+    restarts: Annotated[Count, Field(ge=2)] | None = None,
     power: bool = False,
 ) -> Comparison:
     """Compare the methods of sweeps and runs.
@@ -155,8 +157,6 @@ def compare(
         UserError: A folder is no sweep or run or is damaged, nothing has finished, a name is not
             there, there are too few seeds, or runs were evaluated on different examples.
     """
-    if restarts is not None and restarts < 2:
-        raise ConfigError(f"restarts: {restarts} is less than 2: the best of one seed is no choice")
     for metric in metrics:
         check_metric(metric)
     found = renamed(read_runs(folders), names)

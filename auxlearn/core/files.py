@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import glob
 import hashlib
 import json
 import os
@@ -10,6 +11,7 @@ import re
 import secrets
 import shutil
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -122,6 +124,15 @@ def _temporary(path: Path) -> Path:
     return path.with_name(f".{path.name[:40]}.{secrets.token_hex(4)}{PART}")
 
 
+def delete_old_parts(path: Path) -> None:
+    """Delete what writes of a file that were killed an hour ago or earlier have left beside it."""
+    pattern = f".{glob.escape(path.name[:40])}.{'[0-9a-f]' * 8}{PART}"
+    for part in path.parent.glob(pattern):
+        with suppress(OSError):
+            if part.is_file() and time.time() - part.lstat().st_mtime > 3600:
+                part.unlink()
+
+
 def _set_modes(folder: Path) -> None:
     """Give the files of a folder the mode of a new file; libraries write some as 0600."""
     probe = folder / f".mode{PART}"
@@ -153,10 +164,10 @@ def content_digest(path: Path) -> str:
     """Return the SHA-256 of a file, or of the relative paths and contents of a folder's files.
 
     Raises:
-        OSError: The path does not exist or cannot be read.
+        OSError: The path does not exist, cannot be read or is neither a file nor a folder.
     """
     if not path.is_dir():
-        with path.open("rb") as file:
+        with open(path, "rb", opener=_regular) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     digest = hashlib.sha256()
     for inner in sorted(path.rglob("*")):
@@ -277,6 +288,22 @@ def check_output(path: Path, flag: str = "--output") -> None:
 LONGEST_NAME = 100
 
 
+def path_problem(path: str) -> str | None:
+    r"""Return why a text cannot be the path of a file; ``None`` if it can.
+
+    Examples:
+        >>> path_problem("runs/first"), path_problem("a\0b")
+        (None, 'a path has no null character')
+    """
+    if not path:
+        return "a path is needed, not an empty text"
+    if "\0" in path:
+        return "a path has no null character"
+    if any(len(os.fsencode(part)) > 255 for part in path.split("/")) or len(path) > 4000:
+        return "a path, or a name in it, is too long (File name too long)"
+    return None
+
+
 def expand(path: str | os.PathLike[str], error: type[UserError] = UserError) -> Path:
     """Return a path of the user, with ``~`` and ``~name`` replaced by the home folder.
 
@@ -321,6 +348,19 @@ def user_path(text: str | os.PathLike[str], error: type[UserError] = UserError) 
     return path
 
 
+class _NotRegularError(OSError):
+    """A pipe, a device or a folder in place of a file."""
+
+
+def _regular(path: str, flags: int) -> int:
+    # Without O_NONBLOCK, opening a pipe waits for a writer.
+    handle = os.open(path, flags | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise _NotRegularError(errno.EINVAL, "not a regular file", path)
+    return handle
+
+
 def read_file(path: Path, limit: int, error: type[UserError] = UserError) -> bytes:
     """Return the content of a regular file.
 
@@ -334,20 +374,14 @@ def read_file(path: Path, limit: int, error: type[UserError] = UserError) -> byt
     """
     shown = shorten(str(path), 300)
     try:
-        # Without O_NONBLOCK, opening a pipe waits for a writer.
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            status = os.fstat(handle)
-            if not stat.S_ISREG(status.st_mode):
-                raise error(f"{shown} is not a regular file: name a file")
-            if status.st_size > limit:
-                raise error(_too_large(shown, status.st_size, limit))
-            with open(handle, "rb", closefd=False) as file:
-                content = file.read(limit + 1)
-        finally:
-            os.close(handle)
+        with open(path, "rb", opener=_regular) as file:
+            if (size := os.fstat(file.fileno()).st_size) > limit:
+                raise error(_too_large(shown, size, limit))
+            content = file.read(limit + 1)
     except FileNotFoundError:
         raise error(f"there is no file {shown}: check the path") from None
+    except _NotRegularError:
+        raise error(f"{shown} is not a regular file: name a file") from None
     except (OSError, ValueError) as fault:
         reason = getattr(fault, "strerror", None) or fault
         raise error(f"{shown} cannot be read ({reason})") from None

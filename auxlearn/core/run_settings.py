@@ -12,8 +12,10 @@ from pydantic import Field, field_validator, model_validator
 
 from auxlearn.core.settings import (
     ClassLabels,
+    Fold,
     Metric,
     OODSource,
+    PathText,
     PluginChoice,
     Settings,
     TextWindow,
@@ -28,6 +30,9 @@ COLUMN_SETTINGS = (
     "labels",
     "unknown_labels",
 )
+
+#: Tasks, sets, plug-in files or trackers of a run.
+MOST_ENTRIES = 100
 
 _SINGLE = (str, dict, os.PathLike)
 
@@ -67,12 +72,11 @@ class RunSettings(Settings):
         "Labels of dev and test that train lacks: they are an error, or their examples count as "
         "wrong.",
     )
-    fold: str | None = _field(
+    fold: Fold | None = _field(
         None,
         "Data",
         "Cross-validation: part of train to test on, such as 2/5 for the second of five folds; the "
         "others are trained on, and the data set's own test split is not read.",
-        pattern=r"^[1-9]\d{0,2}/[1-9]\d{0,2}$",
     )
     max_length: int = _field(
         128,
@@ -92,6 +96,7 @@ class RunSettings(Settings):
         (),
         "Data",
         "Out-of-distribution data set to evaluate on as well (folder, card or hub id); repeatable.",
+        max_length=MOST_ENTRIES,
     )
     perturbed_text: Literal["none", "add", "replace"] = _field(
         "none",
@@ -110,7 +115,7 @@ class RunSettings(Settings):
     encoder: str = _field(
         "tiny", "Model", "Pretrained encoder: short name, local folder, or Hugging Face hub id."
     )
-    init_from: str | None = _field(
+    init_from: PathText | None = _field(
         None,
         "Model",
         "Finished run to continue from: its encoder, its classification head if the labels are the "
@@ -136,6 +141,7 @@ class RunSettings(Settings):
         "Train LoRA adapters of this rank in the linear layers of the body, and keep "
         "the body as pretrained; 0: no adapters.",
         ge=0,
+        le=1024,
     )
     lora_alpha: float = _field(
         16.0,
@@ -160,6 +166,7 @@ class RunSettings(Settings):
         "Objectives",
         "Auxiliary task, or TASK:NAME to give it a name; repeatable. `auxlearn list tasks` lists "
         "them.",
+        max_length=MOST_ENTRIES,
     )
     weights: PluginChoice = _field(
         PluginChoice(name="fixed"),
@@ -173,8 +180,11 @@ class RunSettings(Settings):
         "Loss of the primary task. `auxlearn list losses` lists them.",
         validate_default=True,
     )
-    plugins: tuple[str, ...] = _field(
-        (), "Objectives", "Python file that registers tasks, losses or weightings; repeatable."
+    plugins: tuple[PathText, ...] = _field(
+        (),
+        "Objectives",
+        "Python file that registers tasks, losses or weightings; repeatable.",
+        max_length=MOST_ENTRIES,
     )
 
     metric: Metric = _field(
@@ -286,10 +296,10 @@ class RunSettings(Settings):
         "Keep the trained model. Without it, a run keeps its results and predictions, and no "
         "weights; predict and evaluate need the model.",
     )
-    output: str | None = _field(
+    output: PathText | None = _field(
         None, "Machine", "Run folder; by default a folder in runs/ named after the settings."
     )
-    cache_dir: str | None = _field(
+    cache_dir: PathText | None = _field(
         None,
         "Machine",
         "Cache of tokenised texts and pseudo-likelihood scores; by default ~/.cache/auxlearn.",
@@ -299,6 +309,7 @@ class RunSettings(Settings):
         "Machine",
         "Experiment tracker to report to as well: tensorboard, wandb, mlflow or a plug-in; "
         "repeatable.",
+        max_length=MOST_ENTRIES,
     )
     gradient_log_steps: int | None = _field(
         None,
@@ -340,14 +351,6 @@ class RunSettings(Settings):
         if twice:
             raise ValueError(f"the name '{twice[0]}' is taken: give the set another one by 'name'")
         return sets
-
-    @field_validator("fold")
-    @classmethod
-    def _one_of_several(cls, fold: str | None) -> str | None:
-        number, count = map(int, (fold or "1/2").split("/"))
-        if count < 2 or number > count:
-            raise ValueError(f"{fold} is no fold: the folds of five are 1/5, 2/5, ..., 5/5")
-        return fold
 
     @field_validator("freeze", mode="before")
     @classmethod

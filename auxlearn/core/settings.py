@@ -28,7 +28,7 @@ from pydantic import (
 )
 
 from auxlearn.core.errors import ConfigError, describe, did_you_mean, printable, shorten
-from auxlearn.core.files import name_problem
+from auxlearn.core.files import name_problem, path_problem
 from auxlearn.core.registry import canonical
 
 Metric = Literal["accuracy", "macro_f1"]
@@ -62,12 +62,14 @@ class Settings(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _no_boolean_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
-        """Refuse true and false where a number is needed, which pydantic would take for 1 and 0."""
+        """Refuse true and false for a number, which pydantic takes for 1 and 0, and huge ones."""
         field = cls.model_fields[str(info.field_name)]
         if bool not in (kinds := _types_in(field.annotation)) and kinds & {int, float}:
             values = value if isinstance(value, list | tuple) else (value,)
             if any(isinstance(one, bool) for one in values):
                 raise ValueError("a number is needed, not true or false")
+            if any(isinstance(one, int) and abs(one) >= 2**63 for one in values):
+                raise ValueError("a number of at most 18 digits is needed")
         return value
 
 
@@ -125,6 +127,34 @@ def each_label_once(value: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, .
 #: Labels of the data by the class that they stand for: ``{positive: 1, other: [2, 3]}``.
 ClassLabels = Annotated[
     dict[str, tuple[str, ...]], BeforeValidator(labels_as_texts), AfterValidator(each_label_once)
+]
+
+
+def is_path(path: str) -> str:
+    """Return a path that can be one.
+
+    Raises:
+        ValueError: It cannot.
+    """
+    if problem := path_problem(path):
+        raise ValueError(problem)
+    return path
+
+
+#: A path in the settings.
+PathText = Annotated[str, AfterValidator(is_path)]
+
+
+def _one_of_several(fold: str) -> str:
+    number, count = map(int, fold.split("/"))
+    if count < 2 or number > count:
+        raise ValueError(f"{fold} is no fold: the folds of five are 1/5, 2/5, ..., 5/5")
+    return fold
+
+
+#: A fold of a cross-validation, such as ``2/5``.
+Fold = Annotated[
+    str, Field(pattern=r"^[1-9]\d{0,2}/[1-9]\d{0,2}$"), AfterValidator(_one_of_several)
 ]
 
 
@@ -343,7 +373,11 @@ def config_error(error: ValidationError, model: type[Settings], where: str) -> C
             # What users write is a list, in YAML and in the shell.
             if fault["type"] == "tuple_type":
                 message = "Input should be a list, such as [a, b]"
-            given = "" if fault["loc"] == () else f", got {describe(fault['input'])}"
+            given = (
+                ""
+                if fault["loc"] == () or fault["type"] == "missing"
+                else f", got {describe(fault['input'])}"
+            )
             lines.append(f"{where}: {key}: {message}{given}")
     if len(faults) > FAULTS:
         lines.append(f"{where}: and {len(faults) - FAULTS} more faults")

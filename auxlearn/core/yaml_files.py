@@ -66,7 +66,7 @@ def parse_yaml(text: str) -> Any:
         if node is None:
             return None
         if _expanded_size(node, {}, []) > MOST_VALUES:
-            raise ValueError(f": its aliases stand for more than {MOST_VALUES:,} values")
+            raise ValueError(f": it or its aliases stand for more than {MOST_VALUES:,} values")
         return loader.construct_document(node)
     except yaml.MarkedYAMLError as fault:
         mark = fault.problem_mark or fault.context_mark

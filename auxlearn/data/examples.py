@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -48,6 +49,9 @@ class ColumnNames:
             evaluate on may.
         unknown_labels: What examples of dev and test are whose label train lacks: an "error", or
             examples that are to "count" as wrong.
+
+    Raises:
+        DataError: Two roles have the same column.
     """
 
     text: str = "text"
@@ -57,6 +61,15 @@ class ColumnNames:
     renamed: Mapping[str, str] = field(default_factory=dict)
     may_lack_renamed: bool = False
     unknown_labels: Literal["error", "count"] = "error"
+
+    def __post_init__(self) -> None:
+        names = {"text": self.text, "text_pair": self.text_pair, "label": self.label}
+        for (role, name), (other, same) in itertools.combinations(names.items(), 2):
+            if name == same:  # the model would read the label, or one text twice
+                raise DataError(
+                    f"column '{shorten(name)}' is that of the {role} and of the {other}: name "
+                    f"another one for either (--{role}-column, --{other}-column)".replace("_", "-")
+                )
 
     @property
     def are_default(self) -> bool:

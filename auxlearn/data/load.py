@@ -8,11 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, InstanceOf, ValidationError, model_validator
 
+from auxlearn.core.arguments import UserPath, checked
 from auxlearn.core.errors import DataError, did_you_mean, shorten
 from auxlearn.core.files import name_problem, user_path
-from auxlearn.core.settings import FAULTS
+from auxlearn.core.settings import FAULTS, Fold
 from auxlearn.core.yaml_files import read_yaml
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.examples import ColumnNames
@@ -37,13 +38,14 @@ def dataset_names() -> dict[str, str]:
     return {**BUILT_IN, **{name: find_card(name).title for name in card_names()}}
 
 
+@checked
 def load_dataset(
     spec: Any,
     *,
-    columns: ColumnNames | None = None,
-    seed: int = 0,
-    cache_dir: Path | None = None,
-    fold: str | None = None,
+    columns: InstanceOf[ColumnNames] | None = None,
+    seed: Annotated[int, Field(ge=0)] = 0,
+    cache_dir: UserPath | None = None,
+    fold: Fold | None = None,
 ) -> TextDataset:
     """Load a data set by folder, card file, name or hub id, or from memory.
 
@@ -82,7 +84,7 @@ def load_dataset(
     if spec in BUILT_IN:
         from auxlearn.data.pydocs.build import load_pydocs
 
-        found = load_pydocs(cache_dir=cache_dir)
+        found = load_pydocs(cache_dir=None if cache_dir is None else Path(cache_dir))
         if columns is not None and columns.renamed:
             splits = read_memory(found, columns, name=found.name).splits
             found = replace(found, splits=splits)

@@ -288,23 +288,54 @@ def _read_parquet(path: Path) -> Table:
             repeated = next((name for name in names if names.count(name) > 1), None)
             if repeated is not None:
                 raise DataError(f"{path} has two columns called '{shorten(repeated)}': rename one")
-            batches, size = [], 0
-            for batch in file.iter_batches():
-                batches.append(batch)
-                # Repeated values take a few bytes in the file, but not in memory.
-                size += batch.nbytes
-                if size > LARGEST_FILE:
-                    raise DataError(
-                        f"{path} has more than {LARGEST_FILE:,} bytes when it is uncompressed: "
-                        "divide it or leave columns out"
-                    )
-            table = pyarrow.Table.from_batches(batches, file.schema_arrow)
+            _check_size_of_values(path, content, file.schema)
+            table = file.read()
         columns = {name: _parquet_values(path, name, table[name]) for name in names}
     except (pyarrow.ArrowException, OSError, ValueError, LookupError, MemoryError) as error:
         # A name that is not UTF-8 is a UnicodeDecodeError, a damaged size a MemoryError.
         reason = shorten(str(error).splitlines()[0] if str(error) else "", 150)
         raise DataError(f"{path} cannot be read as a Parquet file: {reason}") from error
     return Table(str(path), columns)
+
+
+def _check_size_of_values(path: Path, content: Any, schema: Any) -> None:
+    """Check how large the values of a Parquet file are before they are written out.
+
+    Repeated texts take a few bytes in the file: they are read as a dictionary, and counted.
+
+    Raises:
+        DataError: They are too large.
+    """
+    from pyarrow import parquet
+
+    columns = [schema.column(number) for number in range(len(schema))]
+    texts = [one.path for one in columns if one.logical_type.type == "STRING"]
+    size = 0
+    with parquet.ParquetFile(content, read_dictionary=texts) as file:
+        for batch in file.iter_batches():
+            size += sum(map(_size_of_values, batch.columns))
+            if size > LARGEST_FILE:
+                raise DataError(
+                    f"{path} has more than {LARGEST_FILE:,} bytes when it is uncompressed: "
+                    "divide it or leave columns out"
+                )
+
+
+def _size_of_values(column: Any) -> int:
+    """Return about how many bytes a column of Arrow takes as a list of Python."""
+    from pyarrow import compute, types
+
+    kind, pointers = column.type, 8 * len(column)
+    if types.is_dictionary(kind) and types.is_string(kind.value_type):
+        lengths = compute.binary_length(column.dictionary).take(column.indices)
+        return pointers + (compute.sum(lengths).as_py() or 0)
+    if types.is_map(kind):
+        inner = [column.keys, column.items]
+    elif types.is_struct(kind):
+        inner = column.flatten()
+    else:
+        inner = [column.flatten()] if kind.num_fields else []
+    return pointers + (sum(map(_size_of_values, inner)) if inner else int(column.nbytes))
 
 
 def _parquet_values(path: Path, name: str, column: Any) -> list[Any]:

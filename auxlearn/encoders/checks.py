@@ -31,6 +31,9 @@ _LAYER_COUNTS = ("num_hidden_layers", "n_layers", "encoder_layers", "decoder_lay
 _ATTENTION = re.compile(r"_?(attn|experts)_implementation.*")
 _LAYER = re.compile(r"\.layers?\.\d+\.")
 
+#: Settings that transformers writes lists of that length for, and the longest one.
+_LENGTHS, _LONGEST = re.compile(r".*(labels|layers)"), 100_000
+
 #: Weights by which a configuration may exceed the files: newly initialised heads.
 _SLACK = 10_000_000
 
@@ -57,6 +60,7 @@ def check_files(folder: Path) -> None:
                 # A name with a slash makes transformers fetch and run a kernel of the hub.
                 if _ATTENTION.fullmatch(key) and "/" in str(value):
                     raise code_of_its_own(str(folder))
+            _check_lengths(folder / name, settings)
     if (folder / _INDEX).exists():
         shards = _read_settings(folder / _INDEX).get("weight_map")
         if not isinstance(shards, dict):
@@ -64,6 +68,15 @@ def check_files(folder: Path) -> None:
         for shard in sorted(set(map(str, shards.values()))):
             if "/" in shard or not (folder / shard).is_file():
                 raise EncoderError(f"{folder / _INDEX} names {shorten(shard)}, which is not there")
+
+
+def _check_lengths(path: Path, value: Any, key: str = "") -> None:
+    """Check the numbers that transformers makes lists of, in settings within settings as well."""
+    if isinstance(value, Mapping):
+        for inner, one in value.items():
+            _check_lengths(path, one, inner)
+    elif _LENGTHS.fullmatch(key) and isinstance(value, int | float) and value > _LONGEST:
+        raise EncoderError(f"{path}: {key} is {describe(value)}: at most {_LONGEST:,} are built")
 
 
 def code_of_its_own(name: str) -> EncoderError:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from auxlearn.core.errors import DataError, describe, did_you_mean, shorten, some_of
-from auxlearn.core.files import read_file, user_path
-from auxlearn.data.examples import ColumnNames, column_names, text_values
+from auxlearn.core.files import expand, read_file, user_path
+from auxlearn.data.dataset import Split
+from auxlearn.data.examples import ColumnNames, column_names, read_corpus, text_values
 from auxlearn.data.memory import read_memory_table
 from auxlearn.data.tables import FORMATS, LARGEST_FILE, Table, read_table, text_lines, write_table
 from auxlearn.evaluation.finished import Classifier
@@ -96,6 +97,28 @@ def table_of(texts: Any, text_pairs: Sequence[str] | None = None) -> TextSource:
         raise DataError("second texts are a column of the table: leave text_pairs out")
     frame = texts if hasattr(texts, "iloc") else None
     return TextSource(read_memory_table(texts), None, frame)
+
+
+def texts_of(texts: Any, text_column: str = "text") -> Split:
+    """Return texts, of a file or in memory, as an unlabelled split.
+
+    Args:
+        texts: As for :func:`auxlearn.api.score`.
+        text_column: Column of the text in a table.
+
+    Raises:
+        DataError: These are no texts, there are none, or one is empty.
+    """
+    if isinstance(texts, Path):
+        return read_corpus(expand(texts), text_column)
+    source = table_of(texts)
+    column = source.text_column or text_column
+    if not len(source.table):
+        raise DataError("there is no text")
+    if column not in source.table.columns:
+        hint = did_you_mean(column, source.table.columns)
+        raise DataError(f"there is no column '{shorten(column)}' of texts: {hint}")
+    return Split("texts", tuple(text_values(source.table, column)), None, ())
 
 
 def read_texts_file(path: Path) -> tuple[Table, bool]:

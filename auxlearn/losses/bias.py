@@ -17,7 +17,7 @@ from auxlearn.core.cache import content_key
 from auxlearn.core.encoder_names import ENCODERS, encoder_source, recommended_learning_rate
 from auxlearn.core.errors import ConfigError, DataError
 from auxlearn.core.rng import derive_seed
-from auxlearn.core.settings import Settings
+from auxlearn.core.settings import Settings, is_path
 from auxlearn.data.batches import Batch
 from auxlearn.data.dataset import Split
 from auxlearn.data.splits import assign_folds, normalise, text_keys
@@ -116,7 +116,9 @@ def check_source(value: str, kinds: tuple[str, ...]) -> str:
     Raises:
         ValueError: It is neither.
     """
-    if value in kinds or Path(value).suffix.lower() in FORMATS:
+    if value in kinds:
+        return value
+    if Path(is_path(value)).suffix.lower() in FORMATS:
         return value
     raise ValueError(f"expected {', '.join(kinds)} or a file ({', '.join(FORMATS)})")
 

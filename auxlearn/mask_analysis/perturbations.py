@@ -11,23 +11,24 @@ from __future__ import annotations
 import csv
 import html
 import io
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
-from auxlearn.core.errors import ConfigError, EncoderError, shorten
+from auxlearn.core.arguments import UserPath, checked
+from auxlearn.core.errors import EncoderError, shorten
 from auxlearn.core.files import expand, write_json, write_text
 from auxlearn.data.batches import Batch
 from auxlearn.encoders.load import load_classifier, load_tokenizer
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.mask_analysis.pos_tags import ADVICE, Tagger, find_tagger
 from auxlearn.objectives.perturbation import allowed_replacement_ids, choose_replacements
-from auxlearn.results.folder import RunFolder, finished_folder
+from auxlearn.results.folder import FinishedRun, RunFolder, finished_folder
 from auxlearn.results.outputs import check_output_folder
 from auxlearn.results.perturbation_log import PerturbationRecord, check_tokens, read_perturbations
 from auxlearn.results.record import RunResults
@@ -299,11 +300,12 @@ def _masked_batch(
     return batch, chosen
 
 
+@checked
 def perturbations(
-    run: str | os.PathLike[str] | RunResults,
+    run: FinishedRun,
     *,
-    texts: int = 5,
-    output: str | os.PathLike[str] | None = None,
+    texts: Annotated[int, Field(ge=0)] = 5,
+    output: UserPath | None = None,
 ) -> PerturbationReport:
     """Return the tokens that Mask-tuning substituted in the training texts of a finished run.
 
@@ -322,8 +324,6 @@ def perturbations(
     Examples:
         ``auxlearn.perturbations("runs/mask_tuning").to_frame()``
     """
-    if texts < 0:
-        raise ConfigError(f"texts: 0 or more are needed, got {texts}")
     target = None if output is None else expand(output)
     if target is not None:
         check_output_folder(target)

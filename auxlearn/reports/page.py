@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
+from pydantic import Field
 
+from auxlearn.core.arguments import Count, UserPath, checked
 from auxlearn.core.errors import UserError, printable
 from auxlearn.core.files import expand, write_text
 from auxlearn.core.manifest import Damaged, tensors_of
@@ -53,11 +54,12 @@ MOST_LINES = 30
 HEATS = 5
 
 
+@checked
 def report(
-    *folders: str | os.PathLike[str],
-    output: str | os.PathLike[str] | None = None,
+    *folders: UserPath,
+    output: UserPath | None = None,
     texts: bool = True,
-    restarts: int | None = None,
+    restarts: Annotated[Count, Field(ge=2)] | None = None,
 ) -> Path:
     """Write a report on finished runs and sweeps as one HTML file, which needs no network.
 

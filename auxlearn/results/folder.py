@@ -27,10 +27,13 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import PlainValidator
+
+from auxlearn.core.arguments import as_path
 from auxlearn.core.config import RunConfig, load_config, path_identity
 from auxlearn.core.crash_log import FILE as FAULT, logged_into
 from auxlearn.core.errors import ConfigError, RunError, RunInUse
@@ -46,6 +49,12 @@ from auxlearn.core.locks import GRACE, Lock, LockHeld, holder, is_held
 from auxlearn.results.environment import Environment, describe_environment
 from auxlearn.results.outputs import check_unowned
 from auxlearn.results.record import FILE, RunResults
+
+#: A finished run.
+FinishedRun = Annotated[
+    str | os.PathLike[str] | RunResults,
+    PlainValidator(lambda run: run if isinstance(run, RunResults) else as_path(run)),
+]
 
 
 def default_output(config: RunConfig) -> Path:
@@ -312,11 +321,14 @@ def model_of(run: Path) -> Path:
 def locked_folder(path: Path) -> Iterator[None]:
     """Create a folder, lock it within the block, and delete what killed writes have left in it.
 
+    A new folder that nothing was written into is removed.
+
     Raises:
         RunError: It cannot be written, or its file system has no locks.
         RunInUse: Another process has locked it.
     """
     lock = Lock(path / ".lock")
+    new = [folder for folder in (path, *path.parents) if not folder.exists()]
     try:
         path.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=GRACE)
@@ -333,6 +345,9 @@ def locked_folder(path: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
+        with suppress(OSError):  # the first one that is not empty
+            for folder in new:
+                folder.rmdir()
 
 
 def check_contained(folder: Path) -> None:

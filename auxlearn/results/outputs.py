@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from auxlearn.core.errors import UserError
-from auxlearn.core.files import check_output, expand
+from auxlearn.core.files import check_output, delete_old_parts, expand
 
 #: Names in a run folder that belong to the run.
 RUN_NAMES = frozenset(
@@ -41,8 +41,9 @@ def check_output_file(path: Path, inputs: Iterable[str | os.PathLike[str]] = ())
         UserError: It cannot be written, belongs to a run or sweep, or is one of the inputs.
     """
     check_output(path.parent if os.path.exists(path) else path)
-    if os.path.isdir(path):
-        raise UserError(f"{path} is a folder: choose another --output")
+    if os.path.exists(path) and not os.path.isfile(path):
+        what = "a folder" if os.path.isdir(path) else "not a regular file"
+        raise UserError(f"{path} is {what}: choose another --output")
     check_unowned(path)
     place = _resolved(path)
     for given in inputs:
@@ -51,6 +52,7 @@ def check_output_file(path: Path, inputs: Iterable[str | os.PathLike[str]] = ())
             raise UserError(f"{path} is in {given}, which is read: choose another --output")
         if os.path.isfile(source) and os.path.exists(path) and path.samefile(source):
             raise UserError(f"{path} is the file that is read: choose another --output")
+    delete_old_parts(path)
 
 
 def check_output_folder(path: Path) -> None:

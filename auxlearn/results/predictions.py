@@ -103,7 +103,9 @@ def read_predictions(run: Path, name: str, label_names: Sequence[str]) -> Iterat
         except (KeyError, ValueError, TypeError):
             found = {}
         if labels is None or not found:
-            raise _damaged(run, name, number, "label with the probabilities of the classes")
+            raise _damaged(
+                run, name, number, f"label with the probabilities of {len(label_names)} classes"
+            )
         yield Prediction(*labels, found)
 
 
@@ -136,7 +138,9 @@ def stored_probabilities(
         row = list(one.probabilities.values())
         whole = len(row) == len(label_names) and abs(sum(row) - 1) < 1e-3 and min(row) >= 0
         if not whole or {one.label, one.predicted} - {*index}:  # so neither for what is not finite
-            raise _damaged(run, name, number, f"probabilities of {len(label_names)} classes")
+            raise _damaged(
+                run, name, number, f"label with the probabilities of {len(label_names)} classes"
+            )
         truth.append(index[one.label])
         predicted.append(index[one.predicted])
         rows.append(row)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from auxlearn.core.config import RunConfig, validate
-from auxlearn.core.errors import ConfigError, UserError
+from auxlearn.core.errors import ConfigError, Interrupted, UserError
 from auxlearn.core.progress import Reporter
 from auxlearn.sweeps.folder import SweepFolder
 from auxlearn.sweeps.plan import Trial, expand_cells, join_settings
@@ -36,8 +36,8 @@ class Estimate:
 
 def estimate_trials(
     trials: Sequence[Trial], folder: SweepFolder, cache_dir: str | None, threads: int
-) -> dict[str, Estimate]:
-    """Return an estimate for each trial by its digest.
+) -> Iterator[tuple[list[Trial], Estimate]]:
+    """Yield the trials of each kind with their estimate, one kind after the other.
 
     Trials of one kind, which differ in seed, fold and learning rate only, share an estimate.
     Preparation whose result is cached, such as scoring, is nevertheless counted for each trial.
@@ -47,6 +47,9 @@ def estimate_trials(
         folder: Folder of the sweep, with the durations of finished trials.
         cache_dir: Cache of the trials.
         threads: CPU threads of each trial.
+
+    Raises:
+        Interrupted: The user asked to stop.
     """
     import torch
 
@@ -54,16 +57,16 @@ def estimate_trials(
     for trial in trials:
         content = trial.config.model_dump(mode="json", exclude={"seed", "fold", "learning_rate"})
         kinds.setdefault(repr(sorted(content.items())), []).append(trial)
-    found: dict[str, Estimate] = {}
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        for members in kinds.values():
-            estimate = _from_finished(members, folder) or _measured(members[0], cache_dir)
-            found |= {trial.digest: estimate for trial in members}
-    finally:
-        torch.set_num_threads(before)
-    return found
+    for members in kinds.values():
+        found = _from_finished(members, folder)
+        if found is None:
+            before = torch.get_num_threads()
+            torch.set_num_threads(threads)
+            try:
+                found = _measured(members[0], cache_dir)
+            finally:
+                torch.set_num_threads(before)
+        yield members, found
 
 
 def _from_finished(members: Sequence[Trial], folder: SweepFolder) -> Estimate | None:
@@ -81,11 +84,18 @@ def _measured(trial: Trial, cache_dir: str | None) -> Estimate:
     clock = _Clock()
     config, runs = first_branch(trial.config), most_branches(trial.config)
     with tempfile.TemporaryDirectory(prefix="auxlearn-estimate-") as place:
-        changes = {"output": f"{place}/run", "cache_dir": cache_dir, "eval_steps": WARM_UP + TIMED}
+        changes = {
+            "output": f"{place}/run",
+            "cache_dir": cache_dir,
+            "eval_steps": WARM_UP + TIMED,
+            "report_to": (),
+        }
         try:
             with suppress(_EnoughError):
                 train(config.model_copy(update=changes), clock)
             return Estimate(runs * clock.seconds(trial), "measured")
+        except Interrupted:
+            raise
         except UserError as error:
             return Estimate(None, str(error))
         except Exception as error:  # as in the sweep, a failing trial does not stop the others

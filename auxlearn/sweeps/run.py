@@ -6,8 +6,11 @@ import os
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from pydantic import Field, SkipValidation
+
+from auxlearn.core.arguments import Column, Count, UserPath, checked
 from auxlearn.core.config import RunConfig, validate
 from auxlearn.core.errors import ConfigError, DataError, describe, shorten
 from auxlearn.core.files import expand
@@ -119,21 +122,22 @@ def _is_filled_table(value: Any) -> bool:
     return is_table(value) and not (isinstance(value, list | tuple) and not value)
 
 
+@checked
 def sweep(
-    source: str | os.PathLike[str] | Mapping[str, Any] | SweepFile,
+    source: Annotated[str | os.PathLike[str] | Mapping[str, Any] | SweepFile, SkipValidation],
     *,
-    output: str | os.PathLike[str] | None = None,
+    output: UserPath | None = None,
     dataset_name: str | None = None,
-    split_column: str | None = None,
-    jobs: int | None = None,
-    executor: Literal["local", "ray", "slurm"] | Executor = "local",
-    threads: int | None = None,
-    gpus: float | None = None,
+    split_column: Column | None = None,
+    jobs: Count | None = None,
+    executor: Annotated[Literal["local", "ray", "slurm"] | Executor, SkipValidation] = "local",
+    threads: Count | None = None,
+    gpus: Annotated[float, Field(ge=0)] | None = None,
     ray_address: str | None = None,
     slurm_partition: str | None = None,
-    slurm_minutes: int = 240,
+    slurm_minutes: Count = 240,
     retry_failed: bool = False,
-    cache_dir: str | os.PathLike[str] | None = None,
+    cache_dir: UserPath | None = None,
     view: View | None = None,
     verbose: bool = True,
 ) -> SweepResults:

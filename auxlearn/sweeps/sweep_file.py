@@ -139,6 +139,11 @@ class SweepFile(Settings):
             for name, settings in values.items():
                 yield from _unknown_keys(f"grid.{axis}.{name}", settings)
         yield from _unknown_keys("base", self.base)
+        for axis, choices in self.search.space.items() if self.search else ():
+            if choices == []:
+                yield f"search.space.{axis} has no values"
+            if axis in self.grid:
+                yield f"'{axis}' is an axis of both grid and search.space: leave one out"
         if self.search:
             yield from _unknown_keys("search.space", self.search.space)
 
@@ -163,6 +168,16 @@ class SweepFile(Settings):
                 yield f"{where}: folds are means, not methods: leave '{FOLD}' out"
             elif axis not in axes:
                 yield f"{where}: there is no axis '{axis}': {did_you_mean(axis, axes)}"
+        for rule in self.exclude:
+            for axis, value in rule.items():
+                values = self.grid.get(axis, [])
+                known = [label(one) for one in values] if isinstance(values, list) else list(values)
+                for one in map(label, value if isinstance(value, list) else [value]):
+                    if known and one not in known:
+                        yield (
+                            f"exclude: {axis} has no value '{shorten(one)}': "
+                            f"{did_you_mean(shorten(one), map(shorten, known))}"
+                        )
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -242,4 +257,5 @@ def _unknown_keys(where: str, keys: Iterable[str], advice: str = "") -> Iterator
             yield f"{where}: '{key}' is not part of a sweep file: give it on the command line"
         elif key not in RunConfig.model_fields and not PLUGIN_OPTION.fullmatch(key):
             hint = did_you_mean(key, RunConfig.model_fields)
-            yield f"{where}: unknown setting '{key}': {hint}{advice}"
+            near = hint if hint.startswith("did you mean") else "see `auxlearn train --help`"
+            yield f"{where}: unknown setting '{key}': {near}{advice}"

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from auxlearn.core import rng
+from auxlearn.core.arguments import Column, Count, checked
 from auxlearn.core.cache import TensorCache, content_key
 from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import Interrupted, TrainingDiverged, UserError
@@ -30,15 +32,16 @@ from auxlearn.core.signals import StopRequest
 from auxlearn.core.version import __version__
 from auxlearn.data.batches import Batch, BatchStream
 from auxlearn.data.dataset import Split
-from auxlearn.data.examples import column_names, read_corpus, text_values
+from auxlearn.data.examples import column_names, read_corpus
 from auxlearn.data.load import load_dataset
-from auxlearn.data.memory import in_memory, read_memory_table
+from auxlearn.data.memory import in_memory
 from auxlearn.data.splits import hold_out
 from auxlearn.data.tokens import TokenizedTexts, tokenize_split
 from auxlearn.encoders.device import Compute, choose_compute
 from auxlearn.encoders.load import check_length, encoder_content, load_encoder
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.evaluation.evaluator import EVAL_BATCH
+from auxlearn.evaluation.predict import texts_of
 from auxlearn.objectives.context import ObjectiveContext
 from auxlearn.objectives.masking import score_masked
 from auxlearn.tasks.base import MaskedLanguageModelling
@@ -66,21 +69,22 @@ class _Scores(NamedTuple):
     accuracy: float
 
 
+@checked
 def pretrain(
     encoder_name: str,
     output: Path,
     *,
     dataset: Any = None,
-    corpus: Path | Sequence[str] | None = None,
-    text_column: str | None = None,
-    text_pair_column: str | None = None,
-    label_column: str | None = None,
+    corpus: Any = None,
+    text_column: Column | None = None,
+    text_pair_column: Column | None = None,
+    label_column: Column | None = None,
     trainable: Literal["head", "all"] = "all",
-    steps: int = 1000,
-    batch_size: int = 32,
-    learning_rate: float = 5e-5,
-    max_length: int = 128,
-    seed: int = 0,
+    steps: Count = 1000,
+    batch_size: Count = 32,
+    learning_rate: Annotated[float, Field(gt=0)] = 5e-5,
+    max_length: Annotated[Count, Field(ge=4)] = 128,
+    seed: Annotated[int, Field(ge=0)] = 0,
     device: Literal["auto", "cpu", "cuda"] = "auto",
     reporter: Reporter | None = None,
 ) -> PretrainResults:
@@ -118,11 +122,13 @@ def pretrain(
     columns = {"text": text_column, "text_pair": text_pair_column, "label": label_column}
     cache = TensorCache()
     texts = None
-    if in_memory(dataset) and dataset is not None:
+    if (dataset is None) == (corpus is None):
+        raise UserError("pretrain needs one source of text: --dataset or --corpus")
+    if dataset is not None and in_memory(dataset):
         texts = _read_texts(dataset, None, columns, cache)
         dataset = f"data in memory {content_key(texts.texts, texts.text_pairs)}"
     elif corpus is not None and in_memory(corpus):
-        texts = _texts_in_memory(corpus)
+        texts = replace(texts_of(corpus, text_column or "text"), name="corpus")
         corpus = Path(f"texts in memory {content_key(texts.texts)}")
     settings = {
         "encoder": encoder_name,
@@ -199,18 +205,10 @@ def hold_out_texts(split: Split) -> tuple[Split, Split]:
     return hold_out(unlabelled, HELD_OUT, seed=0, name="held out")
 
 
-def _texts_in_memory(corpus: Any) -> Split:
-    """Return a list or Series of texts as a split."""
-    column = read_memory_table({"text": list(corpus)})
-    return Split("corpus", tuple(text_values(column, "text")), None, ())
-
-
 def _read_texts(
     dataset: Any, corpus: Any, names: Mapping[str, str | None], cache: TensorCache
 ) -> Split:
     """Read the texts of a file or of the train split of a data set."""
-    if (dataset is None) == (corpus is None):
-        raise UserError("pretrain needs one source of text: --dataset or --corpus")
     if corpus is not None:
         return read_corpus(expand(corpus), names["text"] or "text")
     # The labels take no part: what they are is of no importance.
@@ -362,7 +360,9 @@ def _log(losses: list[Tensor], step: int, reporter: Reporter) -> None:
     """
     mean = float(torch.stack(losses).mean())
     if not math.isfinite(mean):
-        raise TrainingDiverged(f"the loss became {mean} by step {step}: lower --learning-rate")
+        raise TrainingDiverged(
+            f"the loss became {mean} by step {step}: lower --learning-rate, with another --output"
+        )
     reporter.log({"kind": "train", "step": step, Quantity.LOSS.key("mlm"): mean})
 
 

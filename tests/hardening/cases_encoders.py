@@ -129,7 +129,7 @@ ENCODERS = [
     ),
     encoder(
         "a billion layers",
-        r"num_hidden_layers is 1000000000, but",
+        r"num_hidden_layers is 1000000000: at most 100,000",
         setting(num_hidden_layers=10**9),
     ),
     encoder("no layers", r"num_hidden_layers is 0", setting(num_hidden_layers=0)),

@@ -386,7 +386,10 @@ def spoil(folder: Path, name: str, content: str = "{") -> Path:
         (lambda p, t: [p / "plain", p / "plain"], "is given twice"),
         (lambda p, t: [spoil(t / "run", "results.json")], r"results\.json is damaged"),
         (lambda p, t: [spoil(t / "run", "metrics.jsonl", "1\n")], r"metrics\.jsonl is damaged"),
-        (lambda p, t: [spoil(t / "run", "predictions/test.jsonl", "{}\n")], "line 1 is no predict"),
+        (
+            lambda p, t: [spoil(t / "run", "predictions/test.jsonl", "{}\n")],
+            "line 1 holds no label",
+        ),
         (lambda p, t: [spoil(t / "run", "config.yaml", "a: b")], "unknown key 'a'"),
         (lambda p, t: [p / "plain", "--output", t / "run"], "is a folder"),
         (lambda p, t: [p / "plain", "--output", spoil(t, "x") / "x"], "exists and is no report"),

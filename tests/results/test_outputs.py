@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 import auxlearn
@@ -110,3 +112,12 @@ def test_all_names_of_runs_and_sweeps_are_known(tmp_path, one_layer):
     assert {path.name for path in run.iterdir() if path.name[0] != "."} <= RUN_NAMES
     found = {path.name for path in (tmp_path / "sweep").iterdir() if path.name[0] != "."}
     assert found <= SWEEP_NAMES
+
+
+def test_what_a_killed_write_left_long_ago_is_deleted(tmp_path):
+    old, new = tmp_path / ".scores.csv.0123abcd.part", tmp_path / ".scores.csv.4567abcd.part"
+    for part in (old, new):
+        part.write_text("half")
+    os.utime(old, (0, 0))
+    check_output_file(tmp_path / "scores.csv")
+    assert list(tmp_path.iterdir()) == [new]  # another process may be writing it

@@ -39,14 +39,11 @@ def make_executor(
         slurm_minutes: Time limit of a SLURM job.
 
     Raises:
-        ConfigError: There is no such engine, or there are to be no jobs at all.
+        ConfigError: There is no such engine.
     """
     if engine not in ENGINES:
         shown = shorten(str(engine))
         raise ConfigError(f"executor: unknown engine '{shown}': {did_you_mean(shown, ENGINES)}")
-    for name, number in (("jobs", jobs), ("threads", threads), ("slurm_minutes", slurm_minutes)):
-        if number is not None and number < 1:
-            raise ConfigError(f"{name}: at least 1 is needed, got {number}")
     if engine == "ray":
         return RayExecutor(jobs, threads, gpus, ray_address)
     if engine == "slurm":

@@ -1,0 +1,104 @@
+"""Arguments of public functions, checked once against the annotations of their parameters."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import types
+import typing
+from collections.abc import Callable
+from functools import cache, wraps
+from typing import Annotated, Any, ParamSpec, TypeVar
+
+from pydantic import ConfigDict, Field, PlainValidator, create_model
+
+from auxlearn.core.settings import Settings, is_path, validate
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def as_path(value: Any) -> str:
+    """Return a path as text.
+
+    Raises:
+        ValueError: It cannot be the path of a file.
+    """
+    if not isinstance(value, str | os.PathLike) or not isinstance(path := os.fspath(value), str):
+        raise ValueError("a path is needed, as text or pathlib.Path")
+    return is_path(path)
+
+
+#: A path of the user; the function gets it as text.
+UserPath = Annotated[str | os.PathLike[str], PlainValidator(as_path)]
+#: A positive number.
+Count = Annotated[int, Field(ge=1)]
+#: Name of a column.
+Column = Annotated[str, Field(min_length=1, max_length=1000)]
+
+
+class _Arguments(Settings):
+    """Base class of the settings that are made of the parameters of a function."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+
+def checked(function: Callable[P, R]) -> Callable[P, R]:
+    """Return a function whose arguments are those of a class of settings.
+
+    The class has a field for each parameter; a parameter annotated ``Any`` is passed as it is, and
+    those that ``**settings`` takes are left to the function.
+
+    Args:
+        function: The function. Its annotations may be texts; those of its parameters must be names
+            that its module has when it is first called.
+
+    Returns:
+        The function, which raises :class:`~auxlearn.core.errors.ConfigError` for an argument that
+        is missing, unknown or of another type, with a line for each.
+    """
+    parameters = inspect.signature(function).parameters
+    kinds = {parameter.kind: name for name, parameter in parameters.items()}
+    more = kinds.get(inspect.Parameter.VAR_POSITIONAL)
+    others = kinds.get(inspect.Parameter.VAR_KEYWORD)
+
+    @cache
+    def settings() -> type[Settings]:
+        texts = {name: one.annotation for name, one in parameters.items() if name != others}
+        hints = typing.get_type_hints(
+            types.SimpleNamespace(__annotations__=texts),
+            vars(inspect.getmodule(function)),
+            include_extras=True,
+        )
+        fields: dict[str, Any] = {}
+        for name, hint in hints.items():
+            default = parameters[name].default
+            required = default is inspect.Parameter.empty
+            fields[name] = (hint, ... if required else default)
+        if more:
+            fields[more] = (tuple[hints[more], ...], ())  # type: ignore[valid-type]
+        config = ConfigDict(extra="allow" if others else "forbid")
+        base = type("_Base", (_Arguments,), {"model_config": config})
+        return create_model(function.__name__, __base__=base, **fields)
+
+    positional = [
+        name
+        for name, parameter in parameters.items()
+        if parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+    ]
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        values: dict[str, Any] = dict(zip(positional, args, strict=False))
+        rest = args[len(positional) :]
+        if (rest and not more) or values.keys() & kwargs.keys():
+            return function(*args, **kwargs)  # Python says what is wrong
+        if more:
+            values[more] = rest
+        found = validate(settings(), {**values, **kwargs}, function.__name__)
+        named = {name: getattr(found, name) for name in parameters if name != others}
+        rest = named.pop(more) if more else ()
+        first = [named.pop(name) for name in positional]
+        return function(*first, *rest, **named, **(found.model_extra or {}))
+
+    return call

@@ -1,0 +1,146 @@
+"""Functions refuse bad arguments by a :class:`UserError` of one line, and write nothing."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pandas
+import pytest
+
+import auxlearn
+from auxlearn import UserError
+from auxlearn.core.arguments import checked
+
+FRAME = pandas.DataFrame({"text": ["a", "b"], "label": ["x", "y"]})
+A_PATH = "a path is needed, as text or pathlib.Path"
+
+#: A function, its arguments, and what the line says.
+CALLS = [
+    *(
+        ("score", ("tiny", ["a text"]), {name: value}, line)
+        for name, value, line in (
+            ("level", "char", r"level: Input should be 'token', 'word' or 'text', got 'char'"),
+            ("passes", -3, r"passes: .*greater than or equal to 1, got -3"),
+            ("passes", 10**22, r"passes: a number of at most 18 digits"),
+            ("passes", True, r"passes: a number is needed, not true or false"),
+            ("max_length", 0, r"max_length: .*greater than or equal to 4, got 0"),
+            ("text_column", 5, r"text_column: .*valid string, got 5"),
+            ("text_column", "", r"text_column: .*at least 1 character"),
+            ("reporter", 5, r"reporter: .*instance of Reporter, got 5"),
+            ("output", "a\0b.csv", r"output: a path has no null character"),
+            ("output", "", r"output: a path is needed, not an empty text"),
+            ("txt", 1, r"unknown key 'txt': did you mean 'texts'\?"),
+        )
+    ),
+    ("score", (None, ["a text"]), {}, rf"encoder: {A_PATH}, got None"),
+    ("score", ("tiny",), {}, r"texts: Field required$"),
+    ("score", ("tiny", [None]), {}, r"row 1: empty text"),
+    ("score", ("tiny", [b"x"]), {}, r"row 1: .*must hold text"),
+    ("score", ("tiny", [1]), {}, r"row 1: .*must hold text"),
+    ("score", ("tiny", {"a": ["x"]}), {}, r"there is no column 'text'"),
+    ("score", ("tiny", FRAME), {"text_column": "txt"}, r"no column 'txt' .*did you mean 'text'"),
+    ("score", ("tiny", []), {}, r"there is no text"),
+    ("score", ("tiny", 5), {}, r"5 \(int\) is not a table"),
+    *(
+        ("pretrain", ("tiny", "o"), {"corpus": ["a text"], name: value}, line)
+        for name, value, line in (
+            ("steps", 0, r"steps: .*greater than or equal to 1, got 0"),
+            ("steps", -1, r"steps: .*greater than or equal to 1, got -1"),
+            ("steps", True, r"steps: a number is needed"),
+            ("steps", 1.5, r"steps: .*valid integer"),
+            ("batch_size", 10**30, r"batch_size: a number of at most 18 digits"),
+            ("learning_rate", float("nan"), r"learning_rate: .*finite number"),
+            ("trainable", "body", r"trainable: Input should be 'head' or 'all', got 'body'"),
+            ("dataset", "pydocs", r"one source of text"),
+            ("corpus", pandas.DataFrame({"a": ["x"]}), r"there is no column 'text'"),
+            ("corpus", None, r"one source of text"),
+            ("stps", 3, r"unknown key 'stps': did you mean 'steps'\?"),
+        )
+    ),
+    ("pretrain", ("tiny", None), {"corpus": ["a"]}, rf"output: {A_PATH}, got None"),
+    ("load_dataset", ("pydocs",), {"fold": "9/3"}, r"9/3 is no fold"),
+    ("load_dataset", ("pydocs",), {"fold": 3}, r"fold: .*valid string"),
+    ("load_dataset", ("pydocs",), {"seed": -1}, r"seed: .*greater than or equal to 0"),
+    ("load_dataset", ("pydocs",), {"columns": "x"}, r"columns: .*instance of ColumnNames"),
+    ("load_dataset", ("pydocs",), {"cache_dir": "a\0"}, r"cache_dir: .*no null character"),
+    ("load_dataset", (None,), {}, r"None \(NoneType\) is not a data set"),
+    ("load_run", (None,), {}, rf"path: {A_PATH}, got None"),
+    ("load_run", (5,), {}, rf"path: {A_PATH}, got 5"),
+    ("load_run", (["a"],), {}, rf"path: {A_PATH}"),
+    ("load_run", (b"a",), {}, rf"path: {A_PATH}"),
+    ("load_run", ("a" * 400,), {}, r"path: .*is too long"),
+    ("load_run", ("a\0",), {}, r"path: a path has no null character"),
+    *(
+        ("evaluate", ("r", "d"), {name: value}, line)
+        for name, value, line in (
+            ("split", None, r"split: .*valid string, got None"),
+            ("labels", ["a"], r"labels: .*valid dictionary"),
+            ("decision", "max", r"decision: Input should be 'sum' or 'argmax', got 'max'"),
+            ("text_column", 5, r"text_column: .*valid string"),
+            ("output", "", r"output: a path is needed, not an empty text"),
+        )
+    ),
+    ("predict", ("r", ["a"]), {"output": 5}, rf"output: {A_PATH}, got 5"),
+    ("predict", (None, ["a"]), {}, rf"run: {A_PATH}, got None"),
+    ("ensemble", (None, "r"), {}, rf"runs.0: {A_PATH}, got None"),
+    ("ensemble", ("a", "b"), {"split": None}, r"split: .*valid string"),
+    ("ensemble", ("a", "b"), {"method": 5}, r"method: .*valid string"),
+    ("compare", (None,), {}, rf"folders.0: {A_PATH}, got None"),
+    ("compare", ("a",), {"metrics": None}, r"metrics: .*Sequence, got None"),
+    ("compare", ("a",), {"metrics": "accuracy"}, r"metrics: .*not allowed as a Sequence"),
+    ("compare", ("a",), {"restarts": 1}, r"restarts: .*greater than or equal to 2"),
+    ("report", (None,), {}, rf"folders.0: {A_PATH}, got None"),
+    ("report", ("a",), {"output": []}, rf"output: {A_PATH}"),
+    ("perturbations", (None,), {}, rf"run: {A_PATH}, got None"),
+    ("perturbations", ("a",), {"texts": -1}, r"texts: .*greater than or equal to 0"),
+    ("sweep", ({"name": "a"},), {"jobs": "x"}, r"jobs: .*valid integer"),
+    ("sweep", ({"name": "a"},), {"jobs": 0}, r"jobs: .*greater than or equal to 1"),
+    ("sweep", ({"name": "a", "base": {"dataset": FRAME}},), {"jobs": 0}, r"jobs: "),
+    ("sweep", ({"name": "a"},), {"gpus": -1}, r"gpus: .*greater than or equal to 0"),
+    ("sweep", ({"name": "a"},), {"output": 5}, rf"output: {A_PATH}, got 5"),
+    ("sweep", (5,), {}, r"5 \(int\) is no sweep"),
+    ("train", (), {"jobs": "x"}, r"jobs: .*valid integer"),
+    ("train", (), {"reporter": 5}, r"reporter: .*instance of Reporter"),
+    ("train", (), {"dataset": FRAME, "split_column": 5}, r"split_column: .*valid string"),
+    ("train", (), {"dataset": FRAME, "dataset_name": 5}, r"dataset_name: .*valid string"),
+    ("train", (), {"dataset": FRAME, "output": "x" * 300}, r"output: .*is too long"),
+    ("train", (), {"dataset": FRAME, "cache_dir": "a\0b"}, r"cache_dir: .*no null character"),
+    ("train", (), {"epochs": 10**400}, r"epochs: a number of at most 18 digits"),
+    ("train", (), {"batch_size": 10**30}, r"batch_size: a number of at most 18 digits"),
+    ("train", (), {"lora_rank": 10**8}, r"lora_rank: .*less than or equal to 1024"),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "more", "line"),
+    CALLS,
+    ids=[f"{name} {number}" for number, (name, *_) in enumerate(CALLS)],
+)
+def test_bad_arguments(name, args, more, line, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError) as found:
+        getattr(auxlearn, name)(*args, **more)
+    assert re.search(line, str(found.value)), found.value
+    assert len(str(found.value).splitlines()) == 1
+    assert len(str(found.value)) < 400
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_arguments_are_passed_as_they_are_checked():
+    @checked
+    def add(first: int, *rest: int, scale: float = 1.0) -> float:
+        return scale * (first + sum(rest))
+
+    assert add(1) == 1
+    assert add(1, 2, 3, scale=2) == 12
+    with pytest.raises(TypeError, match="multiple values"):
+        add(1, first=2)  # type: ignore[misc]
+
+
+def test_settings_that_are_left_to_the_function_are_passed_on():
+    @checked
+    def paths(folder: str, **settings: object) -> tuple[str, dict[str, object]]:
+        return folder, settings
+
+    assert paths(Path("a"), depth=FRAME) == ("a", {"depth": FRAME})  # type: ignore[arg-type]
