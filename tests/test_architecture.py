@@ -122,6 +122,7 @@ def test_no_module_imports_itself_in_a_circle():
 #: Modules that a single module of their own room imports, and why they are files of their own.
 ALONE = {
     "auxlearn.comparison.figures": "figures of any comparison, without its data",
+    "auxlearn.comparison.notes": "sentences on the runs, apart from the statistics",
     "auxlearn.comparison.plots": "loads matplotlib",
     "auxlearn.data.pydocs.docstrings": "the reader, which the script that builds tiny shares",
     "auxlearn.encoders.checks": "what is checked before anything is loaded",

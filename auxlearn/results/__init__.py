@@ -1,1 +1,1 @@
-"""What a run leaves: folder, record, predictions, plots, tables, model card, loggers."""
+"""What a run shows and leaves: console, folder, record, predictions, plots, tables, loggers."""
