@@ -67,8 +67,9 @@ def command(
     """
     from auxlearn.results.folder import finished_folder
 
-    finished_folder(run)  # before libraries are loaded and texts are read
-    source = _read(texts, file)
+    source = _read(texts, file) if texts or file is not None else None
+    finished_folder(run)  # before it waits for standard input, and before libraries are loaded
+    source = source or _read(texts, file)
 
     from auxlearn.evaluation.predict import LABEL, PROBABILITY, classify
 

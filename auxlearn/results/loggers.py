@@ -265,7 +265,7 @@ class MLflow(RunReporter):
         known = self._client.get_experiment_by_name(name)
         experiment = known.experiment_id if known else self._client.create_experiment(name)
         identity = self.run.identity()
-        filtered = f"tags.`{IDENTITY}` = '{identity}'"
+        filtered = f"tags.`{MLFLOW_IDENTITY}` = '{identity}'"
         if earlier := self._client.search_runs([experiment], filtered, max_results=1):
             return str(earlier[0].info.run_id)
         tags = {MLFLOW_IDENTITY: identity, FOLDER: str(self.run.folder.absolute())}

@@ -299,7 +299,11 @@ def test_one_line_for_a_missing_file_and_for_an_unknown_kind(tiny_bert, tmp_path
     with pytest.raises(UserError, match=r"missing\.csv") as error:
         bias_scores(context, missing)
     assert "\n" not in str(error.value)
-    for value in ("overlapp", "bias.txt", ""):
-        with pytest.raises(ConfigError, match="expected overlap, segment, weak or a file") as error:
+    for value, said in (
+        ("overlapp", "expected overlap, segment, weak or a file"),
+        ("bias.txt", "expected overlap, segment, weak or a file"),
+        ("", "not an empty text"),
+    ):
+        with pytest.raises(ConfigError, match=said) as error:
             options(bias=value)
         assert "\n" not in str(error.value)
