@@ -15,6 +15,9 @@ from auxlearn.core.errors import DataError, printable, shorten
 if TYPE_CHECKING:
     from auxlearn.evaluation.predict import TextSource
 
+#: What a text given as an argument is said to stand in.
+COMMAND_LINE = "the command line"
+
 EXAMPLES = (
     Example(
         "Texts on the command line",
@@ -67,9 +70,9 @@ def command(
     """
     from auxlearn.results.folder import finished_folder
 
-    source = _read(texts, file) if texts or file is not None else None
-    finished_folder(run)  # before it waits for standard input, and before libraries are loaded
-    source = source or _read(texts, file)
+    _check_sources(texts, file)
+    finished_folder(run)  # before libraries are loaded and texts are read
+    source = _read(texts, file)
 
     from auxlearn.evaluation.predict import LABEL, PROBABILITY, classify
 
@@ -102,19 +105,20 @@ def command(
             click.echo(f"{printable(values[LABEL])}\t{best:.4f}\t{line}")
 
 
-def _read(texts: tuple[str, ...], file: Path | None) -> TextSource:
-    """Return the texts as a table.
-
-    Raises:
-        DataError: There are no texts, they come from two sources, or a line is invalid.
-    """
+def _check_sources(texts: tuple[str, ...], file: Path | None) -> None:
+    """Refuse two sources of texts, none, and texts of the command line that are none."""
     if texts and file is not None:
         raise DataError("texts are given both on the command line and by --file: use one of them")
     if not texts and file is None and sys.stdin.isatty():
         raise DataError(
             "no texts: give them after RUN, by --file, or on standard input, one per line"
         )
+    for text in texts:
+        _check_text(text)
 
+
+def _read(texts: tuple[str, ...], file: Path | None) -> TextSource:
+    """Return the texts as a table."""
     from auxlearn.data.tables import Table
     from auxlearn.evaluation.predict import TextSource, read_texts, table_of
 
@@ -124,24 +128,18 @@ def _read(texts: tuple[str, ...], file: Path | None) -> TextSource:
         # As bytes: under LC_ALL=C the text stream accepts what is not UTF-8.
         table = read_texts(sys.stdin.buffer.read(), "standard input")
         return TextSource(table, text_column="text", text_pair_column="text_pair")
-    where = "the command line"
-    for text in texts:
-        _check_text(text, where)
-    table = Table(where, {"text": list(texts)}, places=[where] * len(texts))
+    table = Table(COMMAND_LINE, {"text": list(texts)}, places=[COMMAND_LINE] * len(texts))
     return TextSource(table, text_column="text", text_pair_column="text_pair")
 
 
-def _check_text(text: str, where: str) -> None:
-    """Check that an argument is a text.
-
-    Raises:
-        DataError: It is empty, or was not UTF-8.
-    """
+def _check_text(text: str) -> None:
+    """Refuse an argument that is empty, or was not UTF-8."""
     from auxlearn.data.examples import is_blank
 
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise DataError(f"{where} contains a text that is not UTF-8: {shorten(text)}") from None
+        said = f"{COMMAND_LINE} contains a text that is not UTF-8: {shorten(text)}"
+        raise DataError(said) from None
     if is_blank(text):
-        raise DataError(f"{where} contains an empty text: remove it")
+        raise DataError(f"{COMMAND_LINE} contains an empty text: remove it")

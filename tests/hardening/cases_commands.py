@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tests.hardening.case import Case, Place
 from tests.hardening.inputs import GOOD, folder, pipe, sparse_file, writes
 
@@ -9,6 +11,11 @@ from tests.hardening.inputs import GOOD, folder, pipe, sparse_file, writes
 def with_run(place: Place) -> object:
     """Beside a finished run."""
     return place.copy_run()
+
+
+def beside_a_run(make: Callable[[Place], object]) -> Callable[[Place], object]:
+    """Make something beside a finished run."""
+    return lambda place: (with_run(place), make(place))
 
 
 COMMANDS = [
@@ -49,11 +56,18 @@ COMMANDS = [
         r"a text of 1,000,001 characters",
         with_run,
     ),
-    Case("predict: no input", ["predict", "run"], r"standard input contains no text", typed=""),
+    Case(
+        "predict: no input",
+        ["predict", "run"],
+        r"standard input contains no text",
+        with_run,
+        typed="",
+    ),
     Case(
         "predict: input not UTF-8",
         ["predict", "run"],
         r"standard input:2: not UTF-8",
+        with_run,
         typed=b"ok\ncaf\xe9\n",
     ),
     Case(
@@ -74,32 +88,39 @@ COMMANDS = [
         "predict: JSON, then none",
         ["predict", "run"],
         r"standard input:2: not a JSON object",
+        with_run,
         typed='{"text": "a"}\nb\n',
     ),
     Case(
         "predict: deep JSON",
         ["predict", "run"],
         r"standard input:2: not a JSON object",
+        with_run,
         typed='{"text": "a"}\n' + "[" * 20_000,
     ),
-    Case("predict: no file", ["predict", "run", "--file", "no.txt"], r"there is no file no.txt"),
+    Case(
+        "predict: no file",
+        ["predict", "run", "--file", "no.txt"],
+        r"there is no file no.txt",
+        with_run,
+    ),
     Case(
         "predict: a folder for a file",
         ["predict", "run", "--file", "f"],
         r"is not a regular",
-        folder("f"),
+        beside_a_run(folder("f")),
     ),
     Case(
         "predict: a pipe for a file",
         ["predict", "run", "--file", "f"],
         r"is not a regular",
-        pipe("f"),
+        beside_a_run(pipe("f")),
     ),
     Case(
         "predict: a large file",
         ["predict", "run", "--file", "f"],
         r"is too large",
-        sparse_file("f", 5 * 1024**3),
+        beside_a_run(sparse_file("f", 5 * 1024**3)),
     ),
     Case(
         "predict: no text column",
@@ -111,7 +132,7 @@ COMMANDS = [
         "predict: corpus not UTF-8",
         ["predict", "run", "--file", "f.txt"],
         r"f.txt:1: not UTF-8",
-        writes("f.txt", b"\xff\n"),
+        beside_a_run(writes("f.txt", b"\xff\n")),
     ),
     Case(
         "evaluate: no data",

@@ -50,7 +50,6 @@ def deny(monkeypatch):
         ("c.yaml", ["data", "check", "c.yaml"]),
         ("c.yaml", ["train", "--config", "c.yaml"]),
         ("c.yaml", ["sweep", "c.yaml", "--dry-run"]),
-        ("texts.txt", ["predict", "run", "--file", "texts.txt"]),
         ("texts.txt", ["pretrain", "--encoder", "tiny", "--corpus", "texts.txt", "--output", "o"]),
         ("encoder", ["data", "check", "d", "--encoder", "encoder"]),
         ("config.json", ["data", "check", "d", "--encoder", "encoder"]),
