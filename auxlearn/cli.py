@@ -114,15 +114,7 @@ class LazyGroup(click.Group):
 
 @contextmanager
 def one_line_errors(debug: bool) -> Iterator[None]:
-    """Turn errors that a user can fix into a :class:`Failure`.
-
-    Args:
-        debug: Show the traceback as well.
-
-    Raises:
-        Failure: Instead of a :class:`~auxlearn.core.errors.UserError`, a usage error of the command
-            line, an error of the system, Ctrl-C, or anything unforeseen.
-    """
+    """Turn errors that a user can fix into a :class:`Failure`."""
     try:
         yield
     except UserError as error:

@@ -28,11 +28,7 @@ def print_results(*items: Any) -> None:
 
 @contextmanager
 def clean_output(debug: bool) -> Iterator[None]:
-    """Show the log messages of this package on one line each, and hide those of libraries.
-
-    Args:
-        debug: Show the warnings and log messages of libraries as well.
-    """
+    """Show the log messages of this package on one line each, and hide those of libraries."""
     logger = logging.getLogger("auxlearn")
     handler = _LineHandler()
     others = logging.NullHandler()  # without one, Python prints the warnings of every library

@@ -134,12 +134,7 @@ def run_options() -> list[click.Parameter]:
 def column_options(
     *roles: str, default: str | None = None
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator that adds the options of columns to a command.
-
-    Args:
-        roles: The fields of :class:`~auxlearn.core.config.RunConfig`, such as ``text_column``.
-        default: What stands for a column that is not given; by default as in ``auxlearn train``.
-    """
+    """Return a decorator that adds the options of columns to a command."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         for name in reversed(roles):
@@ -170,15 +165,7 @@ LABELLED_COLUMNS = ("text_column", "text_pair_column", "label_column", "keep_nul
 
 
 def label_map(pairs: Sequence[str], classes: Sequence[str] = ()) -> dict[str, list[str]]:
-    """Return the labels by class that options of the form CLASS=LABEL give.
-
-    Args:
-        pairs: Values of the option.
-        classes: The classes, where they are known: one may have an equals sign in its name.
-
-    Raises:
-        ConfigError: One is not of that form, or names no class, or is given twice.
-    """
+    """Return the labels by class that options of the form CLASS=LABEL give."""
     labels: dict[str, list[str]] = {}
     for pair in pairs:
         known = [name for name in classes if pair.startswith(f"{name}=")]
@@ -199,18 +186,7 @@ def run_config(
     *,
     announce: Callable[[str], None] | None = None,
 ) -> RunConfig:
-    """Merge a configuration file, options of the run and options of plug-ins.
-
-    Args:
-        file: Path of a configuration file.
-        given: Values of the command line by field; they take precedence over the file.
-        extra: Arguments that click did not recognise: options of plug-ins with their values.
-        announce: Told which plug-in files the configuration file is about to run.
-
-    Raises:
-        ConfigError: A setting is unknown or invalid, or an option belongs to no plug-in, belongs
-            to several, or lacks a value.
-    """
+    """Merge a configuration file, options of the run and options of plug-ins."""
     config = load_config(file)
     if announce is not None and not given.get("plugins"):
         announce_plugins(config.plugins, str(file), announce)
@@ -229,30 +205,13 @@ def run_config(
 
 
 def announce_plugins(plugins: Iterable[str], source: str, announce: Callable[[str], None]) -> None:
-    """Say which files are about to be run as plug-ins because a file names them.
-
-    Args:
-        plugins: Paths of the plug-in files.
-        source: The file that names them.
-        announce: Shows one sentence.
-    """
+    """Say which files are about to be run as plug-ins because a file names them."""
     for path in plugins:
         announce(f"running the Python file {path}, which {source} names as a plug-in")
 
 
 def with_plugin_options(config: RunConfig, extra: Sequence[str]) -> RunConfig:
-    """Assign options to the chosen plug-ins.
-
-    Args:
-        config: Chooses the plug-ins; the options that it sets are kept.
-        extra: Options with their values, as given on the command line.
-
-    Returns:
-        The configuration with these options.
-
-    Raises:
-        ConfigError: An option belongs to no plug-in, belongs to several, or lacks a value.
-    """
+    """Assign options to the chosen plug-ins."""
     for path in config.plugins:
         load_plugin(path)
     owners = _owners(_chosen(config))

@@ -84,12 +84,7 @@ class Comparison(ComparisonData):
         return pd.DataFrame(pair_rows(self))
 
     def to_markdown(self, decimals: int = 1, show: Sequence[str] = ()) -> str:
-        """Return the whole comparison in Markdown.
-
-        Args:
-            decimals: Of scores in percent.
-            show: What to add: ``seeds``, ``epochs``, ``minutes``, ``pairs``.
-        """
+        """Return the whole comparison in Markdown."""
         return markdown(self, Layout(decimals, tuple(show)))
 
     def to_latex(self, decimals: int = 1, show: Sequence[str] = ()) -> str:
@@ -97,19 +92,7 @@ class Comparison(ComparisonData):
         return latex(self, Layout(decimals, tuple(show)))
 
     def save(self, folder: str | Path, decimals: int = 1, show: Sequence[str] = ()) -> list[Path]:
-        """Write tables and plots into a folder.
-
-        Args:
-            folder: Created where it is missing.
-            decimals: Of scores in percent.
-            show: What to add to the tables; see :meth:`to_markdown`.
-
-        Returns:
-            The files written.
-
-        Raises:
-            UserError: They cannot be written.
-        """
+        """Write tables and plots into a folder."""
         from auxlearn.comparison.formats import save
 
         return save(self, Path(folder), Layout(decimals, tuple(show)))

@@ -108,11 +108,7 @@ class Ensemble:
         return pandas.DataFrame(self.table().columns).rename_axis("example")
 
     def table(self) -> Table:
-        """Return :meth:`predictions` as a table.
-
-        Raises:
-            DataError: The data set of the runs can no longer be read, or has changed.
-        """
+        """Return :meth:`predictions` as a table."""
         split = self._split or self._read_texts()
         columns: dict[str, Any] = {"text": list(split.texts)}
         if split.text_pairs is not None:
@@ -123,12 +119,7 @@ class Ensemble:
         return Table(self.set, columns)
 
     def save(self, path: Path) -> None:
-        """Write :meth:`predictions` as .csv, .tsv, .jsonl or .parquet, atomically.
-
-        Raises:
-            DataError: The suffix names no format, or the texts cannot be read.
-            UserError: The file cannot be written, or belongs to a run or sweep.
-        """
+        """Write :meth:`predictions` as .csv, .tsv, .jsonl or .parquet, atomically."""
         check_table_file(path)
         write_predictions_table(path, self.table(), None)
 
@@ -161,19 +152,7 @@ def average_runs(
     dataset: Any = None,
     columns: Mapping[str, Any] | None = None,
 ) -> Ensemble:
-    """Average the class probabilities of finished runs.
-
-    Args:
-        runs: Folders of at least two runs of the same data, labels and splits.
-        split: Split of the data set, or one of the runs' out-of-distribution sets.
-        dataset: Another labelled data set, on which the models are run; by default that of the
-            runs, whose stored predictions are averaged.
-        columns: Settings of the columns of ``dataset``; by default those of the runs.
-
-    Raises:
-        UserError: A run is given twice, is not finished or is damaged; the runs differ in data,
-            labels or splits; the set cannot be read.
-    """
+    """Average the class probabilities of finished runs."""
     found = _read(runs)
     if dataset is None:
         return _of_stored(found, split)
@@ -237,12 +216,7 @@ def _of_stored(runs: Mapping[Path, RunResults], split: str) -> Ensemble:
 
 
 def _check_decision(run: Path, name: str, predicted: np.ndarray, probabilities: np.ndarray) -> None:
-    """Check that a run predicted the labels that are most likely by what it has stored.
-
-    Raises:
-        RunError: It predicted the label of the most likely class of the model instead, where
-            several classes stand for one label, and has stored the probabilities of labels.
-    """
+    """Check that a run predicted the labels that are most likely by what it has stored."""
     best = probabilities.argmax(1)
     of_prediction = probabilities[np.arange(len(predicted)), predicted]
     if (probabilities.max(1) - of_prediction > STORED_DIGIT)[best != predicted].any():

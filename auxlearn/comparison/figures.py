@@ -47,15 +47,7 @@ def print_style() -> Iterator[None]:
 def print_figure(
     height: float, panels: int = 1, beside: float = 0.0, across: int = 2, **shared: Any
 ) -> tuple[Figure, list[Axes]]:
-    """Return a figure of one column width, and its panels row by row.
-
-    Args:
-        height: Of a panel with its title, in inches.
-        panels: Their number.
-        beside: Height of what is above and below all panels, in inches.
-        across: Maximum number of panels side by side.
-        shared: Arguments of ``subplots``.
-    """
+    """Return a figure of one column width, and its panels row by row."""
     from matplotlib.figure import Figure
 
     columns = min(across, panels)
@@ -125,18 +117,7 @@ def legend_name(name: str) -> str:
 
 
 def save_print(figure: Figure, path: Path) -> list[Path]:
-    """Write a figure as PDF and PNG.
-
-    Args:
-        figure: The figure.
-        path: Path without a suffix; its folder is created where it is missing.
-
-    Returns:
-        The files written.
-
-    Raises:
-        UserError: They cannot be written.
-    """
+    """Write a figure as PDF and PNG."""
     written = []
     # Without dates, equal figures are equal files.
     for suffix, options in (("pdf", {"metadata": {"CreationDate": None}}), ("png", {"dpi": DPI})):

@@ -39,15 +39,6 @@ def compare_folds(
     """Compare methods over the folds of a data set.
 
     A metric of one class is compared over the folds that have examples of it.
-
-    Args:
-        runs: The methods, each of which has folds.
-        name: The evaluation set.
-        metrics: The metrics.
-        against: Compare the others with this method only.
-
-    Raises:
-        UserError: Predictions are missing, damaged, or of other examples.
     """
     folds = sorted({fold for method in runs.methods for fold in method.folds})
     read = {}
@@ -112,14 +103,7 @@ def _column(
 
 
 def compare_two(scores: FoldScores, a: str, b: str, share: float) -> Pair:
-    """Compare two methods on the folds and seeds that both have.
-
-    Args:
-        scores: Score of each seed by fold and method.
-        a: A method.
-        b: Another method.
-        share: Test examples divided by training examples; infinite where nothing is tested.
-    """
+    """Compare two methods on the folds and seeds that both have."""
     differences, beats = [], []
     for one in scores.values():
         seeds = sorted(set(one.get(a, {})) & set(one.get(b, {})))
@@ -140,10 +124,6 @@ def fold_noise(values: Sequence[float], share: float) -> Noise:
 
     It is that of seeds, examples and training sets together, and stands in ``seeds``; NaN where
     it is unknown, so that no interval is given.
-
-    Args:
-        values: A value of each fold.
-        share: Test examples divided by training examples; infinite where the variance is unknown.
     """
     count = len(values)
     if math.isinf(share):

@@ -409,19 +409,7 @@ def _cell(cell: Cell) -> str:
 
 
 def save(comparison: ComparisonData, folder: Path, layout: Layout) -> list[Path]:
-    """Write ``table.md``, ``table.tex``, ``scores.csv``, ``pairs.csv`` and the plots.
-
-    Args:
-        comparison: What to write.
-        folder: Created where it is missing.
-        layout: What the tables look like.
-
-    Returns:
-        The files written.
-
-    Raises:
-        UserError: They cannot be written.
-    """
+    """Write ``table.md``, ``table.tex``, ``scores.csv``, ``pairs.csv`` and the plots."""
     check_output_folder(folder)
     content = {
         "table.md": markdown(comparison, layout),

@@ -202,12 +202,6 @@ def named_runs(paths: Iterable[str | os.PathLike[str]]) -> NamedRuns:
     Runs are of one setting if the data set and the encoder have the same name and the same content,
     as far as the runs have recorded it; different ones of one name get a part of their digest. In a
     sweep, the data set and the encoder of a setting are what its axes say.
-
-    Args:
-        paths: Folders of sweeps, finished or not, and of runs.
-
-    Raises:
-        UserError: A path is neither, is given twice or is damaged.
     """
     folders = [user_path(path, SweepError) for path in paths]
     resolved = [path.resolve() for path in folders]
@@ -461,11 +455,7 @@ def _make_names_unique(runs: Sequence[NamedRun]) -> None:
 
 
 def _read_results(path: Path) -> RunResults:
-    """Read the results of a run.
-
-    Raises:
-        RunError: They are damaged, or the folder holds what leads out of it.
-    """
+    """Read the results of a run."""
     check_contained(path)
     results = RunResults.load(path)
     if "dev" not in results.evaluations:

@@ -41,14 +41,7 @@ Curve = np.ndarray
 
 
 def mean_curve(curves: Sequence[Curve]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the mean and standard deviation over runs at every x that at least half of them reach.
-
-    Args:
-        curves: One of each run.
-
-    Returns:
-        x, mean and standard deviation, ``(points,)`` each.
-    """
+    """Return the mean and standard deviation over runs at each x that half of them reach."""
     found: dict[float, list[float]] = {}
     for curve in curves:
         for x, y in curve.T:
@@ -59,11 +52,7 @@ def mean_curve(curves: Sequence[Curve]) -> tuple[np.ndarray, np.ndarray, np.ndar
 
 
 def best_so_far(curves: Sequence[Curve]) -> list[Curve]:
-    """Return the best value so far at common points; a run that has ended keeps its best.
-
-    Args:
-        curves: One of each run; the points begin where every run has a value.
-    """
+    """Return the best value so far at common points; a run that has ended keeps its best."""
     begin = max(curve[0, 0] for curve in curves)
     points = np.unique(np.concatenate([curve[0] for curve in curves]))
     points = points[points >= begin]
@@ -218,16 +207,6 @@ def plot_comparison(comparison: ComparisonData, folder: Path) -> list[Path]:
     time of training; ``epochs``: epoch of the best checkpoint against the score (as in Fig. 3 of
     L3Masking). For each data set, ``weights``: weight of each objective by step. Curves are means
     over seeds, with their standard deviation.
-
-    Args:
-        comparison: What to draw.
-        folder: Where the plots are written; created where it is missing.
-
-    Returns:
-        The files written.
-
-    Raises:
-        UserError: They cannot be written, or the record of a run is damaged.
     """
     drawings: dict[str, Callable[[Block], Figure | None]] = {
         "scores": _plot_scores,

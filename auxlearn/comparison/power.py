@@ -26,16 +26,6 @@ def minimum_detectable_difference(
     from one of them is significant with that probability. The simulation makes the tests of
     :func:`~auxlearn.comparison.statistics.compare_methods`, with the measured variance from seeds
     and examples (the mean over pairs) and Holm's correction.
-
-    Args:
-        pairs: All pairs that are compared.
-        methods: Number of methods.
-        examples: Number of examples of the evaluation set.
-        against: Whether all are compared with one method only.
-
-    Returns:
-        The difference in the unit of the metric; infinite with fewer than
-        :data:`~auxlearn.comparison.statistics.MINIMUM_SEEDS` seeds.
     """
     seeds = min((pair.seeds for pair in pairs), default=0)
     if seeds < MINIMUM_SEEDS:
@@ -83,15 +73,6 @@ class _Simulation:
     """Simulated comparisons of methods; the scores of method 0 are shifted.
 
     The variance of the mean difference of two methods is 1.
-
-    Args:
-        seeds: Number of seeds of each method.
-        methods: Number of methods.
-        examples: Number of examples of the evaluation set, for the degrees of freedom.
-        against: Whether all are compared with method 0 only.
-        shared: Variance from the examples that all seeds have in common.
-        measured: Variance that is measured from the examples: ``shared`` and the interaction.
-        interaction: Part of ``measured`` that the variance of the seeds contains as well.
     """
 
     def __init__(

@@ -59,13 +59,6 @@ def named_by_sweep(name: str, sweep: Path) -> str | None:
 
     A sweep that was received from elsewhere may name any file of this machine, so that a file
     outside of its folder is not read.
-
-    Args:
-        name: What the sweep names: a file that comes with the package, or one in its folder.
-        sweep: Folder of the sweep.
-
-    Returns:
-        A name or a path; ``None`` for a file outside of the folder.
     """
     if not name.endswith(_SUFFIXES):
         return name
@@ -74,18 +67,7 @@ def named_by_sweep(name: str, sweep: Path) -> str | None:
 
 
 def read_published(name: str) -> tuple[list[PublishedResult], str]:
-    """Read published results by name or path.
-
-    Args:
-        name: Name of a file that comes with the package, or the path of a YAML file.
-
-    Returns:
-        The results, and the reference of the paper.
-
-    Raises:
-        ConfigError: There is no such file, it is not valid, or a row has more or fewer results
-            than there are columns.
-    """
+    """Read published results by name or path."""
     known = published_names()
     path = Path(name) if name.endswith(_SUFFIXES) else FOLDER / f"{name}.yaml"
     if not path.is_file() or (not name.endswith(_SUFFIXES) and name not in known):

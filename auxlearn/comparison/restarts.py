@@ -43,11 +43,6 @@ def best_of(dev: Sequence[float], scores: Sequence[float], count: int) -> float:
     best of C(n - 1 - r, count - 1) of the C(n, count) subsets. Seeds with equal dev scores share
     their chances equally, as if one of them were drawn at random.
 
-    Args:
-        dev: Dev score of each seed, ``(seeds,)``.
-        scores: Score of each seed on the set that is reported, ``(seeds,)``.
-        count: Size of the subsets, at most the number of seeds.
-
     Examples:
         >>> best_of([0.9, 0.8, 0.7], [1.0, 0.0, 0.0], 2)  # the first is in two of three pairs
         0.6666666666666666
@@ -69,11 +64,6 @@ def restarts_of(dev: Sequence[float], scores: Sequence[float], count: int) -> Re
     rather than too small (Efron and Stein, 1981, https://doi.org/10.1214/aos/1176345462): for the
     best of three, with normal scores that correlate by 0.6 on dev and test, by a factor of 1.4 with
     five seeds and 1.1 with ten. It is uncertain with few seeds, so that no interval is given.
-
-    Args:
-        dev: Dev score of each seed, ``(seeds,)``.
-        scores: Score of each seed on the set that is reported, ``(seeds,)``.
-        count: Size of the subsets, less than the number of seeds.
     """
     total = len(dev)
     left = [

@@ -43,11 +43,7 @@ class Method:
     folds: dict[int, Method] = field(default_factory=dict)
 
     def add(self, seed: int, path: Path, results: RunResults) -> None:
-        """Add a finished run.
-
-        Raises:
-            SweepError: There is one with that seed already.
-        """
+        """Add a finished run."""
         if seed in self.runs:
             raise SweepError(
                 f"{self.runs[seed]} and {path} are both '{self.name}' with seed {seed}: "
@@ -103,14 +99,7 @@ class Runs:
 
 
 def read_runs(paths: Iterable[str | os.PathLike[str]]) -> Runs:
-    """Read sweeps and runs as methods; see :func:`named_runs`.
-
-    Args:
-        paths: Folders of sweeps, finished or not, and of runs.
-
-    Raises:
-        UserError: A path is neither, is given twice or is damaged, or nothing has finished.
-    """
+    """Read sweeps and runs as methods; see :func:`named_runs`."""
     named = named_runs(paths)
     found = Runs(names=list(named.sweeps), notes=named.notes)
     for label, (folder, sweep) in named.sweeps.items():
@@ -154,16 +143,7 @@ def read_runs(paths: Iterable[str | os.PathLike[str]]) -> Runs:
 
 
 def runs_of_method(sweep: str | Path, name: str) -> list[Path]:
-    """Return the folders of the finished runs of one method of a sweep.
-
-    Args:
-        sweep: Folder of the sweep.
-        name: The method, as the table of :func:`~auxlearn.comparison.compare.compare` names it.
-
-    Raises:
-        UserError: This is no sweep, nothing has finished, there is no such method, or it was run on
-            several data sets, or in other settings that a table keeps apart.
-    """
+    """Return the folders of the finished runs of one method of a sweep."""
     settings = read_runs([sweep]).settings
     names = {method.name for methods in settings.values() for method in methods}
     if name not in names:
@@ -184,16 +164,7 @@ def runs_of_method(sweep: str | Path, name: str) -> list[Path]:
 
 
 def renamed(found: Runs, given: Mapping[str, str] | Sequence[str]) -> Runs:
-    """Return the runs with methods and data sets renamed.
-
-    Args:
-        found: The runs.
-        given: New names by the names of methods, data sets and encoders, or texts ``OLD=NEW``.
-
-    Raises:
-        ConfigError: A name is not there.
-        SweepError: Two methods would have one name.
-    """
+    """Return the runs with methods and data sets renamed."""
     used = {method.name for methods in found.settings.values() for method in methods}
     used |= {label for setting in found.settings for axis, label in setting if axis not in _FIXED}
     names = dict(given if isinstance(given, Mapping) else (_divided(one, used) for one in given))

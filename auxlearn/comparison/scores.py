@@ -64,11 +64,7 @@ def metric_title(metric: str) -> str:
 
 
 def check_metric(metric: str) -> str:
-    """Return a metric that exists; a label is checked when there are predictions.
-
-    Raises:
-        ConfigError: There is no such metric.
-    """
+    """Return a metric that exists; a label is checked when there are predictions."""
     kind, colon, label = metric.partition(":")
     if metric in TITLES or (colon and label and kind in CLASS_METRICS):
         return metric
@@ -90,16 +86,6 @@ def metric_values(
     classes by their examples; MCC is the correlation coefficient of Gorodkin (2004,
     https://doi.org/10.1016/j.compbiolchem.2004.09.006), 0 where it is not defined. Precision,
     recall and F1 of a class are 0 where they are not defined. All are as in scikit-learn.
-
-    Args:
-        metric: The metric.
-        labels: Names of the classes.
-        true: Examples of each class, ``(..., classes)``.
-        predicted: Predictions of each class, ``(..., classes)``.
-        right: Right predictions of each class, ``(..., classes)``.
-
-    Returns:
-        The metric, ``(...)``: 0 to 1, MCC -1 to 1.
     """
     examples = true.sum(-1)
     kind, colon, label = metric.partition(":")
@@ -136,13 +122,6 @@ def scores_and_covariance(found: Predictions, metric: str) -> tuple[np.ndarray, 
     The covariance is the jackknife's (Efron and Stein, 1981,
     https://doi.org/10.1214/aos/1176345462). For accuracy it is exactly the covariance of the mean
     of independent examples.
-
-    Args:
-        found: The predictions.
-        metric: The metric.
-
-    Returns:
-        Scores, ``(runs,)``, and their covariance, ``(runs, runs)``.
     """
     runs, examples, classes = len(found.predicted), found.examples, len(found.labels)
     true = np.bincount(found.truth, minlength=classes).astype(float)
@@ -195,18 +174,7 @@ def _without(
 def read_predictions(
     methods: Sequence[Method], name: str
 ) -> tuple[Predictions, dict[tuple[str, int], int]]:
-    """Read the predictions of all runs of a setting for an evaluation set.
-
-    Args:
-        methods: The methods, each of which has runs with that set.
-        name: The evaluation set.
-
-    Returns:
-        The predictions, and the index of each method and seed in them.
-
-    Raises:
-        UserError: Predictions are missing, damaged, not those of the results, or of other examples.
-    """
+    """Read the predictions of all runs of a setting for an evaluation set."""
     numbers: dict[str, int] = {}
     runs: dict[tuple[str, int], int] = {}
     rows: list[np.ndarray] = []

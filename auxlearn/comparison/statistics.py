@@ -136,17 +136,7 @@ class Pair:
 
 
 def t_test(value: float, variance: float, freedom: float) -> float:
-    """Return the two-sided p-value of Student's t-test of a value against 0.
-
-    Args:
-        value: The value, such as a mean.
-        variance: Its estimated variance.
-        freedom: Degrees of freedom of the estimate, not necessarily an integer; infinity gives the
-            normal distribution.
-
-    Returns:
-        The p-value: 1 for a value of 0, and 0 for any other value without variance.
-    """
+    """Return the two-sided p-value of Student's t-test of a value against 0."""
     from scipy.special import stdtr
 
     if value == 0:
@@ -189,13 +179,6 @@ def compare_methods(column: Column, against: str | None = None) -> list[Pair]:
 
     The correction is for all pairs that are compared: of all methods the best is chosen by the same
     scores, and testing it against the others alone would ignore that selection.
-
-    Args:
-        column: The scores.
-        against: Compare the others with this method only.
-
-    Returns:
-        One result for every two methods, or for every other method.
     """
     chosen = itertools.combinations(column.scores, 2)
     pairs = [_compare_two(column, a, b) for a, b in chosen if against in (None, a, b)]
@@ -239,11 +222,6 @@ def noise_of(column: Column, factors: Mapping[str, float], seeds: Sequence[int])
 
     The variance of one seed over samples of examples is that of the examples plus the interaction;
     the mean over n seeds has only an nth of the interaction. So the interaction follows from both.
-
-    Args:
-        column: The scores.
-        factors: Factor of each method: 1 and -1 for a difference.
-        seeds: Seeds that all these methods have.
     """
     count = len(seeds)
     if not count:
@@ -317,11 +295,7 @@ class Ranks:
 
 
 def rank_methods(scores: Mapping[str, Sequence[float]]) -> Ranks:
-    """Rank methods by their mean scores on each data set.
-
-    Args:
-        scores: Mean score of each method on each data set, in the same order.
-    """
+    """Rank methods by their mean scores on each data set."""
     from scipy.stats import friedmanchisquare, rankdata, studentized_range
 
     table = np.array(list(scores.values()), dtype=float)  # (methods, data sets)
@@ -356,15 +330,7 @@ def cliques(ranks: Ranks) -> list[tuple[str, ...]]:
 
 
 def wins(methods: Sequence[str], columns: Sequence[Sequence[Pair]]) -> dict[str, Record]:
-    """Count for each method on how many data sets it beats others, ties, and loses.
-
-    Args:
-        methods: Names of the methods.
-        columns: Pairs on each data set; a difference that is not significant is a tie.
-
-    Returns:
-        Wins, ties and losses over all data sets and all pairs with the method.
-    """
+    """Count for each method on how many data sets it beats others, ties, and loses."""
     found = {}
     for name in methods:
         pairs = [pair for column in columns for pair in column if name in pair.names]

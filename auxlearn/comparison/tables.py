@@ -32,9 +32,6 @@ class Layout:
     Attributes:
         decimals: Of scores in percent, 0 to 6.
         show: What to add to the scores, of :data:`SHOW`.
-
-    Raises:
-        ConfigError: One of them is out of range.
     """
 
     decimals: int = 1

@@ -19,11 +19,7 @@ R = TypeVar("R")
 
 
 def as_path(value: Any) -> str:
-    """Return a path as text.
-
-    Raises:
-        ValueError: It cannot be the path of a file.
-    """
+    """Return a path as text."""
     if not isinstance(value, str | os.PathLike) or not isinstance(path := os.fspath(value), str):
         raise ValueError("a path is needed, as text or pathlib.Path")
     return is_path(path)
@@ -48,14 +44,6 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
     The class has a field for each parameter; a parameter annotated ``Any`` is passed as it is, and
     those that ``**settings`` takes are left to the function.
-
-    Args:
-        function: The function. Its annotations may be texts; those of its parameters must be names
-            that its module has when it is first called.
-
-    Returns:
-        The function, which raises :class:`~auxlearn.core.errors.ConfigError` for an argument that
-        is missing, unknown or of another type, with a line for each.
     """
     parameters = inspect.signature(function).parameters
     kinds = {parameter.kind: name for name, parameter in parameters.items()}

@@ -55,14 +55,7 @@ def content_key(*values: Any) -> str:
 
 
 class TensorCache:
-    """A folder of cached tensors.
-
-    Args:
-        folder: The folder, created if it does not exist; by default :func:`default_folder`.
-
-    Raises:
-        UserError: The folder cannot be written to.
-    """
+    """A folder of cached tensors."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder or default_folder()
@@ -75,15 +68,7 @@ class TensorCache:
             ) from None
 
     def get(self, key: str, compute: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
-        """Return the tensors of an entry; compute and store them if there is none.
-
-        Args:
-            key: Key of everything that the tensors depend on; see :func:`content_key`.
-            compute: Returns the tensors by name; called only if they are not in the cache.
-
-        Raises:
-            UserError: The cache folder cannot be written to.
-        """
+        """Return the tensors of an entry; compute and store them if there is none."""
         path = self.folder / f"{key}.safetensors"
         tensors = _read(path)
         if tensors is None:

@@ -54,9 +54,6 @@ ENCODERS = {
 def encoder_source(name: str) -> str:
     """Return the folder or hub id of an encoder.
 
-    Args:
-        name: Short name, local folder or hub id; only short names and ``~`` change.
-
     Examples:
         >>> encoder_source("scibert")
         'allenai/scibert_scivocab_uncased'

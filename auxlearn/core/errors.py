@@ -133,13 +133,6 @@ class Interrupted(UserError):
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Suggest the known name that is most similar to a misspelt one.
 
-    Args:
-        name: The unknown name.
-        known: The valid names.
-
-    Returns:
-        ``"did you mean 'x'?"`` if a valid name is similar, else the list of valid names.
-
     Examples:
         >>> did_you_mean("l3msk", ["l3mask", "random_mlm"])
         "did you mean 'l3mask'?"
@@ -155,9 +148,6 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 def first_fault(error: Exception) -> str:
     """Return an error of a check as one short line; of several faults the first.
-
-    Args:
-        error: Any exception; those of pydantic list all faults over many lines.
 
     Examples:
         >>> first_fault(ValueError("no such\\nvalue"))

@@ -26,16 +26,7 @@ CHECKSUM = "sha256"
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file atomically: the new content replaces the old one as a whole or not at all.
-
-    Args:
-        path: The file; its folder is created if it does not exist. Its mode is that of any new
-            file, as the umask of the process has it.
-        content: The new content.
-
-    Raises:
-        UserError: The disk is full or the path cannot be written to; the old content is kept.
-    """
+    """Write a file atomically: the new content replaces the old one as a whole or not at all."""
     temporary = _temporary(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -64,17 +55,7 @@ def cannot_write(path: Path, error: OSError) -> UserError:
 
 @contextmanager
 def replaced_folder(path: Path) -> Iterator[Path]:
-    """Write a folder atomically.
-
-    Args:
-        path: The folder; what is there is replaced when the block ends without an error.
-
-    Yields:
-        An empty temporary folder to write into. All files get the mode of any new file.
-
-    Raises:
-        UserError: The folder cannot be written; what was there stays.
-    """
+    """Write a folder atomically."""
     from safetensors import SafetensorError
 
     temporary = _temporary(path)
@@ -97,18 +78,7 @@ def replaced_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def filled_folder(path: Path) -> Iterator[Path]:
-    """Write files into a folder that exists and that other files are kept in.
-
-    Args:
-        path: The folder; the files appear in it when the block ends without an error, one by one,
-            in the order of their names.
-
-    Yields:
-        An empty temporary folder to write into.
-
-    Raises:
-        UserError: The files cannot be written.
-    """
+    """Write files into a folder that exists and that other files are kept in."""
     written = path / f".export{PART}"
     with replaced_folder(written) as temporary:
         yield temporary
@@ -145,13 +115,7 @@ def _set_modes(folder: Path) -> None:
 
 
 def delete_parts(folder: Path, pattern: str = f".*{PART}", *, recursive: bool = True) -> None:
-    """Delete what writes that were killed have left in a folder; links are not followed.
-
-    Args:
-        folder: The folder, which no other process writes into.
-        pattern: Pattern of the names.
-        recursive: Look in the folders below as well.
-    """
+    """Delete what writes that were killed have left in a folder; links are not followed."""
     for path in folder.rglob(pattern) if recursive else folder.glob(pattern):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
@@ -161,11 +125,7 @@ def delete_parts(folder: Path, pattern: str = f".*{PART}", *, recursive: bool = 
 
 
 def content_digest(path: Path) -> str:
-    """Return the SHA-256 of a file, or of the relative paths and contents of a folder's files.
-
-    Raises:
-        OSError: The path does not exist, cannot be read or is neither a file nor a folder.
-    """
+    """Return the SHA-256 of a file, or of the relative paths and contents of a folder's files."""
     if not path.is_dir():
         with open(path, "rb", opener=_regular) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -205,12 +165,7 @@ def _to_json(value: Any, indent: str = "") -> str:
 
 
 def read_json(path: Path) -> Any:
-    """Return the content of a JSON file.
-
-    Raises:
-        OSError: It does not exist or cannot be read.
-        ValueError: It is not valid JSON in UTF-8.
-    """
+    """Return the content of a JSON file."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except RecursionError:
@@ -218,25 +173,12 @@ def read_json(path: Path) -> Any:
 
 
 def write_checked_json(path: Path, content: dict[str, Any]) -> None:
-    """Write a JSON object with a checksum of its values, as the key ``sha256``, atomically.
-
-    Raises:
-        UserError: As for :func:`write_bytes`.
-    """
+    """Write a JSON object with a checksum of its values, as the key ``sha256``, atomically."""
     write_json(path, {**content, CHECKSUM: _json_digest(content)})
 
 
 def read_checked_json(path: Path, *, required: bool = False) -> dict[str, Any]:
-    """Return what :func:`write_checked_json` has written, without the checksum.
-
-    Args:
-        path: The file.
-        required: Refuse a file without a checksum too, as no version of this package writes it.
-
-    Raises:
-        OSError: It does not exist or cannot be read.
-        ValueError: It is not a JSON object, or its values do not have the checksum.
-    """
+    """Return what :func:`write_checked_json` has written, without the checksum."""
     content = read_json(path)
     if not isinstance(content, dict):
         raise ValueError("it is not a JSON object")
@@ -256,13 +198,6 @@ def check_output(path: Path, flag: str = "--output") -> None:
     """Check that a folder can be made, or written into, before any work is done for it.
 
     Nothing is created.
-
-    Args:
-        path: The folder.
-        flag: The option that chooses it, for the message.
-
-    Raises:
-        UserError: It cannot, as far as the system tells.
     """
     limit = 255
     try:
@@ -305,15 +240,7 @@ def path_problem(path: str) -> str | None:
 
 
 def expand(path: str | os.PathLike[str], error: type[UserError] = UserError) -> Path:
-    """Return a path of the user, with ``~`` and ``~name`` replaced by the home folder.
-
-    Args:
-        path: The path; it need not exist.
-        error: Class of the error.
-
-    Raises:
-        UserError: There is no such user.
-    """
+    """Return a path of the user, with ``~`` and ``~name`` replaced by the home folder."""
     try:
         return Path(path).expanduser()
     except RuntimeError:
@@ -325,15 +252,7 @@ def expand(path: str | os.PathLike[str], error: type[UserError] = UserError) -> 
 
 
 def user_path(text: str | os.PathLike[str], error: type[UserError] = UserError) -> Path:
-    """Return the path of something to read, with ``~`` replaced by the home folder.
-
-    Args:
-        text: The path; what is there is checked by its reader.
-        error: Class of the error.
-
-    Raises:
-        UserError: It cannot be the name of a file.
-    """
+    """Return the path of something to read, with ``~`` replaced by the home folder."""
     try:
         path = expand(text, error)
         os.lstat(path)
@@ -362,16 +281,7 @@ def _regular(path: str, flags: int) -> int:
 
 
 def read_file(path: Path, limit: int, error: type[UserError] = UserError) -> bytes:
-    """Return the content of a regular file.
-
-    Args:
-        path: The file; a link to one is followed.
-        limit: Bytes that it may have.
-        error: Class of the error.
-
-    Raises:
-        UserError: It does not exist, is not a regular file, cannot be read or is too large.
-    """
+    """Return the content of a regular file."""
     shown = shorten(str(path), 300)
     try:
         with open(path, "rb", opener=_regular) as file:
@@ -391,16 +301,7 @@ def read_file(path: Path, limit: int, error: type[UserError] = UserError) -> byt
 
 
 def check_inside(path: Path, folder: Path, error: type[UserError] = UserError) -> None:
-    """Check that a path in a folder does not lead out of it through a link.
-
-    Args:
-        path: A file of the folder.
-        folder: The folder, which may be a link itself.
-        error: Class of the error.
-
-    Raises:
-        UserError: It does.
-    """
+    """Check that a path in a folder does not lead out of it through a link."""
     if path.is_symlink():
         try:
             inside = path.resolve(strict=True).is_relative_to(folder.resolve(strict=True))

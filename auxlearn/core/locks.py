@@ -32,11 +32,7 @@ class LockHeld(Exception):
 
 
 class Lock:
-    """An exclusive lock on a file, for this process.
-
-    Args:
-        path: The file, in a folder that exists; it is deleted when the lock is released.
-    """
+    """An exclusive lock on a file, for this process."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -45,17 +41,7 @@ class Lock:
     def acquire(
         self, *, timeout: float | None = None, waiting: Callable[[str], None] | None = None
     ) -> None:
-        """Lock the file.
-
-        Args:
-            timeout: Seconds after which :class:`LockHeld` is raised; by default there is no limit.
-            waiting: Called with the holder of the lock, soon and then every
-                :data:`REMIND_EVERY` seconds, while the lock is waited for.
-
-        Raises:
-            LockHeld: Another process holds the lock.
-            OSError: The file cannot be written, or its file system has no locks.
-        """
+        """Lock the file."""
         begun = time.monotonic()
         due = begun + GRACE
         while not self._try():

@@ -34,12 +34,7 @@ def describe_bytes(content: bytes) -> Description:
 
 
 def describe_file(path: Path) -> Description:
-    """Describe a file; the tensors of a safetensors file one by one.
-
-    Raises:
-        OSError: It cannot be read.
-        Damaged: It is no safetensors file, though it is called one.
-    """
+    """Describe a file; the tensors of a safetensors file one by one."""
     found: Description = {"bytes": path.stat().st_size, "sha256": content_digest(path)}
     if path.suffix == ".safetensors":
         found["tensors"] = tensors_of(path)
@@ -47,12 +42,7 @@ def describe_file(path: Path) -> Description:
 
 
 def tensors_of(path: Path) -> dict[str, dict[str, Any]]:
-    """Return shape and dtype of the tensors of a safetensors file, by name, from its header.
-
-    Raises:
-        OSError: It cannot be read.
-        Damaged: It is no safetensors file.
-    """
+    """Return shape and dtype of the tensors of a safetensors file, by name, from its header."""
     try:
         with path.open("rb") as file:
             size = int.from_bytes(file.read(8), "little")
@@ -69,11 +59,7 @@ def tensors_of(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def verify_file(path: Path, expected: Description) -> None:
-    """Check that a file is what its description says, by all of its bytes.
-
-    Raises:
-        Damaged: It is missing, cannot be read, or differs.
-    """
+    """Check that a file is what its description says, by all of its bytes."""
     try:
         size = path.stat().st_size
         if not path.is_file():
@@ -104,9 +90,6 @@ def verify_export(folder: Path) -> None:
     """Check the files of an exported model against its manifest, before any of them is used.
 
     A folder without a manifest, such as an encoder from elsewhere, is not checked.
-
-    Raises:
-        EncoderError: A file is missing or damaged.
     """
     try:
         files = read_checked_json(folder / FILE, required=True)["files"]

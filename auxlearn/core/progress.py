@@ -18,12 +18,7 @@ ProgressBar = Callable[[str, int], AbstractContextManager[Callable[[int], None]]
 
 @contextmanager
 def no_progress_bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show nothing: a :data:`ProgressBar` for callers without a display.
-
-    Args:
-        title: Ignored.
-        total: Ignored.
-    """
+    """Show nothing: a :data:`ProgressBar` for callers without a display."""
     yield lambda count: None
 
 
@@ -35,15 +30,7 @@ class Reporter:
 
     @contextmanager
     def progress(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
-        """Show a progress bar within the block.
-
-        Args:
-            title: What is in progress.
-            total: Number of steps.
-
-        Yields:
-            A function that advances the bar by a number of steps.
-        """
+        """Show a progress bar within the block."""
         yield lambda amount: None
 
     def log(self, entry: dict[str, Any]) -> None:

@@ -37,13 +37,7 @@ _INTERFACE = {
 
 
 class Registry:
-    """Registry of one kind of plug-in.
-
-    Args:
-        kind: Kind of plug-in for messages, such as "auxiliary task".
-        builtin: Module by built-in name; importing the module registers the name.
-        group: Entry-point group of installed packages.
-    """
+    """Registry of one kind of plug-in."""
 
     def __init__(self, kind: str, builtin: Mapping[str, str], group: str) -> None:
         self.kind = kind
@@ -54,12 +48,6 @@ class Registry:
 
     def register(self, name: str) -> Callable[[type], type]:
         """Return a class decorator that registers a class under a name.
-
-        Args:
-            name: Lower-case letters, digits and underscores, beginning with a letter.
-
-        Raises:
-            ConfigError: The name is malformed or belongs to another class.
 
         Examples:
             >>> registry = Registry("auxiliary task", {}, "auxlearn.tasks")
@@ -95,11 +83,7 @@ class Registry:
         return sorted({*self._builtin, *self._registered, *self._entry_points()})
 
     def get(self, name: str) -> Any:
-        """Return the class of a name; its module is imported if necessary.
-
-        Raises:
-            ConfigError: The name is unknown, or its package cannot be imported.
-        """
+        """Return the class of a name; its module is imported if necessary."""
         name = canonical(name)
         if name not in self._registered:
             entries = self._entry_points()
@@ -122,11 +106,7 @@ class Registry:
         return self._registered[name]
 
     def require(self, name: str) -> None:
-        """Refuse an unknown name; nothing is imported.
-
-        Raises:
-            ConfigError: The name is unknown.
-        """
+        """Refuse an unknown name; nothing is imported."""
         if canonical(name) not in (names := self.names()):
             raise ConfigError(f"unknown {self.kind} '{name}': {did_you_mean(name, names)}")
 
@@ -135,11 +115,7 @@ class Registry:
         return [name for name, cls in self._registered.items() if cls.__module__ == module]
 
     def options(self, name: str) -> Any:
-        """Return the class of a plug-in's options.
-
-        Raises:
-            ConfigError: As for :meth:`get`, or the class lacks what every plug-in of its kind has.
-        """
+        """Return the class of a plug-in's options."""
         cls = self.get(name)
         base, needed = _INTERFACE.get(self.kind, ("a base class", ()))
         missing = sorted(getattr(cls, "__abstractmethods__", ()))
@@ -162,14 +138,6 @@ class Registry:
 
         They are taken when the class is registered, because a process keeps the code that it has
         imported even if the file is edited meanwhile.
-
-        Returns:
-            A digest of each module that the class and its bases come from, and the version of the
-            distribution that declares it. Empty for a built-in class, which the version of this
-            package identifies, and for a plug-in file; see :func:`plugin_digest`.
-
-        Raises:
-            ConfigError: As for :meth:`get`.
         """
         self.get(name)
         return self._code[canonical(name)]
@@ -294,14 +262,7 @@ class _SourceLoader(SourceFileLoader):
 
 
 def load_plugin(path: str | Path) -> str:
-    """Import a Python file, whose decorators register its plug-ins.
-
-    Returns:
-        The name of the module, for :meth:`Registry.registered_by`.
-
-    Raises:
-        ConfigError: The file does not exist or cannot be imported.
-    """
+    """Import a Python file, whose decorators register its plug-ins."""
     path = Path(path)
     if not path.is_file():
         raise ConfigError(f"plug-in file {path} does not exist")
@@ -335,11 +296,7 @@ def load_plugin(path: str | Path) -> str:
 
 
 def plugin_digest(path: str | Path) -> str:
-    """Return the SHA-256 of a plug-in file, which is part of a run's identity.
-
-    Raises:
-        ConfigError: The file cannot be read.
-    """
+    """Return the SHA-256 of a plug-in file, which is part of a run's identity."""
     try:
         return content_digest(Path(path))
     except OSError as error:

@@ -23,10 +23,6 @@ def derive_seed(seed: int, *purpose: str | int) -> int:
 
     Seeds of different purposes give independent random streams.
 
-    Args:
-        seed: Seed of the run.
-        purpose: What is drawn, such as ``"l3mask", "mask", 17``.
-
     Examples:
         >>> derive_seed(0, "l3mask", "mask", 17) == derive_seed(0, "l3mask", "mask", 17)
         True
@@ -51,11 +47,6 @@ def seeded(seed: int, *purpose: str | int, device: torch.device | None = None) -
     Dropout and newly initialised layers use the global generators and accept no other. This package
     uses them in this context only. Unlike ``torch.manual_seed``, it does not change the generators
     of other devices.
-
-    Args:
-        seed: The run's seed.
-        purpose: Names and numbers that identify the random stream.
-        device: A device whose generator is seeded in addition to the CPU's.
     """
     import torch
 

@@ -131,11 +131,7 @@ ClassLabels = Annotated[
 
 
 def is_path(path: str) -> str:
-    """Return a path that can be one.
-
-    Raises:
-        ValueError: It cannot.
-    """
+    """Return a path that can be one."""
     if problem := path_problem(path):
         raise ValueError(problem)
     return path
@@ -305,11 +301,7 @@ class ValidationSource:
 
     @classmethod
     def parse(cls, text: str) -> ValidationSource:
-        """Read the written form.
-
-        Raises:
-            ValueError: It is none of the three forms.
-        """
+        """Read the written form."""
         if text == "dev":
             return cls()
         if share := re.fullmatch(r"train:(0?\.\d*[1-9]\d*)", text):
@@ -324,17 +316,6 @@ class ValidationSource:
 
 def validate(model: type[Settings], values: dict[str, Any], where: str) -> Any:
     """Build settings from a mapping and report all invalid values together.
-
-    Args:
-        model: Class of the settings.
-        values: Value by field.
-        where: Where the values come from; each line of the error begins with it.
-
-    Returns:
-        An instance of ``model``.
-
-    Raises:
-        ConfigError: One line for each unknown key and each invalid value.
 
     Examples:
         >>> class Options(Settings):
@@ -352,13 +333,7 @@ def validate(model: type[Settings], values: dict[str, Any], where: str) -> Any:
 
 
 def config_error(error: ValidationError, model: type[Settings], where: str) -> ConfigError:
-    """Return the error that reports invalid values together, one line for each.
-
-    Args:
-        error: What the check of ``model`` raised.
-        model: Class of the settings.
-        where: Where the values come from; each line begins with it.
-    """
+    """Return the error that reports invalid values together, one line for each."""
     lines: list[str] = []
     faults = error.errors()
     for fault in faults[:FAULTS]:

@@ -28,17 +28,7 @@ DEEPEST = 40
 
 
 def read_yaml(path: str | Path, what: str, error: type[UserError]) -> Any:
-    """Return the content of a YAML file.
-
-    Args:
-        path: The file.
-        what: What the file is, for messages, such as "sweep file".
-        error: Class of the errors.
-
-    Raises:
-        UserError: It cannot be read or is not plain YAML within the bounds of this module. The
-            message names the line.
-    """
+    """Return the content of a YAML file."""
     content = read_file(user_path(path, error), LARGEST_FILE, error)
     try:
         return parse_yaml(content.decode("utf-8-sig"))
@@ -50,15 +40,7 @@ def read_yaml(path: str | Path, what: str, error: type[UserError]) -> Any:
 
 
 def parse_yaml(text: str) -> Any:
-    """Return the value of a YAML document.
-
-    Args:
-        text: The document.
-
-    Raises:
-        ValueError: It is not plain YAML within the bounds of this module. The message begins with
-            ``":LINE: "`` or with ``": "``.
-    """
+    """Return the value of a YAML document."""
     loader = None
     try:
         loader = _Loader(text)

@@ -102,14 +102,7 @@ def _examples(count: int) -> str:
 
 
 def audit(dataset: TextDataset) -> Audit:
-    """Check a data set for problems that make its results doubtful.
-
-    Args:
-        dataset: The data set, with the out-of-distribution sets that have been read.
-
-    Returns:
-        Counts by split, duplicates, texts shared with train, and contradictory labels.
-    """
+    """Check a data set for problems that make its results doubtful."""
     train = dataset.splits["train"]
     train_exact = set(text_keys(train, exact=True))
     train_normalised = set(text_keys(train))

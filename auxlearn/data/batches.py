@@ -123,12 +123,6 @@ class BatchStream:
     :data:`BUCKET_BATCHES` batches and shuffles the batches. The last batch of an epoch may be
     smaller.
 
-    Args:
-        texts: The texts to draw from.
-        batch_size: Examples per batch.
-        seed: The run's seed.
-        name: Name of the stream; streams of different names are independent.
-
     Attributes:
         steps_per_epoch: Number of batches in which every text occurs once.
     """
@@ -170,12 +164,6 @@ class UniformStream(BatchStream):
     Each epoch shuffles the texts, whatever their lengths. A batch of texts of similar length would
     not be representative, because length and class are often correlated. An incomplete last batch
     is dropped, so that no batch is noisier than the others.
-
-    Args:
-        texts: The texts to draw from.
-        batch_size: Examples per batch; all texts if there are fewer.
-        seed: The run's seed.
-        name: Name of the stream; streams of different names are independent.
     """
 
     def __init__(self, texts: TokenizedTexts, batch_size: int, seed: int, name: str) -> None:
@@ -189,12 +177,7 @@ class UniformStream(BatchStream):
 
 
 def eval_batches(texts: TokenizedTexts, batch_size: int) -> list[Tensor]:
-    """Return the indices of batches of texts of similar length that cover every text once.
-
-    Args:
-        texts: The texts.
-        batch_size: Examples per batch; the last batch may be smaller.
-    """
+    """Return the indices of batches of texts of similar length that cover every text once."""
     order = texts.lengths.argsort(descending=True, stable=True)
     return list(order.split(batch_size))
 
@@ -209,13 +192,6 @@ def sampling_probabilities(sizes: Sequence[int], smoothing: float) -> Tensor:
     This is the data-set smoothing of MaChAmp (van der Goot et al. 2021,
     https://arxiv.org/abs/2005.14672) and of multilingual BERT: 0 samples all sets equally often, 1
     by their size, and 1 / T with temperature T.
-
-    Args:
-        sizes: Number of examples of each set.
-        smoothing: The exponent.
-
-    Returns:
-        Probabilities, ``(sets,)``, float64.
 
     Examples:
         >>> sampling_probabilities([900, 100], 1.0).tolist()
@@ -232,14 +208,6 @@ class MixedStream(BatchStream):
 
     The sets are sampled systematically: within every :data:`BLOCK` batches each set has its share
     up to one batch, in random order.
-
-    Args:
-        texts: All sets, one after the other, each with labels of its own.
-        sizes: Number of texts of each set.
-        probabilities: Probability of each set, ``(sets,)``, float64.
-        batch_size: Examples per batch.
-        seed: The run's seed.
-        name: Name of the stream.
 
     Attributes:
         texts: The given ones; ``Batch.indices`` refers to them.

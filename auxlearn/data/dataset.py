@@ -65,11 +65,6 @@ class Split:
         """Yield each example as a mapping of columns to texts, the label by its name.
 
         Further columns that have one of the three names are left out.
-
-        Args:
-            text: Name of the column of the text.
-            text_pair: Name of the column of the second text.
-            label: Name of the column of the label.
         """
         # Such a column would take the place of the text or label, or seem to be a second text.
         meta = {k: values for k, values in self.meta.items() if k not in (text, text_pair, label)}
@@ -87,12 +82,7 @@ class Split:
         return f"<Split {shorten(self.name)}: {len(self):,} examples{pairs}, labels {labels}>"
 
     def select(self, indices: list[int], name: str | None = None) -> Split:
-        """Return a split of the examples with the given indices, in the given order.
-
-        Args:
-            indices: Indices of the examples.
-            name: Name of the new split; by default that of this one.
-        """
+        """Return a split of the examples with the given indices, in the given order."""
 
         def take(column: Any) -> Any:
             return None if column is None else tuple(column[index] for index in indices)
@@ -160,11 +150,7 @@ class TextDataset:
         return self.splits["train"].label_names
 
     def split(self, name: str) -> Split:
-        """Return a split or an out-of-distribution set by name.
-
-        Raises:
-            DataError: There is no split of that name.
-        """
+        """Return a split or an out-of-distribution set by name."""
         everything = {**self.splits, **self.ood}
         if name not in everything:
             raise DataError(

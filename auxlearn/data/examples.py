@@ -49,9 +49,6 @@ class ColumnNames:
             evaluate on may.
         unknown_labels: What examples of dev and test are whose label train lacks: an "error", or
             examples that are to "count" as wrong.
-
-    Raises:
-        DataError: Two roles have the same column.
     """
 
     text: str = "text"
@@ -87,17 +84,7 @@ def column_names(
     renamed: Mapping[str, str] | None = None,
     unknown_labels: Literal["error", "count"] = "error",
 ) -> ColumnNames | None:
-    """Return the names of columns, as far as they are given.
-
-    Args:
-        names: Name by role (``text``, ``text_pair``, ``label``); ``None`` for the default.
-        keep_null_labels: See :class:`ColumnNames`.
-        renamed: See :class:`ColumnNames`.
-        unknown_labels: See :class:`ColumnNames`.
-
-    Returns:
-        ``None`` if nothing is given, so that those of a data-set card count.
-    """
+    """Return the names of columns, as far as they are given."""
     given: dict[str, Any] = {role: name for role, name in names.items() if name is not None}
     if keep_null_labels:
         given["keep_null_labels"] = True
@@ -166,18 +153,7 @@ class RawExamples:
 
 
 def parse_examples(table: Table, columns: ColumnNames, *, labelled: bool = True) -> RawExamples:
-    """Check the rows of a table and return them as examples.
-
-    Args:
-        table: The table.
-        columns: Names of its columns.
-        labelled: Whether the label column must exist.
-
-    Raises:
-        DataError: A column is missing; a text is missing, empty, too long or not a string; a label
-            is missing, stands for a missing value or cannot name a class; the labels look like
-            numbers to predict or like several labels in one. The message names the file and line.
-    """
+    """Check the rows of a table and return them as examples."""
     if len(table) == 0:
         raise DataError(f"{table.where} has no rows")
     for role in ("text", "text_pair", "label"):
@@ -209,18 +185,7 @@ def parse_examples(table: Table, columns: ColumnNames, *, labelled: bool = True)
 def to_split(
     examples: RawExamples, name: str, label_names: tuple[str, ...], advice: str = ""
 ) -> Split:
-    """Return a split whose labels are indices into ``label_names``.
-
-    Args:
-        examples: The examples.
-        name: Name of the split.
-        label_names: Names of the classes.
-        advice: What ends the message about other labels.
-
-    Raises:
-        DataError: An example has a label that is not in ``label_names``. The message names all of
-            these labels, and the file and line of the first.
-    """
+    """Return a split whose labels are indices into ``label_names``."""
     index = {label: number for number, label in enumerate(label_names)}
     labels = None
     if examples.labels is not None:
@@ -259,18 +224,6 @@ def assemble(
     others, and a further split with others keeps its own labels, of which a note says so; unless
     ``columns.unknown_labels`` is "count": a split then has its other labels behind the classes, and
     a note says so.
-
-    Args:
-        raw_splits: Examples by split name; "train" is required.
-        columns: How they were read.
-        label_names: The label names in order, if they are known beforehand.
-
-    Returns:
-        The splits by name, and notes for the user.
-
-    Raises:
-        DataError: Train has a single class, a label is unknown, no label of a split is known, a
-            label that is to be renamed is nowhere, or only some splits are pairs.
     """
     train = raw_splits["train"]
     present = sort_labels(train.labels or [])
@@ -314,11 +267,7 @@ def is_blank(text: str) -> bool:
 
 
 def text_values(table: Table, column: str) -> list[str]:
-    """Return the texts of a column.
-
-    Raises:
-        DataError: One is empty, too long, or not a text; the message names its place.
-    """
+    """Return the texts of a column."""
     values = table.columns[column]
     for row, value in enumerate(values):
         if isinstance(value, str) and not is_encodable(value):
@@ -369,20 +318,7 @@ def _as_text(value: Any) -> str:
 
 
 def read_corpus(path: Path, text_column: str = "text") -> Split:
-    """Read a file of texts: plain text with one text per line, or a table with a text column.
-
-    Args:
-        path: A .txt file, or a table file in one of the formats of data sets.
-        text_column: Column with the text of a table. If the table does not have it, the column
-            ``text`` is read: the data set of a run and its corpora may have different columns.
-
-    Returns:
-        An unlabelled split named after the file, without blank lines.
-
-    Raises:
-        DataError: The file is missing, is not UTF-8, or contains no text, or a table has neither
-            column.
-    """
+    """Read a file of texts: plain text with one text per line, or a table with a text column."""
     if not user_path(path, DataError).exists():
         raise DataError(f"corpus file {path} does not exist")
     if path.suffix.lower() in FORMATS:

@@ -39,21 +39,7 @@ def split_name(stem: str) -> str:
 
 
 def read_folder(folder: Path, columns: ColumnNames | None = None) -> TextDataset:
-    """Read every split in a folder.
-
-    Args:
-        folder: The folder.
-        columns: Names of the columns; by default those of :class:`ColumnNames`.
-
-    Returns:
-        The data set, named after the folder, with the splits that the folder has.
-
-    Raises:
-        DataError: The folder, its train file or a column is missing, or a file is invalid; see
-            :func:`~auxlearn.data.tables.read_table`,
-            :func:`~auxlearn.data.examples.parse_examples` and
-            :func:`~auxlearn.data.examples.assemble`.
-    """
+    """Read every split in a folder."""
     columns = columns or ColumnNames()
     files = data_files(folder)
     if "train" not in files:
@@ -74,18 +60,7 @@ def read_folder(folder: Path, columns: ColumnNames | None = None) -> TextDataset
 def parse_splits(
     tables: Iterable[tuple[str, Table]], columns: ColumnNames
 ) -> tuple[dict[str, RawExamples], list[str]]:
-    """Check the examples of each split.
-
-    Args:
-        tables: Table of each split with its name.
-        columns: Names of the columns.
-
-    Returns:
-        The examples by split, and a note for each further table that holds no texts.
-
-    Raises:
-        DataError: As for :func:`~auxlearn.data.examples.parse_examples`.
-    """
+    """Check the examples of each split."""
     raw_splits: dict[str, RawExamples] = {}
     notes = []
     for name, table in tables:
@@ -103,19 +78,7 @@ def read_evaluation_split(
     label_names: tuple[str, ...] | None = None,
     columns: ColumnNames | None = None,
 ) -> Split:
-    """Read one labelled split of a folder; the folder need not have a train file.
-
-    Args:
-        folder: The folder.
-        split: The split to read.
-        label_names: Classes of the classifier to be evaluated. If they include every label of the
-            split, they are its label names. Otherwise the split keeps its own label names, which
-            the caller must map to the classes.
-        columns: Names of the columns; by default those of :class:`ColumnNames`.
-
-    Raises:
-        DataError: The folder, the split or a column is missing, or the file is invalid.
-    """
+    """Read one labelled split of a folder; the folder need not have a train file."""
     files = data_files(folder)
     name = split_name(split)
     if name not in files:
@@ -134,27 +97,13 @@ def read_evaluation_split(
 def read_labelled_file(
     path: Path, label_names: tuple[str, ...], columns: ColumnNames | None = None
 ) -> Split:
-    """Read a file of labelled examples that is not one of the splits of its data set.
-
-    Args:
-        path: A .jsonl, .csv, .tsv or .parquet file.
-        label_names: Label names of the data set.
-        columns: Names of the columns; by default those of :class:`ColumnNames`.
-
-    Raises:
-        DataError: The file or a column is missing, the file is invalid, or a label is not in
-            ``label_names``.
-    """
+    """Read a file of labelled examples that is not one of the splits of its data set."""
     examples = parse_examples(read_table(path), columns or ColumnNames())
     return to_split(examples, path.stem, label_names)
 
 
 def data_files(folder: Path) -> dict[str, Path]:
-    """Return the data file of each split in a folder.
-
-    Raises:
-        DataError: There is no such folder, or it has two files for one split.
-    """
+    """Return the data file of each split in a folder."""
     shown = shorten(str(folder), 300)
     if folder.is_file():
         raise DataError(

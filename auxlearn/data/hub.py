@@ -34,22 +34,6 @@ def load_hub(
     Loading scripts are never run. Examples with an empty text and examples without a label (-1
     where classes are numbered and have names) are left out, and the notes say how many; so is a
     split whose labels are all hidden.
-
-    Args:
-        hub_id: Hub id, such as "nyu-mll/glue".
-        config: Name of a configuration, where the data set has several.
-        split_map: Hub split by split name of this package; ``"a+b"`` concatenates two. Without it
-            every split is read under its own name, except "validation", which becomes "dev".
-        columns: Names of the columns; by default those of :class:`ColumnNames`.
-        label_names: Names of the classes 0, 1, ... They replace the hub's names, and name the
-            classes of a column of integers.
-
-    Returns:
-        The data set, named after the last part of the id.
-
-    Raises:
-        DataError: The hub cannot be reached and the cache has no copy; the data set, configuration,
-            split or column does not exist; or the data set needs a loading script.
     """
     columns = columns or ColumnNames()
     raw, notes = _fetch(hub_id, config)
@@ -112,11 +96,7 @@ def _fetch(hub_id: str, config: str | None) -> tuple[Mapping[str, Any], list[str
 
 
 def _why_unreachable(hub_id: str) -> str | None:
-    """Ask the hub for a data set; return ``None`` if it answers, else the reason it does not.
-
-    Raises:
-        DataError: The data set does not exist, or this user has no access to it.
-    """
+    """Ask the hub for a data set; return ``None`` if it answers, else the reason it does not."""
     from huggingface_hub import HfApi, constants
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
 
@@ -184,17 +164,7 @@ def _table(
 def dataset_columns(
     split: Any, where: str, columns: ColumnNames, label_names: Sequence[str] | None = None
 ) -> dict[str, list[Any]]:
-    """Return the columns of a ``datasets.Dataset`` that hold plain values, with names of classes.
-
-    Args:
-        split: The data.
-        where: Its name for messages.
-        columns: Names of the columns of texts and labels, which are returned whatever they hold.
-        label_names: Names of the classes 0, 1, ...; by default those that the data have.
-
-    Raises:
-        DataError: A class has no name.
-    """
+    """Return the columns of a ``datasets.Dataset`` that hold plain values, classes by name."""
     from datasets import ClassLabel, Value
 
     used = (columns.text, columns.text_pair, columns.label)

@@ -31,17 +31,7 @@ _SEPARATORS = "|;,"
 
 
 def read_labels(table: Table, column: str, keep_null: bool) -> list[str]:
-    """Return the label of each row of a table, as the table has it.
-
-    Args:
-        table: The table.
-        column: Name of the column.
-        keep_null: Whether names such as "nan" and "None" (:data:`NULL_LABELS`) are classes.
-
-    Raises:
-        DataError: A label is missing, stands for a missing value or cannot name a class, or the
-            labels look like numbers to predict or like several labels in one.
-    """
+    """Return the label of each row of a table, as the table has it."""
     values = table.columns[column]
     # A data set has few classes and many examples: each class is checked once.
     known: dict[tuple[type, Any], str] = {}
@@ -107,11 +97,7 @@ def _checked_label(value: Any, place: str, column: str, keep_null: bool) -> str:
 
 
 def _check_labels_together(table: Table, column: str, labels: list[str]) -> None:
-    """Check that the labels of a table look like classes.
-
-    Raises:
-        DataError: They look like numbers to predict, or like several labels in one.
-    """
+    """Check that the labels of a table look like classes."""
     names = set(labels)
     numbers = [int(name) for name in names if _WHOLE_NUMBER.fullmatch(name)]
     if len(numbers) == len(names) >= _MANY_NUMBERS and len(labels) < _FEW * len(names):
@@ -135,15 +121,7 @@ def _check_labels_together(table: Table, column: str, labels: list[str]) -> None
 
 
 def check_renamed(renamed: Mapping[str, str], found: Iterable[str]) -> None:
-    """Check that every label that is to be renamed is in the data.
-
-    Args:
-        renamed: Class by label of the data.
-        found: The labels that the data have, in all splits.
-
-    Raises:
-        DataError: One is not.
-    """
+    """Check that every label that is to be renamed is in the data."""
     known = set(found)
     for label, name in renamed.items():
         if label not in known:
@@ -159,9 +137,6 @@ def label_name(value: Any) -> str | None:
 
     Whole numbers are named by their digits, even if the file stores them as 1.0, as a number or as
     text; booleans are named "true" and "false"; strings are stripped of surrounding white space.
-
-    Raises:
-        ValueError: The value is of a type that cannot name a class.
     """
     if value is None:
         return None

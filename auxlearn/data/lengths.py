@@ -50,13 +50,7 @@ def word_lengths(split: Split) -> Lengths:
 
 
 def token_lengths(tokenizer: Any, split: Split, max_length: int) -> Lengths:
-    """Return the lengths of the texts of a split in tokens.
-
-    Args:
-        tokenizer: A fast tokenizer of transformers.
-        split: The split.
-        max_length: Number of tokens that longer texts are truncated to.
-    """
+    """Return the lengths of the texts of a split in tokens."""
     return _summary("tokens", _counts(tokenizer, split), max_length)
 
 
@@ -76,13 +70,6 @@ def whole_lengths(
     """Return the number of tokens of each text before it was cut, ``(texts,)``.
 
     Only the texts that reach ``max_length`` are tokenised again, or read from the cache.
-
-    Args:
-        tokenizer: The tokenizer of ``texts``.
-        split: The texts as they were read.
-        texts: The same texts, tokenised.
-        max_length: Maximum number of tokens of a text.
-        cache: Holds the lengths of earlier calls.
     """
     import torch
 
@@ -102,12 +89,7 @@ def whole_lengths(
 
 
 def describe_lengths(whole: np.ndarray, max_length: int) -> str:
-    """Return the lengths of texts, and how much of them is kept, as a sentence.
-
-    Args:
-        whole: Number of tokens of each text before it is cut, ``(texts,)``.
-        max_length: Maximum number of tokens.
-    """
+    """Return the lengths of texts, and how much of them is kept, as a sentence."""
     kept = np.minimum(whole, max_length).sum() / whole.sum()
     cut = int((whole > max_length).sum())
     reach = (

@@ -121,19 +121,7 @@ def load_evaluation_split(
     columns: ColumnNames | None = None,
     cache_dir: Path | None = None,
 ) -> Split:
-    """Load one labelled split for evaluation; a folder need not have a train file.
-
-    Args:
-        spec: As for :func:`load_dataset`.
-        split: Name of the split.
-        label_names: Label names of the classifier to be evaluated; see
-            :func:`~auxlearn.data.folders.read_evaluation_split`.
-        columns: Names of the columns.
-        cache_dir: As for :func:`load_dataset`.
-
-    Raises:
-        DataError: The data set or split does not exist, has no labels, or cannot be read.
-    """
+    """Load one labelled split for evaluation; a folder need not have a train file."""
     from auxlearn.data.folders import read_evaluation_split, split_name
 
     folder = user_path(spec, DataError)
@@ -190,12 +178,6 @@ def with_dev(
     """Hold out a dev split if there is none, and note this; note a missing test split as well.
 
     In a fold, dev is held out of the folds that are trained on.
-
-    Args:
-        dataset: The data set as it was read.
-        seed: Seed of the held-out examples.
-        source: Split that they are taken from.
-        fold: Fold of train to test on.
     """
     from auxlearn.data.splits import hold_out, take_fold
 
@@ -307,23 +289,14 @@ def card_names() -> list[str]:
 
 
 def find_card(name: str) -> DatasetCard:
-    """Return one of the package's cards by name.
-
-    Raises:
-        DataError: There is no card of that name; the message suggests one.
-    """
+    """Return one of the package's cards by name."""
     if name not in card_names():
         raise DataError(f"there is no data-set card '{name}': {did_you_mean(name, card_names())}")
     return read_card(CARD_FOLDER / f"{name}.yaml")
 
 
 def read_card(path: Path) -> DatasetCard:
-    """Read a card from a YAML file.
-
-    Raises:
-        DataError: The file cannot be read, is not a YAML mapping, or has invalid or unknown
-            entries; the message names all of them.
-    """
+    """Read a card from a YAML file."""
     content = read_yaml(path, "data-set card", DataError)
     if not isinstance(content, dict):
         raise DataError(f"data-set card {path} must be a mapping of keys to values")

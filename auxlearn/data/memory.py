@@ -44,24 +44,7 @@ def read_memory(
     name: str | None = None,
     split_column: str | None = None,
 ) -> TextDataset:
-    """Read a labelled data set.
-
-    Args:
-        data: A DataFrame, a mapping of columns to lists, a list of mappings, or a
-            ``datasets.Dataset``; these are train as a whole unless a column names the split of each
-            row. Or a mapping of splits to them, such as a ``datasets.DatasetDict``; or a
-            :class:`~auxlearn.data.dataset.TextDataset`.
-        columns: Names of the columns.
-        name: Name of the data set; by default ``data-`` and its fingerprint.
-        split_column: Column with the split of each row; by default ``split`` if there is one.
-
-    Returns:
-        The data set with the splits that it has. The classes are numbered by their sorted names,
-        as those of files are.
-
-    Raises:
-        DataError: There is no train split, a column is missing, or an example is invalid.
-    """
+    """Read a labelled data set."""
     columns = columns or ColumnNames()
     if name is not None and (problem := name_problem(name)):
         raise DataError(f"the name of the data set: {problem}")
@@ -82,11 +65,7 @@ def read_memory(
 
 
 def refuse_for_files(name: str | None, split_column: str | None) -> None:
-    """Refuse arguments of :func:`read_memory` beside a data set that is not in memory.
-
-    Raises:
-        ConfigError: One of them is given.
-    """
+    """Refuse arguments of :func:`read_memory` beside a data set that is not in memory."""
     for argument, value in (("dataset_name", name), ("split_column", split_column)):
         if value is not None:
             raise ConfigError(f"{argument} is for a data set in memory: leave it out")
@@ -99,20 +78,7 @@ def read_memory_split(
     *,
     split_column: str | None = None,
 ) -> tuple[Split, Split | None]:
-    """Read a labelled split to evaluate on; a table without splits is that split as a whole.
-
-    Args:
-        data: As for :func:`read_memory`; it needs no train split.
-        split: Name of the split.
-        columns: Names of the columns.
-        split_column: Column with the split of each row; by default ``split`` if there is one.
-
-    Returns:
-        The split, and the train split if there is one.
-
-    Raises:
-        DataError: The split or a column is missing, or an example is invalid.
-    """
+    """Read a labelled split to evaluate on; a table without splits is that split as a whole."""
     columns = columns or ColumnNames()
     tables, _ = _splits(data, columns, split_column, only=split_name(split))
     wanted = split_name(split)
@@ -136,27 +102,14 @@ def _with_own_labels(name: str, examples: RawExamples) -> Split:
 
 
 def read_memory_table(data: Any) -> Table:
-    """Read a single table, such as the texts to be classified.
-
-    Raises:
-        DataError: It is none, or its columns are invalid.
-    """
+    """Read a single table, such as the texts to be classified."""
     if not is_table(data):
         raise DataError(f"{_of_type(data)} is not a table: give {_ACCEPTED}")
     return _table(data, WHERE, ColumnNames())
 
 
 def save_folder(dataset: TextDataset, folder: Path, columns: ColumnNames | None = None) -> None:
-    """Write a data set as a folder that the same settings read back as the same data set.
-
-    Args:
-        dataset: The data set, as :func:`read_memory` returned it.
-        folder: The folder, which is written atomically.
-        columns: Names of the columns, in memory and in the files.
-
-    Raises:
-        UserError: The folder cannot be written.
-    """
+    """Write a data set as a folder that the same settings read back as the same data set."""
     columns = columns or ColumnNames()
     names = (columns.text, columns.text_pair, columns.label)
     with replaced_folder(folder) as temporary:
@@ -172,14 +125,7 @@ def save_folder(dataset: TextDataset, folder: Path, columns: ColumnNames | None 
 def _splits(
     data: Any, columns: ColumnNames, split_column: str | None, only: str = "train"
 ) -> tuple[dict[str, Table], list[str]]:
-    """Return the table of each split, and notes.
-
-    Args:
-        data: The data.
-        columns: Names of the columns.
-        split_column: Column with the split of each row.
-        only: The split that a table without such a column is.
-    """
+    """Return the table of each split, and notes."""
     if isinstance(data, TextDataset):
         names = (columns.text, columns.text_pair, columns.label)
         data = {name: list(one.rows(*names)) for name, one in (data.splits | data.ood).items()}

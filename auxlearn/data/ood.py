@@ -62,18 +62,6 @@ def map_labels(
     If ``mapping`` renames nothing and every label of the set is a class of the model, the common
     classes are the model's, and the set may lack some of them. Otherwise the common classes are the
     labels of the set: every class of the model must map to one, and every label must be mapped to.
-
-    Args:
-        model: Classes of the model.
-        found: Labels of the set.
-        mapping: Label of the set by class of the model; a class without an entry maps to the label
-            of the same name. Case is ignored.
-        where: Name of the set for messages.
-        unknown_labels: Whether labels of the set that no class maps to are an "error", or "count"
-            as classes that the model never predicts. One label has to be known.
-
-    Raises:
-        DataError: They do not match; the message names both.
     """
     mapping = mapping or {}
     count = unknown_labels == "count"
@@ -112,18 +100,7 @@ def map_labels(
 
 
 def load_ood_set(source: OODSource, dataset: str, label_names: Sequence[str]) -> OODSet:
-    """Load an out-of-distribution set.
-
-    Args:
-        source: The settings.
-        dataset: Name of the data set that the model is trained on; its card may have the label
-            mapping. The card of the out-of-distribution set has its pairs and subsets.
-        label_names: Classes of the model.
-
-    Raises:
-        DataError: The set cannot be read, a column or the paired split is missing, or its labels
-            cannot be mapped.
-    """
+    """Load an out-of-distribution set."""
     source = with_cards(source, dataset, label_names)
     split = _read(source, source.split)
     for column in source.subsets or ():
@@ -158,11 +135,6 @@ def with_cards(source: OODSource, dataset: str, label_names: Sequence[str]) -> O
 
     Entries of a card that do not fit are ignored, because a folder with other labels or splits may
     have the name of a card.
-
-    Args:
-        source: The settings.
-        dataset: Name of the data set that the model is trained on.
-        label_names: Classes of the model.
     """
     updates: dict[str, object] = {}
     trained, own = _card(dataset), _card(source.name)
@@ -191,17 +163,6 @@ def load_ood_sets(
 
     A set of the configuration must exist. A set that only the card names is skipped if it cannot be
     loaded, and a note says so.
-
-    Args:
-        sources: The sets of the configuration.
-        spec: The training data set as named in the configuration.
-        dataset: The training data set.
-
-    Returns:
-        The sets, and the notes.
-
-    Raises:
-        DataError: A set has the name of a split; see also :func:`load_ood_set`.
     """
     taken = {**dataset.splits, **dataset.ood}
     for source in sources:

@@ -65,17 +65,7 @@ def load_run_data(
     cache_dir: Path | None = None,
     dataset: TextDataset | None = None,
 ) -> RunData:
-    """Read the data set and the out-of-distribution sets, and hold out validation examples.
-
-    Args:
-        config: The resolved configuration.
-        source: Which examples drive the weights, if any.
-        cache_dir: Where built-in data sets are cached.
-        dataset: The data set, as it was read from memory; by default that of the configuration.
-
-    Raises:
-        DataError: A data set, an out-of-distribution set or the validation file cannot be read.
-    """
+    """Read the data set and the out-of-distribution sets, and hold out validation examples."""
     if dataset is None:
         dataset = load_dataset(
             config.dataset, columns=columns_of(config), cache_dir=cache_dir, fold=config.fold
@@ -105,14 +95,6 @@ def split_validation(
 
     Examples held out of train are the same for every seed of a run, so that seeds differ in
     training alone.
-
-    Args:
-        dataset: The data set.
-        source: Which examples drive the weights; ``None`` for none.
-        columns: Columns of a validation file.
-
-    Raises:
-        DataError: The validation file cannot be used.
     """
     train = dataset.splits["train"]
     if source is None:
@@ -126,12 +108,7 @@ def split_validation(
 
 
 def with_known_labels(split: Split, label_names: tuple[str, ...]) -> Split:
-    """Return the examples of a split that a model can be trained on.
-
-    Args:
-        split: Examples whose label names begin with ``label_names``.
-        label_names: Classes of the model.
-    """
+    """Return the examples of a split that a model can be trained on."""
     if len(split.label_names) == len(label_names) or split.labels is None:
         return split
     known = [row for row, label in enumerate(split.labels) if label < len(label_names)]

@@ -29,12 +29,7 @@ def normalise(text: str) -> str:
 
 
 def text_keys(split: Split, *, exact: bool = False) -> list[tuple[str, ...]]:
-    """Return a key per example that is equal for equal texts: the text, or both texts of a pair.
-
-    Args:
-        split: The examples.
-        exact: Use the texts as they are; otherwise after :func:`normalise`.
-    """
+    """Return a key per example that is equal for equal texts: the text, or both texts of a pair."""
     columns = [split.texts] if split.text_pairs is None else [split.texts, split.text_pairs]
     if not exact:
         columns = [tuple(map(normalise, column)) for column in columns]
@@ -42,20 +37,7 @@ def text_keys(split: Split, *, exact: bool = False) -> list[tuple[str, ...]]:
 
 
 def hold_out(split: Split, share: float, seed: int, name: str = "dev") -> tuple[Split, Split]:
-    """Hold out a stratified share of a split.
-
-    Args:
-        split: The split to divide.
-        share: Approximate share of each class to hold out, between 0 and 1.
-        seed: Seed of the random choice.
-        name: Name of the held-out split.
-
-    Returns:
-        The remaining examples, under the old name, and the held-out ones; both in the old order.
-
-    Raises:
-        DataError: The share is not between 0 and 1, or there are not two distinct texts.
-    """
+    """Hold out a stratified share of a split."""
     if not 0 < share < 1:
         raise DataError(
             f"the share to hold out of '{split.name}' must lie between 0 and 1: {share}"
@@ -77,15 +59,6 @@ def choose_held_out(
     sides, unless texts with several labels make that impossible. The number of examples held out of
     a class is its share, rounded, or as close to it as keeping equal texts together allows. The
     choice does not depend on the order of the examples.
-
-    Args:
-        labels: One label per example.
-        keys: One text key per example, as from :func:`text_keys`.
-        share: Share to hold out, between 0 and 1.
-        seed: Seed of the random choice.
-
-    Returns:
-        Indices of the examples, ascending.
     """
     indices_of_key: dict[tuple[str, ...], list[int]] = defaultdict(list)
     keys_of_label: dict[int, dict[tuple[str, ...], int]] = defaultdict(dict)
@@ -120,18 +93,6 @@ def assign_folds(
 
     Examples with equal keys are in the same fold. The folds do not depend on the order of the
     examples.
-
-    Args:
-        labels: One label per example.
-        keys: One sortable key per example, such as its text.
-        folds: Number of folds.
-        seed: Seed of the random division.
-
-    Returns:
-        The fold of each example, from 0.
-
-    Raises:
-        ConfigError: There are fewer distinct keys than folds.
     """
     labels_of: dict[Hashable, Counter[int]] = defaultdict(Counter)
     for label, key in zip(labels, keys, strict=True):
@@ -164,13 +125,6 @@ def take_fold(dataset: TextDataset, fold: str) -> TextDataset:
     The fold is tested on, and the other folds are train. A dev split of the data set is kept; its
     test split is left out, so that it remains for an evaluation of the method that was chosen. The
     folds are the same for every run, and do not depend on the order of the examples.
-
-    Args:
-        dataset: The data set as it was read.
-        fold: Number and count of the folds, such as "2/5".
-
-    Raises:
-        DataError: There are fewer distinct texts than folds, or train is not labelled.
     """
     number, count = map(int, fold.split("/"))
     train = dataset.splits["train"]

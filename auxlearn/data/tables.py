@@ -65,10 +65,6 @@ def read_table(path: Path) -> Table:
     JSON lines, CSV and TSV are UTF-8, with or without a byte order mark; blank lines are skipped.
     CSV follows RFC 4180: a quoted cell may contain commas, line breaks and doubled quotation marks.
     A row of a TSV is always one line; see :func:`_tsv_rows`.
-
-    Raises:
-        DataError: The file cannot be read; the message names the file and, where one is at fault,
-            the line.
     """
     return FORMATS[path.suffix.lower()](path)
 
@@ -79,16 +75,6 @@ def write_table(
     """Write a table in the format of the suffix, atomically.
 
     In CSV and TSV a missing value is an empty cell, and what is neither text nor a number is JSON.
-
-    Args:
-        path: The file.
-        table: The table.
-        source: The file that it was read from; from Parquet to Parquet, types of columns are kept.
-        added: Columns that the source does not have.
-
-    Raises:
-        DataError: The suffix is none of :data:`FORMATS`, or a Parquet file cannot hold a column.
-        UserError: The file cannot be written.
     """
     suffix = path.suffix.lower()
     if suffix not in FORMATS:
@@ -302,9 +288,6 @@ def _check_size_of_values(path: Path, content: Any, schema: Any) -> None:
     """Check how large the values of a Parquet file are before they are written out.
 
     Repeated texts take a few bytes in the file: they are read as a dictionary, and counted.
-
-    Raises:
-        DataError: They are too large.
     """
     from pyarrow import parquet
 
@@ -343,9 +326,6 @@ def _parquet_values(path: Path, name: str, column: Any) -> list[Any]:
 
     Times that Python has no values for, such as those after the year 9999, are read as whole
     numbers: they are of no use as a text or label, and must not spoil the other columns.
-
-    Raises:
-        DataError: The values cannot be read.
     """
     import pyarrow
 
@@ -379,13 +359,6 @@ def text_lines(content: bytes, where: str) -> list[str]:
 
     Other characters that some programs break lines at, such as U+2028 and form feeds, are part of
     a line.
-
-    Args:
-        content: UTF-8, with or without a byte order mark.
-        where: Its source for messages.
-
-    Raises:
-        DataError: It is not UTF-8.
     """
     return _decoded(content, where).replace("\r\n", "\n").split("\n")
 

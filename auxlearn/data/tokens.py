@@ -150,17 +150,6 @@ def tokenize(
     ``split_special_tokens``. (A SentencePiece vocabulary that lists them as pieces still finds
     them; they are not maskable then.) An unknown word becomes the tokenizer's unknown token and is
     never maskable, because nothing can be learned from predicting it.
-
-    Args:
-        tokenizer: A fast tokenizer of transformers.
-        texts: The texts.
-        text_pairs: Second texts of a sentence-pair task.
-        max_length: Maximum number of tokens of a text, special tokens included.
-        advance: Called with the number of texts that have been tokenised since its last call.
-        window: Which tokens of a single text are kept; of pairs, they are always the first ones.
-
-    Returns:
-        The arrays of :class:`TokenizedTexts` by name.
     """
     chunks = []
     for start, end in _chunks(texts, text_pairs):
@@ -232,15 +221,7 @@ def encodings(
     max_length: int,
     window: TextWindow,
 ) -> Iterator[tuple[Any, Sequence[int]]]:
-    """Yield the encoding of each text, and the positions of the tokens in it that are kept.
-
-    Args:
-        tokenizer: A fast tokenizer of transformers.
-        texts: The texts.
-        text_pairs: Second texts.
-        max_length: Maximum number of tokens, special ones included.
-        window: Which tokens of a single text are kept.
-    """
+    """Yield the encoding of each text, and the positions of the tokens in it that are kept."""
     if window == "head" or text_pairs is not None:
         cut = tokenizer(texts, text_pairs, truncation=True, max_length=max_length)
         for encoding in cut.encodings:
@@ -270,19 +251,7 @@ def tokenize_split(
     progress: ProgressBar = no_progress_bar,
     window: TextWindow = "head",
 ) -> TokenizedTexts:
-    """Tokenise a split, or read the tokens of the same texts from the cache.
-
-    Args:
-        tokenizer: A fast tokenizer of transformers.
-        split: The split.
-        max_length: Maximum number of tokens of a text, special tokens included.
-        cache: Holds tokens of earlier calls and receives those of this one.
-        progress: Shows the progress over many texts.
-        window: Which tokens of a longer text are kept.
-
-    Raises:
-        DataError: A text has no token for this tokenizer.
-    """
+    """Tokenise a split, or read the tokens of the same texts from the cache."""
     key = content_key(
         "tokens",
         FORMAT,
@@ -308,15 +277,7 @@ def tokenize_split(
 
 
 def check_every_text_has_tokens(tokenized: TokenizedTexts, split: Split) -> None:
-    """Check that no text consists of special tokens alone.
-
-    Args:
-        tokenized: The tokens of the split.
-        split: The texts.
-
-    Raises:
-        DataError: One does: the tokenizer drops all of its characters.
-    """
+    """Check that no text consists of special tokens alone."""
     words = (tokenized.words >= 0).long()
     counts = torch.cat([words.new_zeros(1), words.cumsum(0)])[tokenized.offsets].diff()
     empty = (counts == 0).nonzero().flatten()

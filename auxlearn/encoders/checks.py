@@ -39,15 +39,7 @@ _SLACK = 10_000_000
 
 
 def check_files(folder: Path) -> None:
-    """Check the files of an encoder's folder before transformers reads them.
-
-    Args:
-        folder: The folder.
-
-    Raises:
-        EncoderError: A file cannot be read, is not a regular file, is too large or is not valid;
-            the folder needs code of its own; the weights are spread over files elsewhere.
-    """
+    """Check the files of an encoder's folder before transformers reads them."""
     for path in sorted(folder.iterdir()):
         if path.suffix in (".json", ".txt", ".model", ".safetensors"):
             _check_file(path)
@@ -88,17 +80,7 @@ def code_of_its_own(name: str) -> EncoderError:
 
 
 def check_size(folder: Path, config: Any, build: Any) -> None:
-    """Check that a configuration asks for no more weights than the folder holds, about.
-
-    Args:
-        folder: The encoder's folder.
-        config: Its transformers configuration.
-        build: Returns a model of the configuration, on the ``meta`` device, where weights take no
-            memory.
-
-    Raises:
-        EncoderError: It asks for more.
-    """
+    """Check that a configuration asks for no more weights than the folder holds, about."""
     shapes = _weight_shapes(folder)
     for key in _LAYER_COUNTS:
         count = getattr(config, key, 1)
@@ -119,12 +101,6 @@ def check_size(folder: Path, config: Any, build: Any) -> None:
 
 def check_body(name: str, model: Any, info: Mapping[str, Any], family: Family) -> None:
     """Check that every weight of the body came from the files of the encoder.
-
-    Args:
-        name: The encoder, for messages.
-        model: A model with a head.
-        info: What ``from_pretrained`` returns with ``output_loading_info``.
-        family: The family of the model.
 
     Raises:
         EncoderError: Weights of the body are missing or have other shapes, or the files hold
@@ -161,11 +137,7 @@ def check_body(name: str, model: Any, info: Mapping[str, Any], family: Family) -
 
 
 def check_classifier(folder: Path, model: Any, info: Mapping[str, Any]) -> None:
-    """Check that a classifier that a run has exported is complete.
-
-    Raises:
-        EncoderError: It lacks weights, or its labels are not numbered 0, 1, 2 ...
-    """
+    """Check that a classifier that a run has exported is complete."""
     keys = [*info["missing_keys"], *info["unexpected_keys"]]
     keys += [key for key, *_ in info["mismatched_keys"]]
     if keys:
@@ -184,11 +156,7 @@ def check_classifier(folder: Path, model: Any, info: Mapping[str, Any]) -> None:
 
 
 def check_weights(name: str, model: torch.nn.Module) -> None:
-    """Check that no weight is NaN or infinite.
-
-    Raises:
-        EncoderError: One is.
-    """
+    """Check that no weight is NaN or infinite."""
     for key, tensor in model.state_dict().items():
         if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
             raise EncoderError(
@@ -198,11 +166,7 @@ def check_weights(name: str, model: torch.nn.Module) -> None:
 
 
 def check_vocabulary(name: str, tokenizer: Any, model: Any) -> None:
-    """Check that the embeddings have a row for every token of the tokenizer.
-
-    Raises:
-        EncoderError: They do not.
-    """
+    """Check that the embeddings have a row for every token of the tokenizer."""
     highest = max(tokenizer.get_vocab().values(), default=-1)
     rows = model.get_input_embeddings().num_embeddings
     if highest >= rows:
@@ -216,13 +180,6 @@ def try_out(encoder: Any) -> None:
     """Classify and predict the tokens of one short text.
 
     A configuration can hold nonsense that shows only when it is used. No random number is drawn.
-
-    Args:
-        encoder: A shared encoder in evaluation mode.
-
-    Raises:
-        EncoderError: Not a finite number comes out.
-        Exception: Whatever the model raises.
     """
     ids = torch.tensor([encoder.tokenizer("a b")["input_ids"]])
     everywhere = torch.ones_like(ids)

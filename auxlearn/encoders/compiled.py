@@ -26,14 +26,7 @@ FIRST_BATCH = (8, 32)
 
 
 def check_compiler(device: torch.device) -> None:
-    """Check early that ``torch.compile`` works, by compiling a sum.
-
-    Args:
-        device: The device of the run.
-
-    Raises:
-        ConfigError: It does not work: there is no C++ compiler, or on a GPU no Triton.
-    """
+    """Check early that ``torch.compile`` works, by compiling a sum."""
     try:
         x = torch.ones(16, device=device)
         torch.compile(_sine_plus_cosine, dynamic=True)(x)
@@ -54,12 +47,7 @@ def _sine_plus_cosine(x: torch.Tensor) -> torch.Tensor:
 def compile_body(
     encoder: SharedEncoder, autocast: Callable[[], AbstractContextManager[None]]
 ) -> None:
-    """Compile the body in place, for batches of any shape.
-
-    Args:
-        encoder: The encoder, on its device; its weights and mode are left as they were.
-        autocast: Returns the autocast context of the forward passes.
-    """
+    """Compile the body in place, for batches of any shape."""
     torch.compiler.reset()  # forget what an earlier run of this process has compiled
     encoder.body.compile(dynamic=True)
     rows, length = FIRST_BATCH

@@ -45,12 +45,7 @@ _LAYERS: dict[str, Callable[[Any], list[tuple[nn.Module, nn.Module]]]] = {
 
 
 def check_cuttable(encoder: SharedEncoder) -> None:
-    """Check that a span can be cut out of this encoder's embeddings and hidden states.
-
-    Raises:
-        EncoderError: The architecture is not supported, computes feed-forward blocks in chunks, or
-            is compiled.
-    """
+    """Check that a span can be cut out of this encoder's embeddings and hidden states."""
     kind = encoder.config.model_type
     if kind not in _LAYERS:
         raise EncoderError(
@@ -79,9 +74,6 @@ def embeddings_cut(encoder: SharedEncoder, span: Tensor) -> Iterator[None]:
     Args:
         encoder: The encoder.
         span: The tokens, ``(batch, length)``, bool, on the encoder's device.
-
-    Raises:
-        EncoderError: As for :func:`check_cuttable`.
     """
     check_cuttable(encoder)
 
@@ -106,9 +98,6 @@ def feed_forward_cut(encoder: SharedEncoder, choose: Callable[[Tensor], Tensor])
         encoder: The encoder.
         choose: Returns the tokens of a layer, ``(batch, length)``, bool; it is called once in each
             layer with that layer's attention weights, detached, ``(batch, heads, queries, keys)``.
-
-    Raises:
-        EncoderError: As for :func:`check_cuttable`.
     """
     check_cuttable(encoder)
     with ExitStack() as hooks:

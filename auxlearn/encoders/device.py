@@ -58,9 +58,6 @@ def choose_compute(config: RunConfig) -> Compute:
 
     ``auto`` is CUDA if it is available, else the CPU. The weight cache of autocast is disabled,
     because it would miss in-place changes of weights within one context.
-
-    Raises:
-        ConfigError: CUDA is requested but not available, or the GPU does not support bfloat16.
     """
     if config.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError(
@@ -84,9 +81,6 @@ def full_precision(device: torch.device) -> AbstractContextManager[object]:
 
     Heads are computed in it. Parameters that are modified within an autocast context must be used
     in it as well, because autocast caches the cast of a parameter and misses in-place changes.
-
-    Args:
-        device: The device of the computation.
     """
     available = torch.amp.is_autocast_available(device.type)
     if available and torch.is_autocast_enabled(device.type):
@@ -106,11 +100,7 @@ FUSED = frozenset({"sdpa", SINGLE})
 
 
 def attend_in_single_precision(body: Any) -> None:
-    """Make a body that uses torch's attention differentiate it in single precision.
-
-    Args:
-        body: A transformers model; one with another attention implementation is left unchanged.
-    """
+    """Make a body that uses torch's attention differentiate it in single precision."""
     if body.config._attn_implementation == "sdpa":
         body.set_attn_implementation(SINGLE)
 

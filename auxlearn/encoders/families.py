@@ -151,14 +151,7 @@ FAMILIES = {
 
 
 def family_of(model_type: str) -> Family:
-    """Return the family of an architecture.
-
-    Args:
-        model_type: ``config.model_type`` of a transformers model.
-
-    Raises:
-        EncoderError: The architecture is not supported.
-    """
+    """Return the family of an architecture."""
     if model_type not in FAMILIES:
         raise EncoderError(
             f"architecture '{model_type}' is not supported: use one of {', '.join(FAMILIES)}"

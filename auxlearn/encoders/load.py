@@ -38,15 +38,6 @@ def keep_classes(
     """Keep the output layer of a classifier if it is for the same labels; else re-initialise it.
 
     transformers keeps any output layer that has the same number of rows, whatever the labels are.
-
-    Args:
-        classifier: The classifier as it was loaded, with ``len(label_names)`` rows.
-        names: Label of each row in the checkpoint.
-        label_names: Label of each row that is wanted.
-        info: What ``from_pretrained`` returns with ``output_loading_info``.
-
-    Returns:
-        Whether the layer was kept; ``None`` if the checkpoint has none.
     """
     name, layer = _output_layer(classifier)
     if f"{name}.weight" in info["missing_keys"]:
@@ -93,16 +84,6 @@ def load_encoder(
     A head that the checkpoint does not have is newly initialised from the seed; the encoder says
     whether that is so. The output layer of a classifier is kept only if it was trained for the same
     labels.
-
-    Args:
-        name: Short name, local folder, or hub id.
-        label_names: The classes, in the order of the model's outputs.
-        seed: Seed of newly initialised heads.
-        attention_dropout: Dropout probability of attention weights; by default the checkpoint's.
-
-    Raises:
-        EncoderError: The encoder does not exist, the hub cannot be reached, the folder has no
-            weights or tokenizer, or the architecture or tokenizer is not supported.
     """
     source = encoder_source(name)
     _check_source(name, source)
@@ -154,11 +135,7 @@ def load_encoder(
 
 
 def find_snapshot(name: str) -> Path:
-    """Return the folder of the local cache from which an encoder of the hub would be loaded now.
-
-    Raises:
-        EncoderError: As for :func:`load_encoder`.
-    """
+    """Return the folder of the local cache from which an encoder of the hub would be loaded now."""
     source = encoder_source(name)
     _check_source(name, source)
     with quiet_transformers(), _loading(name, source):
@@ -166,11 +143,7 @@ def find_snapshot(name: str) -> Path:
 
 
 def load_tokenizer(name: str) -> Any:
-    """Load the tokenizer of an encoder.
-
-    Raises:
-        EncoderError: As for :func:`load_encoder`.
-    """
+    """Load the tokenizer of an encoder."""
     source = encoder_source(name)
     _check_source(name, source)
     with quiet_transformers(), _loading(name, source):
@@ -182,11 +155,7 @@ def load_tokenizer(name: str) -> Any:
 
 
 def load_classifier(folder: Path) -> tuple[Any, Any]:
-    """Load the classifier and tokenizer that a run has exported.
-
-    Raises:
-        EncoderError: The folder is not a transformers classifier, or is damaged.
-    """
+    """Load the classifier and tokenizer that a run has exported."""
     folder = folder.absolute()  # "run/model" could be the name of an encoder on the hub
     _check_source(str(folder), str(folder))
     with quiet_transformers(), _loading(str(folder), str(folder)):
@@ -212,11 +181,7 @@ def load_classifier(folder: Path) -> tuple[Any, Any]:
 
 
 def check_length(encoder: SharedEncoder, max_length: int) -> None:
-    """Check that the encoder has enough positions for texts of ``max_length`` tokens.
-
-    Raises:
-        EncoderError: It does not.
-    """
+    """Check that the encoder has enough positions for texts of ``max_length`` tokens."""
     limit = max_positions(encoder.config)
     if limit is not None and max_length > limit:
         raise EncoderError(
@@ -317,19 +282,7 @@ _RECORDS = ("manifest.json", "pretraining.json")
 
 
 def encoder_content(name: str) -> dict[str, str]:
-    """Return digests that identify the content of an encoder.
-
-    Args:
-        name: Short name, local folder, or hub id.
-
-    Returns:
-        For a folder, a digest of each file. For an encoder of the hub, the commit that would be
-        loaded now: the newest if the hub can be reached, else the one in the local cache.
-
-    Raises:
-        EncoderError: The encoder does not exist, or the hub cannot be reached and the local cache
-            has no copy.
-    """
+    """Return digests that identify the content of an encoder."""
     folder = user_path(encoder_source(name), EncoderError)
     if not folder.is_dir() or not os.path.isfile(folder / "config.json"):
         folder = find_snapshot(name)
@@ -348,17 +301,7 @@ def encoder_content(name: str) -> dict[str, str]:
 
 
 def save_untrained(folder: Path, *, layers: int = 1, size: int = 32, seed: int = 0) -> Path:
-    """Write a BERT with random weights and the tokenizer of ``tiny`` as a transformers folder.
-
-    Args:
-        folder: The folder, created if it does not exist.
-        layers: Number of layers.
-        size: Hidden size, a multiple of 16.
-        seed: Seed of the weights.
-
-    Returns:
-        The folder.
-    """
+    """Write a BERT with random weights and the tokenizer of ``tiny`` as a transformers folder."""
     source = encoder_source("tiny")
     with quiet_transformers(), rng.seeded(seed, "untrained"):
         config = AutoConfig.from_pretrained(

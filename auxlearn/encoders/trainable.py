@@ -25,14 +25,6 @@ def freeze(encoder: SharedEncoder, part: str) -> None:
     """Exclude parameters of the body from training, as they were pretrained.
 
     A tied output layer is frozen with the embeddings. Dropout stays active in frozen layers.
-
-    Args:
-        encoder: The encoder.
-        part: "none"; "embeddings"; a number n: the embeddings and the n lowest layers; or "body":
-            everything but the heads (a pooler belongs to the classification head).
-
-    Raises:
-        ConfigError: The encoder has fewer layers.
     """
     if part == "none":
         return
@@ -74,16 +66,6 @@ class LowRankAdapters:
     first. The paper adapts the queries and values; here all linear layers of the body are, as in
     `QLoRA <https://arxiv.org/abs/2305.14314>`_, except a pooler, which is part of the
     classification head and trained whole, as all heads are.
-
-    Args:
-        encoder: The encoder; its body is changed in place.
-        rank: Rank of the adapters.
-        alpha: Scale of the adapters, divided by the rank.
-        dropout: Dropout probability of the adapters' inputs.
-        seed: Seed of their initial values.
-
-    Raises:
-        ConfigError: peft is not installed.
     """
 
     def __init__(
@@ -114,12 +96,7 @@ class LowRankAdapters:
             parameter.requires_grad_(True)
 
     def save(self, folder: Path, base: str) -> None:
-        """Save the adapters as ``PeftModel.from_pretrained(AutoModel..., folder)`` reads them.
-
-        Args:
-            folder: An existing folder.
-            base: The pretrained encoder: hub id or path.
-        """
+        """Save the adapters as ``PeftModel.from_pretrained(AutoModel..., folder)`` reads them."""
         from peft import get_peft_model_state_dict
         from safetensors.torch import save_file
 

@@ -66,11 +66,7 @@ def map_predictions(
 
 
 def true_labels(split: Split, ood: OODSet) -> np.ndarray:
-    """Return the true labels of a split of the set, numbered as its label names, ``(examples,)``.
-
-    Raises:
-        DataError: The split is not labelled.
-    """
+    """Return the true labels of a split of the set, by class number, ``(examples,)``."""
     if split.labels is None:
         raise DataError(f"split '{split.name}' has no labels to evaluate against")
     number = dict(zip(ood.split.label_names, ood.labels.labels, strict=True))
@@ -125,17 +121,7 @@ EVAL_BATCH = 128
 
 
 class Evaluator:
-    """Evaluates the current weights of the encoder of a run.
-
-    Args:
-        encoder: The encoder, with its classification head.
-        dataset: The data set of the run.
-        ood_sets: Out-of-distribution sets, whose labels may differ from those of the model.
-        tokenize: Tokenizes a split.
-        compute: Device and precision.
-        predictions: Folder that :meth:`evaluate_all` writes predictions to.
-        count_unknown: Whether splits may have labels that the model does not know.
-    """
+    """Evaluates the current weights of the encoder of a run."""
 
     def __init__(
         self,
@@ -164,9 +150,6 @@ class Evaluator:
         """Return accuracy, macro-F1 and loss on dev, by name.
 
         The encoder must be in evaluation mode.
-
-        Args:
-            surrogate: Surrogate that is added under "surrogate"; ``None`` adds none.
         """
         labels = to_model_labels(self._dev, self._names(self._dev))
         found = self._predict(self._dev, labels)
@@ -198,12 +181,7 @@ class Evaluator:
         return metric_of(score_predictions(truth, constant, names), metric)
 
     def evaluate_all(self) -> dict[str, Evaluation]:
-        """Evaluate dev, test and every out-of-distribution set, and write the predictions.
-
-        Returns:
-            The evaluation of each set by name; sets without labels are left out, and so are
-            further splits that keep labels of their own.
-        """
+        """Evaluate dev, test and every out-of-distribution set, and write the predictions."""
         evaluations = {}
         with self._encoder.evaluating():
             for name, split in (self._dataset.splits | self._dataset.ood).items():
@@ -291,12 +269,6 @@ def write_predictions(
     """Write one JSON line per example: its label, the predicted label, the class probabilities.
 
     With many labels the probabilities are those of the most likely ones, by label.
-
-    Args:
-        path: The file.
-        found: The predictions.
-        labels: True classes.
-        label_names: Names of all classes, in order.
     """
     many = len(label_names) > MANY_LABELS
     lines = []

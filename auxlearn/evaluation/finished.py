@@ -57,12 +57,7 @@ class Classifier:
 
     @classmethod
     def of_run(cls, run: Path) -> Classifier:
-        """Load the model of a finished run, onto the GPU if there is one.
-
-        Raises:
-            RunError: The path is not a run folder, the run is not finished, or it kept no model.
-            EncoderError: The model is damaged.
-        """
+        """Load the model of a finished run, onto the GPU if there is one."""
         folder = model_of(run)
         device = devices.default_device()
         model, tokenizer = load_classifier(folder)
@@ -97,15 +92,8 @@ class Classifier:
         Texts are cut to the ``max_length`` of the run, and as in the run. The probabilities are
         those of ``transformers.pipeline("text-classification", ...)`` on the texts as they are cut.
 
-        Args:
-            texts: The texts.
-            text_pairs: Second texts, for a sentence-pair task.
-
         Yields:
             Numbers of texts, ``(n,)``, and their class probabilities, ``(n, classes)``, float64.
-
-        Raises:
-            RunError: The model gives NaN.
         """
         if not texts:
             return
@@ -125,16 +113,7 @@ class Classifier:
 
 
 def name_sets(dataset: Any, split: str) -> dict[str, Any]:
-    """Return the sets to evaluate on by name.
-
-    Args:
-        dataset: One set; a list of paths or names; or a mapping of names to sets. A mapping that
-            holds columns, or has the key train, dev, test or ``split``, is one set.
-        split: Split to evaluate on.
-
-    Raises:
-        DataError: There are no sets, or a name cannot name a set.
-    """
+    """Return the sets to evaluate on by name."""
     if isinstance(dataset, Mapping) and not _is_one_set(dataset, split):
         sets = {str(name): one for name, one in dataset.items()}
         for name in sets:
@@ -166,21 +145,7 @@ def evaluate_run(
     decision: Literal["sum", "argmax"] = "sum",
     split_column: str | None = None,
 ) -> Evaluations:
-    """Evaluate a finished run on data sets; see :func:`auxlearn.api.evaluate`.
-
-    Args:
-        run: The run folder.
-        sets: Path, name or data in memory by name of the set.
-        config: The configuration of the run, with the columns of the sets, and with what a label
-            is that the model does not know.
-        split: Split to evaluate on.
-        labels: Label or labels of the sets by class of the model; by default those of ``config``.
-        decision: How classes that map to the same label are combined.
-        split_column: Column of data in memory that names the split of each row.
-
-    Raises:
-        UserError: A set cannot be read, or its labels match no classes of the model.
-    """
+    """Evaluate a finished run on data sets; see :func:`auxlearn.api.evaluate`."""
     model_of(run)  # before any data is read
     targets = None
     if labels is not None:
@@ -208,16 +173,7 @@ def evaluate_run(
 
 
 def mapped_set(trained: RunResults, source: OODSource, evaluated: Split) -> OODSet:
-    """Return a set to evaluate a run on, with its labels mapped to the classes of the run.
-
-    Args:
-        trained: The results of the run.
-        source: The set; what it leaves out is completed from the data-set cards.
-        evaluated: Its examples.
-
-    Raises:
-        DataError: The labels cannot be mapped, or one of the two has pairs of texts.
-    """
+    """Return a set to evaluate a run on, with its labels mapped to the classes of the run."""
     classes = trained.dataset.label_names
     source = with_cards(source, trained.dataset.name, classes)
     source = source.model_copy(update={"subsets": card_subsets(source, evaluated)})
@@ -245,17 +201,7 @@ def _evaluate(
 def read_evaluated(
     dataset: Any, split: str, config: RunConfig, split_column: str | None
 ) -> tuple[Split, Split | None]:
-    """Return the split to evaluate on, and the train split of the same set if there is one.
-
-    Args:
-        dataset: Folder, card, hub id, or data in memory.
-        split: Name of the split.
-        config: The columns.
-        split_column: Column of data in memory that names the split of each row.
-
-    Raises:
-        DataError: The set cannot be read, or has no such labelled split.
-    """
+    """Return the split to evaluate on, and the train split of the same set if there is one."""
     columns = replace(columns_of(config) or ColumnNames(), may_lack_renamed=True)
     if in_memory(dataset):
         return read_memory_split(dataset, split, columns, split_column=split_column)
@@ -271,11 +217,7 @@ def read_evaluated(
 
 
 def check_pairs(trained: RunResults, evaluated: Split, name: str) -> None:
-    """Check that a set has pairs of texts if, and only if, the run was trained on pairs.
-
-    Raises:
-        DataError: It is not so.
-    """
+    """Check that a set has pairs of texts if, and only if, the run was trained on pairs."""
     pairs = evaluated.text_pairs is not None
     if trained.dataset.pairs is not None and trained.dataset.pairs != pairs:
         raise DataError(
@@ -304,11 +246,7 @@ def _free_name(dataset: Any, taken: Mapping[str, Any]) -> str:
 
 
 def _label_maps(labels: Mapping[str, Any]) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
-    """Return the labels that one class stands for together, and the label of every other class.
-
-    Raises:
-        DataError: One of several labels of a class is given twice, or a class stands for nothing.
-    """
+    """Return the labels that one class stands for together, and the label of every other class."""
     found = labels_as_texts(labels)
     single = {name: given[0] for name, given in found.items() if len(given) == 1}
     try:

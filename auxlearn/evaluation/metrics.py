@@ -35,12 +35,6 @@ def probability_blocks(
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield class probabilities of some of the texts at a time, which bounds the memory.
 
-    Args:
-        classify: Returns the class logits of a batch on the CPU; expected to be in evaluation mode.
-        texts: The texts.
-        batch_size: Texts per forward pass.
-        autocast: Context manager of the forward passes.
-
     Yields:
         Indices of texts, ``(n,)``, and their class probabilities, ``(n, classes)``, float64.
     """
@@ -252,11 +246,7 @@ def metric_of(scores: Scores, metric: Metric) -> float:
 
 
 def to_model_labels(split: Split, label_names: Sequence[str]) -> list[int]:
-    """Return the labels of a split as class numbers of a model, matched by name.
-
-    Raises:
-        DataError: The split is not labelled, or has a label that is unknown to the model.
-    """
+    """Return the labels of a split as class numbers of a model, matched by name."""
     if split.labels is None:
         raise DataError(f"split '{split.name}' has no labels to evaluate against")
     unknown = sorted(set(split.label_names) - set(label_names))
@@ -283,9 +273,6 @@ def smooth_accuracy(logits: Tensor, labels: Tensor) -> Tensor:
     Args:
         logits: ``(examples, classes)``.
         labels: ``(examples,)``; on the CPU, which avoids a synchronisation with the GPU.
-
-    Returns:
-        A scalar in [0, 1].
     """
     truth = upload(labels, logits.device)
     return logits.softmax(-1).gather(-1, truth[:, None]).mean()
@@ -303,9 +290,6 @@ def smooth_macro_f1(logits: Tensor, labels: Tensor) -> Tensor:
     Args:
         logits: ``(examples, classes)``.
         labels: ``(examples,)``; on the CPU, which avoids a synchronisation with the GPU.
-
-    Returns:
-        A scalar in [0, 1].
     """
     probabilities = logits.softmax(-1)
     present = upload(labels.unique(), logits.device)
@@ -323,9 +307,6 @@ def surrogate_loss(logits: Tensor, labels: Tensor, surrogate: Surrogate) -> Tens
         logits: ``(examples, classes)``.
         labels: ``(examples,)``, on the CPU.
         surrogate: The metric, or ``cross_entropy`` for the cross-entropy.
-
-    Returns:
-        A scalar: nats for the cross-entropy, otherwise in [0, 1].
     """
     if surrogate == "macro_f1":
         return 1 - smooth_macro_f1(logits, labels)
@@ -369,17 +350,7 @@ def surrogate_from_sums(
 def surrogate_report(
     entries: Sequence[Mapping[str, Any]], metric: Metric
 ) -> dict[str, float | int | None] | None:
-    """Return how well the surrogate agreed with the metric over the evaluations of a run.
-
-    Args:
-        entries: Entries of ``metrics.jsonl``.
-        metric: The metric of the surrogate.
-
-    Returns:
-        ``spearman``, the rank correlation of the metric with the negative surrogate: 1 if both
-        order the evaluations alike, ``None`` with fewer than three evaluations or if one of the two
-        never changed; and ``evaluations``, their number. ``None`` for a run without a surrogate.
-    """
+    """Return how well the surrogate agreed with the metric over the evaluations of a run."""
     from scipy.stats import spearmanr
 
     key, surrogate = Quantity.DEV.key(metric), Quantity.DEV.key(SURROGATE)

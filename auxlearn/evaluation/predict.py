@@ -67,15 +67,7 @@ class TextSource:
 
 
 def table_of(texts: Any, text_pairs: Sequence[str] | None = None) -> TextSource:
-    """Return texts as a table.
-
-    Args:
-        texts: As for :func:`auxlearn.api.predict`.
-        text_pairs: Second texts.
-
-    Raises:
-        DataError: These are no texts, or the numbers of texts differ.
-    """
+    """Return texts as a table."""
     if isinstance(texts, Path):
         if text_pairs is not None:
             raise DataError(f"second texts are a column of {texts}: leave text_pairs out")
@@ -100,15 +92,7 @@ def table_of(texts: Any, text_pairs: Sequence[str] | None = None) -> TextSource:
 
 
 def texts_of(texts: Any, text_column: str = "text") -> Split:
-    """Return texts, of a file or in memory, as an unlabelled split.
-
-    Args:
-        texts: As for :func:`auxlearn.api.score`.
-        text_column: Column of the text in a table.
-
-    Raises:
-        DataError: These are no texts, there are none, or one is empty.
-    """
+    """Return texts, of a file or in memory, as an unlabelled split."""
     if isinstance(texts, Path):
         return read_corpus(expand(texts), text_column)
     source = table_of(texts)
@@ -122,14 +106,7 @@ def texts_of(texts: Any, text_column: str = "text") -> Split:
 
 
 def read_texts_file(path: Path) -> tuple[Table, bool]:
-    """Read a table file, or a file with one text per line, or with a JSON object per line.
-
-    Returns:
-        The table, and whether the file has the suffix of a table.
-
-    Raises:
-        DataError: It cannot be read, or contains no text.
-    """
+    """Read a table file, or a file with one text per line, or with a JSON object per line."""
     path = user_path(path, DataError)
     if path.suffix.lower() in FORMATS:
         return read_table(path), True
@@ -137,16 +114,7 @@ def read_texts_file(path: Path) -> tuple[Table, bool]:
 
 
 def read_texts(content: bytes, where: str) -> Table:
-    """Return a table of one text per line without blank lines; of JSON objects if the first is one.
-
-    Args:
-        content: UTF-8.
-        where: Its source for messages.
-
-    Raises:
-        DataError: It is not UTF-8, contains no text, or a line is not a JSON object but the first
-            line is one.
-    """
+    """Return a table of one text per line, blank ones left out; of JSON objects if it begins so."""
     lines = text_lines(content, where)
     rows = [(number, line.strip()) for number, line in enumerate(lines, 1) if line.strip()]
     if not rows:
@@ -169,21 +137,7 @@ def classify(
     text_pair_column: str | None = None,
     output: Path | None = None,
 ) -> tuple[Table, ColumnNames]:
-    """Classify texts with a finished run, and write the table if asked to.
-
-    Args:
-        run: The run folder.
-        source: The texts.
-        text_column: Column of the text; by default that of the source, of the run, or ``text``.
-        text_pair_column: Column of the second text, likewise.
-        output: File to write the table to.
-
-    Returns:
-        The table with the predictions, and the names of the columns of texts.
-
-    Raises:
-        UserError: As for :func:`predict_table` and :func:`write_predictions_table`.
-    """
+    """Classify texts with a finished run, and write the table if asked to."""
     if output is not None:
         check_table_file(output, [] if source.path is None else [source.path])
     model_of(run)
@@ -207,17 +161,7 @@ def _known(column: str | None, source: TextSource) -> str | None:
 
 
 def predict_table(run: Path, table: Table, columns: ColumnNames | None = None) -> Table:
-    """Return a table with the predictions of a finished run as further columns.
-
-    Args:
-        run: The run folder.
-        table: The texts.
-        columns: Names of the columns of the texts.
-
-    Raises:
-        DataError: A column is missing or there already, or a text is empty or not a text.
-        RunError: The run is not finished.
-    """
+    """Return a table with the predictions of a finished run as further columns."""
     columns = columns or ColumnNames()
     texts, pairs = _texts(table, columns, RunResults.load(run).dataset.pairs)
     classifier = Classifier.of_run(run)
@@ -235,13 +179,7 @@ def predict_table(run: Path, table: Table, columns: ColumnNames | None = None) -
 def prediction_columns(
     blocks: Iterable[tuple[np.ndarray, np.ndarray]], count: int, label_names: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the columns of predictions: the most likely label, and each class's probability.
-
-    Args:
-        blocks: As of :meth:`Classifier.blocks`.
-        count: Number of texts.
-        label_names: Names of the classes.
-    """
+    """Return the columns of predictions: the most likely label, and each class's probability."""
     labels = [""] * count
     # Python's arrays hold 8 bytes a number, where lists hold 32.
     probabilities = [array("d", bytes(8 * count)) for _ in label_names]
@@ -289,31 +227,13 @@ def _texts(
 
 
 def write_predictions_table(path: Path, table: Table, source: Path | None) -> None:
-    """Write a table with predictions in the format of the suffix.
-
-    Args:
-        path: The file, which is written atomically.
-        table: The table.
-        source: The file that was read; the types of its columns are kept from Parquet to Parquet.
-
-    Raises:
-        DataError: The format is unknown or cannot hold the table.
-    """
+    """Write a table with predictions in the format of the suffix."""
     added = tuple(name for name in table.columns if _is_added(name))
     write_table(path, table, source, added)
 
 
 def check_table_file(path: Path, inputs: Iterable[str | os.PathLike[str]] = ()) -> None:
-    """Check, before any work is done, that a table can be written to a file.
-
-    Args:
-        path: The file.
-        inputs: Files and folders that the table is made from.
-
-    Raises:
-        DataError: Its suffix names no format.
-        UserError: It cannot be written, belongs to a run or sweep, or is one of the inputs.
-    """
+    """Check, before any work is done, that a table can be written to a file."""
     if path.suffix.lower() not in FORMATS:
         raise DataError(f"{describe(str(path))} names no format: end it with {', '.join(FORMATS)}")
     check_output_file(path, inputs)

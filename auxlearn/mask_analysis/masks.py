@@ -116,15 +116,6 @@ def inspect_masks(
 
     The tasks are prepared as a run of the configuration prepares them; pseudo-likelihoods are read
     from the same cache and written to it.
-
-    Args:
-        config: The resolved configuration.
-        examples: Number of training examples to inspect, drawn at random; by default all.
-        texts: Number of texts to show.
-        reporter: Shows progress.
-
-    Raises:
-        UserError: The data, the encoder or a task cannot be used, or no task masks tokens.
     """
     if not config.aux:
         raise ConfigError("no auxiliary task is given: choose one with --aux, such as --aux l3mask")
@@ -175,11 +166,7 @@ def _rates(
     notes: list[str],
     reporter: Reporter,
 ) -> list[MaskRates]:
-    """Return the mask rates of every task that masks tokens; the others get a note.
-
-    Raises:
-        ConfigError: None of them masks tokens.
-    """
+    """Return the mask rates of every task that masks tokens; the others get a note."""
     texts = tokenize_split(
         encoder.tokenizer,
         split,

@@ -70,13 +70,7 @@ class Diversity:
 def diversity(
     records: Sequence[PerturbationRecord], tokenizer: Any, tagger: Tagger | None = None
 ) -> Diversity:
-    """Return statistics of perturbed texts.
-
-    Args:
-        records: The perturbed texts.
-        tokenizer: The tokenizer of the run.
-        tagger: Part-of-speech tagger.
-    """
+    """Return statistics of perturbed texts."""
     same = other = unknown = changed = agree = compared = 0
     for record in records:
         different = _changed(record)
@@ -131,13 +125,7 @@ class Outcomes:
 def outcomes(
     records: Sequence[PerturbationRecord], tokenizer: Any, tagger: Tagger | None = None
 ) -> Outcomes:
-    """Return what became of each example over all epochs.
-
-    Args:
-        records: The perturbed texts.
-        tokenizer: The tokenizer of the run.
-        tagger: Part-of-speech tagger.
-    """
+    """Return what became of each example over all epochs."""
     by_example: dict[int, list[PerturbationRecord]] = {}
     for record in records:
         by_example.setdefault(record.example, []).append(record)
@@ -198,10 +186,6 @@ def predict_replacements(
 
     With the pretrained encoder, this is how masked language modelling alone would have perturbed
     the same texts.
-
-    Args:
-        encoder: Encoder with a language-modelling head.
-        records: The perturbed texts.
     """
     allowed = allowed_replacement_ids(encoder.tokenizer)
     unused = torch.Generator()  # the most likely tokens are taken
@@ -425,11 +409,7 @@ class PerturbationReport:
         }
 
     def save(self, folder: Path) -> None:
-        """Write ``perturbations.json`` and ``substitutions.csv``.
-
-        Raises:
-            UserError: They cannot be written, or the folder belongs to a run or sweep.
-        """
+        """Write ``perturbations.json`` and ``substitutions.csv``."""
         check_output_folder(folder)
         write_json(folder / "perturbations.json", self.to_dict())
         write_text(folder / "substitutions.csv", self.substitutions)

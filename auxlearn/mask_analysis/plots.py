@@ -28,16 +28,6 @@ def plot_groups(report: MaskReport, folder: Path) -> list[Path]:
     One marker for each task: how many times as often it masks the tokens of a group as random
     masking at the same mean does. Groups of fewer than
     :data:`~auxlearn.mask_analysis.statistics.FEWEST` tokens are left out.
-
-    Args:
-        report: What was inspected.
-        folder: Where they are written; created where it is missing.
-
-    Returns:
-        The files written; none if all groups are smaller.
-
-    Raises:
-        UserError: They cannot be written.
     """
     from matplotlib.figure import Figure
 
@@ -93,18 +83,7 @@ LONGEST = 24
 
 
 def plot_heat_map(report: MaskReport, folder: Path) -> list[Path]:
-    """Write ``heat_map.png`` and ``heat_map.svg``: each shown text once for each task.
-
-    Args:
-        report: What was inspected.
-        folder: Where they are written; created where it is missing.
-
-    Returns:
-        The files written; none without a text to show.
-
-    Raises:
-        UserError: They cannot be written.
-    """
+    """Write ``heat_map.png`` and ``heat_map.svg``: each shown text once for each task."""
     lines = []
     for text in report.texts:
         example = str(text.example)
@@ -167,12 +146,7 @@ def plot_heat_map(report: MaskReport, folder: Path) -> list[Path]:
 
 
 def console_heat_map(report: MaskReport, coloured: bool) -> Iterator[Text]:
-    """Yield the shown texts for the console, each once for each task.
-
-    Args:
-        report: What was inspected.
-        coloured: Put the tokens on colours; if not, write probabilities in percent behind them.
-    """
+    """Yield the shown texts for the console, each once for each task."""
     from rich.text import Text
 
     for text in report.texts:

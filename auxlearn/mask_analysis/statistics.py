@@ -68,19 +68,7 @@ def mask_rates(
     progress: ProgressBar = no_progress_bar,
     draws: int = DRAWS,
 ) -> MaskRates | None:
-    """Return how often a prepared task masks each token of its texts.
-
-    Args:
-        task: The task.
-        name: Name of the objective.
-        encoder: The pretrained encoder; left as it was.
-        seed: Seed of the draws of a task without mask probabilities.
-        progress: Shows the progress of the draws.
-        draws: Number of draws.
-
-    Returns:
-        The rates; ``None`` if the task masks no tokens.
-    """
+    """Return how often a prepared task masks each token of its texts."""
     texts = task.texts
     rates = torch.zeros(len(texts.input_ids), dtype=torch.float64)
     if isinstance(task, MaskedLanguageModelling):
@@ -167,11 +155,7 @@ class Group:
 
 
 def by_frequency(found: Sequence[MaskRates]) -> list[Group]:
-    """Return groups of tokens by how often they occur in the texts, in powers of ten.
-
-    Args:
-        found: Tasks on the same texts.
-    """
+    """Return groups of tokens by how often they occur in the texts, in powers of ten."""
     ids, maskable = found[0].texts.input_ids.numpy(), found[0].texts.maskable.numpy()
     counts = np.bincount(ids[maskable], minlength=int(ids.max()) + 1)
     power = np.floor(np.log10(np.maximum(1, counts[ids]))).astype(int)
@@ -183,12 +167,7 @@ def by_frequency(found: Sequence[MaskRates]) -> list[Group]:
 
 
 def by_token(found: Sequence[MaskRates], tokenizer: Any) -> list[Group]:
-    """Return one group for each token of the vocabulary that occurs, by the first task's mean.
-
-    Args:
-        found: Tasks on the same texts.
-        tokenizer: Names the tokens.
-    """
+    """Return one group for each token of the vocabulary that occurs, by the first task's mean."""
     ids = found[0].texts.input_ids.numpy()
     maskable = found[0].texts.maskable.numpy()
     present, place = np.unique(ids[maskable], return_inverse=True)
@@ -213,10 +192,6 @@ def by_part_of_speech(found: Sequence[MaskRates], tags: Sequence[str | None]) ->
     """Return one group for each part of speech, the first task's highest first.
 
     As in Tables 4 and 5 of L3Masking, every token has the tag of the word that it is part of.
-
-    Args:
-        found: Tasks on the same texts.
-        tags: Part of speech of each token; ``None`` where it has none.
     """
     column = np.array([tag or "" for tag in tags])
     maskable = found[0].texts.maskable.numpy()
@@ -236,20 +211,7 @@ def token_tags(
     tagger: Tagger,
     window: TextWindow = "head",
 ) -> list[str | None] | None:
-    """Return the part of speech of each token: that of the word that it begins in.
-
-    Args:
-        split: The texts as they were read.
-        texts: The same texts, tokenised.
-        tokenizer: The tokenizer that has tokenised them.
-        max_length: Maximum number of tokens of a text.
-        tagger: Tags the words of a text.
-        window: Which tokens of a longer text were kept.
-
-    Returns:
-        One tag by token; ``None`` for special tokens. ``None`` in place of the list if the tokens
-        are not those of the texts.
-    """
+    """Return the part of speech of each token: that of the word that it begins in."""
     tags: list[str | None] = []
     ids: list[int] = []
     for start in range(0, len(split), CHUNK_TEXTS):
@@ -367,12 +329,7 @@ class Agreement:
 
 
 def spread(rates: MaskRates, seed: int = 0) -> Spread:
-    """Return how unequally a task masks the tokens of a text.
-
-    Args:
-        rates: How often it masks each token.
-        seed: Seed of the simulated draws of random masking.
-    """
+    """Return how unequally a task masks the tokens of a text."""
     owner, values = _by_text(rates)
     shares = _shares(owner, values)
     by_chance = 0.0

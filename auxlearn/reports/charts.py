@@ -125,11 +125,6 @@ class IntervalChart:
 def ticks(low: float, high: float, count: int = 5) -> list[float]:
     """Return round numbers between two values: multiples of 1, 2 or 5 times a power of ten.
 
-    Args:
-        low: Smallest value.
-        high: Largest value.
-        count: Numbers at most, but for one.
-
     Examples:
         >>> ticks(0, 1), ticks(13, 94)
         ([0.0, 0.2, 0.4, 0.6, 0.8, 1.0], [20.0, 40.0, 60.0, 80.0])
@@ -155,19 +150,7 @@ def line_chart(
     plain: str | None = None,
     notes: Sequence[str] = (),
 ) -> LineChart | None:
-    """Return a chart of one line for each series, or ``None`` if no series has a value.
-
-    Args:
-        title: What it shows.
-        unit: What the values are measured in.
-        series: Step and value of each point by name of the line; other values than finite numbers
-            are left out.
-        top: Value that the axis reaches at least; it begins at 0 or below.
-        rules: Values of horizontal lines by name.
-        mark: Step and value to mark by a circle.
-        plain: Name of the series that is drawn in the colour of the ink.
-        notes: Sentences below the legend.
-    """
+    """Return a chart of one line for each series, or ``None`` if no series has a value."""
     found = {name: _finite(points) for name, points in series.items()}
     found = {name: points for name, points in found.items() if points}
     if not found:
@@ -214,13 +197,7 @@ def interval_chart(
     rows: Sequence[tuple[str, float, tuple[float, float] | None]],
     percent: bool = False,
 ) -> IntervalChart | None:
-    """Return a chart of scores between 0 and 1 with their intervals, or ``None`` without scores.
-
-    Args:
-        title: What it shows.
-        rows: Name, score, and ends of the interval if there is one.
-        percent: Whether texts are in percent.
-    """
+    """Return a chart of scores between 0 and 1 with their intervals, or ``None`` without scores."""
 
     def written(value: float) -> str:
         return f"{100 * value:z.1f}" if percent else f"{value:z.3f}"

@@ -91,9 +91,6 @@ def collect(folders: Sequence[Path]) -> Collection:
     """Read run folders and sweeps.
 
     No code of a plug-in is run.
-
-    Raises:
-        UserError: A folder is neither, is given twice, is damaged, or is that of an unfinished run.
     """
     for folder in folders:
         if not user_path(folder, RunError).is_dir():

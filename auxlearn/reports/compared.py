@@ -185,18 +185,7 @@ def example_intervals(run: Run, name: str) -> dict[Metric, tuple[float, float]]:
 def difference_tables(
     collection: Collection, restarts: int | None = None
 ) -> tuple[list[Table], list[str]]:
-    """Return which differences between the methods of finished sweeps may be due to chance.
-
-    Args:
-        collection: Runs and sweeps.
-        restarts: Number of seeds of which the best by dev is shown as a control.
-
-    Returns:
-        The tables, and why there are none.
-
-    Raises:
-        UserError: There is no table that could show the control.
-    """
+    """Return which differences between the methods of finished sweeps may be due to chance."""
     if not collection.sweeps or collection.notes:
         if restarts is not None:
             raise UserError("restarts stand in the table of finished sweeps, and there is none")

@@ -138,14 +138,7 @@ class Confusion:
 
 
 class RunView:
-    """What the template shows of one run.
-
-    Args:
-        run: The run.
-        reader: Reads the data.
-        limit: Texts of a kind at most.
-        texts: Whether to show texts.
-    """
+    """What the template shows of one run."""
 
     def __init__(self, run: Run, reader: DataReader, limit: int, texts: bool) -> None:
         self.run = run
@@ -365,17 +358,7 @@ def _product(numbers: Sequence[int]) -> int:
 def render(
     collection: Collection, paths: Sequence[Path], texts: bool, restarts: int | None = None
 ) -> str:
-    """Return the page about what has been collected.
-
-    Args:
-        collection: Runs and sweeps.
-        paths: Their folders, for the title.
-        texts: Whether to show texts.
-        restarts: Number of seeds of which the best by dev is shown beside the methods of sweeps.
-
-    Raises:
-        UserError: A file of a run is damaged, or there is nothing to restart.
-    """
+    """Return the page about what has been collected."""
     reader = DataReader()
     limit = max(5, MOST_TEXTS // max(1, len(collection.runs)))
     views = [RunView(run, reader, limit, texts) for run in collection.runs]

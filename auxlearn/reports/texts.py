@@ -154,16 +154,7 @@ def split_of(data: RunData, run: Run, name: str) -> Split | None:
 
 
 def mistakes(run: Run, data: RunData | None, limit: int) -> Mistakes:
-    """Return the misclassified examples of a run.
-
-    Args:
-        run: The run.
-        data: Its data; ``None`` leaves the texts out.
-        limit: Examples of each set at most.
-
-    Raises:
-        RunError: The file of predictions is damaged.
-    """
+    """Return the misclassified examples of a run."""
     shown: list[Mistake] = []
     total: Counter[str] = Counter()
     for name in run.sets:
@@ -198,15 +189,7 @@ def cut(text: str) -> str:
 
 
 def perturbed_texts(run: Run, limit: int) -> MarkedTexts | None:
-    """Return some training texts as Mask-tuning has perturbed them, if the run has recorded any.
-
-    Args:
-        run: The run.
-        limit: Texts at most; of each, the last perturbation is shown.
-
-    Raises:
-        RunError: The log or the tokenizer is damaged.
-    """
+    """Return some training texts as Mask-tuning has perturbed them, if the run has recorded any."""
     if not (run.path / FILE).is_file():
         return None
     records = read_perturbations(run.path)
@@ -299,18 +282,7 @@ LEVELS = (0.25, 0.75, 1.25, 1.75)
 
 
 def masked_texts(run: Run, limit: int) -> MarkedTexts | None:
-    """Return some training texts with the mask probabilities of their tokens.
-
-    Args:
-        run: The run.
-        limit: Texts at most, counted once for each task.
-
-    Returns:
-        The texts; ``None`` if its masks have not been inspected.
-
-    Raises:
-        RunError: The file is damaged.
-    """
+    """Return some training texts with the mask probabilities of their tokens."""
     path = run.path / MASKS_FILE
     try:
         shown = TypeAdapter(list[ShownText]).validate_python(read_json(path)["texts"])

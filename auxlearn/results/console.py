@@ -58,11 +58,7 @@ class _PlainConsole(Console):
 
 
 def default_reporter(verbose: bool = True) -> Reporter:
-    """Return what shows the progress of a call from Python.
-
-    Args:
-        verbose: Whether anything is shown: on the console, or below the cell of a notebook.
-    """
+    """Return what shows the progress of a call from Python."""
     if not verbose:
         return Reporter()
     return NotebookReporter() if in_notebook() else ConsoleReporter()

@@ -59,11 +59,7 @@ class Environment:
 
     @classmethod
     def load(cls, folder: Path) -> Environment:
-        """Read ``environment.json`` of a run folder.
-
-        Raises:
-            RunError: It is missing or damaged.
-        """
+        """Read ``environment.json`` of a run folder."""
         try:
             return cls(**read_checked_json(folder / FILE))
         except (OSError, ValueError, TypeError) as error:

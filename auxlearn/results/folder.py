@@ -71,11 +71,7 @@ def default_output(config: RunConfig) -> Path:
 
 
 class RunFolder:
-    """Access to the files of a run, with a lock for the process that runs it.
-
-    Args:
-        path: Path of the folder.
-    """
+    """Access to the files of a run, with a lock for the process that runs it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -96,19 +92,11 @@ class RunFolder:
 
     @classmethod
     def of(cls, config: RunConfig) -> RunFolder:
-        """Return the folder of the run of a configuration.
-
-        Raises:
-            UserError: ``output`` names the home folder of an unknown user.
-        """
+        """Return the folder of the run of a configuration."""
         return cls(expand(config.output) if config.output else default_output(config))
 
     def read_config(self) -> RunConfig:
-        """Return the configuration of the run in this folder; see :meth:`with_own_data`.
-
-        Raises:
-            RunError: The path is not a run folder, or holds what leads out of it.
-        """
+        """Return the configuration of the run in this folder; see :meth:`with_own_data`."""
         self.check_readable()
         return self.with_own_data(load_config(self.path / "config.yaml"))
 
@@ -125,11 +113,7 @@ class RunFolder:
         return config.model_copy(update={"dataset": found})
 
     def check_readable(self) -> None:
-        """Check that this is a run folder that can be read.
-
-        Raises:
-            RunError: The path is not a run folder, or holds what leads out of it.
-        """
+        """Check that this is a run folder that can be read."""
         if not (self.path / "config.yaml").is_file():
             raise RunError(f"{self.path} is not a run folder: it has no config.yaml")
         check_contained(self.path)
@@ -152,13 +136,7 @@ class RunFolder:
         return self.path / ".lock"
 
     def check(self, config: RunConfig) -> None:
-        """Check, before any work is done, that the run of a configuration can use the folder.
-
-        Raises:
-            RunError: It belongs to a run of another configuration, is not a run folder, or holds
-                what leads out of it.
-            UserError: It cannot be written to.
-        """
+        """Check, before any work is done, that the run of a configuration can use the folder."""
         check_output(self.path)
         if self.path.parent.name not in ("trials", "branches"):  # of a sweep, of a run
             check_unowned(self.path)
@@ -172,14 +150,6 @@ class RunFolder:
         What writes that were killed have left in the folder is deleted. The traceback of an
         unforeseen error in the block is written into the folder. If the block fails before the
         first step of the run is recorded, the folder is left free for other settings.
-
-        Args:
-            config: Configuration of the run.
-
-        Raises:
-            RunError: The folder belongs to a run of another configuration, is not a run folder,
-                cannot be written, or holds what leads out of it.
-            RunInUse: Another process is running in it.
         """
         self.check(config)
         with locked_folder(self.path), logged_into(self.path):
@@ -267,11 +237,7 @@ class RunFolder:
 
 
 def check_finished(run: Path) -> None:
-    """Check that a run has finished.
-
-    Raises:
-        RunError: The path is not a run folder, or the run is not finished.
-    """
+    """Check that a run has finished."""
     folder = RunFolder(run)
     if not user_path(run, RunError).is_dir():
         raise RunError(f"there is no run folder {run}: check the path")
@@ -284,14 +250,7 @@ def check_finished(run: Path) -> None:
 
 
 def finished_folder(run: str | os.PathLike[str] | RunResults) -> Path:
-    """Return the folder of a finished run.
-
-    Args:
-        run: The folder, or the results of the run.
-
-    Raises:
-        RunError: It is not a run folder, or the run is not finished.
-    """
+    """Return the folder of a finished run."""
     if isinstance(run, RunResults):
         if run.folder is None:
             raise RunError("these results do not know their run folder: give its path")
@@ -302,11 +261,7 @@ def finished_folder(run: str | os.PathLike[str] | RunResults) -> Path:
 
 
 def model_of(run: Path) -> Path:
-    """Return the folder of the model that a finished run has exported.
-
-    Raises:
-        RunError: The path is not a run folder, the run is not finished, or it kept no model.
-    """
+    """Return the folder of the model that a finished run has exported."""
     check_finished(run)
     folder = RunFolder(run)
     if not folder.model_path.is_dir() and not folder.read_config().keep_model:
@@ -322,10 +277,6 @@ def locked_folder(path: Path) -> Iterator[None]:
     """Create a folder, lock it within the block, and delete what killed writes have left in it.
 
     A new folder that nothing was written into is removed.
-
-    Raises:
-        RunError: It cannot be written, or its file system has no locks.
-        RunInUse: Another process has locked it.
     """
     lock = Lock(path / ".lock")
     new = [folder for folder in (path, *path.parents) if not folder.exists()]
@@ -351,11 +302,7 @@ def locked_folder(path: Path) -> Iterator[None]:
 
 
 def check_contained(folder: Path) -> None:
-    """Check that a folder, which others may have made, holds nothing that leads out of it.
-
-    Raises:
-        RunError: It holds a link that leads elsewhere, or a file that is no regular file.
-    """
+    """Check that a folder, which others may have made, holds nothing that leads out of it."""
     try:
         home = folder.resolve()
         for place, folders, files in os.walk(folder):
@@ -379,11 +326,7 @@ def check_contained(folder: Path) -> None:
 
 
 def append_jsonl(path: Path, entries: list[dict[str, Any]]) -> None:
-    """Append entries to a JSON-lines file.
-
-    Raises:
-        UserError: The disk is full or the file cannot be written to.
-    """
+    """Append entries to a JSON-lines file."""
     try:
         with path.open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(entry) + "\n" for entry in entries)
@@ -392,11 +335,7 @@ def append_jsonl(path: Path, entries: list[dict[str, Any]]) -> None:
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
-    """Return the complete lines of a JSON-lines file; an empty list if there is no file.
-
-    Raises:
-        RunError: A line is not a JSON object.
-    """
+    """Return the complete lines of a JSON-lines file; an empty list if there is no file."""
     if not path.is_file():
         return []
     entries: list[dict[str, Any]] = []

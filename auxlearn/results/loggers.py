@@ -105,10 +105,6 @@ class ForwardingReporter(Reporter):
 
     A tracker that fails, because its server cannot be reached for example, is left out from then
     on; the run does not end with it.
-
-    Args:
-        reporter: Shows messages and progress.
-        trackers: Receive the log entries.
     """
 
     def __init__(self, reporter: Reporter, trackers: Sequence[RunReporter]) -> None:

@@ -31,15 +31,7 @@ _KINDS: dict[Kind, tuple[str, tuple[str, ...], frozenset[str]]] = {
 
 
 def check_output_file(path: Path, inputs: Iterable[str | os.PathLike[str]] = ()) -> None:
-    """Check, before any work is done for it, that a file of results can be written.
-
-    Args:
-        path: The file.
-        inputs: Files and folders that the results are made from; what is no path is passed over.
-
-    Raises:
-        UserError: It cannot be written, belongs to a run or sweep, or is one of the inputs.
-    """
+    """Check, before any work is done for it, that a file of results can be written."""
     check_output(path.parent if os.path.exists(path) else path)
     if os.path.exists(path) and not os.path.isfile(path):
         what = "a folder" if os.path.isdir(path) else "not a regular file"
@@ -56,11 +48,7 @@ def check_output_file(path: Path, inputs: Iterable[str | os.PathLike[str]] = ())
 
 
 def check_output_folder(path: Path) -> None:
-    """Check, before any work is done for it, that a folder of results can be written into.
-
-    Raises:
-        UserError: It cannot, or it belongs to a run or sweep.
-    """
+    """Check, before any work is done for it, that a folder of results can be written into."""
     check_output(path)
     check_unowned(path)
 
@@ -69,9 +57,6 @@ def check_unowned(path: Path) -> None:
     """Check that a path is none of those that belong to the run or sweep whose folder it is in.
 
     The innermost such folder counts: what a run in a sweep may be given, its folder may be given.
-
-    Raises:
-        UserError: It is one.
     """
     place = _resolved(path)
     for folder in place.parents:

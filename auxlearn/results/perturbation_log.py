@@ -72,11 +72,6 @@ class PerturbationLog:
 
     The sample does not depend on the seed of the run. Nothing is computed for the log: it records
     the texts that the classifier was trained on, predicted with dropout.
-
-    Args:
-        folder: The run folder.
-        examples: Number of training examples.
-        sample: Number of examples in the sample.
     """
 
     def __init__(self, folder: Path, examples: int, sample: int = SAMPLE) -> None:
@@ -137,11 +132,7 @@ class PerturbationLog:
 
 
 def read_perturbations(folder: Path) -> list[PerturbationRecord]:
-    """Return the records of a run, in order.
-
-    Raises:
-        RunError: The run has recorded none, or the file is damaged.
-    """
+    """Return the records of a run, in order."""
     path = folder / FILE
     try:
         found = read_jsonl(path)
@@ -161,16 +152,7 @@ def read_perturbations(folder: Path) -> list[PerturbationRecord]:
 
 
 def check_tokens(folder: Path, records: Sequence[PerturbationRecord], vocabulary: int) -> None:
-    """Check that the tokens of a run's records are those of its tokenizer.
-
-    Args:
-        folder: The run folder.
-        records: Its records.
-        vocabulary: Number of tokens of the tokenizer.
-
-    Raises:
-        RunError: One is not.
-    """
+    """Check that the tokens of a run's records are those of its tokenizer."""
     for number, record in enumerate(records, 1):
         highest = max([0, *record.input_ids, *record.predicted])
         if highest >= vocabulary:

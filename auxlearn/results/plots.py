@@ -52,14 +52,7 @@ def line_marker(points: Sequence[object]) -> str | None:
 def new_figure(
     title: str, panels: int, share_x: bool = False, height: float = PANEL_HEIGHT
 ) -> tuple[Figure, list[Axes]]:
-    """Return a figure with panels one below the other, independent of matplotlib's global state.
-
-    Args:
-        title: Title of the figure.
-        panels: Number of panels.
-        share_x: Whether the panels have one x axis.
-        height: Height of a panel in inches.
-    """
+    """Return a figure with panels one below the other, independent of matplotlib's global state."""
     from matplotlib.figure import Figure
 
     size = (WIDTH, TITLE_HEIGHT + height * panels)
@@ -81,9 +74,6 @@ def save_figure(figure: Figure, path: Path) -> Path:
     """Write a figure as PNG, or as SVG if the path ends in .svg, and return its path.
 
     The folder is created where it is missing. The same figure gives the same file.
-
-    Raises:
-        UserError: The file cannot be written.
     """
     import matplotlib
 
@@ -111,17 +101,6 @@ def plot_run(entries: Entries, results: RunResults, folder: Path) -> list[Path]:
     gradients were recorded: their cosines with each other and with the validation gradient, the
     share of steps in conflict, and their norms; ``overview.png``, which has the weights (or the
     branches, or the loss, for a single objective) above the dev metric.
-
-    Args:
-        entries: Entries of ``metrics.jsonl``.
-        results: Results of the run.
-        folder: Where the plots are written; created where it is missing.
-
-    Returns:
-        The files written.
-
-    Raises:
-        UserError: They cannot be written.
     """
     several = len(results.weights) > 1
     losses = _loss_panels(entries, results)
@@ -304,15 +283,7 @@ def _lines(
     quantity: Quantity,
     names: Sequence[str],
 ) -> None:
-    """Draw one line for each objective, in the same colour in every plot.
-
-    Args:
-        axes: The panel.
-        entries: Entries of ``metrics.jsonl``.
-        results: Has the objectives, in order.
-        quantity: What to draw.
-        names: The objectives to draw; the validation objective may be one of them.
-    """
+    """Draw one line for each objective, in the same colour in every plot."""
     for name in names:
         steps, values = _series(entries, quantity.key(name))
         style: dict[str, Any] = (

@@ -31,15 +31,7 @@ class Prediction:
 
 
 def prediction_lines(run: Path, name: str) -> list[str]:
-    """Return the lines of a run's predictions for an evaluation set; there is at least one.
-
-    Args:
-        run: The run folder.
-        name: The evaluation set.
-
-    Raises:
-        RunError: There is no such file, or it cannot be read, is empty or ends within a line.
-    """
+    """Return the lines of a run's predictions for an evaluation set; there is at least one."""
     path = predictions_path(run, name)
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
@@ -55,16 +47,7 @@ def prediction_lines(run: Path, name: str) -> list[str]:
 
 
 def read_labels(run: Path, name: str, numbers: dict[str, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the true and the predicted classes of an evaluation set, ``(examples,)`` each.
-
-    Args:
-        run: The run folder.
-        name: The evaluation set.
-        numbers: Number of each label; labels that are not in it are added.
-
-    Raises:
-        RunError: There are no predictions, or they are damaged.
-    """
+    """Return the true and the predicted classes of an evaluation set, ``(examples,)`` each."""
     known: dict[str, tuple[int, int]] = {}
     cells = []
     for number, line in enumerate(prediction_lines(run, name), 1):
@@ -82,16 +65,7 @@ def read_labels(run: Path, name: str, numbers: dict[str, int]) -> tuple[np.ndarr
 
 
 def read_predictions(run: Path, name: str, label_names: Sequence[str]) -> Iterator[Prediction]:
-    """Yield the predictions for an evaluation set, example by example.
-
-    Args:
-        run: The run folder.
-        name: The evaluation set.
-        label_names: The classes, in the order of the stored probabilities.
-
-    Raises:
-        RunError: There are no predictions, or they are damaged.
-    """
+    """Yield the predictions for an evaluation set, example by example."""
     for number, line in enumerate(prediction_lines(run, name), 1):
         content = _content(run, name, number, line)
         labels = _labels(content)
@@ -114,18 +88,9 @@ def stored_probabilities(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return what a run has stored for an evaluation set.
 
-    Args:
-        run: The run folder.
-        name: The evaluation set.
-        label_names: The classes, in the order of the stored probabilities.
-
     Returns:
         True classes and predicted classes, ``(examples,)`` each, and class probabilities,
         ``(examples, classes)``.
-
-    Raises:
-        RunError: There are no predictions, they are damaged, or hold the probabilities of some
-            classes only.
     """
     if len(label_names) > MANY_LABELS:
         raise RunError(

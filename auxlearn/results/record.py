@@ -147,9 +147,6 @@ def evaluations_frame(evaluations: Mapping[str, Evaluation]) -> pandas.DataFrame
     The columns are examples, accuracy, macro_f1, the same on unseen examples, those of the majority
     baseline, and the loss; if there are any, the number of examples with labels that the model
     does not know. Subsets follow their set, as ``set: subset``.
-
-    Args:
-        evaluations: Evaluations by name of the set.
     """
     import pandas
 
@@ -193,11 +190,7 @@ class Evaluations(dict[str, Evaluation]):
         return {name: asdict(found) for name, found in self.items()}
 
     def save(self, path: Path) -> None:
-        """Write all scores as JSON, atomically.
-
-        Raises:
-            UserError: The file cannot be written, or belongs to a run or sweep.
-        """
+        """Write all scores as JSON, atomically."""
         check_output_file(path)
         write_json(path, self.to_dict())
 
@@ -436,13 +429,7 @@ ADVICE = (
 def account_of_branches(
     tasks: Sequence[str], branches: Sequence[Branch], evidence: float
 ) -> dict[str, str]:
-    """Return the sentence of each auxiliary task of a run that has compared branches.
-
-    Args:
-        tasks: The auxiliary tasks.
-        branches: All branches, one of which was taken.
-        evidence: Standard errors by which a branch had to be better.
-    """
+    """Return the sentence of each auxiliary task of a run that has compared branches."""
     (taken,) = [one for one in branches if one.taken]
     single = next(one for one in branches if one.gain is None)
     found = {}

@@ -20,12 +20,6 @@ def metrics_grid(evaluations: Mapping[str, Evaluation]) -> tuple[list[str], list
     Accuracy and macro-F1 are given on all examples and, if any set has examples whose text is in
     train, on the unseen examples as well; the last columns are the metrics of always predicting the
     majority class. Subsets and paired examples of a set follow it on lines of their own.
-
-    Args:
-        evaluations: Evaluations by name of the set.
-
-    Returns:
-        The column heads, and the cells of each line.
     """
     seen = any(found.seen_examples for found in evaluations.values())
     accuracy, macro_f1 = METRIC_TITLES.values()
@@ -81,13 +75,7 @@ def example_sentences(evaluations: Mapping[str, Evaluation]) -> list[str]:
 
 
 def console_table(heads: Sequence[str], lines: Iterable[Sequence[str]], gap: int = 2) -> Table:
-    """Return a table whose first column is text and whose others are numbers.
-
-    Args:
-        heads: The column heads.
-        lines: The cells of each line.
-        gap: Number of spaces between columns.
-    """
+    """Return a table whose first column is text and whose others are numbers."""
     from rich import box
     from rich.table import Table
     from rich.text import Text

@@ -98,10 +98,6 @@ def search(tasks: int, rule: Branches) -> Generator[list[Weights], Gains, None]:
 
     Each task alone with the first share, then with a higher or a lower one, whichever the result
     speaks for; at last all tasks together that were better than the single task.
-
-    Args:
-        tasks: Number of auxiliary tasks.
-        rule: The shares, and how much better a branch has to be.
     """
     first, lower, higher = rule.shares
     begun = [alone(task, first, tasks) for task in range(tasks)]
@@ -407,13 +403,7 @@ class _Predictions:
 
 
 class _BranchReporter(Reporter):
-    """Shows the branches of a run as one bar, and each message once.
-
-    Args:
-        reporter: Shows them.
-        most: Largest number of branches.
-        stack: Ends the bar.
-    """
+    """Shows the branches of a run as one bar, and each message once."""
 
     #: Parts of the bar for each branch.
     PARTS = 100

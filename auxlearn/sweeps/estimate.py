@@ -41,15 +41,6 @@ def estimate_trials(
 
     Trials of one kind, which differ in seed, fold and learning rate only, share an estimate.
     Preparation whose result is cached, such as scoring, is nevertheless counted for each trial.
-
-    Args:
-        trials: The trials.
-        folder: Folder of the sweep, with the durations of finished trials.
-        cache_dir: Cache of the trials.
-        threads: CPU threads of each trial.
-
-    Raises:
-        Interrupted: The user asked to stop.
     """
     import torch
 
@@ -140,11 +131,7 @@ class _Clock(Reporter):
 
 
 class Expected:
-    """The settings that a sweep file gives to its trials.
-
-    Args:
-        sweep: The sweep.
-    """
+    """The settings that a sweep file gives to its trials."""
 
     def __init__(self, sweep: SweepFile) -> None:
         self._axes: tuple[str, ...] = ()
@@ -167,13 +154,7 @@ class Expected:
     def differing(
         self, cell: Mapping[str, str], seed: int, config: Mapping[str, Any]
     ) -> str | None:
-        """Return the name of a setting of a run that is not that of its trial, if there is one.
-
-        Args:
-            cell: Label of each axis of the trial.
-            seed: Its seed.
-            config: The resolved configuration that the run has recorded.
-        """
+        """Return the name of a setting of a run that is not that of its trial, if there is one."""
         settings = self._settings.get(tuple(cell.get(axis, "") for axis in self._axes), {})
         try:
             found = validate(RunConfig, dict(config), "").identity()

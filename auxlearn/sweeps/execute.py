@@ -124,21 +124,6 @@ def run_sweep(
     are only run again on request; no failure stops the other trials. Several processes may run the
     same sweep in one folder: each trial is run by the process that locks its run folder, and the
     others wait for its results.
-
-    Args:
-        sweep: The sweep to run.
-        folder: Folder of the sweep.
-        executor: Runs the trials; the caller closes it.
-        retry_failed: Run failed trials again.
-        cache_dir: Cache of tokens and scores, shared by all trials.
-        view: Shows the progress.
-
-    Returns:
-        One record for each trial.
-
-    Raises:
-        ConfigError: A cell of the sweep is not a valid configuration.
-        Interrupted: The user stopped the sweep; running trials have written checkpoints.
     """
     return _SweepRun(sweep, folder, executor, retry_failed, cache_dir, view or View()).run()
 

@@ -91,23 +91,13 @@ class TrialRecord:
 
 
 class SweepFolder:
-    """Access to the files of a sweep.
-
-    Args:
-        path: Path of the folder.
-    """
+    """Access to the files of a sweep."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def check(self) -> None:
-        """Check, before any work is done, that a sweep can use the folder.
-
-        Raises:
-            SweepError: It holds something else.
-            RunError: It holds what leads out of it.
-            UserError: It cannot be written to, or belongs to another run or sweep.
-        """
+        """Check, before any work is done, that a sweep can use the folder."""
         check_output_folder(self.path)
         if not self.path.is_dir():
             return
@@ -138,12 +128,6 @@ class SweepFolder:
         """Move the run folder of a trial to ``superseded/``, so that the trial is trained again.
 
         The folder is moved by one atomic operation, so that a kill cannot split it.
-
-        Returns:
-            Its new path.
-
-        Raises:
-            RunInUse: A process is running in it.
         """
         run = self.run(trial.digest)
         with run.locked(trial.config):
@@ -190,12 +174,7 @@ class SweepFolder:
             write_text(self.path / "sweep.yaml", dump_sweep(sweep))
 
     def read_sweep(self) -> SweepFile:
-        """Return the sweep file of the folder.
-
-        Raises:
-            SweepError: There is none: this is not the folder of a sweep.
-            RunError: The folder holds what leads out of it.
-        """
+        """Return the sweep file of the folder."""
         if not (self.path / "sweep.yaml").is_file():
             raise SweepError(f"{self.path} is not the folder of a sweep: it holds no sweep.yaml")
         check_contained(self.path)
@@ -244,12 +223,7 @@ class SweepFolder:
         }
 
     def record(self, trial: Trial, chosen: bool) -> TrialRecord:
-        """Return the record of a trial.
-
-        Args:
-            trial: The trial.
-            chosen: Whether its hyper-parameters are those chosen on dev.
-        """
+        """Return the record of a trial."""
         common: dict[str, Any] = {
             "digest": trial.digest,
             "cell": dict(trial.cell),
@@ -298,9 +272,6 @@ class SweepFolder:
         """Read the trials of ``plan.json``; ``None`` if there is none.
 
         Of their configurations, only the data set, encoder, metric and seed are known.
-
-        Raises:
-            SweepError: It is damaged.
         """
         path = self.path / PLAN
         try:
@@ -320,11 +291,7 @@ class SweepFolder:
             ) from None
 
     def load_results(self) -> list[TrialRecord]:
-        """Read the trials of ``results.json``.
-
-        Raises:
-            SweepError: There is none, or it is damaged.
-        """
+        """Read the trials of ``results.json``."""
         path = self.path / RESULTS
         try:
             content = read_checked_json(path)

@@ -77,11 +77,7 @@ class Cell:
         return Cell(labels, {**self.settings, **values})
 
     def trials(self, seeds: Sequence[int]) -> list[Trial]:
-        """Return one trial for each seed.
-
-        Raises:
-            ConfigError: The combination is not a valid configuration.
-        """
+        """Return one trial for each seed."""
         where = ", ".join(self.labels.values()) or "base"
         settings = join_settings(self.settings, where)
         config = validate(RunConfig, settings, where).resolved()
@@ -97,9 +93,6 @@ def expand_cells(sweep: SweepFile) -> list[Cell]:
 
     Of a setting that is given several times, the value of the later axis counts; cases count as
     the last axis but folds.
-
-    Raises:
-        SweepError: There are too many combinations, or too many trials of them.
     """
     axes: list[list[tuple[str, str, dict[str, Any]]]] = []
     for axis, values in sweep.grid.items():
@@ -138,12 +131,7 @@ def expand_cells(sweep: SweepFile) -> list[Cell]:
 
 
 def plan_trials(sweep: SweepFile, cells: Sequence[Cell]) -> list[Trial]:
-    """Return the trials of the cells; one error names all invalid cells.
-
-    Raises:
-        ConfigError: A cell is not a valid configuration.
-        SweepError: There are no cells, or two of them have the same configuration.
-    """
+    """Return the trials of the cells; one error names all invalid cells."""
     trials: list[Trial] = []
     problems: list[str] = []
     for cell in cells:
@@ -170,13 +158,6 @@ def join_settings(settings: Mapping[str, Any], where: str) -> dict[str, Any]:
 
     A task that is chosen several times is named as in the results: ``random_mlm``, then
     ``random_mlm_2``.
-
-    Args:
-        settings: Settings of a run.
-        where: Name of the combination, for messages.
-
-    Raises:
-        ConfigError: The plug-in is not among those chosen.
     """
     plain = {key: value for key, value in settings.items() if "." not in key}
     dotted = {key: value for key, value in settings.items() if "." in key}
@@ -226,11 +207,6 @@ def chosen_trials(sweep: SweepFile, trials: Sequence[Trial], dev: DevMetrics) ->
     Trials that differ only in the selected axes and in the seed form a group. In each group, the
     value with the highest mean over seeds on dev is chosen, and the first of equal values. A value
     with a failed seed is only chosen if every value has one.
-
-    Args:
-        sweep: Defines the axes to choose from.
-        trials: All trials.
-        dev: Their metrics on dev; no other metrics are used.
     """
     groups: dict[tuple[str, ...], dict[tuple[str, ...], list[Trial]]] = {}
     for trial in trials:
@@ -279,10 +255,6 @@ def rounds(sweep: SweepFile, score: Score) -> Iterator[list[Trial]]:
     A grid is one round. A search has one study for each cell of the grid, and each round has the
     next points of every study. The points depend on the seed and the metrics of earlier rounds
     alone, so a sweep that is started again gets the same points, whose trials have finished.
-
-    Args:
-        sweep: The sweep.
-        score: Returns the metric of the trials of a point, after they have run.
     """
     cells = expand_cells(sweep)
     search = sweep.search

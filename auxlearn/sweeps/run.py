@@ -32,19 +32,7 @@ def sweep_of(
     dataset_name: str | None = None,
     split_column: str | None = None,
 ) -> tuple[SweepFile, SweepFolder]:
-    """Return a sweep and its folder; data in memory are saved in the folder, under ``data/``.
-
-    Args:
-        source: Path of a sweep file, a mapping with the keys of one, or what
-            :func:`~auxlearn.sweeps.sweep_file.read_sweep` returned.
-        output: The folder; by default ``sweeps/NAME``.
-        dataset_name: Name of data in memory.
-        split_column: Column with the split of each row of data in memory.
-
-    Raises:
-        UserError: The sweep has unknown or invalid entries, its data cannot be read, or its folder
-            cannot be used.
-    """
+    """Return a sweep and its folder; data in memory are saved in the folder, under ``data/``."""
     dataset: TextDataset | None = None
     if isinstance(source, SweepFile):
         sweep = source
@@ -91,11 +79,7 @@ def _place(dataset: TextDataset) -> str:
 
 
 def _plain(value: Any, where: str) -> Any:
-    """Return a value as a YAML file would have it.
-
-    Raises:
-        UserError: A file cannot hold it.
-    """
+    """Return a value as a YAML file would have it."""
     if value is None or isinstance(value, str | bool | int | float):
         return value
     if isinstance(value, os.PathLike):

@@ -206,11 +206,7 @@ class SweepFile(Settings):
 
 
 def read_sweep(path: Path) -> SweepFile:
-    """Read a sweep file.
-
-    Raises:
-        ConfigError: It cannot be read, or has unknown or invalid entries.
-    """
+    """Read a sweep file."""
     content = read_yaml(path, "sweep file", ConfigError)
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: a sweep file is a mapping")

@@ -30,12 +30,7 @@ LINE_SECONDS = 60.0
 
 
 class ConsoleView(View, AbstractContextManager["ConsoleView"]):
-    """Shows the state of every trial, its best dev metric so far, and the remaining time.
-
-    Args:
-        console: The console.
-        folder: Folder of the sweep; running trials are followed through their ``metrics.jsonl``.
-    """
+    """Shows the state of every trial, its best dev metric so far, and the remaining time."""
 
     def __init__(self, console: Console, folder: SweepFolder) -> None:
         self.console = console
@@ -120,11 +115,7 @@ class ConsoleView(View, AbstractContextManager["ConsoleView"]):
 
 
 class ReporterView(View):
-    """Shows a sweep through the reporter of a run: a progress bar, and a line for each failure.
-
-    Args:
-        reporter: The reporter.
-    """
+    """Shows a sweep through the reporter of a run: a progress bar, and a line for each failure."""
 
     def __init__(self, reporter: Reporter) -> None:
         self.reporter = reporter

@@ -19,9 +19,6 @@ def start_worker(parent: int) -> None:
     """Prepare a worker process: import what every trial needs, and end with the parent process.
 
     Ctrl-C reaches only the sweep (``setsid``), which tells the worker to stop.
-
-    Args:
-        parent: Process id of the sweep.
     """
     with suppress(OSError):
         os.setsid()

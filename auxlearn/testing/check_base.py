@@ -164,11 +164,7 @@ class _Killed(Exception):
 
 
 class _Killer(Reporter):
-    """Interrupts a run after some optimizer steps, without a checkpoint.
-
-    Args:
-        steps: The steps.
-    """
+    """Interrupts a run after some optimizer steps, without a checkpoint."""
 
     def __init__(self, steps: int) -> None:
         self._steps = steps

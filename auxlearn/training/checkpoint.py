@@ -63,11 +63,7 @@ class TrainingState:
 
 
 class CheckpointFolder:
-    """The checkpoints of one run: the latest, and the weights of the best evaluation.
-
-    Args:
-        path: ``checkpoint/`` of the run folder.
-    """
+    """The checkpoints of one run: the latest, and the weights of the best evaluation."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -75,12 +71,7 @@ class CheckpointFolder:
         self._best: Description | None = None
 
     def save(self, state: TrainingState, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Write a checkpoint and delete the previous one.
-
-        Args:
-            state: How far the run is.
-            tensors: Groups of tensors: "encoder", "optimizer", and the state of plug-ins.
-        """
+        """Write a checkpoint and delete the previous one."""
         folder = self._unused_folder(state.step)
         content = {
             "folder": folder.name,
@@ -125,9 +116,6 @@ class CheckpointFolder:
         """Return the latest checkpoint, or ``None`` if there is none.
 
         The logs of the run are cut to what they were when it was written.
-
-        Raises:
-            RunError: It is damaged.
         """
         if not self.any:
             return None
@@ -180,11 +168,7 @@ class CheckpointFolder:
         self._best = write_tensors(self.best_path(step), tensors)
 
     def load_best(self, step: int) -> dict[str, Tensor]:
-        """Return the weights of the best evaluation.
-
-        Raises:
-            RunError: They are damaged.
-        """
+        """Return the weights of the best evaluation."""
         path = self.best_path(step)
         try:
             verify_file(path, self._best or {})
@@ -207,11 +191,6 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> Description:
 
 def check_tensors(what: str, own: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:
     """Check that tensors of a checkpoint fit those that they are copied into.
-
-    Args:
-        what: What they are, for the message.
-        own: The tensors of this process.
-        found: The tensors of the checkpoint.
 
     Raises:
         RunError: A name, a shape or a dtype differs.

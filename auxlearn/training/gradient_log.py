@@ -49,18 +49,7 @@ class GradientLog:
 
 
 def compare_gradients(names: Sequence[str], gradients: Sequence[Gradient]) -> dict[str, Tensor]:
-    """Return norms, cosines and conflicts of gradients.
-
-    Args:
-        names: The objectives.
-        gradients: One by objective, each with the same number of parameters.
-
-    Returns:
-        ``gradient_norm/NAME`` of each objective; ``gradient_cosine/A/B`` of every two, 0 where one
-        of the gradients is zero; and ``conflict/A/B``, 1 if that is negative, else 0. With
-        ``"validation"`` no conflict is noted: it is not trained on. Scalars in float64, on the
-        device of the gradients.
-    """
+    """Return norms, cosines and conflicts of gradients."""
     norms = {
         name: dot(gradient, gradient).sqrt()
         for name, gradient in zip(names, gradients, strict=True)

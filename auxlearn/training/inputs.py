@@ -68,11 +68,7 @@ class RunInputs:
 
     @classmethod
     def load(cls, folder: Path) -> RunInputs | None:
-        """Read the inputs that a run has recorded; ``None`` if it has recorded none.
-
-        Raises:
-            RunError: The file is damaged.
-        """
+        """Read the inputs that a run has recorded; ``None`` if it has recorded none."""
         path = folder / FILE
         try:
             return TypeAdapter(RunInputs).validate_python(read_checked_json(path))
@@ -116,13 +112,7 @@ class InputReader:
         self._datasets: dict[str, tuple[str, tuple[str, ...]]] = {}
 
     def compare(self, config: RunConfig, recorded: RunInputs) -> Comparison:
-        """Compare the recorded inputs of a run with those that exist now.
-
-        Args:
-            config: The resolved configuration of the run.
-            recorded: The inputs that it recorded. Other inputs are not compared: an
-                out-of-distribution set that only a data-set card names may have been unavailable.
-        """
+        """Compare the recorded inputs of a run with those that exist now."""
         changed, missing = [], []
         code = code_content(config)
         for name, before in recorded.inputs.items():
@@ -225,16 +215,7 @@ class InputReader:
 
 
 class InputRecord(InputTracker):
-    """Records the inputs of a run that is being trained, as they become known.
-
-    Args:
-        folder: The run folder, locked by this process.
-        present: The present inputs of the run.
-        resumes: Whether the run will be resumed from a checkpoint.
-
-    Raises:
-        RunError: The run is to be resumed, and an input has changed since it began.
-    """
+    """Records the inputs of a run that is being trained, as they become known."""
 
     def __init__(self, folder: Path, present: RunInputs, *, resumes: bool) -> None:
         self._folder = folder
@@ -263,12 +244,7 @@ class InputRecord(InputTracker):
         self._inputs.save(folder)
 
     def file(self, objective: str, path: Path) -> None:
-        """Record a file, or a folder with its contents, before an objective reads it.
-
-        Raises:
-            DataError: It does not exist or cannot be read.
-            RunError: Its content differs from what was read before the run was resumed.
-        """
+        """Record a file, or a folder with its contents, before an objective reads it."""
         try:
             digest = content_digest(path)
         except OSError as error:
@@ -282,11 +258,7 @@ class InputRecord(InputTracker):
     def dataset(
         self, objective: str, source: str, columns: ColumnNames | None, dataset: TextDataset
     ) -> None:
-        """Record a data set that an objective has loaded.
-
-        Raises:
-            RunError: Its content differs from what was read before the run was resumed.
-        """
+        """Record a data set that an objective has loaded."""
         key = json.dumps([source, None if columns is None else asdict(columns)])
         datasets = {name: dict(content) for name, content in self._inputs.datasets.items()}
         content = dataset_content(dataset)
@@ -308,16 +280,7 @@ class InputRecord(InputTracker):
 def collect_inputs(
     config: RunConfig, data: RunData, validation: ValidationSource | None
 ) -> RunInputs:
-    """Return the present inputs of a run; call this before the encoder is loaded.
-
-    Args:
-        config: The resolved configuration.
-        data: The data of the run.
-        validation: Which examples drive the weights, if any.
-
-    Raises:
-        UserError: The encoder, a plug-in file or the validation file cannot be read.
-    """
+    """Return the present inputs of a run; call this before the encoder is loaded."""
     file = None if validation is None else validation.file
     return RunInputs(
         {
@@ -347,18 +310,7 @@ def code_content(config: RunConfig) -> dict[str, Content]:
 
 
 def verify_finished(folder: Path, config: RunConfig) -> tuple[str, ...]:
-    """Compare the inputs of a finished run with those that exist now.
-
-    Args:
-        folder: The run folder.
-        config: Its resolved configuration.
-
-    Returns:
-        A sentence for each input that cannot be compared, such as a deleted data set.
-
-    Raises:
-        RunError: An input has changed.
-    """
+    """Compare the inputs of a finished run with those that exist now."""
     recorded = RunInputs.load(folder)
     if recorded is None:
         return (f"{folder} holds no {FILE}: whether its data have changed cannot be said",)

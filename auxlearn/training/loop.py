@@ -37,18 +37,7 @@ LOG_EVERY = 10
 
 
 class TrainingLoop:
-    """Trains until all epochs are done or the dev metric has stopped improving.
-
-    Args:
-        config: The resolved configuration.
-        folder: The run folder.
-        training_step: Computes losses and gradients, and steps the optimizer.
-        weighting: Combines the objectives.
-        evaluate: Returns the metrics on dev by name; ``config.metric`` is one of them.
-        baseline: ``config.metric`` on dev of always predicting the majority class of train. Early
-            stopping begins once the dev metric is above it.
-        reporter: Shows progress.
-    """
+    """Trains until all epochs are done or the dev metric has stopped improving."""
 
     def __init__(
         self,
@@ -97,13 +86,7 @@ class TrainingLoop:
         return self.state.primary_only_from >= 0
 
     def run(self) -> TrainingState:
-        """Train to the end and load the weights of the best checkpoint into the encoder.
-
-        Raises:
-            TrainingDiverged: A loss became NaN or infinite.
-            Interrupted: The user asked to stop; a checkpoint has been written.
-            RunError: The checkpoint is damaged.
-        """
+        """Train to the end and load the weights of the best checkpoint into the encoder."""
         self.resume()
         self._started = time.perf_counter() - self.state.seconds
         with StopRequest() as stop:
@@ -312,11 +295,7 @@ class TrainingLoop:
         self.reporter.log(entry)
 
     def _read_latest(self) -> None:
-        """Convert what was measured in the latest steps to numbers, with one synchronisation.
-
-        Raises:
-            TrainingDiverged: A loss is NaN or infinite; the message names the first such step.
-        """
+        """Convert what was measured in the latest steps to numbers, with one synchronisation."""
         if not self._latest:
             return
         tensors = [value for _, measured in self._latest for value in measured.values()]

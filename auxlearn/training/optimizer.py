@@ -25,16 +25,6 @@ def build_optimizer(
 
     On the CPU the fused step reads and writes each parameter once. On a GPU torch's default steps
     many parameters together and keeps the step counts where reading them needs no synchronisation.
-
-    Args:
-        parameters: All parameters; those that are frozen are left out.
-        learning_rate: Peak learning rate of all parameters except those of the head.
-        weight_decay: Decoupled weight decay of all parameters except those of the head.
-        head: Parameters of the classification head and of the heads of objectives.
-        head_learning_rate: Peak learning rate of the head; by default ``learning_rate``.
-        head_weight_decay: Weight decay of the head; by default ``weight_decay``.
-        betas: Coefficients of the running averages of the gradient and its square.
-        epsilon: Added to the root of the second moment for numerical stability.
     """
     head_rate = learning_rate if head_learning_rate is None else head_learning_rate
     head_decay = weight_decay if head_weight_decay is None else head_weight_decay
@@ -88,12 +78,6 @@ class LinearSchedule:
 
     The learning rate is a function of the step alone, so a resumed run needs no saved state of it.
 
-    Args:
-        optimizer: Its present learning rates are the peak rates.
-        total: Number of optimizer steps.
-        warmup_ratio: Warm-up ratio: share of the steps in which the learning rate rises.
-        start: Number of the first step.
-
     Attributes:
         optimizer: The optimizer whose learning rates are set.
         total: Number of optimizer steps.
@@ -131,11 +115,7 @@ class LinearSchedule:
 
 
 class ConstantSchedule(LinearSchedule):
-    """A constant learning rate.
-
-    Args:
-        optimizer: The optimizer whose learning rates are kept.
-    """
+    """A constant learning rate."""
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         super().__init__(optimizer, total=0, warmup_ratio=0.0)

@@ -22,16 +22,7 @@ from auxlearn.tasks.base import TaskResult
 
 @contextmanager
 def calling(plugin: object, method: str, name: str | None = None) -> Iterator[None]:
-    """Turn an exception of a plug-in's method into one line that names the plug-in.
-
-    Args:
-        plugin: The task, loss or weighting, or its class.
-        method: The method that is called in the block.
-        name: Name of the objective in the run, if it is one.
-
-    Raises:
-        PluginError: The method raised; ``--debug`` shows the traceback.
-    """
+    """Turn an exception of a plug-in's method into one line that names the plug-in."""
     try:
         yield
     except UserError:
@@ -79,11 +70,7 @@ def check_loss(plugin: object, name: str, loss: object) -> Tensor:
 
 
 def check_result(plugin: object, name: str, result: TaskResult, batch: Batch) -> None:
-    """Check the batch and the mask of a task that changes the primary batch.
-
-    Raises:
-        PluginError: They do not fit the batch that the task was given.
-    """
+    """Check the batch and the mask of a task that changes the primary batch."""
     wrong = ""
     primary, replaced = result.primary, result.replaced
     if primary is not None and not isinstance(primary, Batch):
@@ -99,11 +86,7 @@ def check_result(plugin: object, name: str, result: TaskResult, batch: Batch) ->
 
 
 def check_prepared(plugin: object, name: str) -> None:
-    """Check that a task with batches of its own has texts after ``prepare``.
-
-    Raises:
-        PluginError: It has none.
-    """
+    """Check that a task with batches of its own has texts after ``prepare``."""
     if getattr(plugin, "batches", None) not in ("own", "primary"):
         raise PluginError(f"batches of {_title(plugin, name)} is neither 'own' nor 'primary'")
     if getattr(plugin, "batches", None) == "own" and not hasattr(plugin, "texts"):
@@ -114,11 +97,7 @@ def check_prepared(plugin: object, name: str) -> None:
 
 
 def state_of(plugin: Any, name: str | None = None) -> dict[str, Tensor]:
-    """Return what an objective or a weighting keeps for a resumed run.
-
-    Raises:
-        PluginError: It failed, or returned something else than tensors by name.
-    """
+    """Return what an objective or a weighting keeps for a resumed run."""
     with calling(plugin, "state_dict", name):
         method = getattr(plugin, "checkpoint", None) or plugin.state_dict
         state: Any = method()
@@ -139,11 +118,7 @@ def state_of(plugin: Any, name: str | None = None) -> dict[str, Tensor]:
 def numbers_of(
     plugin: object, method: str, *arguments: object, name: str | None = None
 ) -> dict[str, float]:
-    """Return the metrics that a method of a plug-in returns, as numbers that JSON can hold.
-
-    Raises:
-        PluginError: It failed, or returned something else than numbers by name.
-    """
+    """Return the metrics that a method of a plug-in returns, as numbers that JSON can hold."""
     with calling(plugin, method, name):
         found = getattr(plugin, method)(*arguments)
         return {k: v if isinstance(v, int | float) else float(v) for k, v in found.items()}
@@ -191,15 +166,6 @@ def check_trained(objective: str, owner: object, loss: Tensor, trained: Collecti
 
     Such a parameter would silently keep its initial value, would not be reproducible from the seed
     and would be missing from checkpoints.
-
-    Args:
-        objective: Name of the objective in the run.
-        owner: Object that computed the loss; parameters are named by its attributes.
-        loss: The loss, with its graph. The whole graph is traversed, so call this only once.
-        trained: ``id`` of every parameter that the run trains.
-
-    Raises:
-        ConfigError: The loss depends on another parameter.
     """
     untrained = [leaf for leaf in leaves(loss) if id(leaf) not in trained]
     if not untrained:

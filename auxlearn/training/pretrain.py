@@ -194,11 +194,7 @@ def pretrain(
 
 
 def hold_out_texts(split: Split) -> tuple[Split, Split]:
-    """Return the texts to train on and those to evaluate on, both without labels.
-
-    Raises:
-        UserError: There are fewer than two texts.
-    """
+    """Return the texts to train on and those to evaluate on, both without labels."""
     unlabelled = Split(split.name, split.texts, None, (), split.text_pairs)
     if len(unlabelled) < 2:
         raise UserError("pretraining needs at least two texts: one is held out for evaluation")
@@ -257,16 +253,7 @@ class _Training:
     reporter: Reporter
 
     def run(self, checkpoints: CheckpointFolder) -> tuple[_Scores, float]:
-        """Train from the latest checkpoint to the end.
-
-        Returns:
-            The scores before training, and the wall time of training in seconds.
-
-        Raises:
-            TrainingDiverged: The loss became NaN or infinite.
-            Interrupted: The user asked to stop; a checkpoint has been written.
-            RunError: The checkpoint is damaged.
-        """
+        """Train from the latest checkpoint to the end."""
         found = checkpoints.load()
         before = (
             _evaluate(self.encoder, self.held_out, self.config.seed)
@@ -353,11 +340,7 @@ def _loss(
 
 
 def _log(losses: list[Tensor], step: int, reporter: Reporter) -> None:
-    """Report the mean of some losses.
-
-    Raises:
-        TrainingDiverged: It is NaN or infinite.
-    """
+    """Report the mean of some losses."""
     mean = float(torch.stack(losses).mean())
     if not math.isfinite(mean):
         raise TrainingDiverged(

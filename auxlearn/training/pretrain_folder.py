@@ -68,12 +68,7 @@ class _Record:
 
 
 class PretrainFolder:
-    """Access to the folder of a pretraining.
-
-    Args:
-        path: The folder.
-        settings: The settings that the result depends on.
-    """
+    """Access to the folder of a pretraining."""
 
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
         self.path = path
@@ -83,21 +78,12 @@ class PretrainFolder:
 
     @property
     def finished(self) -> bool:
-        """Whether the encoder has been written.
-
-        Raises:
-            RunError: The record is damaged.
-        """
+        """Whether the encoder has been written."""
         record = self._read()
         return record is not None and record.results is not None
 
     def check(self) -> None:
-        """Check, before any work is done, that this pretraining can use the folder.
-
-        Raises:
-            RunError: It holds something else, or the record is damaged.
-            UserError: It cannot be written to.
-        """
+        """Check, before any work is done, that this pretraining can use the folder."""
         check_output_folder(self.path)
         if self.path.exists() and not self.path.is_dir():
             raise RunError(f"{self.path} is a file: choose another --output")
@@ -122,15 +108,7 @@ class PretrainFolder:
 
     @contextmanager
     def locked(self, inputs: dict[str, dict[str, str]]) -> Iterator[None]:
-        """Lock the folder within the block; create it where it is missing.
-
-        Args:
-            inputs: Content of the encoder, the texts and this package.
-
-        Raises:
-            RunError: It is to be resumed and an input has changed, or it cannot be used.
-            RunInUse: Another process is running in it.
-        """
+        """Lock the folder within the block; create it where it is missing."""
         self.check()
         with locked_folder(self.path), logged_into(self.path):
             record = self._read()
@@ -154,11 +132,7 @@ class PretrainFolder:
             yield
 
     def finish(self, encoder: SharedEncoder, results: PretrainResults) -> None:
-        """Write the encoder and the results, and delete the checkpoints.
-
-        Raises:
-            UserError: They cannot be written.
-        """
+        """Write the encoder and the results, and delete the checkpoints."""
         with filled_folder(self.path) as temporary:
             encoder.save_language_model(temporary)
             write_manifest(temporary)
@@ -166,12 +140,7 @@ class PretrainFolder:
         self.checkpoints.delete()
 
     def results(self, reporter: Reporter) -> PretrainResults:
-        """Return the results of a finished pretraining, whose files are verified.
-
-        Raises:
-            RunError: The record is damaged.
-            EncoderError: The encoder is damaged.
-        """
+        """Return the results of a finished pretraining, whose files are verified."""
         record = self._read()
         assert record is not None
         assert record.results is not None

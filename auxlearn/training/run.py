@@ -128,11 +128,7 @@ def train(
 
 
 def load_finished(folder: RunFolder, config: RunConfig, reporter: Reporter) -> RunResults:
-    """Return the results of a finished run, unless one of its inputs has changed since.
-
-    Raises:
-        RunError: An input has changed.
-    """
+    """Return the results of a finished run, unless one of its inputs has changed since."""
     CheckpointFolder(folder.checkpoint_path).delete()  # left by a kill just after the results
     for line in verify_finished(folder.path, config):
         reporter.message(line)
@@ -243,13 +239,7 @@ class _Run:
     def results(
         self, loop: TrainingLoop, evaluations: dict[str, Evaluation], seconds: dict[str, float]
     ) -> RunResults:
-        """Return the results of a training that has ended.
-
-        Args:
-            loop: The training loop, after its last step.
-            evaluations: Results by evaluation set.
-            seconds: Wall time by stage in this process.
-        """
+        """Return the results of a training that has ended."""
         config, state = self.config, loop.state
         weights = self.weighting.weights.tolist()
         facts = dict(loop.training_step.primary_loss.facts)
@@ -280,11 +270,7 @@ class _Run:
         )
 
     def export(self, results: RunResults) -> None:
-        """Write the plots and, if it is kept, the model with the heads of objectives.
-
-        Raises:
-            UserError: The model folder cannot be written.
-        """
+        """Write the plots and, if it is kept, the model with the heads of objectives."""
         from auxlearn.results.plots import plot_run
 
         if self.config.keep_model:

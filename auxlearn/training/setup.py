@@ -43,18 +43,7 @@ def source_of(config: RunConfig) -> RunFolder | None:
 
 
 def check_source(config: RunConfig, output: Path) -> None:
-    """Check that the run to begin from is another one, finished and undamaged.
-
-    Args:
-        config: The resolved configuration.
-        output: Folder of the run to be trained.
-
-    Raises:
-        RunError: It is the run itself, is no run folder, is not finished, kept no model, or its
-            results are damaged; or it, or a run that it began from itself, was trained on examples
-            that this one is evaluated on.
-        EncoderError: Its model or its heads are damaged.
-    """
+    """Check that the run to begin from is another one, finished and undamaged."""
     source = source_of(config)
     if source is None:
         return
@@ -68,11 +57,7 @@ def check_source(config: RunConfig, output: Path) -> None:
 
 
 def _check_folds(config: RunConfig) -> None:
-    """Check that no run of the chain has trained on examples that this one is evaluated on.
-
-    Raises:
-        RunError: One has, or cannot be read although this run is of a fold.
-    """
+    """Check that no run of the chain has trained on examples that this one is evaluated on."""
     seen: set[Path] = set()
     run, data = source_of(config), _data_of(config)
     while run is not None and run.path.resolve() not in seen:
@@ -106,15 +91,7 @@ def _data_of(config: RunConfig) -> str:
 
 
 def load_initial_encoder(config: RunConfig, label_names: Sequence[str]) -> SharedEncoder:
-    """Load the encoder that training begins with.
-
-    Args:
-        config: The resolved configuration.
-        label_names: The classes of the run.
-
-    Raises:
-        EncoderError: It cannot be loaded, or is damaged.
-    """
+    """Load the encoder that training begins with."""
     encoder = load_encoder(
         config.initial_encoder, label_names, config.seed, config.attention_dropout
     )
@@ -127,11 +104,7 @@ def load_initial_encoder(config: RunConfig, label_names: Sequence[str]) -> Share
 
 
 def initial_content(config: RunConfig) -> dict[str, str]:
-    """Return digests of the encoder that training begins with, and of the heads beside it.
-
-    Raises:
-        EncoderError: The encoder does not exist or cannot be read.
-    """
+    """Return digests of the encoder that training begins with, and of the heads beside it."""
     content = encoder_content(config.initial_encoder)
     source = source_of(config)
     if source is not None:
@@ -157,19 +130,7 @@ def describe_classifier(config: RunConfig, encoder: SharedEncoder) -> str:
 def load_heads(
     config: RunConfig, encoder: SharedEncoder, reporter: Reporter
 ) -> dict[str, Any] | None:
-    """Load the heads of objectives that the run to begin from has under the same name.
-
-    Args:
-        config: The resolved configuration.
-        encoder: The encoder, with the heads that the objectives of this run have added.
-        reporter: Told of heads that do not fit.
-
-    Returns:
-        What ``init_from`` of the results holds; ``None`` if training begins from no run.
-
-    Raises:
-        EncoderError: The heads are damaged.
-    """
+    """Load the heads of objectives that the run to begin from has under the same name."""
     source = source_of(config)
     if source is None:
         return None
@@ -200,11 +161,7 @@ def load_heads(
 
 
 def _tensors(source: RunFolder, key: str) -> dict[str, Tensor] | None:
-    """Return the tensors of a head of a run; ``None`` if it has no such head.
-
-    Raises:
-        EncoderError: They are damaged.
-    """
+    """Return the tensors of a head of a run; ``None`` if it has no such head."""
     path = source.heads_path / f"{key}.safetensors"
     try:
         return load_file(path) if path.is_file() else None
@@ -224,17 +181,7 @@ HEAD_MARGIN = 0.1
 def with_perturbed_text(
     config: RunConfig, encoder: SharedEncoder, texts: TokenizedTexts, cache: TensorCache
 ) -> TokenizedTexts:
-    """Return the training texts, perturbed once by the pretrained encoder if configured.
-
-    Args:
-        config: The resolved configuration.
-        encoder: The pretrained encoder.
-        texts: The training texts as they were read.
-        cache: Holds perturbed texts of earlier runs.
-
-    Raises:
-        EncoderError: The encoder has no pretrained masked-language-model head to perturb them with.
-    """
+    """Return the training texts, perturbed once by the pretrained encoder if configured."""
     if config.perturbed_text == "none":
         return texts
     encoder.require_language_model("perturbed_text")
@@ -243,15 +190,7 @@ def with_perturbed_text(
 
 
 def prepare_task(choice: PluginChoice, context: ObjectiveContext) -> AuxiliaryTask:
-    """Make an auxiliary task and prepare it.
-
-    Args:
-        choice: The task, with all of its options.
-        context: What it is prepared with; its name is that of the objective.
-
-    Raises:
-        UserError: The task cannot be prepared.
-    """
+    """Make an auxiliary task and prepare it."""
     cls = TASKS.get(choice.name)
     with calling(cls, "prepare", context.name):
         task: AuxiliaryTask = cls(cls.Options.model_validate(choice.options))
@@ -261,11 +200,7 @@ def prepare_task(choice: PluginChoice, context: ObjectiveContext) -> AuxiliaryTa
 
 
 def build_weighting(config: RunConfig) -> Weighting:
-    """Return the weighting that a resolved configuration describes.
-
-    Raises:
-        ConfigError: Its options do not fit the objectives or the other settings.
-    """
+    """Return the weighting that a resolved configuration describes."""
     cls = WEIGHTINGS.get(config.weights.name)
     options = cls.Options.model_validate(config.weights.options)
     with calling(cls, "__init__", config.weights.name):
@@ -285,11 +220,7 @@ def build_weighting(config: RunConfig) -> Weighting:
 
 
 def validate_weighting(weighting: Weighting) -> Tensor:
-    """Check that the options of a weighting fit its objectives, and return its initial weights.
-
-    Raises:
-        ConfigError: They do not, such as initial weights for another number of objectives.
-    """
+    """Check that the options of a weighting fit its objectives, and return its initial weights."""
     return weighting.weights
 
 
@@ -305,17 +236,6 @@ def describe_language_model(
     Such a head is trained before it teaches the encoder anything, and what it predicts in place of
     a token is a frequent one. It is asked for masked tokens of at most :data:`HEAD_TEXTS` texts,
     which are the same for every seed of a run, and so are the masks.
-
-    Args:
-        config: The resolved configuration.
-        encoder: The encoder as it was pretrained.
-        train: The training texts, whose token frequencies it is compared with.
-        dev: Held-out texts.
-        compute: Precision of the forward passes.
-
-    Returns:
-        The warning, with both cross-entropies; "" if that of the head is lower by at least
-        :data:`HEAD_MARGIN`, or if no token was masked.
     """
     order = torch.randperm(len(dev), generator=rng.generator(0, "language-model head", "texts"))
     found = score_masked(
@@ -343,11 +263,7 @@ def describe_language_model(
 
 
 def require_compiler(config: RunConfig, compute: Compute) -> None:
-    """Check that ``torch.compile`` works if the configuration asks for it.
-
-    Raises:
-        ConfigError: It does not.
-    """
+    """Check that ``torch.compile`` works if the configuration asks for it."""
     if config.compile:
         from auxlearn.encoders.compiled import check_compiler
 
@@ -355,22 +271,13 @@ def require_compiler(config: RunConfig, compute: Compute) -> None:
 
 
 def run_reporters(config: RunConfig, folder: RunFolder) -> list[RunReporter]:
-    """Return the reporters that the configuration asks for.
-
-    Raises:
-        ConfigError: One is unknown, or not installed.
-    """
+    """Return the reporters that the configuration asks for."""
     run = ReportedRun(folder.path, config.model_dump(mode="json"))
     return [REPORTERS.get(name)(run) for name in config.report_to]
 
 
 def load_run_encoder(config: RunConfig, data: RunData, compute: Compute) -> SharedEncoder:
-    """Load the encoder that training begins with; see :func:`load_initial_encoder`.
-
-    Raises:
-        EncoderError: It cannot be loaded, or ``max_length`` is too long for it.
-        ConfigError: What is frozen leaves nothing for other settings to work on.
-    """
+    """Load the encoder that training begins with; see :func:`load_initial_encoder`."""
     encoder = load_initial_encoder(config, data.dataset.label_names)
     encoder.random_head = config.random_head
     check_length(encoder, config.max_length)
@@ -383,12 +290,7 @@ def load_run_encoder(config: RunConfig, data: RunData, compute: Compute) -> Shar
 
 
 def check_shared_parameters(config: RunConfig) -> None:
-    """Check, before any run with fixed weights, that they have something in common to weigh.
-
-    Raises:
-        EncoderError: The encoder cannot be loaded.
-        ConfigError: The body is frozen as a whole.
-    """
+    """Check, before any run with fixed weights, that they have something in common to weigh."""
     if config.freeze != "none":
         encoder = load_initial_encoder(config, ["unused"])
         freeze(encoder, config.freeze)
@@ -396,11 +298,7 @@ def check_shared_parameters(config: RunConfig) -> None:
 
 
 def _check_body(config: RunConfig, encoder: SharedEncoder) -> None:
-    """Check that what the configuration asks for has parameters of the body to work on.
-
-    Raises:
-        ConfigError: The body is frozen as a whole.
-    """
+    """Check that what the configuration asks for has parameters of the body to work on."""
     if any(parameter.requires_grad for parameter in encoder.body_parameters()):
         return
     if config.compile:
@@ -416,11 +314,7 @@ def _check_body(config: RunConfig, encoder: SharedEncoder) -> None:
 
 
 def check_dropout(objectives: Iterable[Objective], encoder: SharedEncoder) -> None:
-    """Check that objectives that compare passes with different dropout have some.
-
-    Raises:
-        ConfigError: All dropout probabilities of the encoder are zero.
-    """
+    """Check that objectives that compare passes with different dropout have some."""
     for objective in objectives:
         if objective.compares_dropout and not encoder.has_dropout:
             raise ConfigError(

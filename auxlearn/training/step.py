@@ -69,17 +69,6 @@ class RunStep:
     that the primary task is trained on. Only one autograd graph is alive at a time. The dropout
     masks and the corruption of every objective come from random streams of its own.
 
-    Args:
-        encoder: The shared encoder, on its device.
-        primary: Batches of the primary task.
-        primary_loss: Loss of the primary task.
-        auxiliaries: The auxiliary tasks.
-        schedule: Learning-rate schedule, with the optimizer of the run.
-        settings: Seed, gradient accumulation, clipping, precision.
-        validation: The validation objective, for weightings that learn from one.
-        perturbation_log: Records the tokens that tasks substitute in the text of the primary task.
-        gradient_log: When gradients are measured; ``None`` for never.
-
     Attributes:
         gradient_metrics: What was measured of the gradients of this step, by key of
             ``metrics.jsonl``; empty if nothing was.
@@ -319,11 +308,6 @@ class RunStep:
         """Yield the loss of each objective on each micro-batch, with its graph.
 
         The losses of an objective sum to its mean loss over the whole batch.
-
-        Args:
-            model: Computes the losses; by default the encoder itself.
-            lookahead: Optimizer steps from this one to the one whose batches are used.
-            without: Auxiliary tasks that are left out.
         """
         model, step = self.model if model is None else model, self.number + lookahead
         if not lookahead:

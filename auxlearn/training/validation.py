@@ -71,15 +71,7 @@ def closed_form_head(features: Tensor, labels: Tensor, classes: int) -> Callable
 
 
 def initialise_head(hidden: int, classes: int, seed: int, step: int, like: Tensor) -> nn.Sequential:
-    """Return a newly initialised head: a linear layer with tanh and a linear layer to logits.
-
-    Args:
-        hidden: Hidden size of the encoder.
-        classes: Number of classes.
-        seed: The run's seed.
-        step: Number of the optimizer step; every step has a random stream of its own.
-        like: Tensor with the device and dtype of the head.
-    """
+    """Return a newly initialised head: a linear layer with tanh and a linear layer to logits."""
     with rng.seeded(seed, "dev head", step):
         head = nn.Sequential(nn.Linear(hidden, hidden), nn.Tanh(), nn.Linear(hidden, classes))
     return head.to(device=like.device, dtype=like.dtype, non_blocking=True)
@@ -120,21 +112,6 @@ class ValidationObjective:
     For accuracy it is one minus the smooth accuracy on uniformly drawn batches; for macro-F1 one
     minus the smooth macro-F1 on batches with equal numbers of examples per class, as far as
     possible.
-
-    Args:
-        texts: Labelled validation texts.
-        batch_size: Examples per batch.
-        surrogate: The metric that the loss stands for, or the cross-entropy on uniform batches.
-        seed: The run's seed.
-        head: Head that the loss is computed through: the run's own classification head, or one
-            fitted in every step to other validation examples (:mod:`auxlearn.training.validation`):
-            32, or half of all if there are fewer than 64.
-        batches_per_step: Number of batches that belong to one optimizer step.
-        attends_to_padding: Let attention include padding tokens.
-
-    Raises:
-        ValueError: The texts have no labels.
-        DataError: There is a single text, and a head is to be fitted to another one.
     """
 
     def __init__(
@@ -196,13 +173,6 @@ class ValidationObjective:
         """Return the loss on a part of a step's batches, a scalar with a graph.
 
         The mean over the parts is the mean loss of the batches.
-
-        Args:
-            encoder: The encoder, in evaluation mode.
-            step: Number of the optimizer step.
-            index: First of the step's batches; all of them share one head.
-            batches: Number of consecutive batches.
-            part: Which of as many parts, each of the size of a batch.
         """
         batch = self._batch(self._part(step * self.batches_per_step + index, batches, part))
         assert batch.labels is not None
@@ -304,9 +274,6 @@ def balanced_sample(
         size: Number of examples to draw; all if there are fewer.
         generator: Source of randomness.
         without: Numbers of examples that are not drawn.
-
-    Returns:
-        Numbers of the chosen examples.
     """
     barred = set() if without is None else set(without.tolist())
     sizes = torch.tensor([len(numbers) for numbers in members])

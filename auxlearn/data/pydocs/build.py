@@ -135,14 +135,6 @@ def load_pydocs(seed: int = 0, cache_dir: Path | None = None) -> TextDataset:
 
     It depends on the seed and the versions of the libraries only. All splits are balanced over the
     five labels, and no text has a copy or near copy in another split.
-
-    Args:
-        seed: Seed of the choice of texts and of their order.
-        cache_dir: Cache folder of the extracted texts, keyed by the libraries' versions; ``None``
-            extracts them again.
-
-    Raises:
-        DataError: One of the libraries is not installed, or has too few texts.
     """
     versions = {label: _version(label) for label in LABELS}
     pool = _read_cached(cache_dir, versions) if cache_dir is not None else _read()

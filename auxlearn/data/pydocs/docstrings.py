@@ -81,14 +81,7 @@ class Docstring:
 
 
 def package_folder(name: str) -> Path:
-    """Return the folder of an installed package without importing it.
-
-    Args:
-        name: A top-level import name; "stdlib" stands for the standard library.
-
-    Raises:
-        DataError: The package is not installed.
-    """
+    """Return the folder of an installed package without importing it."""
     if name == "stdlib":
         return Path(sysconfig.get_path("stdlib"))
     try:
@@ -105,12 +98,7 @@ def package_folder(name: str) -> Path:
 
 
 def source_files(folder: Path, within: Iterable[str] = ("",)) -> list[Path]:
-    """Return the Python files below a folder in a fixed order, without tests and vendored code.
-
-    Args:
-        folder: A package's folder.
-        within: Sub-folders or files of it to read; all of it by default.
-    """
+    """Return the Python files below a folder in a fixed order, without tests and vendored code."""
     found: set[Path] = set()
     for name in within:
         path = folder / name

@@ -31,10 +31,6 @@ class LocalExecutor(Executor):
 
     Each slot is a loky executor of one process, so that the death of a process fails only the trial
     that ran in it. A process runs many trials, so that it starts and imports once.
-
-    Args:
-        jobs: Trials at a time.
-        threads: CPU threads of each trial; by default :func:`default_threads`.
     """
 
     def __init__(self, jobs: int = 1, threads: int | None = None) -> None:

@@ -19,16 +19,6 @@ class RayExecutor(Executor):
     On a cluster, the folder of the sweep must be on a shared disk. A process runs many trials, so
     that it starts and imports once; with GPUs it runs one, because after a CUDA error every later
     call in its process fails.
-
-    Args:
-        jobs: Trials at a time; by default as many as the CPUs (and GPUs) allow.
-        threads: CPUs that a trial requests, and its CPU threads.
-        gpus: GPUs that a trial requests, possibly a fraction. By default one if there are any, or
-            an equal fraction if ``jobs`` exceeds the number of GPUs. With 0 a trial sees none.
-        address: Address of a running cluster, such as ``"auto"``; by default Ray is started here.
-
-    Raises:
-        SweepError: Ray is not installed, cannot be reached, or lacks the resources for one trial.
     """
 
     def __init__(

@@ -18,18 +18,6 @@ class SlurmExecutor(Executor):
 
     A trial that reaches its time limit or is preempted is queued again and resumes from its
     checkpoint. Jobs outlive the sweep that queued them: the next one finds their results.
-
-    Args:
-        folder: Where submitit keeps scripts and logs.
-        jobs: Maximum number of jobs in the queue.
-        threads: CPUs of a job.
-        gpus: GPUs of a job, a whole number; by default none.
-        minutes: Time limit of a job.
-        partition: Partition; by default that of SLURM's configuration.
-        cluster: "slurm", or "local" for processes of this machine.
-
-    Raises:
-        SweepError: submitit or SLURM is missing, or ``gpus`` is not a whole number.
     """
 
     def __init__(
