@@ -16,6 +16,7 @@ from auxlearn.core.arguments import Column, Count, UserPath, checked
 from auxlearn.core.config import RunConfig, validate
 from auxlearn.core.errors import ConfigError, DataError
 from auxlearn.core.files import expand
+from auxlearn.core.processes import process_number
 from auxlearn.core.progress import Reporter
 from auxlearn.data.examples import columns_of
 from auxlearn.data.memory import in_memory, read_memory, refuse_for_files
@@ -127,7 +128,7 @@ def _train(
     from auxlearn.sweeps.branches import train
     from auxlearn.sweeps.executors import LocalExecutor
 
-    shown = reporter or default_reporter(verbose)
+    shown = reporter or default_reporter(verbose and process_number() == 0)
     if jobs == 1:
         results = train(config, shown, data)
     else:

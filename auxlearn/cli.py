@@ -25,6 +25,7 @@ from auxlearn.core.errors import (
     shorten,
     shorten_middle,
 )
+from auxlearn.core.processes import muted, process_count, process_number, silent
 from auxlearn.core.signals import interruptible
 from auxlearn.core.version import __version__
 
@@ -120,7 +121,9 @@ def one_line_errors(debug: bool) -> Iterator[None]:
     except UserError as error:
         if debug:
             traceback.print_exception(error)
-        kind = Stopped if isinstance(error, Interrupted) else Failure
+        kind = Stopped if isinstance(error.__cause__ or error, Interrupted) else Failure
+        if silent(error):
+            raise click.exceptions.Exit(kind.exit_code) from None
         raise kind(str(error)) from None
     except KeyboardInterrupt as error:
         if debug:
@@ -201,7 +204,14 @@ def cli(ctx: click.Context, debug: bool) -> None:
     """Fine-tune text encoders with auxiliary objectives whose weights are fixed or learned."""
     from auxlearn.commands.console import clean_output
 
+    if process_count() > 1 and ctx.invoked_subcommand != "train":
+        raise ConfigError(
+            f"{ctx.invoked_subcommand} runs in one process, but {process_count()} were started "
+            "together: start it without torchrun"
+        )
     ctx.with_resource(clean_output(debug))
+    if process_number():
+        ctx.with_resource(muted())
 
 
 def main() -> None:

@@ -23,6 +23,7 @@ from pydantic import TypeAdapter
 from auxlearn.core import rng
 from auxlearn.core.errors import RunError, first_fault
 from auxlearn.core.files import write_text
+from auxlearn.core.processes import Processes
 from auxlearn.data.examples import LONGEST_TEXT
 from auxlearn.results.folder import append_jsonl, read_jsonl
 
@@ -115,11 +116,11 @@ class PerturbationLog:
                 predicted=after.input_ids[place][positions].tolist(),
             )
 
-    def flush(self) -> None:
-        """Write the recorded perturbations; call it before a checkpoint is written."""
-        if not self._pending:
-            return
-        append_jsonl(self.path, [asdict(one) for one in self._pending.values()])
+    def flush(self, processes: Processes) -> None:
+        """Write the perturbations that all processes have recorded, before a checkpoint."""
+        found = processes.gather([asdict(one) for one in self._pending.values()])
+        if records := [one for records in found for one in records]:
+            append_jsonl(self.path, sorted(records, key=lambda one: one["step"]))
         self._pending = {}
 
     def truncate(self, last_step: int) -> None:

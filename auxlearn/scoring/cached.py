@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from auxlearn.core.cache import TensorCache, content_key
+from auxlearn.core.processes import process_count, process_number
 from auxlearn.core.progress import ProgressBar, no_progress_bar
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.shared import SharedEncoder
@@ -90,7 +91,11 @@ def score_texts(
             )
 
         shards = torch.arange(len(texts)).split(SHARD_TEXTS)
-        return torch.cat(map_on_replicas(encoder, scoring_devices(encoder), score_shard, shards))
+        # Processes that were started together share the cache: each scores shards of its own first.
+        order = sorted(range(len(shards)), key=lambda n: (n - process_number()) % process_count())
+        devices = scoring_devices(encoder)
+        found = map_on_replicas(encoder, devices, score_shard, [shards[n] for n in order])
+        return torch.cat([found[order.index(n)] for n in range(len(shards))])
 
 
 def _cached_shard(

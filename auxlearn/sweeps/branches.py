@@ -20,10 +20,11 @@ from typing import Any
 import numpy as np
 
 from auxlearn.core.config import PluginChoice, RunConfig
-from auxlearn.core.errors import Interrupted, RunError
+from auxlearn.core.errors import ConfigError, Interrupted, RunError
 from auxlearn.core.files import expand, replaced_folder, write_bytes
 from auxlearn.core.manifest import write_manifest
 from auxlearn.core.metric_names import Quantity
+from auxlearn.core.processes import Processes, joined
 from auxlearn.core.progress import Reporter
 from auxlearn.core.signals import StopRequest
 from auxlearn.data.dataset import TextDataset
@@ -159,6 +160,8 @@ def train(
 ) -> RunResults:
     """Train by a rule of any kind: one run, or branches of which one is taken.
 
+    Processes that were started together, as by torchrun, train each run together.
+
     Args:
         config: The settings; defaults are filled in.
         reporter: Shows progress; silent by default.
@@ -169,11 +172,30 @@ def train(
     Raises:
         UserError: Anything a user can fix; the subclasses say what kind.
     """
-    reporter = reporter or Reporter()
+    with joined() as processes:
+        if not processes.leads:
+            return RunResults.load(run.follow(processes, dataset))
+        if processes.count > 1 and executor is not None:
+            raise ConfigError(
+                f"jobs: {processes.count} processes train each run together here, so that runs "
+                "follow one another: leave --jobs out, or start one process"
+            )
+        results = _train(config, reporter or Reporter(), dataset, executor, processes)
+        processes.share({"folder": str(results.folder)})
+    return results
+
+
+def _train(
+    config: RunConfig,
+    reporter: Reporter,
+    dataset: TextDataset | None,
+    executor: Executor | None,
+    processes: Processes,
+) -> RunResults:
     config = config.resolved()
     rule = build_weighting(config).branches
     if rule is None:
-        return run.train(config, reporter, dataset)
+        return run.train(config, reporter, dataset, processes)
     folder = RunFolder.of(config)
     if not folder.finished:
         folder.check(config)
@@ -185,7 +207,7 @@ def train(
             return run.load_finished(folder, config, reporter)
         if dataset is not None and not expand(config.dataset).is_dir():
             save_folder(dataset, expand(config.dataset), columns_of(config))
-        return _Training(config, rule, folder, reporter, executor).run()
+        return _Training(config, rule, folder, reporter, executor, processes).run()
 
 
 class _Training:
@@ -198,7 +220,9 @@ class _Training:
         folder: RunFolder,
         reporter: Reporter,
         executor: Executor | None,
+        processes: Processes,
     ) -> None:
+        self.processes = processes
         self.config = config
         self.rule = rule
         self.folder = folder
@@ -244,7 +268,7 @@ class _Training:
         if self.executor is None:
             for weights, config in configs.items():
                 with shown.branch(self.title(weights)):
-                    self.found[weights] = run.train(config, shown)
+                    self.found[weights] = run.train(config, shown, processes=self.processes)
             return
         self._run_in_processes(configs, self.executor, shown)
         for weights, config in configs.items():

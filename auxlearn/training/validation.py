@@ -179,7 +179,7 @@ class ValidationObjective:
         if self.head == "own":
             logits = encoder.classify(batch)
         else:
-            head = self._dev_head(encoder, step, new=index + part == 0)
+            head = self._dev_head(encoder, step, new=index + part == 0 or step not in self._heads)
             features = encoder.features(batch)
             with full_precision(features.device):
                 logits = head(features)
