@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from auxlearn.core.errors import (
+    ConfigError,
     Interrupted,
     UserError,
     did_you_mean,
@@ -128,6 +129,8 @@ def one_line_errors(debug: bool) -> Iterator[None]:
     except KeyboardInterrupt as error:
         if debug:
             traceback.print_exception(error)
+        if process_number():
+            raise click.exceptions.Exit(Stopped.exit_code) from None
         raise Stopped(f"interrupted {error}".strip()) from None
     except click.exceptions.NoArgsIsHelpError:
         raise

@@ -173,6 +173,9 @@ def check_command(line: str) -> None:
     match words[:3]:
         case ["auxlearn", *_]:
             check_auxlearn(words[1:])
+        case ["torchrun", *_] | ["accelerate", "launch", *_]:
+            assert words[words.index("-m") + 1] == "auxlearn"
+            check_auxlearn(words[words.index("-m") + 2 :])
         case ["make", *targets]:
             rules = (ROOT / "Makefile").read_text(encoding="utf-8")
             for target in targets:

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 from auxlearn.core.errors import Interrupted, TrainingDiverged, UserError
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
 #: What torchrun tells each process that it starts.
@@ -219,8 +218,8 @@ def _peers_alive() -> Iterator[None]:
     except RuntimeError as error:
         raise PeerLost(
             "another process of this training has ended without a word, as one does that is killed "
-            f"({str(error).splitlines()[0][:200]}): run the same command again to resume"
-        ) from None
+            "or whose machine is lost: run the same command again to resume"
+        ) from error
 
 
 @contextmanager
@@ -246,7 +245,7 @@ def joined() -> Iterator[Processes]:
         # the one before.
         atexit.register(dist.destroy_process_group)
     processes = Processes(dist.get_rank(), dist.get_world_size())
-    store = dist.PrefixStore("auxlearn", dist.distributed_c10d._get_default_store())
+    store = dist.distributed_c10d._get_default_store()
     try:
         yield processes
     except BaseException as error:
@@ -254,7 +253,7 @@ def joined() -> Iterator[Processes]:
         if not processes.leads and same_for_all:
             raise AlreadySaid from error
         try:
-            first = store.add("failures", 1) == 1
+            first = store.add("auxlearn failures", 1) == 1
         except RuntimeError:  # the process that held the store has ended
             first = False
         if not first and isinstance(error, UserError):

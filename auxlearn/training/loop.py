@@ -66,9 +66,7 @@ class TrainingLoop:
         self.reporter = reporter
         self._auxiliaries = training_step.auxiliaries  # the primary-only phase drops them there
         self.checkpoints = CheckpointFolder(folder.checkpoint_path)
-        self.state = TrainingState(
-            micro_batches=training_step.settings.gradient_accumulation_steps
-        )
+        self.state = TrainingState(micro_batches=training_step.settings.gradient_accumulation_steps)
         self.steps_per_epoch = training_step.primary.steps_per_epoch
         self.total_steps = config.epochs * self.steps_per_epoch
         self.eval_steps = config.eval_steps or self.steps_per_epoch
