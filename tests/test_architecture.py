@@ -131,8 +131,6 @@ ALONE = {
     "auxlearn.reports.texts": "reads data sets",
     "auxlearn.scoring.replicas": "several devices",
     "auxlearn.scoring.stacks": "architectures",
-    "auxlearn.testing.accelerator": "changes a process for good",
-    "auxlearn.testing.on_accelerator": "a process of its own",
     "auxlearn.testing.check_base": "what the checks share",
     "auxlearn.training.pretrain_folder": "what a pretraining leaves",
     "auxlearn.weighting.gradient_average": "mathematics with tests of its own",
@@ -157,7 +155,7 @@ BUDGETS = {
     "sweeps": 3250,
     "comparison": 4400,
     "reports": 1500,
-    "testing": 1600,
+    "testing": 1000,
     "commands": 2350,
     "root": 1050,
 }
