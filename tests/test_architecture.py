@@ -147,7 +147,7 @@ BUDGETS = {
     "objectives": 950,
     "tasks": 1050,
     "losses": 1700,
-    "weighting": 4400,
+    "weighting": 4250,
     "results": 2900,
     "evaluation": 1550,
     "training": 4000,
