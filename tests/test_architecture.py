@@ -150,7 +150,7 @@ BUDGETS = {
     "training": 4000,
     "mask_analysis": 1650,
     "sweeps": 3250,
-    "comparison": 4400,
+    "comparison": 4050,
     "reports": 850,
     "testing": 1000,
     "commands": 2350,
