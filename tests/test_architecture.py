@@ -153,7 +153,7 @@ BUDGETS = {
     "comparison": 4050,
     "reports": 850,
     "testing": 1000,
-    "commands": 2350,
+    "commands": 2250,
     "root": 1050,
 }
 
