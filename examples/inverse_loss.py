@@ -12,6 +12,8 @@ from auxlearn.plugins import Weighting, apply_gradient, register_weighting, weig
 class InverseLoss(Weighting):
     """Weights ``1 / loss``, in every step, as training on the sum of the log losses has them."""
 
+    buffers = ("last",)
+
     def __init__(self, options, objectives):
         super().__init__(options, objectives)
         self.last = torch.ones(len(objectives), dtype=torch.float64)
@@ -25,9 +27,3 @@ class InverseLoss(Weighting):
         losses = torch.stack([step.losses[name] for name in step.names])
         self.last = 1 / losses.cpu().double()
         apply_gradient(step, weighted_sum(gradients, self.last))
-
-    def state_dict(self):
-        return {"last": self.last}
-
-    def load_state_dict(self, state):
-        self.last = state["last"].clone()

@@ -29,12 +29,14 @@ EXAMPLES = (
 )
 @click.argument("plugin", metavar="FILE|NAME")
 @click.option(
-    "--accelerator/--no-accelerator",
-    default=True,
-    help="Check on a pretend accelerator too, in a process of its own.  [default: accelerator]",
+    "--device",
+    type=click.Choice(["auto", "cpu", "cuda"]),
+    default="cpu",
+    show_default=True,
+    help="Also compare losses on this device with those on the CPU.",
 )
 @click.pass_context
-def command(ctx: click.Context, /, plugin: str, accelerator: bool) -> None:
+def command(ctx: click.Context, /, plugin: str, device: str) -> None:
     """Check a task, loss or weighting on a tiny model and print what was found.
 
     FILE is a Python file that registers plug-ins, NAME a registered one. Options of a plug-in are
@@ -50,7 +52,7 @@ def command(ctx: click.Context, /, plugin: str, accelerator: bool) -> None:
     failed = False
     for registry, name, options in chosen:
         with reporter.waiting(f"checking {registry.kind} '{name}'"):
-            found = report(registry, (name, options), accelerator=accelerator)
+            found = report(registry, (name, options), device=device)
         print_results("", _table(found))
         failed |= bool(found.failed)
     ctx.exit(1 if failed else 0)

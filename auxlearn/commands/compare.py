@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from auxlearn.commands.options import Example, ExampleCommand
+from auxlearn.commands.options import Example, ExampleCommand, SettingOption
 
 EXAMPLES = (
     Example(
@@ -35,14 +35,6 @@ EXAMPLES = (
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-class _Option(click.Option):
-    """An option, listed in the help under a section."""
-
-    def __init__(self, *args: Any, section: str, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.section = section
-
-
 class _Command(ExampleCommand):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the options under their sections."""
@@ -58,11 +50,11 @@ class _Command(ExampleCommand):
 
 
 def _what(*names: str, **attributes: Any) -> Decorator:
-    return click.option(*names, cls=_Option, section="What is compared", **attributes)
+    return click.option(*names, cls=SettingOption, section="What is compared", **attributes)
 
 
 def _look(*names: str, **attributes: Any) -> Decorator:
-    return click.option(*names, cls=_Option, section="How it is shown", **attributes)
+    return click.option(*names, cls=SettingOption, section="How it is shown", **attributes)
 
 
 @click.command(cls=_Command, examples=EXAMPLES, options_metavar="[OPTIONS]")

@@ -12,8 +12,8 @@ from auxlearn.commands.options import (
     LABELLED_COLUMNS,
     Example,
     ExampleCommand,
-    column_options,
     label_map,
+    setting_options,
 )
 from auxlearn.core.errors import shorten
 
@@ -50,19 +50,13 @@ def command() -> None:
 
 @command.command(cls=ExampleCommand, examples=EXAMPLES)
 @click.argument("dataset")
-@column_options(*LABELLED_COLUMNS, "labels", "unknown_labels")
+@setting_options(*LABELLED_COLUMNS, "labels", "unknown_labels")
 @click.option(
     "--encoder",
     help="Count the lengths of texts in tokens of this encoder, not in words, and the texts that "
     "are truncated.",
 )
-@click.option(
-    "--max-length",
-    type=click.IntRange(4),
-    default=128,
-    show_default=True,
-    help="Tokens that texts are truncated to (with --encoder).",
-)
+@setting_options("max_length", max_length="Tokens that texts are truncated to (with --encoder).")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole audit as JSON.")
 def check(
     dataset: str,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from auxlearn.commands.options import Example, ExampleCommand, column_options
+from auxlearn.commands.options import Example, ExampleCommand, setting_options
 
 EXAMPLES = (
     Example("Two runs, on their test split", "auxlearn ensemble runs/reviews runs/mask_tuning"),
@@ -36,7 +36,7 @@ EXAMPLES = (
     help="Another labelled data set, on which the models are run: folder, name of a data-set card, "
     "or Hugging Face hub id.",
 )
-@column_options("text_column", "text_pair_column", "label_column", default="that of the run")
+@setting_options("text_column", "text_pair_column", "label_column", default="that of the run")
 @click.option(
     "--output",
     type=click.Path(path_type=Path),

@@ -11,8 +11,8 @@ from auxlearn.commands.options import (
     LABELLED_COLUMNS,
     Example,
     ExampleCommand,
-    column_options,
     label_map,
+    setting_options,
 )
 
 EXAMPLES = (
@@ -44,11 +44,9 @@ EXAMPLES = (
     help="Data set: folder, name of a data-set card, or Hugging Face hub id; repeatable.",
 )
 @click.option("--split", default="test", show_default=True, help="Split to evaluate on.")
-@click.option(
-    "--labels",
-    multiple=True,
-    metavar="CLASS=LABEL",
-    help="Label of the data sets that a class of the run stands for; repeatable, also for one "
+@setting_options(
+    "labels",
+    labels="Label of the data sets that a class of the run stands for; repeatable, also for one "
     "class. By default those of the run.",
 )
 @click.option(
@@ -59,13 +57,13 @@ EXAMPLES = (
     help="How classes that stand for the same label are combined: their probabilities are added, "
     "or the most likely class counts.",
 )
-@click.option(
-    "--unknown-labels",
-    type=click.Choice(["error", "count"]),
-    help="Labels of a set that the run does not know: they are an error, or their examples count "
-    "as wrong; by default as in the run.",
+@setting_options(
+    "unknown_labels",
+    *LABELLED_COLUMNS,
+    default="that of the run",
+    unknown_labels="Labels of a set that the run does not know: they are an error, or their "
+    "examples count as wrong; by default as in the run.",
 )
-@column_options(*LABELLED_COLUMNS, default="that of the run")
 @click.option("--output", type=click.Path(path_type=Path), help="JSON file for all results.")
 @click.option("--json", "as_json", is_flag=True, help="Print all results as JSON.")
 def command(

@@ -81,11 +81,7 @@ _FIRST = (
 
 
 class SettingOption(click.Option):
-    """The option of a setting, listed in the help under the section of the setting.
-
-    Attributes:
-        section: Heading in the help.
-    """
+    """An option that the help lists under the heading ``section``."""
 
     def __init__(self, *args: Any, section: str, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -131,30 +127,31 @@ def run_options() -> list[click.Parameter]:
     return [_option(name, field) for name, field in RunConfig.model_fields.items()]
 
 
-def column_options(
-    *roles: str, default: str | None = None
+def setting_options(
+    *names: str, default: str = "", **helps: str
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator that adds the options of columns to a command."""
+    """Return a decorator that adds the options of some settings of a run to a command.
+
+    Type, least value, default and text are those of the setting; ``helps`` has other texts, and
+    with a ``default`` in words an option that is not given is ``None``.
+    """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        for name in reversed(roles):
+        for name in reversed(names):
             field = RunConfig.model_fields[name]
-            text = str(field.description)
-            flag = f"--{name.replace('_', '-')}"
+            option: click.Option = _option(name, field)
             if field.annotation is bool:
-                function = click.option(flag, is_flag=True, help=text)(function)
-                continue
-            if name == "labels":
-                option = click.option(flag, multiple=True, metavar=_METAVARS[name], help=text)
-                function = option(function)
-                continue
-            if name == "unknown_labels":
-                choices = click.Choice(typing.get_args(field.annotation))
-                function = click.option(flag, type=choices, help=_help(field))(function)
-                continue
-            if default is not None:
-                text = f"{text.partition(';')[0]}; by default {default}."
-            function = click.option(flag, help=text)(function)
+                option = click.Option([f"--{name.replace('_', '-')}"], is_flag=True)
+            elif not default:
+                option.default = field.default if field.default != {} else None
+                option.show_default = True
+            if option.type is click.INT:
+                least = [one.ge for one in field.metadata if hasattr(one, "ge")]
+                option.type = click.IntRange(*least)
+            option.help = helps.get(name, str(field.description))
+            if default and field.annotation is not bool and name not in helps:
+                option.help = f"{str(field.description).partition(';')[0]}; by default {default}."
+            function = click.option(cls=lambda *_, made=option: made)(function)  # type: ignore[arg-type]
         return function
 
     return decorate

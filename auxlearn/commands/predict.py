@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from auxlearn.commands.options import Example, ExampleCommand, column_options
+from auxlearn.commands.options import Example, ExampleCommand, setting_options
 from auxlearn.core.errors import DataError, printable, shorten
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ EXAMPLES = (
     help="File of texts: a table (.jsonl, .csv, .tsv, .parquet) with a column of texts, or one "
     "text per line.",
 )
-@column_options("text_column", "text_pair_column", default="that of the run")
+@setting_options("text_column", "text_pair_column", default="that of the run")
 @click.option(
     "--output",
     type=click.Path(path_type=Path),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from auxlearn.commands.options import Example, ExampleCommand, column_options
+from auxlearn.commands.options import Example, ExampleCommand, setting_options
 
 EXAMPLES = (
     Example(
@@ -37,7 +37,7 @@ EXAMPLES = (
 @click.option(
     "--corpus", type=click.Path(path_type=Path), help="File of texts: .txt, .jsonl, .csv, ..."
 )
-@column_options("text_column", "text_pair_column", "label_column")
+@setting_options("text_column", "text_pair_column", "label_column")
 @click.option(
     "--trainable",
     type=click.Choice(["head", "all"]),
@@ -52,13 +52,7 @@ EXAMPLES = (
     show_default=True,
     help="Number of optimizer steps.",
 )
-@click.option(
-    "--batch-size",
-    type=int,
-    default=32,
-    show_default=True,
-    help="Texts per optimizer step.",
-)
+@setting_options("batch_size", batch_size="Texts per optimizer step.")
 @click.option(
     "--learning-rate",
     type=float,
@@ -66,21 +60,7 @@ EXAMPLES = (
     show_default=True,
     help="Peak learning rate.",
 )
-@click.option(
-    "--max-length",
-    type=int,
-    default=128,
-    show_default=True,
-    help="Maximum number of tokens per text, special tokens included.",
-)
-@click.option("--seed", type=int, default=0, show_default=True, help="Random seed.")
-@click.option(
-    "--device",
-    type=click.Choice(["auto", "cpu", "cuda"]),
-    default="auto",
-    show_default=True,
-    help="Device to train on; auto takes a GPU if there is one.",
-)
+@setting_options("max_length", "seed", "device")
 def command(encoder: str, **options: object) -> None:
     """Continue the pretraining of an encoder by masked language modelling.
 

@@ -49,8 +49,9 @@ def command(
     FOLDER is a finished run or a sweep. The page has data, results with intervals, weights, dev
     curves, confusion matrices, misclassified examples, costs, and the commands that repeat it all.
     """
-    from auxlearn.commands.console import print_results
+    from auxlearn.commands.console import ConsoleReporter, print_results
     from auxlearn.reports.page import report
 
-    written = report(*folders, output=output, texts=not no_texts, restarts=restarts)
+    with ConsoleReporter().waiting("writing the report"):
+        written = report(*folders, output=output, texts=not no_texts, restarts=restarts)
     print_results(f"report: {written}")

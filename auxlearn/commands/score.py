@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from auxlearn.commands.options import Example, ExampleCommand
+from auxlearn.commands.options import Example, ExampleCommand, setting_options
 
 EXAMPLES = (
     Example(
@@ -47,12 +47,10 @@ EXAMPLES = (
     type=int,
     help="Masked copies of each text; by default one per token, which is exact.",
 )
-@click.option(
-    "--max-length",
-    type=int,
-    default=128,
-    show_default=True,
-    help="Maximum number of tokens per text, special tokens included; the rest is not scored.",
+@setting_options(
+    "max_length",
+    max_length="Maximum number of tokens per text, special tokens included; the rest is not "
+    "scored.",
 )
 @click.option(
     "--output",

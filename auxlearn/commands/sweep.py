@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from auxlearn.commands.options import Example, ExampleCommand
+from auxlearn.commands.options import Example, ExampleCommand, setting_options
 
 if TYPE_CHECKING:
     from auxlearn.sweeps.folder import SweepFolder, SweepResults
@@ -67,11 +67,7 @@ EXAMPLES = (
     help="Time limit of a SLURM job in minutes.",
 )
 @click.option("--output", metavar="FOLDER", help="Sweep folder; by default sweeps/NAME.")
-@click.option(
-    "--cache-dir",
-    metavar="FOLDER",
-    help="Cache of tokenised texts and pseudo-likelihood scores; by default ~/.cache/auxlearn.",
-)
+@setting_options("cache_dir")
 @click.option(
     "--report",
     "with_report",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -208,40 +208,38 @@ def plot_comparison(comparison: ComparisonData, folder: Path) -> list[Path]:
     L3Masking). For each data set, ``weights``: weight of each objective by step. Curves are means
     over seeds, with their standard deviation.
     """
+    written = []
+    taken: set[str] = set()
+    with print_style():
+        for parts, figure in figures_of(comparison):
+            # "C++" and "C#" give one name, and some file systems know no capitals.
+            found = re.sub(r"[^\w.-]+", "-", "-".join(filter(None, parts)))[:100].strip("-.")
+            names = itertools.chain([found], (f"{found}-{number}" for number in itertools.count(2)))
+            name = next(one for one in names if one.lower() not in taken)
+            taken.add(name.lower())
+            written += save_print(figure, folder / name)
+    return written
+
+
+def figures_of(comparison: ComparisonData) -> Iterator[tuple[tuple[str, ...], Figure]]:
+    """Yield what each plot is of, and the plot; within :func:`print_style`."""
     drawings: dict[str, Callable[[Block], Figure | None]] = {
         "scores": _plot_scores,
         "curves": plot_curves,
         "time": plot_wall_time,
         "epochs": _plot_epochs,
     }
-    written = []
-    taken: set[str] = set()
-
-    def save(figure: Figure, *parts: str) -> None:
-        # "C++" and "C#" give one name, and some file systems know no capitals.
-        found = _name(*parts)
-        names = itertools.chain([found], (f"{found}-{number}" for number in itertools.count(2)))
-        name = next(one for one in names if one.lower() not in taken)
-        taken.add(name.lower())
-        written.extend(save_print(figure, folder / name))
-
-    with print_style():
-        for block in comparison.blocks:
-            for kind, draw in drawings.items():
-                if (figure := draw(block)) is not None:
-                    save(figure, kind, block.title)
-            for found in block.across:
-                if not math.isnan(found.ranks.critical_difference):
-                    save(plot_ranks(found), "ranks", block.title, found.set, found.metric)
-            for data in block.datasets:
-                if (figure := plot_weights(data)) is not None:
-                    alone = len(block.datasets) == 1
-                    save(figure, "weights", "" if alone else data.name, block.title)
-    return written
-
-
-def _name(*parts: str) -> str:
-    return re.sub(r"[^\w.-]+", "-", "-".join(filter(None, parts)))[:100].strip("-.")
+    for block in comparison.blocks:
+        for kind, draw in drawings.items():
+            if (figure := draw(block)) is not None:
+                yield (kind, block.title), figure
+        for found in block.across:
+            if not math.isnan(found.ranks.critical_difference):
+                yield ("ranks", block.title, found.set, found.metric), plot_ranks(found)
+        for data in block.datasets:
+            if (figure := plot_weights(data)) is not None:
+                alone = len(block.datasets) == 1
+                yield ("weights", "" if alone else data.name, block.title), figure
 
 
 def _plot_scores(block: Block) -> Figure:

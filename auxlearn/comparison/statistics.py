@@ -263,12 +263,6 @@ def ties_with(name: str, pairs: Sequence[Pair]) -> frozenset[str]:
     return frozenset().union(*found)
 
 
-def mean_interval(values: Sequence[float]) -> float:
-    """Return half the width of Student's 95% interval of the mean; 0 for a single value."""
-    count = len(values)
-    return half_width(float(np.var(values, ddof=1)) / count, count - 1) if count > 1 else 0.0
-
-
 #: Wins, ties and losses.
 Record = tuple[int, int, int]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,15 +17,19 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from pydantic import Field
 
+from auxlearn.comparison.compare import Comparison, compare
+from auxlearn.comparison.figures import print_style
+from auxlearn.comparison.methods import NamedRun, named_runs
+from auxlearn.comparison.plots import figures_of
+from auxlearn.comparison.runs import Method
+from auxlearn.comparison.scores import read_predictions, scores_and_covariance
+from auxlearn.comparison.statistics import Column, noise_of
 from auxlearn.core.arguments import Count, UserPath, checked
-from auxlearn.core.errors import UserError, printable
-from auxlearn.core.files import expand, write_text
+from auxlearn.core.config import Metric, RunConfig
+from auxlearn.core.errors import RunError, UserError, printable, shorten
+from auxlearn.core.files import expand, user_path, write_text
 from auxlearn.core.manifest import Damaged, tensors_of
-from auxlearn.core.metric_names import VALIDATION, Quantity
 from auxlearn.core.version import __version__
-from auxlearn.reports import compared
-from auxlearn.reports.charts import LineChart, interval_chart, line_chart
-from auxlearn.reports.collect import Collection, Run, collect
 from auxlearn.reports.texts import (
     DataReader,
     MarkedTexts,
@@ -33,11 +38,13 @@ from auxlearn.reports.texts import (
     mistakes,
     perturbed_texts,
 )
-from auxlearn.results.folder import RunFolder
+from auxlearn.results.folder import RunFolder, check_finished
 from auxlearn.results.outputs import check_output_file
-from auxlearn.results.plots import METRIC_TITLES
-from auxlearn.results.record import Scores
+from auxlearn.results.plots import METRIC_TITLES, inline_svg, run_figure
+from auxlearn.results.record import RunResults, Scores
 from auxlearn.results.tables import account_lines, branches_grid, example_sentences, metrics_grid
+from auxlearn.sweeps.folder import RESULTS, SweepFolder
+from auxlearn.sweeps.sweep_file import FOLD
 
 FILE = "report.html"
 
@@ -52,6 +59,17 @@ MOST_CLASSES = 20
 MOST_LINES = 30
 #: Steps of colour of the confusion matrix.
 HEATS = 5
+#: Runs whose plots are drawn, each of which takes half a second; of more, those are on disk.
+MOST_PLOTS = 20
+#: Titles of the plots of a comparison.
+FIGURES = {
+    "scores": "mean scores with 95% intervals over seeds and examples",
+    "curves": "dev score by epoch",
+    "time": "best dev score so far by time of training",
+    "epochs": "score by epoch of the best checkpoint",
+    "ranks": "average ranks",
+    "weights": "weights by step",
+}
 
 
 @checked
@@ -77,9 +95,8 @@ def report(
         The file.
 
     Raises:
-        UserError: A folder is neither a run nor a sweep, or damaged; there are too few seeds, or no
-            finished sweep, for restarts; or the file cannot be written, or exists and is no report.
-            Nothing is written then.
+        UserError: A folder is neither a run nor a sweep, or damaged; there are too few seeds for
+            restarts; or the file cannot be written, or exists and is no report. Nothing is written.
     """
     paths = [expand(folder) for folder in folders]
     if not paths:
@@ -88,12 +105,11 @@ def report(
     _check_file(file)
     collection = collect(paths)
     content = render(collection, paths, texts, restarts)
-    places = {sweep.path.resolve(): sweep for sweep in collection.sweeps}
-    sweep = places.get(file.parent.resolve())
-    if sweep is not None:  # other processes may be running it
-        sweep.save_report(file.name, content)
-    else:
-        write_text(file, content)
+    for sweep in collection.sweeps:
+        if sweep.path.resolve() == file.parent.resolve():  # other processes may be running it
+            sweep.save_report(file.name, content)
+            return file
+    write_text(file, content)
     return file
 
 
@@ -117,14 +133,92 @@ def _check_file(file: Path) -> None:
 
 
 @dataclass(frozen=True)
-class Confusion:
-    """A confusion matrix, or the most frequent confusions of many classes.
+class Run:
+    """A finished run.
 
-    Attributes:
-        labels: The classes.
-        rows: Number of examples and step of colour by true and predicted class; empty if there are
-            too many classes.
-        pairs: True class, predicted class and number, most frequent first, in that case.
+    Scores on other sets than dev are not revealed of values of a sweep that may still lose, or have
+    lost, the choice on dev.
+    """
+
+    named: NamedRun
+    results: RunResults
+    config: RunConfig
+    reveal: bool
+
+    @property
+    def path(self) -> Path:
+        return self.named.path
+
+    @property
+    def sets(self) -> list[str]:
+        """Names of the evaluation sets whose scores may be shown: test first, dev last."""
+        names = [name for name in self.results.evaluations if self.reveal or name == "dev"]
+        return sorted(names, key=lambda name: (name == "dev", name != "test"))
+
+
+@dataclass(frozen=True)
+class Collection:
+    """All that a report is about; ``open``: a choice on dev may still change."""
+
+    runs: list[Run]
+    unfinished: list[NamedRun]
+    sweeps: list[SweepFolder]
+    notes: list[str]
+    open: bool
+
+
+def collect(folders: Sequence[Path]) -> Collection:
+    """Read run folders and sweeps."""
+    for folder in folders:
+        if not user_path(folder, RunError).is_dir():
+            raise RunError(f"there is no folder {shorten(str(folder), 200)}: check the path")
+        if (folder / "sweep.yaml").is_file():
+            continue
+        if not (folder / "config.yaml").is_file():
+            raise RunError(
+                f"{folder} is neither a run nor a sweep: it has no config.yaml and no sweep.yaml"
+            )
+        check_finished(folder)
+    found = named_runs(folders)
+    notes, hidden = [], set()
+    for name, (place, sweep) in found.sweeps.items():
+        trials = [run for run in found.runs if run.source == name]
+        if (place.path / RESULTS).is_file() and all(run.state != "unfinished" for run in trials):
+            continue
+        count = sum(run.results is not None for run in trials)
+        notes.append(f"sweep {sweep.name} is not finished: {count} of its trials have results")
+        if sweep.chosen_axes or sweep.search is not None:
+            hidden.add(name)
+    known: dict[tuple[object, ...], Path] = {}
+    runs = []
+    for one in found.runs:
+        if one.results is None:
+            continue
+        key = (one.setting, title_of(one))
+        if (other := known.setdefault(key, one.path)) != one.path:
+            raise RunError(
+                f"{other} and {one.path} are runs of the same method, data and seed, which "
+                "would count as two seeds: leave one of them out"
+            )
+        reveal = one.chosen and one.source not in hidden
+        runs.append(Run(one, one.results, RunFolder(one.path).read_config(), reveal))
+    unfinished = [one for one in found.runs if one.results is None]
+    sweeps = [folder for folder, _ in found.sweeps.values()]
+    return Collection(runs, unfinished, sweeps, notes, bool(hidden))
+
+
+def title_of(run: NamedRun) -> str:
+    """Return method, fold and seed in one line."""
+    fold = dict(run.setting).get(FOLD)
+    parts = [run.method, *run.values.values(), *([f"fold {fold}"] if fold else [])]
+    return ", ".join([*parts, f"seed {run.seed}"])
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """A confusion matrix: number and step of colour by true and predicted class.
+
+    Of too many classes it has no rows, but the most frequent pairs of them with their number.
     """
 
     labels: list[str]
@@ -143,7 +237,7 @@ class RunView:
     def __init__(self, run: Run, reader: DataReader, limit: int, texts: bool) -> None:
         self.run = run
         self.results = run.results
-        self.title = run.title
+        self.title = title_of(run.named)
         self.evaluations = {name: run.results.evaluations[name] for name in run.sets}
         data, notes = reader.read(run) if texts else (None, ["texts are left out as requested"])
         self.notes = [*run.results.dataset.notes, *notes]
@@ -204,71 +298,20 @@ class RunView:
         return branches_grid(self.results) if self.results.branches else None
 
     @cached_property
-    def intervals(self) -> Any:
-        """Chart of the scores with intervals over examples."""
-        rows = []
-        for name, found in self.evaluations.items():
-            ends = compared.example_intervals(self.run, name)
-            rows += [
-                (f"{name} {title}", compared.score_of(found.all, metric), ends.get(metric))
-                for metric, title in METRIC_TITLES.items()
-            ]
-        return interval_chart("scores", rows)
-
-    @cached_property
-    def charts(self) -> list[LineChart]:
-        """Charts of dev scores, weights and losses by step."""
-        entries = RunFolder(self.run.path).read_metrics()
-        names = list(self.results.weights)
-
-        def series(quantity: Quantity, found: Sequence[str]) -> dict[str, Any]:
-            return {
-                name: [
-                    (e["step"], e[quantity.key(name)]) for e in entries if quantity.key(name) in e
-                ]
-                for name in found
-            }
-
-        metric = self.run.config.metric
-        learned = {
-            f"{name}, learned": points for name, points in series(Quantity.CANDIDATE, names).items()
-        }
-        branches = {one.title: one.course for one in self.results.branches}
-        dev = series(Quantity.DEV, list(METRIC_TITLES))
-        baseline = compared.score_of(self.results.evaluations["dev"].majority, metric)
-        best = self.results.best
-        smooth = metric == "macro_f1"
-        charts = [
-            line_chart(
-                "Scores on dev",
-                "score, 0 to 1",
-                {METRIC_TITLES[name]: dev[name] for name in METRIC_TITLES},
-                top=1.0,
-                rules={"majority class": baseline},
-                mark=(best.step, best.value),
-                notes=[f"Circle: best {METRIC_TITLES[metric]}, {best.value:.3f}."],
-            ),
-            line_chart(
-                f"{METRIC_TITLES[metric]} on dev of the runs that were compared",
-                "score, 0 to 1",
-                branches,
-                top=1.0,
-            ),
-            line_chart(
-                "Weights of the objectives",
-                "weight",
-                series(Quantity.WEIGHT, names) | learned if len(names) > 1 and not branches else {},
-                top=1.0,
-            ),
-            line_chart(
-                "Losses",
-                "loss (nats)",
-                series(Quantity.LOSS, [*names, VALIDATION]),
-                plain=VALIDATION,
-                notes=["validation: 1 - F1, not nats."] if smooth and len(names) > 1 else [],
-            ),
+    def intervals(self) -> list[list[str]]:
+        """The 95% interval over examples of each score, as lines of a table."""
+        return [
+            [f"{name} {METRIC_TITLES[metric]}", f"{low:.3f} to {high:.3f}"]
+            for name in self.evaluations
+            for metric, (low, high) in example_intervals(self.run, name).items()
         ]
-        return [chart for chart in charts if chart is not None]
+
+    @property
+    def figure(self) -> Markup:
+        """The plots of the run."""
+        entries = RunFolder(self.run.path).read_metrics()
+        label = f"dev scores, weights and losses by step of {self.title}"
+        return Markup(inline_svg(run_figure(entries, self.results), label, str(self.run.path)))
 
     def confusion(self, scores: Scores) -> Confusion | None:
         """Return the confusion matrix of an evaluation set; ``None`` if it is not recorded."""
@@ -309,7 +352,7 @@ class RunView:
         weights = RunFolder(self.run.path).model_path / "model.safetensors"
         try:
             shapes = [one["shape"] for one in tensors_of(weights).values()]
-            count = sum(_product(shape) for shape in shapes)
+            count = sum(map(math.prod, shapes))
             size = weights.stat().st_size / 1e6
             found.append(("model", f"{count:,} parameters, {size:,.1f} MB"))
         except (OSError, Damaged):
@@ -348,13 +391,6 @@ def _choice(choice: Any) -> str:
     return f"{choice.written} ({options})" if options else str(choice.written)
 
 
-def _product(numbers: Sequence[int]) -> int:
-    product = 1
-    for number in numbers:
-        product *= number
-    return product
-
-
 def render(
     collection: Collection, paths: Sequence[Path], texts: bool, restarts: int | None = None
 ) -> str:
@@ -362,8 +398,7 @@ def render(
     reader = DataReader()
     limit = max(5, MOST_TEXTS // max(1, len(collection.runs)))
     views = [RunView(run, reader, limit, texts) for run in collection.runs]
-    settings = compared.settings_of(collection.runs) if len(views) > 1 else []
-    tables, table_notes = compared.difference_tables(collection, restarts)
+    comparison, table_notes = _compared(collection, paths, restarts)
     environment = Environment(
         loader=PackageLoader("auxlearn.reports"),
         autoescape=True,
@@ -383,25 +418,17 @@ def render(
         folders=[str(path) for path in paths],
         collection=collection,
         views=views,
-        settings=settings,
-        charts={setting.title: _forest(setting) for setting in settings},
+        unfinished=[(title_of(one), one) for one in collection.unfinished],
+        tables=Markup(comparison._repr_html_()) if comparison else "",
+        figures=_figures(comparison) if comparison else [],
         serious=_grouped_warnings(views),
-        metric_titles=METRIC_TITLES,
-        tables=tables,
         table_notes=table_notes,
         sweep_commands=[
-            shlex.join(
-                [
-                    "auxlearn",
-                    "sweep",
-                    str(one.path / "sweep.yaml"),
-                    "--output",
-                    str(one.path) + again,
-                ]
-            )
-            for one in collection.sweeps
+            shlex.join(["auxlearn", "sweep", f"{path}/sweep.yaml", "--output", f"{path}{again}"])
+            for path in (sweep.path for sweep in collection.sweeps)
         ],
         most_lines=MOST_LINES,
+        most_plots=MOST_PLOTS,
         style=Markup(style),
         script=Markup(script),
         style_hash=_hash(style),
@@ -422,15 +449,46 @@ def _grouped_warnings(views: Sequence[RunView]) -> list[str]:
     ]
 
 
-def _forest(setting: compared.Setting) -> Any:
-    name = setting.columns[0][0]
-    key = (name, setting.metric)
-    rows = [
-        (f"{method} ({scores[key].seeds})", scores[key].mean, scores[key].interval)
-        for method, scores in setting.methods.items()
-        if key in scores
-    ]
-    return interval_chart(f"{name} {METRIC_TITLES[setting.metric]} (%)", rows, percent=True)
+def example_intervals(run: Run, name: str) -> dict[Metric, tuple[float, float]]:
+    """Return the 95% interval of each metric over examples; empty without predictions."""
+    method = Method("run", runs={0: run.path}, results={0: run.results})
+    try:
+        found, places = read_predictions([method], name)
+    except UserError:
+        return {}
+    ends = {}
+    for metric in METRIC_TITLES:
+        (score,), covariance = scores_and_covariance(found, metric)
+        column = Column({"run": {0: float(score)}}, places, covariance, found.examples)
+        half = noise_of(column, {"run": 1.0}, [0]).half_width()
+        if not math.isnan(half):
+            ends[metric] = (max(0.0, score - half), min(1.0, score + half))
+    return ends
+
+
+def _compared(
+    collection: Collection, paths: Sequence[Path], restarts: int | None
+) -> tuple[Comparison | None, list[str]]:
+    """Return the comparison of the methods, or why there is none."""
+    if len(collection.runs) < 2 and restarts is None:
+        return None, []
+    sets = ["dev"] if collection.open else []
+    try:
+        return compare(*paths, metrics=list(METRIC_TITLES), sets=sets, restarts=restarts), []
+    except UserError as error:
+        if restarts is not None:
+            raise
+        return None, [str(error)]
+
+
+def _figures(comparison: Comparison) -> list[tuple[str, Markup]]:
+    """Return the plots of a comparison with their titles."""
+    with print_style():
+        return [
+            (title, Markup(inline_svg(figure, title, f"{number} {title}")))
+            for number, (parts, figure) in enumerate(figures_of(comparison))
+            if (title := ", ".join(filter(None, [FIGURES.get(parts[0], parts[0]), *parts[1:]])))
+        ]
 
 
 def _visible(value: Any) -> Any:

@@ -29,7 +29,7 @@ from auxlearn.results.perturbation_log import (
 from auxlearn.results.predictions import predictions_path, read_predictions, recorded_ood_content
 
 if TYPE_CHECKING:
-    from auxlearn.reports.collect import Run
+    from auxlearn.reports.page import Run
 
 
 #: Characters of a text.

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
 
 from auxlearn.core.config import Metric
+from auxlearn.core.errors import printable
 from auxlearn.core.files import write_bytes
 from auxlearn.core.metric_names import VALIDATION, Quantity
 from auxlearn.results.record import RunResults
@@ -57,7 +60,8 @@ def new_figure(
 
     size = (WIDTH, TITLE_HEIGHT + height * panels)
     figure = Figure(figsize=size, layout="constrained")
-    figure.suptitle(title, fontsize=10)
+    if title:
+        figure.suptitle(title, fontsize=10)
     axes = figure.subplots(panels, 1, sharex=share_x, squeeze=False)[:, 0]
     return figure, list(axes)
 
@@ -87,6 +91,45 @@ def save_figure(figure: Figure, path: Path) -> Path:
     return path
 
 
+def inline_svg(figure: Figure, label: str, salt: str) -> str:
+    """Return a figure as an SVG element for an HTML page whose policy allows no style attributes.
+
+    Letters stay letters. The same figure and salt give the same text; figures of different salts
+    have no identifier in common.
+    """
+    import matplotlib
+
+    buffer = io.BytesIO()
+    with matplotlib.rc_context({"svg.hashsalt": salt, "svg.fonttype": "none"}):
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    lines = buffer.getvalue().decode().split("\n")
+    root = ElementTree.fromstring("".join(map(printable, lines)))
+    for parent in list(root.iter()):
+        for child in list(parent):
+            if child.tag.endswith(("metadata", "style")):
+                parent.remove(child)
+    for element in root.iter():
+        element.tag = element.tag.rpartition("}")[2]
+        element.tail = None
+        given = {name.rpartition("}")[2]: value for name, value in element.attrib.items()}
+        styles = (one.partition(":") for one in given.pop("style", "").split(";"))
+        given |= {name.strip(): value.strip() for name, _, value in styles if value}
+        # A page has its own letters and widths; identifiers of groups would stand in every figure.
+        unused = {"g": ("id",), "text": ("font-family",), "svg": ("width", "height", "version")}
+        for name in unused.get(element.tag, ()):
+            given.pop(name, None)
+        for name in {"d", "x", "y"} & given.keys():
+            given[name] = re.sub(r"\d+\.\d{3,}", _two_decimals, given[name])
+        element.attrib.clear()
+        element.attrib.update(given)
+    root.attrib |= {"role": "img", "aria-label": label}
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def _two_decimals(number: re.Match[str]) -> str:
+    return f"{float(number[0]):.2f}"
+
+
 Entries = Sequence[Mapping[str, Any]]
 #: Draws one panel of a figure.
 Panel = Callable[["Axes", Entries, RunResults], None]
@@ -102,25 +145,33 @@ def plot_run(entries: Entries, results: RunResults, folder: Path) -> list[Path]:
     share of steps in conflict, and their norms; ``overview.png``, which has the weights (or the
     branches, or the loss, for a single objective) above the dev metric.
     """
-    several = len(results.weights) > 1
-    losses = _loss_panels(entries, results)
-    plots: dict[str, Sequence[Panel]] = {"losses": losses, "dev": [_dev]}
-    first = losses[0]
-    if results.branches:
-        first = _branches
-        plots["branches"] = [_branches]
-    elif several:
-        first = _weights
-        plots["weights"] = [_weights]
-    plots["overview"] = [first, _dev]
-    if any(map(Quantity.AUX.read, entries)):
-        plots["auxiliary"] = [_auxiliary]
-    if panels := _gradient_panels(entries):
-        plots["gradients"] = panels
+    plots = _plots(entries, results)
+    above = plots.get("branches") or plots.get("weights") or plots["losses"][:1]
+    plots["overview"] = [*above, _dev]
     return [
         save_figure(_draw(panels, entries, results), folder / f"{name}.png")
         for name, panels in plots.items()
     ]
+
+
+def run_figure(entries: Entries, results: RunResults) -> Figure:
+    """Return all plots of a run as panels of one figure, without a title."""
+    panels = [panel for one in _plots(entries, results).values() for panel in one]
+    return _draw(panels, entries, results, title="")
+
+
+def _plots(entries: Entries, results: RunResults) -> dict[str, list[Panel]]:
+    plots: dict[str, list[Panel]] = {"dev": [_dev]}
+    if results.branches:
+        plots["branches"] = [_branches]
+    elif len(results.weights) > 1:
+        plots["weights"] = [_weights]
+    plots["losses"] = _loss_panels(entries, results)
+    if any(map(Quantity.AUX.read, entries)):
+        plots["auxiliary"] = [_auxiliary]
+    if panels := _gradient_panels(entries):
+        plots["gradients"] = panels
+    return plots
 
 
 def _loss_panels(entries: Entries, results: RunResults) -> list[Panel]:
@@ -329,15 +380,21 @@ def _series(entries: Entries, key: str) -> tuple[list[int], list[float]]:
     return [step for step, _ in found], [value for _, value in found]
 
 
-def _draw(panels: Sequence[Panel], entries: Entries, results: RunResults) -> Figure:
+def _draw(
+    panels: Sequence[Panel], entries: Entries, results: RunResults, title: str | None = None
+) -> Figure:
     """Draw the panels of one figure over the same steps."""
+    import matplotlib
+
     height = LOW_PANEL if len(panels) > 2 else PANEL_HEIGHT
-    figure, every = new_figure(_title(results), len(panels), share_x=True, height=height)
-    for axes, draw in zip(every, panels, strict=True):
-        draw(axes, entries, results)
-        style_axes(axes)
-    every[-1].set_xlabel("step")
-    every[-1].set_xlim(left=0)
+    title = _title(results) if title is None else title
+    with matplotlib.rc_context({"text.parse_math": False}):  # dollar signs are no formula
+        figure, every = new_figure(title, len(panels), share_x=True, height=height)
+        for axes, draw in zip(every, panels, strict=True):
+            draw(axes, entries, results)
+            style_axes(axes)
+        every[-1].set_xlabel("step")
+        every[-1].set_xlim(left=0)
     return figure
 
 

@@ -16,8 +16,10 @@ import torch
 from torch import Tensor
 
 from auxlearn.core import rng
+from auxlearn.core.config import RunConfig
 from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS, Registry
 from auxlearn.data.batches import Batch, collate
+from auxlearn.encoders.device import choose_compute
 from auxlearn.objectives.base import Objective
 from auxlearn.tasks.base import TaskResult
 from auxlearn.testing.check_base import Check, Checks, Report, require_finite
@@ -60,7 +62,7 @@ class ObjectiveChecks(Checks):
         yield "resume", self.check_killed_run
         yield "accumulation", self.check_accumulation
         yield "weightings", self.check_weightings
-        yield "accelerator", self.check_accelerator
+        yield "device", self.check_device
 
     def run(self, **changes: Any) -> tuple[TinyRun, Objective, Batch]:
         run = TinyRun(self.objectives(), self.circumstances(**changes))
@@ -210,7 +212,7 @@ class WeightingChecks(Checks):
         yield "checkpoint", self.check_state
         yield "resume", self.check_killed_run
         yield "accumulation", self.check_accumulation
-        yield "accelerator", self.check_accelerator
+        yield "device", self.check_device
 
     def check_weights(self) -> str:
         run = TinyRun(self.objectives(), self.circumstances())
@@ -312,50 +314,52 @@ def _seconds(run: Callable[[], object]) -> float:
 
 
 def check_task(
-    cls: Any, options: Mapping[str, Any] | None = None, *, accelerator: bool = False
+    cls: Any, options: Mapping[str, Any] | None = None, *, device: str = "cpu"
 ) -> Report:
     """Check an auxiliary task, with a fixed seed on a tiny model.
 
     Args:
         cls: The class, or its registered name.
         options: Its options.
-        accelerator: Also check it on a pretend accelerator, in a process of its own (some seconds).
+        device: Also compare losses on this device with those on the CPU; as for ``train``.
 
     Raises:
         AssertionError: A check does not hold; the message lists those that do not.
+        ConfigError: There is no such device.
     """
-    return report(TASKS, (cls, options or {}), accelerator=accelerator).require()
+    return report(TASKS, (cls, options or {}), device=device).require()
 
 
 def check_loss(
-    cls: Any, options: Mapping[str, Any] | None = None, *, accelerator: bool = False
+    cls: Any, options: Mapping[str, Any] | None = None, *, device: str = "cpu"
 ) -> Report:
     """Check a loss of the primary task; arguments and errors as for :func:`check_task`."""
-    return report(LOSSES, (cls, options or {}), accelerator=accelerator).require()
+    return report(LOSSES, (cls, options or {}), device=device).require()
 
 
 def check_weighting(
-    cls: Any, options: Mapping[str, Any] | None = None, *, accelerator: bool = False
+    cls: Any, options: Mapping[str, Any] | None = None, *, device: str = "cpu"
 ) -> Report:
     """Check a weighting; arguments and errors as for :func:`check_task`."""
-    return report(WEIGHTINGS, (cls, options or {}), accelerator=accelerator).require()
+    return report(WEIGHTINGS, (cls, options or {}), device=device).require()
 
 
 def report(
-    registry: Registry, choice: Choice, *, accelerator: bool = False, resume: bool = True
+    registry: Registry, choice: Choice, *, device: str = "cpu", resume: bool = True
 ) -> Report:
     """Return the report of a plug-in of any kind, whatever it finds.
 
     Args:
         registry: Says which kind of plug-in it is.
         choice: The class or name, and its options.
-        accelerator: Also check it on a pretend accelerator.
+        device: Also compare losses on this device with those on the CPU; as for ``train``.
         resume: Also kill and resume a whole run, which takes as long as all other checks.
     """
-    left_out = {*["accelerator"] * (not accelerator), *["resume"] * (not resume)}
+    chosen = choose_compute(RunConfig.model_validate({"device": device})).device
+    left_out = {*["device"] * (chosen.type == "cpu"), *["resume"] * (not resume)}
     with tempfile.TemporaryDirectory(prefix="auxlearn-check-") as folder:
         kind = WeightingChecks if registry is WEIGHTINGS else ObjectiveChecks
-        checks = kind(registry, choice, Path(folder))
+        checks = kind(registry, choice, Path(folder), chosen)
         found = Report(f"{registry.kind} '{checks.name}'")
         for name, check in checks.all():
             if name in left_out:

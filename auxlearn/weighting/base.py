@@ -9,10 +9,10 @@ never sees a task. A new rule subclasses one of three classes and defines one or
   change within a schedule (warm-up, share of the steps, floor of the primary task).
 * :class:`Weighting`: ``weights`` and ``step``, for everything else.
 
-What a rule keeps from one step to the next goes through ``state_dict`` and ``load_state_dict``, so
-that a resumed run makes the same steps. All randomness follows from ``step.seed`` and
-``step.number``. ``examples/inverse_loss.py`` is a complete rule in twenty lines;
-:mod:`auxlearn.plugins` has every name that a rule needs.
+The tensors that a rule keeps from one step to the next are named in ``buffers``, so that a resumed
+run makes the same steps; ``state_dict`` and ``load_state_dict`` are for what has another form. All
+randomness follows from ``step.seed`` and ``step.number``. ``examples/inverse_loss.py`` is a
+complete rule in twenty lines; :mod:`auxlearn.plugins` has every name that a rule needs.
 """
 
 from __future__ import annotations
@@ -225,6 +225,8 @@ class Weighting(ABC):
         clips_apart: Whether the gradient of the classification head is clipped to
             :attr:`TrainingStep.max_grad_norm` separately from the gradient of all other parameters,
             instead of both together.
+        buffers: Attributes, tensors or ``None``, that a resumed run needs to make the same steps.
+            A checkpoint names them without a leading underscore.
     """
 
     name: ClassVar[str]
@@ -232,6 +234,7 @@ class Weighting(ABC):
     attends_to_padding: ClassVar[bool] = False
     follows_metric: ClassVar[bool] = True
     clips_apart: ClassVar[bool] = False
+    buffers: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, options: Settings, objectives: Sequence[str]) -> None:
         self.options = options
@@ -311,11 +314,19 @@ class Weighting(ABC):
         return {}
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return what a resumed run needs to make the same steps; nothing by default."""
-        return {}
+        """Return what a resumed run needs to make the same steps; by default :attr:`buffers`."""
+        found = {name.lstrip("_"): getattr(self, name) for name in self.buffers}
+        return {name: tensor.detach() for name, tensor in found.items() if tensor is not None}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Restore what :meth:`state_dict` returned; its tensors are on the CPU."""
+        for name in self.buffers:
+            kept, given = getattr(self, name), state.get(name.lstrip("_"))
+            if kept is None or given is None:
+                setattr(self, name, None if given is None else given.clone())
+            else:
+                with torch.no_grad():
+                    kept.copy_(given)  # in place: an optimizer may hold it
 
     def checkpoint(self) -> dict[str, Tensor]:
         """Return :meth:`state_dict` with what base classes keep; not to be overridden by a rule."""
@@ -336,6 +347,11 @@ def apply_gradient(step: TrainingStep, gradient: Gradient) -> None:
     for parameter, grad in zip(step.parameters, gradient, strict=True):
         parameter.grad = grad
     step.optimizer_step()
+
+
+def under(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return copies of the tensors whose name begins with a prefix, by the rest of the name."""
+    return {k.removeprefix(prefix): v.clone() for k, v in state.items() if k.startswith(prefix)}
 
 
 def weighted_sum(gradients: Sequence[Gradient], weights: Sequence[float] | Tensor) -> Gradient:

@@ -69,6 +69,7 @@ class DynamicWeightAverage(LearnedWeighting):
 
     Options = DynamicWeightAverageOptions
     options: DynamicWeightAverageOptions
+    buffers = ("_weights", "_sums", "_previous", "_count")
 
     def __init__(self, options: DynamicWeightAverageOptions, objectives: Sequence[str]) -> None:
         super().__init__(options, objectives)
@@ -93,19 +94,3 @@ class DynamicWeightAverage(LearnedWeighting):
                 weights = dwa_weights(mean, self._previous, self.options.temperature)
                 self._weights = self.with_floor(weights)
             self._previous, self._sums = mean, torch.zeros_like(mean)
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return the weights, and the losses of this window and the one before."""
-        return {
-            "weights": self._weights,
-            "sums": self._sums,
-            "previous": self._previous,
-            "count": self._count,
-        }
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore what :meth:`state_dict` returned."""
-        self._weights = state["weights"].clone()
-        self._sums = state["sums"].clone()
-        self._previous = state["previous"].clone()
-        self._count = state["count"].clone()

@@ -92,6 +92,7 @@ class FAMO(LearnedWeighting):
 
     Options = FAMOOptions
     options: FAMOOptions
+    buffers = ("logits", "_weights", "_before", "_after")
 
     def __init__(self, options: FAMOOptions, objectives: Sequence[str]) -> None:
         super().__init__(options, objectives)
@@ -132,23 +133,3 @@ class FAMO(LearnedWeighting):
     def _update_logits(self, gradient: Tensor) -> None:
         self.logits.grad = gradient
         self.optimizer.step()
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return logits, the state of their optimizer, weights, and losses not yet used."""
-        state = {"logits": self.logits, "weights": self._weights}
-        if self._before is not None and self._after is not None:
-            state |= {"before": self._before, "after": self._after}
-        return state | {f"adam/{k}": v for k, v in self.optimizer.state[self.logits].items()}
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore what :meth:`state_dict` returned."""
-        self.logits.copy_(state["logits"])
-        self._weights = state["weights"].clone()
-        self._before, self._after = state.get("before"), state.get("after")
-        moments = {
-            key.removeprefix("adam/"): value.clone()
-            for key, value in state.items()
-            if key.startswith("adam/")
-        }
-        if moments:
-            self.optimizer.state[self.logits] = moments

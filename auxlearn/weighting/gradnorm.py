@@ -89,6 +89,7 @@ class GradNorm(LearnedWeighting):
 
     Options = GradNormOptions
     options: GradNormOptions
+    buffers = ("_weights", "_first")
 
     def __init__(self, options: GradNormOptions, objectives: Sequence[str]) -> None:
         super().__init__(options, objectives)
@@ -129,16 +130,3 @@ class GradNorm(LearnedWeighting):
         )
         self.optimizer.step()
         self._weights.copy_(self.with_floor(renormalised(self._weights)))
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return the weights, the initial losses, and the state of the weights' optimizer."""
-        moments = self.optimizer.state[self._weights]
-        return {"weights": self._weights, "first": self._first, **moments}
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore what :meth:`state_dict` returned."""
-        self._weights.copy_(state["weights"])
-        self._first.copy_(state["first"])
-        moments = {k: v.clone() for k, v in state.items() if k not in ("weights", "first")}
-        if moments:
-            self.optimizer.state[self._weights] = moments

@@ -33,6 +33,8 @@ class GramWeighting(Weighting):
     weight 1.
     """
 
+    buffers = ("_weights",)
+
     def __init__(self, options: Settings, objectives: Sequence[str]) -> None:
         super().__init__(options, objectives)
         self._weights = torch.ones(len(objectives), dtype=torch.float64)
@@ -71,14 +73,6 @@ class GramWeighting(Weighting):
     def metrics(self) -> dict[str, float]:
         """``norm/NAME``: norm of each objective's gradient over the shared parameters."""
         return self._metrics
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return the weights of the last step, which are only reported."""
-        return {"weights": self._weights}
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore what :meth:`state_dict` returned."""
-        self._weights = state["weights"].clone()
 
 
 def head_gradient(gradient: Gradient, placements: Sequence[Placement]) -> Gradient:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -87,9 +87,13 @@ class LearnedWeighting(LossWeighting):
     at the start, and may keep metrics of a step in ``self._metrics``. In steps outside the schedule
     the weights are held fixed: the step is that of a
     :class:`~auxlearn.weighting.mixing.LossWeighting`.
+
+    Attributes:
+        optimizer: Optimizer of a tensor of the rule, if it has one; a checkpoint has its moments.
     """
 
     options: LearnedOptions
+    optimizer: torch.optim.Optimizer
 
     def __init__(self, options: LearnedOptions, objectives: Sequence[str]) -> None:
         super().__init__(options, objectives)
@@ -116,6 +120,26 @@ class LearnedWeighting(LossWeighting):
     def metrics(self) -> dict[str, float]:
         """Metrics of the last step, such as ``norm/NAME``; none while weights are held fixed."""
         return self._metrics | super().metrics()
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the buffers and the moments of the rule's optimizer."""
+        moments = {key: value for key, value in self._moments().items() if value is not None}
+        return super().state_dict() | moments
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Restore what :meth:`state_dict` returned."""
+        super().load_state_dict(state)
+        named = {key.removeprefix("adam/"): value for key, value in state.items()}
+        known = {name.lstrip("_") for name in self.buffers}
+        moments = {k: v.clone() for k, v in named.items() if k not in known and "/" not in k}
+        self._moments().update(moments)
+
+    def _moments(self) -> dict[str, Tensor]:
+        """Return the optimizer's state of its only tensor."""
+        if (optimizer := getattr(self, "optimizer", None)) is None:
+            return {}
+        state: dict[str, Tensor] = optimizer.state[optimizer.param_groups[0]["params"][0]]
+        return state
 
     def initial_weights(self) -> Tensor:
         """Return the initial weights, ``(objectives,)``, float64, with sum 1.
@@ -171,6 +195,7 @@ class LogitWeighting(LearnedWeighting):
     """
 
     options: LogitOptions
+    buffers: ClassVar[tuple[str, ...]] = ("logits",)
 
     def __init__(self, options: LogitOptions, objectives: Sequence[str]) -> None:
         super().__init__(options, objectives)
@@ -182,7 +207,7 @@ class LogitWeighting(LearnedWeighting):
             "momentum": lambda: torch.optim.SGD([self.logits], lr=rate, momentum=0.9),
             "sgd": lambda: torch.optim.SGD([self.logits], lr=rate),
         }
-        self.optimizer: torch.optim.Optimizer = kinds[options.optimizer]()
+        self.optimizer = kinds[options.optimizer]()
 
     @property
     def weights(self) -> Tensor:
@@ -218,22 +243,6 @@ class LogitWeighting(LearnedWeighting):
             floor = self.options.floor
             if floor and float(self.softmax()[0]) < floor:
                 self.logits[0] = floored_primary_logit(self.logits, floor)
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return the logits and the state of their optimizer."""
-        state = self.optimizer.state[self.logits]
-        return {
-            "logits": self.logits.detach(),
-            **{key: value for key, value in state.items() if value is not None},
-        }
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore what :meth:`state_dict` returned."""
-        with torch.no_grad():
-            self.logits.copy_(state["logits"])
-        moments = {key: value for key, value in state.items() if key != "logits"}
-        if moments:
-            self.optimizer.state[self.logits] = {k: v.clone() for k, v in moments.items()}
 
 
 def alignment_metrics(names: Sequence[str], gram: Tensor, products: Tensor) -> dict[str, float]:

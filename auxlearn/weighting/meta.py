@@ -71,6 +71,7 @@ from auxlearn.weighting.base import (
     gather_scalars,
     shared_gradient,
     squared_norm,
+    under,
     weighted_sum,
 )
 from auxlearn.weighting.gradient_average import GradientAverage
@@ -150,6 +151,7 @@ class Meta(LogitWeighting):
 
     Options = MetaOptions
     options: MetaOptions
+    buffers = ("logits", "_contributions")
 
     @property
     def branches(self) -> Branches | None:
@@ -396,16 +398,13 @@ class Meta(LogitWeighting):
         found = super().state_dict()
         for prefix, part in self._parts():
             found |= {f"{prefix}/{key}": value for key, value in part.state_dict().items()}
-        return found | {"contributions": self._contributions.clone()}
+        return found
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Restore what :meth:`state_dict` returned."""
-        own = dict(state)
-        self._contributions = own.pop("contributions").clone()
+        super().load_state_dict(state)
         for prefix, part in self._parts():
-            keys = [key for key in own if key.startswith(f"{prefix}/")]
-            part.load_state_dict({key.removeprefix(f"{prefix}/"): own.pop(key) for key in keys})
-        super().load_state_dict(own)
+            part.load_state_dict(under(f"{prefix}/", state))
 
     def _parts(self) -> list[tuple[str, GradientAverage]]:
         return [

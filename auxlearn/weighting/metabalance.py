@@ -90,6 +90,7 @@ class MetaBalance(Weighting):
 
     Options = MetaBalanceOptions
     options: MetaBalanceOptions
+    buffers = ("_weights", "_averages")
 
     def __init__(self, options: MetaBalanceOptions, objectives: Sequence[str]) -> None:
         super().__init__(options, objectives)
@@ -123,16 +124,6 @@ class MetaBalance(Weighting):
     def metrics(self) -> dict[str, float]:
         """``norm/NAME``: norm of each objective's gradient over the shared parameters."""
         return self._metrics
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return the moving averages, and the weights of the last step."""
-        averages = {} if self._averages is None else {"averages": self._averages}
-        return {"weights": self._weights, **averages}
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore what :meth:`state_dict` returned."""
-        self._weights = state["weights"].clone()
-        self._averages = state["averages"].clone() if "averages" in state else None
 
 
 def _tensor_norms(gradients: Sequence[Gradient], placements: Sequence[Placement]) -> Tensor:

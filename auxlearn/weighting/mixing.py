@@ -33,6 +33,7 @@ from auxlearn.weighting.base import (
     Weighting,
     apply_gradient,
     shared_gradient,
+    under,
     weighted_sum,
 )
 from auxlearn.weighting.optimizer_steps import SeparateSteps, gram_matrices
@@ -163,9 +164,7 @@ class Mixture:
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Restore what :meth:`state_dict` returned."""
         self._averages = state["averages"].clone()
-        self.separate.load_state_dict(
-            {k.removeprefix("steps/"): v for k, v in state.items() if k.startswith("steps/")}
-        )
+        self.separate.load_state_dict(under("steps/", state))
 
 
 class LossWeighting(Weighting):
@@ -200,6 +199,5 @@ class LossWeighting(Weighting):
 
     def resume(self, state: dict[str, Tensor]) -> None:
         """Restore what :meth:`checkpoint` returned."""
-        parts = [key for key in state if key.startswith(_MIXTURE)]
-        self.mixture.load_state_dict({key.removeprefix(_MIXTURE): state[key] for key in parts})
-        super().resume({key: value for key, value in state.items() if key not in parts})
+        self.mixture.load_state_dict(under(_MIXTURE, state))
+        super().resume({k: v for k, v in state.items() if not k.startswith(_MIXTURE)})

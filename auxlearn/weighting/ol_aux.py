@@ -110,6 +110,7 @@ class OLAux(LearnedWeighting):
 
     Options = OLAuxOptions
     options: OLAuxOptions
+    buffers = ("_weights", "_sums", "_count")
 
     def __init__(self, options: OLAuxOptions, objectives: Sequence[str]) -> None:
         super().__init__(options, objectives)
@@ -158,13 +159,3 @@ class OLAux(LearnedWeighting):
         self._weights = updated / updated[0]
         self._sums = torch.zeros_like(self._sums)
         self._count.zero_()
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return the weights, and the inner products since their last update."""
-        return {"weights": self._weights, "sums": self._sums, "count": self._count}
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore what :meth:`state_dict` returned."""
-        self._weights = state["weights"].clone()
-        self._sums = state["sums"].clone()
-        self._count = state["count"].clone()

@@ -42,6 +42,8 @@ def random_weights(count: int, generator: torch.Generator) -> Tensor:
 class RandomWeights(LossWeighting):
     """New random weights in every step, whatever the losses (Lin et al. 2022)."""
 
+    buffers = ("_weights",)
+
     def __init__(self, options: Settings, objectives: Sequence[str]) -> None:
         super().__init__(options, objectives)
         count = len(self.objectives)
@@ -57,11 +59,3 @@ class RandomWeights(LossWeighting):
         generator = rng.generator(step.seed, self.name, step.number)
         self._weights = random_weights(len(self.objectives), generator)
         super().step(step)
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return the weights of the last step, which are only reported."""
-        return {"weights": self._weights}
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore what :meth:`state_dict` returned."""
-        self._weights = state["weights"].clone()

@@ -81,6 +81,7 @@ class SmoothTchebycheff(Weighting):
 
     Options = SmoothTchebycheffOptions
     options: SmoothTchebycheffOptions
+    buffers = ("_sums", "_weights")
 
     def __init__(self, options: SmoothTchebycheffOptions, objectives: Sequence[str]) -> None:
         super().__init__(options, objectives)
@@ -104,12 +105,3 @@ class SmoothTchebycheff(Weighting):
         else:
             self._weights = stch_weights(losses, self._sums / window, self.options.mu)
         apply_gradient(step, weighted_sum(gradients, self._weights))
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return the sums of the losses over the window, and the weights of the last step."""
-        return {"sums": self._sums, "weights": self._weights}
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore what :meth:`state_dict` returned."""
-        self._sums = state["sums"].clone()
-        self._weights = state["weights"].clone()

@@ -60,6 +60,7 @@ class Uncertainty(LearnedWeighting):
 
     Options = UncertaintyOptions
     options: UncertaintyOptions
+    buffers = ("log_variances",)
 
     def __init__(self, options: UncertaintyOptions, objectives: Sequence[str]) -> None:
         super().__init__(options, objectives)
@@ -79,14 +80,3 @@ class Uncertainty(LearnedWeighting):
         losses = gather_scalars([step.losses[name] for name in step.names])
         self.log_variances.grad = uncertainty_gradient(self.log_variances, losses)
         self.optimizer.step()
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return the log variances and the state of their optimizer."""
-        return {"log_variances": self.log_variances, **self.optimizer.state[self.log_variances]}
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore what :meth:`state_dict` returned."""
-        self.log_variances.copy_(state["log_variances"])
-        moments = {key: value.clone() for key, value in state.items() if key != "log_variances"}
-        if moments:
-            self.optimizer.state[self.log_variances] = moments

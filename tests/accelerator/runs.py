@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from auxlearn.testing import accelerator as pretend
+from tests.accelerator import pretend
 
 #: Waits of a process that has the device: for each step of a training, and for the rest of it.
 Report = dict[str, Any]
@@ -202,3 +202,26 @@ def example(path: str, folder: str, settings: dict[str, Any]) -> list[list[dict[
         )
         for rule, options in module.RULES.items()
     ]
+
+
+def checked() -> list[tuple[bool | None, str]]:
+    """Check a built-in loss, and one that is another on the device; return what "device" says."""
+    from auxlearn.core.registry import LOSSES
+    from auxlearn.losses.cross_entropy import CrossEntropy
+    from auxlearn.testing.checks import report
+
+    class Off(CrossEntropy):
+        """Larger by a hundredth on every device but the CPU."""
+
+        name = "off"
+
+        def loss(self, encoder: Any, batch: Any, generator: torch.Generator) -> Any:
+            loss = super().loss(encoder, batch, generator)
+            return loss if loss.device.type == "cpu" else 1.01 * loss
+
+    checks = [
+        check
+        for cls in (CrossEntropy, Off)
+        for check in report(LOSSES, (cls, {}), device="auto", resume=False).checks
+    ]
+    return [(check.passed, check.detail) for check in checks if check.name == "device"]

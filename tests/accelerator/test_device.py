@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from auxlearn.testing import accelerator as pretend
+from tests.accelerator import pretend
 
 
 def on_device(*shape: int, **kinds: Any) -> Tensor:
@@ -228,6 +228,6 @@ def test_the_process_of_the_tests_is_left_alone(on_accelerator):
 
 
 def test_importing_the_device_installs_nothing():
-    code = "import torch, auxlearn.testing.accelerator as d; print(hasattr(torch, d.NAME))"
+    code = "import torch, tests.accelerator.pretend as d; print(hasattr(torch, d.NAME))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

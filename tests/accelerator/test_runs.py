@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,8 @@ from transformers import AutoModelForSequenceClassification
 
 from auxlearn import RunConfig, train
 from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS, Registry
-from auxlearn.testing import accelerator as pretend
 from tests import helpers
-from tests.accelerator import runs
+from tests.accelerator import pretend, runs
 from tests.test_conformance import TASK_OPTIONS, WEIGHTING_OPTIONS
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -325,3 +325,10 @@ def test_clean_and_shuffled_labels(config, on_accelerator, tmp_path):
     )
     assert len(every) == 3
     assert all({"weight/clean_labels", "weight/shuffled_labels"} <= set(rows[-1]) for rows in every)
+
+
+def test_a_check_compares_losses_with_those_of_the_cpu(on_accelerator):
+    (equal, said), (off, why) = on_accelerator(runs.checked)
+    assert (equal, said) == (True, "losses on pretend:0 equal to those on the CPU")
+    assert off is False
+    assert re.fullmatch(r"the loss of 'primary' at step 1 is \S+ on the CPU, \S+ on pretend:0", why)

@@ -23,7 +23,6 @@ EXAMPLE_FILES = Path(__file__).parents[2] / "examples"
 #: Options added to the examples of a command, so that they take a moment.
 SHORT = {
     "train": ["--dataset", "data/reviews", "--encoder", "encoder", "--epochs", "1"],
-    "check": ["--no-accelerator"],
     "pretrain": ["--encoder", "encoder", "--steps", "2", "--batch-size", "4"],
 }
 

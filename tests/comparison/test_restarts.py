@@ -181,7 +181,7 @@ def test_what_cannot_be_restarted_is_refused(make_sweep, tmp_path):
     with pytest.raises(UserError, match=need):
         report(folder.path, output=out, restarts=3)
     run = next(folder.path.glob("trials/*"))
-    with pytest.raises(UserError, match="restarts stand in the table of finished sweeps"):
+    with pytest.raises(UserError, match="the best of 3 seeds takes at least 4"):
         report(run, output=out, restarts=3)
     assert not out.exists()
     folds = make_sweep(right, "folds", grid=METHODS, folds=2, seeds=6)

@@ -42,6 +42,6 @@ def test_text_can_be_read_on_every_background(theme):
     assert len(grounds) == 13
     pairs = [("ink", ground) for ground in grounds]
     pairs += [(text, ground) for text in ("soft", "link") for ground in ("bg", "panel")]
-    pairs += [(text, "bg") for text in ("old", "new", *(f"c{n}" for n in range(6)))]
+    pairs += [(text, "bg") for text in ("old", "new")]
     low = {pair: contrast(colours[pair[0]], colours[pair[1]]) for pair in pairs}
     assert {pair: value for pair, value in low.items() if value < TEXT} == {}

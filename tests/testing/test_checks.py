@@ -19,7 +19,7 @@ from auxlearn.plugins import (
     Settings,
     labels_of,
 )
-from auxlearn.testing import check_loss, check_task
+from auxlearn.testing import check_task
 from auxlearn.testing.checks import ObjectiveChecks, WeightingChecks
 from auxlearn.testing.tiny_run import Circumstances, Objectives, TinyRun
 
@@ -296,7 +296,7 @@ def test_a_rule_that_compares_whole_runs_has_no_run_to_kill(tmp_path):
 def test_the_command_prints_a_table_and_says_by_its_exit_code(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(PLUGIN)
-    done = CliRunner().invoke(cli, ["check", str(file), "--no-accelerator"])
+    done = CliRunner().invoke(cli, ["check", str(file)])
     LOSSES._registered.pop("no_scalar")
     assert done.exit_code == 1
     assert "loss 'no_scalar'" in done.output
@@ -321,6 +321,14 @@ def test_the_command_refuses_what_is_no_plug_in(argument, content, message, tmp_
     assert len(done.output.strip().splitlines()) == 1
 
 
+def test_a_device_that_is_not_there_is_one_line(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    done = CliRunner().invoke(cli, ["check", "focal", "--device", "cuda"])
+    assert done.exit_code == 2
+    (line,) = done.output.strip().splitlines()
+    assert line.endswith("CUDA is not available: use --device cpu or auto")
+
+
 def test_a_checkpoint_of_a_tiny_run_holds_heads_and_states(tmp_path):
     objectives = Objectives([("simcse", {})], weighting=("uncertainty", {}))
     run = TinyRun(objectives, Circumstances(tmp_path))
@@ -329,9 +337,3 @@ def test_a_checkpoint_of_a_tiny_run_holds_heads_and_states(tmp_path):
     assert "encoder:heads.simcse/projection.0.weight" in tensors
     assert any(name.startswith("weighting:") for name in tensors)
     assert any(name.startswith("optimizer:") for name in tensors)
-
-
-@pytest.mark.slow
-def test_losses_on_the_accelerator_are_those_of_the_cpu():
-    report = check_loss("cross_entropy", {"label_smoothing": 0.1}, accelerator=True)
-    assert report.checks[-2].name == "accelerator"

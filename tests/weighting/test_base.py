@@ -9,8 +9,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from auxlearn.core.registry import WEIGHTINGS
+from auxlearn.core.settings import Settings
 from auxlearn.encoders.load import load_encoder
-from auxlearn.weighting.base import dot, gather_scalars, squared_norm, weighted_sum
+from auxlearn.weighting.base import Weighting, dot, gather_scalars, squared_norm, weighted_sum
 from tests import helpers
 from tests.training.harness import Harness, MaskedWords
 
@@ -75,3 +76,34 @@ def test_products_of_gradients_leave_out_what_is_missing():
     expected = sum(float((part.double() ** 2).sum()) for part in left if part is not None)
     assert float(squared_norm(left)) == pytest.approx(expected, rel=1e-6)
     assert dot([None], [None]) == squared_norm([None]) == 0
+
+
+class Remembering(Weighting):
+    """Keeps a tensor in ``seen``, and one in ``_late`` from the first step on."""
+
+    buffers = ("seen", "_late")
+
+    def __init__(self):
+        super().__init__(Settings(), ("primary",))
+        self.seen, self._late = torch.zeros(2), None
+
+    weights = torch.ones(1)
+
+    def step(self, step):
+        self.seen, self._late = self.seen + 1, torch.ones(3)
+
+
+def test_buffers_are_what_a_resumed_rule_has():
+    rule, fresh, other = Remembering(), Remembering(), Remembering()
+    assert set(rule.state_dict()) == {"seen"}
+    rule.step(None)
+    state = rule.state_dict()
+    assert set(state) == {"seen", "late"}
+    held = other.seen
+    other.load_state_dict(state)
+    assert other.seen is held  # an optimizer may hold it
+    assert (held.tolist(), other._late.tolist()) == ([1, 1], [1, 1, 1])
+    rule._late.add_(1)
+    assert other._late.tolist() == [1, 1, 1]  # a copy
+    other.load_state_dict(fresh.state_dict())
+    assert (held.tolist(), other._late) == ([0, 0], None)

@@ -94,3 +94,16 @@ def test_a_resumed_rule_makes_the_same_steps(at):
 def test_options_out_of_range(wrong):
     with pytest.raises(ValidationError, match=next(iter(wrong))):
         make(**wrong)
+
+
+def test_moments_named_as_in_older_checkpoints_are_restored():
+    undisturbed, halted = (FakeStep(random_gradients(5), BEFORE, AFTER) for _ in range(2))
+    run(make(), undisturbed)
+    first, second = make(), make()
+    run(first, halted, range(2))
+    names = {"step", "exp_avg", "exp_avg_sq"}
+    state = first.state_dict()
+    assert names < set(state)
+    second.load_state_dict({f"adam/{k}" if k in names else k: v for k, v in state.items()})
+    run(second, halted, range(2, 5))
+    assert halted.combined == undisturbed.combined

@@ -19,7 +19,7 @@ separate steps), memory that runs out, and inference mode, which becomes ``torch
 
 :func:`install` changes the process for good: a backend cannot be taken back, and torch's autograd
 engine must know of it before its first backward pass. So it runs in a process of its own
-(:mod:`auxlearn.testing.on_accelerator`).
+(:mod:`.conftest`).
 """
 
 from __future__ import annotations
@@ -51,7 +51,6 @@ WATCHED = tuple(
         Path(torch.__file__).parents[1] / "transformers",
     )
 )
-UNWATCHED = f"{Path(__file__).parent.as_posix()}/"
 
 aten = torch.ops.aten
 
@@ -90,7 +89,7 @@ def place() -> str:
     while frame is not None:
         path = frame.f_code.co_filename.replace("\\", "/")
         for folder in WATCHED:
-            if path.startswith(folder) and not path.startswith(UNWATCHED):
+            if path.startswith(folder):
                 return f"{Path(folder).name}/{path.removeprefix(folder)}:{frame.f_lineno}"
         frame = frame.f_back
     return "elsewhere"
