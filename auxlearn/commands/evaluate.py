@@ -9,6 +9,7 @@ import click
 
 from auxlearn.commands.options import (
     LABELLED_COLUMNS,
+    PATH,
     Example,
     ExampleCommand,
     column_options,
@@ -35,7 +36,7 @@ EXAMPLES = (
 
 
 @click.command(cls=ExampleCommand, examples=EXAMPLES)
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=PATH)
 @click.option(
     "--dataset",
     "datasets",
@@ -66,7 +67,7 @@ EXAMPLES = (
     "as wrong; by default as in the run.",
 )
 @column_options(*LABELLED_COLUMNS, default="that of the run")
-@click.option("--output", type=click.Path(path_type=Path), help="JSON file for all results.")
+@click.option("--output", type=PATH, help="JSON file for all results.")
 @click.option("--json", "as_json", is_flag=True, help="Print all results as JSON.")
 def command(
     run: Path,

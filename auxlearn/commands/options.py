@@ -8,11 +8,13 @@ to the chosen auxiliary tasks, weighting and loss: ``--l3mask-score surprisal``,
 from __future__ import annotations
 
 import difflib
+import os
 import types
 import typing
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, Union
 
 import click
@@ -21,8 +23,25 @@ from pydantic.fields import FieldInfo
 
 from auxlearn.core.config import PluginChoice, RunConfig, load_config, validate
 from auxlearn.core.errors import ConfigError, did_you_mean, shorten
+from auxlearn.core.files import path_problem
 from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS, Registry, load_plugin
 from auxlearn.core.yaml_files import parse_yaml
+
+
+class PathType(click.Path):
+    """A path on the command line."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path; an empty one would be the working folder."""
+        if problem := path_problem(os.fspath(value)):
+            self.fail(problem, param, ctx)
+        return super().convert(value, param, ctx)
+
+
+PATH = PathType()
 
 
 class Example(NamedTuple):

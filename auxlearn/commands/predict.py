@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from auxlearn.commands.options import Example, ExampleCommand, column_options
+from auxlearn.commands.options import PATH, Example, ExampleCommand, column_options
 from auxlearn.core.errors import DataError, printable, shorten
 
 if TYPE_CHECKING:
@@ -35,18 +35,18 @@ EXAMPLES = (
 
 
 @click.command(cls=ExampleCommand, examples=EXAMPLES)
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=PATH)
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
 @click.option(
     "--file",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="File of texts: a table (.jsonl, .csv, .tsv, .parquet) with a column of texts, or one "
     "text per line.",
 )
 @column_options("text_column", "text_pair_column", default="that of the run")
 @click.option(
     "--output",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="File for the table with its predictions: .csv, .tsv, .jsonl or .parquet.",
 )
 @click.option(

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from auxlearn.commands.options import Example, ExampleCommand
+from auxlearn.commands.options import PATH, Example, ExampleCommand
 
 EXAMPLES = (
     Example(
@@ -31,7 +31,7 @@ EXAMPLES = (
 )
 @click.option(
     "--file",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="File of texts: a table (.jsonl, .csv, ...) or one text per line.",
 )
 @click.option("--text-column", default="text", show_default=True, help="Column of the text.")
@@ -56,7 +56,7 @@ EXAMPLES = (
 )
 @click.option(
     "--output",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="File for the scores: .csv, .tsv, .jsonl or .parquet; by default JSON lines are printed.",
 )
 def command(

@@ -60,7 +60,7 @@ def _checked_label(value: Any, place: str, column: str, keep_null: bool) -> str:
     else:
         try:
             name = label_name(value)
-        except ValueError:
+        except ValueError:  # also of a number of too many digits
             raise DataError(
                 f"{place}a label is text, a whole number or true/false, but column '{column}' "
                 f"holds {describe(value)}; numbers to predict (regression) are not supported"
@@ -147,7 +147,7 @@ def label_name(value: Any) -> str | None:
     if isinstance(value, str):
         name = value.strip()
         return (name.partition(".")[0] if _WHOLE_DECIMAL.fullmatch(name) else name) or None
-    raise ValueError(f"{value!r} cannot name a class")
+    raise ValueError(f"{describe(value)} cannot name a class")
 
 
 def sort_labels(names: Iterable[str]) -> tuple[str, ...]:

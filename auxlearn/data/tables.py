@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from auxlearn.core.errors import DataError, shorten
+from auxlearn.core.errors import DataError, describe, first_fault, shorten
 from auxlearn.core.files import read_file, write_bytes, write_text
 
 #: Bytes of a data file; of a Parquet file, also of its uncompressed columns.
@@ -82,10 +82,9 @@ def write_table(
         raise DataError(f"{shorten(str(path), 200)} names no format: end it with {known}")
     if suffix == ".jsonl":
         names = list(table.columns)
-        rows = zip(*table.columns.values(), strict=True)
         lines = (
-            json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False, default=str) + "\n"
-            for row in rows
+            f"{as_json(dict(zip(names, row, strict=True)), table.place(number))}\n"
+            for number, row in enumerate(zip(*table.columns.values(), strict=True))
         )
         write_text(path, "".join(lines))
     elif suffix == ".parquet":
@@ -96,19 +95,32 @@ def write_table(
         writer = csv.writer(file, delimiter=delimiter, lineterminator="\n")
         writer.writerow(table.columns)
         for row, values in enumerate(zip(*table.columns.values(), strict=True)):
-            cells = list(map(_cell, values))
+            cells = [_cell(value, table.place(row)) for value in values]
             if suffix == ".tsv" and any(re.search("[\t\n\r]", cell) for cell in cells):
                 raise DataError(f"{table.place(row)} has a cell with a tab or line break{_OF_TSV}")
             writer.writerow(cells)
         write_text(path, file.getvalue())
 
 
-def _cell(value: Any) -> str:
+def _cell(value: Any, place: str) -> str:
     if value is None or isinstance(value, str):
         return value or ""
     if isinstance(value, float):
         return repr(value)
-    return json.dumps(value, ensure_ascii=False, default=str)
+    return as_json(value, place)
+
+
+def as_json(value: Any, place: str) -> str:
+    """Return a value as JSON on one line; what JSON has no form for, as text."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, default=str)
+        text.encode()
+    except Exception as error:  # a cycle, a tuple as a key, half a character, a failing __str__
+        raise DataError(
+            f"{place}: {describe(value)} cannot be written as JSON ({first_fault(error)}): make it "
+            "a text or leave the column out"
+        ) from None
+    return text
 
 
 def _as_parquet(path: Path, table: Table, source: Path | None, added: Sequence[str]) -> bytes:

@@ -21,7 +21,7 @@ from transformers.utils.hub import cached_file
 
 from auxlearn.core import rng
 from auxlearn.core.encoder_names import ENCODERS, encoder_source
-from auxlearn.core.errors import EncoderError, did_you_mean, shorten
+from auxlearn.core.errors import EncoderError, did_you_mean, named_fault, shorten
 from auxlearn.core.files import content_digest, user_path
 from auxlearn.core.manifest import verify_export
 from auxlearn.encoders import checks
@@ -251,6 +251,7 @@ def _check_tokenizer(name: str, tokenizer: Any) -> None:
         )
     if tokenizer.pad_token_id is None:
         raise EncoderError(f"the tokenizer of encoder '{name}' has no padding token")
+    tokenizer("a \N{SNOWMAN}")  # a vocabulary without its unknown token fails at unknown ones only
 
 
 @contextmanager
@@ -265,7 +266,7 @@ def _loading(name: str, source: str) -> Iterator[None]:
         # tokenizers of Rust raise a PanicException, which is no Exception.
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        reason = shorten(f"{type(error).__name__}: {' '.join(str(error).split())}", 300)
+        reason = named_fault(error)
         if Path(source).is_dir():
             raise EncoderError(f"encoder folder {source} cannot be loaded: {reason}") from error
         raise EncoderError(

@@ -159,7 +159,11 @@ def test_a_full_disk_is_one_line(failing):
 
 
 @pytest.mark.parametrize(
-    "problem", [RuntimeError("a bug"), KeyError("a bug"), RecursionError("a bug"), OSError("a bug")]
+    "problem",
+    [
+        *(RuntimeError("a bug"), KeyError("a bug"), RecursionError("a bug"), OSError("a bug")),
+        *(BaseException("a bug"), GeneratorExit("a bug")),
+    ],
 )
 def test_an_unforeseen_error_is_one_line_and_a_log(failing, problem):
     failing(problem)
@@ -194,6 +198,7 @@ def test_the_log_of_an_unforeseen_error_is_in_the_folder_in_use(failing, tmp_pat
         (errno.ENAMETOOLONG, "cannot use some/path (File name too long): check the path"),
         (errno.EROFS, "cannot use some/path (Read-only file system): check the path"),
         (errno.EIO, "cannot use some/path (Input/output error): check the path"),
+        (errno.EMFILE, "the system refuses more (Too many open files): raise its limit"),
         (errno.EDQUOT, "the disk is full for some/path: free some space"),
     ],
 )

@@ -32,6 +32,27 @@ COMMANDS = [
     Case("infinity for a rate", ["train", "--learning-rate", "inf"], r"learning_rate"),
     Case("name of a set leads out", ["train", "--ood", "a/.."], r"plain name"),
     Case("a length of one token", ["data", "check", "d", "--max-length", "1"], r"max-length"),
+    *(
+        Case(
+            f"no output: {command[0]}",
+            [*command, "--output", ""],
+            r"a path is needed, not an empty text",
+            with_run,
+        )
+        for command in (
+            ["evaluate", "run", "--dataset", "d"],
+            ["predict", "run", "a"],
+            ["ensemble", "run", "run"],
+            ["compare", "run"],
+            ["report", "run"],
+            ["masks", "--encoder", "tiny"],
+            ["perturbations", "run"],
+            ["score", "--encoder", "tiny", "a"],
+            ["pretrain", "--encoder", "tiny"],
+            ["sweep", "s.yaml"],
+        )
+    ),
+    Case("no run folder", ["predict", "", "a"], r"a path is needed, not an empty text"),
     Case("no data set", ["evaluate", "run"], r"missing option '--dataset'"),
     Case("no run", ["predict", "nowhere", "text"], r"there is no run folder nowhere"),
     Case("run: long path", ["predict", "r" * 5000, "text"], r"(File name too long)"),

@@ -186,6 +186,20 @@ ENCODERS = [
         "NaN", r"hold NaN or infinity", weights(filled("layer.1.output.dense.weight", float("nan")))
     ),
     encoder("infinity", r"hold NaN or infinity", weights(filled("word_embeddings", float("inf")))),
+    encoder(
+        "a vocabulary without its unknown token",
+        r"cannot be loaded: Exception: WordPiece error: Missing \[UNK\]",
+        lambda place: (
+            removed("tokenizer*")(place),
+            place.write("encoder/vocab.txt", "a\nb\nc\n"),
+        ),
+    ),
+    Case(
+        "encoder: an empty vocabulary",
+        ("data", "check", "d", "--encoder", "encoder"),
+        r"cannot be loaded: Exception: WordPiece error: Missing \[UNK\]",
+        lambda place: (removed("tokenizer*")(place), place.write("encoder/vocab.txt", "")),
+    ),
     encoder("tokenizer cut", r"cannot be loaded", replaced("tokenizer.json", "{")),
     encoder("tokenizer a list", r"cannot be loaded", replaced("tokenizer.json", "[]")),
     encoder(
