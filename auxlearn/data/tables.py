@@ -355,12 +355,16 @@ def _parquet_values(path: Path, name: str, column: Any) -> list[Any]:
 
 
 def _text_of(path: Path) -> str:
-    return _decoded(read_file(path, LARGEST_FILE, DataError), str(path))
+    text = _decoded(read_file(path, LARGEST_FILE, DataError), str(path))
+    if "\0" in text:
+        line = text[: text.index("\0")].count("\n") + 1
+        raise DataError(f"{path}:{line}: a null character (\\x00): save the file as text in UTF-8")
+    return text
 
 
 def _decoded(content: bytes, where: str) -> str:
     try:
-        return content.decode("utf-8-sig")
+        return content.decode().lstrip("\ufeff")  # some programs write several marks
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise DataError(f"{where}:{line}: not UTF-8: save the file as UTF-8") from error

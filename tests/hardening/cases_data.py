@@ -273,7 +273,16 @@ DATA = [
         writes("d/train.csv", b"text,label\ncaf\xe9,a\n"),
     ),
     Case(
-        "csv: NUL", CHECK, r"csv:2: .*(NUL|control)", writes("d/train.csv", "text,label\na,b\0\n")
+        "csv: NUL", CHECK, r"csv:2: a null character", writes("d/train.csv", "text,label\na,b\0\n")
+    ),
+    *(
+        Case(
+            f"{suffix}: null characters",
+            CHECK,
+            rf"{suffix}:1: a null character \(\\x00\)",
+            writes(f"d/train.{suffix}", "\0" * 99),
+        )
+        for suffix in ("csv", "tsv", "jsonl")
     ),
     Case(
         "csv: a cell of 2 MB",
