@@ -423,7 +423,7 @@ def score(
         check_table_file(place, [encoder, *([texts] if isinstance(texts, Path) else [])])
     split = texts_of(texts, text_column)
     loaded = load_encoder(str(encoder), ["unused"])
-    check_length(loaded, max_length)
+    check_length(loaded.config, max_length)
     show = reporter or default_reporter(verbose)
     table = score_levels(
         loaded.to(default_device()), split, level, max_length, passes, show.progress

@@ -134,7 +134,7 @@ def _read(texts: tuple[str, ...], file: Path | None) -> TextSource:
 
 def _check_text(text: str) -> None:
     """Refuse an argument that is empty, or was not UTF-8."""
-    from auxlearn.data.examples import is_blank
+    from auxlearn.data.tables import is_blank
 
     try:
         text.encode()

@@ -18,6 +18,7 @@ from auxlearn.data.tables import (
     LARGEST_FILE,
     Table,
     as_json,
+    is_blank,
     is_encodable,
     read_table,
     text_lines,
@@ -259,11 +260,6 @@ def assemble(
             splits[name] = to_split(examples, name, own)
             notes.append(f"split '{name}' keeps its own labels: {some_of(own)}")
     return splits, notes
-
-
-def is_blank(text: str) -> bool:
-    """Return whether a text has no visible character, as a zero-width space alone has none."""
-    return not any(character.isprintable() and not character.isspace() for character in text)
 
 
 def text_values(table: Table, column: str) -> list[str]:

@@ -153,7 +153,7 @@ def _read_jsonl(path: Path) -> Table:
         if not line.strip():
             continue
         try:
-            row = json.loads(line, object_pairs_hook=_without_repeated_keys)
+            row = json.loads(line, object_pairs_hook=without_repeated_keys)
         except (ValueError, RecursionError) as error:
             reason = shorten(getattr(error, "msg", str(error)), 120)
             raise DataError(
@@ -173,7 +173,8 @@ def _read_jsonl(path: Path) -> Table:
     return Table(str(path), {name: [row.get(name) for row in rows] for name in names}, lines)
 
 
-def _without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON; a key twice is a ``ValueError``."""
     row = dict(pairs)
     if len(row) < len(pairs):
         names = [name for name, _ in pairs]
@@ -377,6 +378,11 @@ def text_lines(content: bytes, where: str) -> list[str]:
     a line.
     """
     return _decoded(content, where).replace("\r\n", "\n").split("\n")
+
+
+def is_blank(text: str) -> bool:
+    """Return whether a text has no visible character, as a zero-width space alone has none."""
+    return not any(character.isprintable() and not character.isspace() for character in text)
 
 
 def is_encodable(value: Any) -> bool:

@@ -142,8 +142,8 @@ def find_snapshot(name: str) -> Path:
         return Path(str(cached_file(source, "config.json"))).parent
 
 
-def load_tokenizer(name: str) -> Any:
-    """Load the tokenizer of an encoder."""
+def load_tokenizer(name: str, max_length: int = 0) -> Any:
+    """Load the tokenizer of an encoder that has positions for texts of ``max_length`` tokens."""
     source = encoder_source(name)
     _check_source(name, source)
     with quiet_transformers(), _loading(name, source):
@@ -151,6 +151,8 @@ def load_tokenizer(name: str) -> Any:
             source, split_special_tokens=True, trust_remote_code=False
         )
         _check_tokenizer(name, tokenizer)
+        if max_length:
+            check_length(AutoConfig.from_pretrained(source, trust_remote_code=False), max_length)
     return tokenizer
 
 
@@ -180,9 +182,9 @@ def load_classifier(folder: Path) -> tuple[Any, Any]:
     return model.eval(), tokenizer
 
 
-def check_length(encoder: SharedEncoder, max_length: int) -> None:
-    """Check that the encoder has enough positions for texts of ``max_length`` tokens."""
-    limit = max_positions(encoder.config)
+def check_length(config: Any, max_length: int) -> None:
+    """Check that an encoder has enough positions for texts of ``max_length`` tokens."""
+    limit = max_positions(config)
     if limit is not None and max_length > limit:
         raise EncoderError(
             f"max_length {max_length} is more than the {limit} positions of this encoder: "

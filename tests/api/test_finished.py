@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -179,6 +181,14 @@ def test_mistakes_in_the_texts_are_one_line(run, given, message, tmp_path, monke
     assert all(part in str(caught.value) for part in message.split(".*")), caught.value
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_of_single_texts_refuses_second_ones(run, tmp_path):
+    copy = shutil.copytree(run, tmp_path / "run")
+    results = auxlearn.load_run(copy)
+    replace(results, dataset=replace(results.dataset, pairs=False)).save(copy)
+    with pytest.raises(UserError, match="was trained on single texts: leave text_pairs out"):
+        auxlearn.predict(copy, ["a"], ["b"])
 
 
 def test_predictions_are_not_written_over_what_is_read(run, tmp_path):

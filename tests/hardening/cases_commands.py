@@ -113,6 +113,19 @@ COMMANDS = [
         typed='{"text": "a"}\nb\n',
     ),
     Case(
+        "predict: a JSON key twice",
+        ["predict", "run"],
+        r"standard input:2: the key 'text' occurs twice",
+        with_run,
+        typed='{"text": "a"}\n{"text": "b", "text": "c"}\n',
+    ),
+    Case(
+        "predict: a JSON key twice in the first line",
+        ["predict", "run", "--file", "f.txt"],
+        r"f.txt:1: the key 'text' occurs twice",
+        beside_a_run(writes("f.txt", '{"text": "b", "text": "c"}\n')),
+    ),
+    Case(
         "predict: deep JSON",
         ["predict", "run"],
         r"standard input:2: not a JSON object",

@@ -163,6 +163,7 @@ DATA = [
     # ------------------------------------------------------------------------------- labels
     Case("label: null", CHECK, r":3: missing label", on_lines(row(None))),
     Case("label: empty", CHECK, r":3: missing label", on_lines(row(""))),
+    Case("label: nothing visible", CHECK, r":3: missing label", on_lines(row("\u200b\u2060"))),
     Case("label: absent", CHECK, r":3: missing label", on_lines('{"text": "x"}')),
     Case("label: NaN", CHECK, r":3: missing label", on_lines('{"text": "x", "label": NaN}')),
     Case("label: infinite", CHECK, r":3: missing label", on_lines('{"text": "x", "label": 1e999}')),

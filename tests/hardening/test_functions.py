@@ -107,6 +107,9 @@ CALLS = [
             ("output", "", r"output: a path is needed, not an empty text"),
         )
     ),
+    ("load_config", (5,), {}, rf"path: {A_PATH}, got 5"),
+    ("load_config", ("",), {}, r"path: a path is needed, not an empty text"),
+    ("load_config", (b"a",), {}, rf"path: {A_PATH}"),
     ("predict", ("r", ["a"]), {"output": 5}, rf"output: {A_PATH}, got 5"),
     ("predict", (None, ["a"]), {}, rf"run: {A_PATH}, got None"),
     ("ensemble", (None, "r"), {}, rf"runs.0: {A_PATH}, got None"),
