@@ -14,14 +14,17 @@ import typing
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Union
 
 import click
+from click.shell_completion import CompletionItem
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from auxlearn.core.config import PluginChoice, RunConfig, load_config, validate
+from auxlearn.core.encoder_names import ENCODERS
 from auxlearn.core.errors import ConfigError, did_you_mean, shorten
 from auxlearn.core.files import path_problem
 from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS, Registry, load_plugin
@@ -379,6 +382,18 @@ def _keep_options(
     return chosen
 
 
+def _complete(
+    name: str, ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Return the names that a setting takes and that begin so, or else folders."""
+    from auxlearn.data.load import BUILT_IN, card_names
+
+    registries = {"aux": TASKS, "weights": WEIGHTINGS, "loss": LOSSES}
+    known = {"encoder": list(ENCODERS), "dataset": [*BUILT_IN, *card_names()]}.get(name)
+    found = [one for one in known or registries[name].names() if one.startswith(incomplete)]
+    return [CompletionItem(one) for one in found] or [CompletionItem(incomplete, type="dir")]
+
+
 def _option(name: str, field: FieldInfo) -> SettingOption:
     flag = _FLAGS.get(name, f"--{name.replace('_', '-')}")
     extra = field.json_schema_extra
@@ -389,6 +404,8 @@ def _option(name: str, field: FieldInfo) -> SettingOption:
         "section": section,
         "metavar": _METAVARS.get(name),
     }
+    if name in ("aux", "weights", "loss", "encoder", "dataset"):
+        attributes["shell_complete"] = partial(_complete, name)
     kind = _value_type(field.annotation)
     if kind is bool:
         return SettingOption([f"{flag}/--no-{flag[2:]}", name], **attributes)

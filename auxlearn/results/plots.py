@@ -95,21 +95,23 @@ Panel = Callable[["Axes", Entries, RunResults], None]
 def plot_run(entries: Entries, results: RunResults, folder: Path) -> list[Path]:
     """Write all plots that the entries have values for.
 
-    ``losses.png``, with a panel for each objective, and ``dev.png`` always; ``weights.png`` with
-    more than one objective, or ``branches.png`` for a rule that has compared whole runs: the dev
+    ``losses.png``, with a panel for each objective, and ``dev.png`` always; ``weights.png`` if
+    weights change, or ``branches.png`` for a rule that has compared whole runs: the dev
     metric of each by step; ``auxiliary.png`` if a task has metrics of its own; ``gradients.png`` if
     gradients were recorded: their cosines with each other and with the validation gradient, the
     share of steps in conflict, and their norms; ``overview.png``, which has the weights (or the
-    branches, or the loss, for a single objective) above the dev metric.
+    branches, or the loss, where no weight changes) above the dev metric.
     """
-    several = len(results.weights) > 1
+    moving = len(results.weights) > 1 and any(
+        len(set(_series(entries, Quantity.WEIGHT.key(name))[1])) > 1 for name in results.weights
+    )
     losses = _loss_panels(entries, results)
     plots: dict[str, Sequence[Panel]] = {"losses": losses, "dev": [_dev]}
     first = losses[0]
     if results.branches:
         first = _branches
         plots["branches"] = [_branches]
-    elif several:
+    elif moving:
         first = _weights
         plots["weights"] = [_weights]
     plots["overview"] = [first, _dev]

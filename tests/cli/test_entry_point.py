@@ -17,6 +17,7 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from auxlearn import __version__
 from auxlearn.cli import COMMANDS, cli
@@ -306,3 +307,25 @@ def test_main_runs_the_group(monkeypatch, capsys):
     assert stop.value.code == 0
     assert capsys.readouterr().out == f"auxlearn {__version__}\n"
     assert isinstance(cli, click.Group)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("--aux l3", ["plain,l3mask"]),
+        ("--weights gradn", ["plain,gradnorm"]),
+        ("--loss foc", ["plain,focal"]),
+        ("--encoder bio", ["plain,bio-clinicalbert"]),
+        ("--dataset pyd", ["plain,pydocs"]),
+        ("--dataset ./da", ["dir,./da"]),
+        ("--metric mac", ["plain,macro_f1"]),
+    ],
+)
+def test_names_complete_in_the_shell(monkeypatch, words, expected):
+    option, incomplete = words.split()
+    monkeypatch.setenv("COMP_WORDS", f"auxlearn train {option} {incomplete}")
+    monkeypatch.setenv("COMP_CWORD", "3")
+    done = CliRunner().invoke(
+        cli, prog_name="auxlearn", env={"_AUXLEARN_COMPLETE": "bash_complete"}
+    )
+    assert done.output.splitlines() == expected
