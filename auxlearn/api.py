@@ -17,6 +17,7 @@ from auxlearn.core.config import RunConfig, validate
 from auxlearn.core.errors import ConfigError, DataError
 from auxlearn.core.files import expand
 from auxlearn.core.progress import Reporter
+from auxlearn.core.settings import LabelMap
 from auxlearn.data.examples import columns_of
 from auxlearn.data.memory import in_memory, read_memory, refuse_for_files
 from auxlearn.results.folder import (
@@ -161,7 +162,7 @@ def evaluate(
     dataset: Any,
     *,
     split: str = "test",
-    labels: Mapping[str, Any] | None = None,
+    labels: LabelMap | None = None,
     decision: Literal["sum", "argmax"] = "sum",
     unknown_labels: Literal["error", "count"] | None = None,
     text_column: Column | None = None,

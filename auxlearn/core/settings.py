@@ -74,6 +74,8 @@ class Settings(BaseModel):
 
 
 def _text_of_path(value: Any) -> Any:
+    if isinstance(value, bytes):
+        raise ValueError("text is needed, not bytes")
     return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
@@ -101,6 +103,21 @@ def _label_text(value: Any) -> Any:
     if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):
         return str(int(value))
     return value.strip() if isinstance(value, str) else value
+
+
+def _are_labels(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = labels_as_texts(value)
+    for name, labels in found.items():
+        if not labels or not all(isinstance(one, str) and one for one in labels):
+            raise ValueError(
+                f"the class '{shorten(name)}' stands for a label, or a list of labels: texts, "
+                "whole numbers, true or false"
+            )
+    return value
+
+
+#: Label of a further set, or list of labels, by class of the model.
+LabelMap = Annotated[Mapping[str, Any], AfterValidator(_are_labels)]
 
 
 def each_label_once(value: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:

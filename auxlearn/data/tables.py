@@ -138,7 +138,7 @@ def _as_parquet(path: Path, table: Table, source: Path | None, added: Sequence[s
             made = pyarrow.table(table.columns)
         buffer = io.BytesIO()
         parquet.write_table(made, buffer)
-    except (pyarrow.ArrowException, TypeError, ValueError) as error:
+    except (pyarrow.ArrowException, TypeError, ValueError, OverflowError) as error:
         reason = shorten(" ".join(str(error).split()), 150)
         raise DataError(
             f"{path} cannot hold these columns ({reason}): write .jsonl instead"

@@ -314,3 +314,8 @@ def test_results_without_a_folder_are_refused(run):
         auxlearn.predict(examples.results(), ["a"])
     with pytest.raises(UserError, match="there is no run folder"):
         auxlearn.load_run("nowhere")
+
+
+def test_a_number_that_parquet_cannot_hold_is_one_line(run, tmp_path):
+    with pytest.raises(UserError, match=r"out.parquet cannot hold these columns .*: write .jsonl"):
+        auxlearn.predict(run, [{"text": "a", "more": 10**400}], output=tmp_path / "out.parquet")

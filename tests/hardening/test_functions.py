@@ -94,7 +94,7 @@ CALLS = [
     ("load_run", (None,), {}, rf"path: {A_PATH}, got None"),
     ("load_run", (5,), {}, rf"path: {A_PATH}, got 5"),
     ("load_run", (["a"],), {}, rf"path: {A_PATH}"),
-    ("load_run", (b"a",), {}, rf"path: {A_PATH}"),
+    ("load_run", (b"a",), {}, r"path: text is needed, not bytes"),
     ("load_run", ("a" * 400,), {}, r"path: .*is too long"),
     ("load_run", ("a\0",), {}, r"path: a path has no null character"),
     *(
@@ -102,6 +102,11 @@ CALLS = [
         for name, value, line in (
             ("split", None, r"split: .*valid string, got None"),
             ("labels", ["a"], r"labels: .*valid dictionary"),
+            *(
+                ("labels", {"no": wrong, "yes": "b"}, r"labels: .*'no' stands for a label, or a")
+                for wrong in (None, 0.5, {"a"}, [["a"]], [], "", object(), Named())
+            ),
+            ("labels", {"no": HUGE}, r"labels: Exceeds the limit .*, got \{'no': a number of"),
             ("decision", "max", r"decision: Input should be 'sum' or 'argmax', got 'max'"),
             ("text_column", 5, r"text_column: .*valid string"),
             ("output", "", r"output: a path is needed, not an empty text"),
@@ -109,7 +114,7 @@ CALLS = [
     ),
     ("load_config", (5,), {}, rf"path: {A_PATH}, got 5"),
     ("load_config", ("",), {}, r"path: a path is needed, not an empty text"),
-    ("load_config", (b"a",), {}, rf"path: {A_PATH}"),
+    ("load_config", (b"a",), {}, r"path: text is needed, not bytes"),
     ("predict", ("r", ["a"]), {"output": 5}, rf"output: {A_PATH}, got 5"),
     ("predict", (None, ["a"]), {}, rf"run: {A_PATH}, got None"),
     ("ensemble", (None, "r"), {}, rf"runs.0: {A_PATH}, got None"),
@@ -129,6 +134,10 @@ CALLS = [
     ("sweep", ({"name": "a"},), {"gpus": -1}, r"gpus: .*greater than or equal to 0"),
     ("sweep", ({"name": "a"},), {"output": 5}, rf"output: {A_PATH}, got 5"),
     ("sweep", (5,), {}, r"5 \(int\) is no sweep"),
+    ("sweep", ({"name": "a", "base": {"aux": CYCLE}},), {}, r"more than 40 levels"),
+    ("sweep", ({"name": "a", "base": {"aux": DEEP}},), {}, r"more than 40 levels"),
+    ("sweep", ({"name": "a", HUGE: 5},), {}, r"sweep: .*: Keys should be strings, got a number of"),
+    ("train", (), {"dataset": FRAME, "output": b"o"}, r"output: text is needed, not bytes"),
     ("train", (), {"jobs": "x"}, r"jobs: .*valid integer"),
     ("train", (), {"reporter": 5}, r"reporter: .*instance of Reporter"),
     ("train", (), {"dataset": FRAME, "split_column": 5}, r"split_column: .*valid string"),
