@@ -217,6 +217,8 @@ class PluginChoice(Settings):
     def _in_small_letters(cls, title: str) -> str:
         if title and not re.fullmatch(r"[a-z][a-z0-9_-]*", title):
             raise ValueError(f"the name '{shorten(title)}': use lower-case letters, digits and '_'")
+        if title == "primary":
+            raise ValueError("the name 'primary' is that of the primary task: choose another one")
         return canonical(title)
 
     @field_validator("name")

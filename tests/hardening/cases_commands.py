@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tests.hardening.case import Case, Place
-from tests.hardening.inputs import GOOD, folder, pipe, sparse_file, writes
+from tests.hardening.inputs import GOOD, MANY, folder, pipe, sparse_file, writes
 
 
 def with_run(place: Place) -> object:
@@ -51,6 +51,23 @@ COMMANDS = [
             ["pretrain", "--encoder", "tiny"],
             ["sweep", "s.yaml"],
         )
+    ),
+    Case(
+        "no encoder",
+        ["data", "check", "d", "--encoder", ""],
+        r"a path is needed, not an empty text",
+        writes("d/train.jsonl", MANY),
+    ),
+    Case(
+        "evaluate: a path of no characters",
+        ["evaluate", "run", "--dataset", ""],
+        r"a path is needed, not an empty text|unknown data set ''",
+        lambda place: (place.copy_run(), place.write("test.jsonl", GOOD)),
+    ),
+    Case(
+        "train: a task with the name of the primary one",
+        ["train", "--aux", "random_mlm:primary"],
+        r"the name 'primary' is that of the primary task",
     ),
     Case("no run folder", ["predict", "", "a"], r"a path is needed, not an empty text"),
     Case("no data set", ["evaluate", "run"], r"missing option '--dataset'"),

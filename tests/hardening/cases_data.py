@@ -27,7 +27,7 @@ DATA = [
     # ------------------------------------------------------------------------------ folders
     Case("data: no such folder", ["data", "check", "./nowhere"], r"no folder './nowhere'"),
     Case("data: no such name", ["data", "check", "pydoc"], r"did you mean 'pydocs'\?"),
-    Case("data: no name", ["data", "check", ""], r"unknown data set ''"),
+    Case("data: no name", ["data", "check", ""], r"a path is needed, not an empty text"),
     Case("data: an empty folder", CHECK, r"d has no train file .*it is empty", folder("d")),
     Case("data: a file for a folder", ["data", "check", "d"], r"d is a file", writes("d", GOOD)),
     Case("data: no train", CHECK, r"its splits are test", writes("d/test.jsonl", GOOD)),
