@@ -18,6 +18,7 @@ from auxlearn.core.errors import ConfigError, DataError
 from auxlearn.core.files import expand
 from auxlearn.core.processes import process_number
 from auxlearn.core.progress import Reporter
+from auxlearn.core.settings import LabelMap
 from auxlearn.data.examples import columns_of
 from auxlearn.data.memory import in_memory, read_memory, refuse_for_files
 from auxlearn.results.folder import (
@@ -162,7 +163,7 @@ def evaluate(
     dataset: Any,
     *,
     split: str = "test",
-    labels: Mapping[str, Any] | None = None,
+    labels: LabelMap | None = None,
     decision: Literal["sum", "argmax"] = "sum",
     unknown_labels: Literal["error", "count"] | None = None,
     text_column: Column | None = None,
@@ -424,7 +425,7 @@ def score(
         check_table_file(place, [encoder, *([texts] if isinstance(texts, Path) else [])])
     split = texts_of(texts, text_column)
     loaded = load_encoder(str(encoder), ["unused"])
-    check_length(loaded, max_length)
+    check_length(loaded.config, max_length)
     show = reporter or default_reporter(verbose)
     table = score_levels(
         loaded.to(default_device()), split, level, max_length, passes, show.progress

@@ -22,6 +22,7 @@ from auxlearn.core.errors import (
     did_you_mean,
     first_fault,
     is_out_of_memory,
+    named_fault,
     printable,
     shorten,
     shorten_middle,
@@ -138,7 +139,9 @@ def one_line_errors(debug: bool) -> Iterator[None]:
         raise Failure(_usage_line(error)) from None
     except (click.ClickException, click.exceptions.Exit, click.Abort):
         raise
-    except Exception as error:
+    except SystemExit:
+        raise
+    except BaseException as error:  # libraries in other languages have some that are no Exception
         if isinstance(error, OSError) and error.errno == errno.EPIPE:
             raise  # the reader of the output has ended, which click handles
         if debug:
@@ -147,7 +150,7 @@ def one_line_errors(debug: bool) -> Iterator[None]:
         raise (Failure(line) if line else Fault(_line_of_fault(error))) from None
 
 
-def _line_of_system(error: Exception) -> str:
+def _line_of_system(error: BaseException) -> str:
     """Return the line for an error of the system; "" if it is no such error."""
     if is_out_of_memory(error):
         return f"out of memory ({first_fault(error)}): lower --batch-size or --max-length"
@@ -156,12 +159,14 @@ def _line_of_system(error: Exception) -> str:
     where = f" for {error.filename}" if error.filename else ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"the disk is full{where}: free some space, then run the same command again"
+    if error.errno in (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM):
+        return f"the system refuses more ({error.strerror}): raise its limit (ulimit -a shows all)"
     if error.filename and error.strerror:
         return f"cannot use {error.filename} ({error.strerror}): check the path and its permissions"
     return ""
 
 
-def _line_of_fault(error: Exception) -> str:
+def _line_of_fault(error: BaseException) -> str:
     from auxlearn.core import crash_log
 
     log = crash_log.log_of(error)
@@ -170,7 +175,7 @@ def _line_of_fault(error: Exception) -> str:
         if log
         else "run it again with --debug before the command, and report what is shown to the authors"
     )
-    return f"this is a fault of auxlearn ({type(error).__name__}: {first_fault(error)}); {advice}"
+    return f"this is a fault of auxlearn ({named_fault(error)}); {advice}"
 
 
 def _usage_line(error: click.UsageError) -> str:

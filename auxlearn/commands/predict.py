@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from auxlearn.commands.options import Example, ExampleCommand, setting_options
+from auxlearn.commands.options import (
+    PATH,
+    Example,
+    ExampleCommand,
+    setting_options,
+)
 from auxlearn.core.errors import DataError, printable, shorten
 
 if TYPE_CHECKING:
@@ -35,18 +40,18 @@ EXAMPLES = (
 
 
 @click.command(cls=ExampleCommand, examples=EXAMPLES)
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=PATH)
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
 @click.option(
     "--file",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="File of texts: a table (.jsonl, .csv, .tsv, .parquet) with a column of texts, or one "
     "text per line.",
 )
 @setting_options("text_column", "text_pair_column", default="that of the run")
 @click.option(
     "--output",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="File for the table with its predictions: .csv, .tsv, .jsonl or .parquet.",
 )
 @click.option(
@@ -134,7 +139,7 @@ def _read(texts: tuple[str, ...], file: Path | None) -> TextSource:
 
 def _check_text(text: str) -> None:
     """Refuse an argument that is empty, or was not UTF-8."""
-    from auxlearn.data.examples import is_blank
+    from auxlearn.data.tables import is_blank
 
     try:
         text.encode()

@@ -220,6 +220,8 @@ def _check_decision(run: Path, name: str, predicted: np.ndarray, probabilities: 
     best = probabilities.argmax(1)
     of_prediction = probabilities[np.arange(len(predicted)), predicted]
     if (probabilities.max(1) - of_prediction > STORED_DIGIT)[best != predicted].any():
+        if name not in {source.name for source in RunFolder(run).read_config().ood}:
+            raise other_predictions(run, name)
         raise RunError(
             f"{run} predicted '{name}' by the most likely class of the model (decision: argmax), "
             "which the mean probabilities of labels do not give: an ensemble takes sets that were "

@@ -12,12 +12,12 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 from pydantic import ValidationError
 
+from auxlearn.core.arguments import UserPath, checked
 from auxlearn.core.errors import ConfigError, shorten
 from auxlearn.core.files import expand
 from auxlearn.core.metric_names import VALIDATION
@@ -249,7 +249,8 @@ _SAVED = re.compile(r"(?:.*/)?(data/[0-9a-f]{16}/[^/]+)")
 _NOT_IDENTITY = {"output", "cache_dir", "report_to", "gradient_log_steps", "plugins", "keep_model"}
 
 
-def load_config(path: str | Path | None = None, **overrides: Any) -> RunConfig:
+@checked
+def load_config(path: UserPath | None = None, **overrides: Any) -> RunConfig:
     """Return the configuration of a YAML file and of keyword arguments.
 
     Args:
@@ -269,7 +270,7 @@ def load_config(path: str | Path | None = None, **overrides: Any) -> RunConfig:
     """
     values: dict[str, Any] = {}
     if path is not None:
-        values = read_yaml(path, "configuration", ConfigError) or {}
+        values = read_yaml(str(path), "configuration", ConfigError) or {}
         if not isinstance(values, dict):
             raise ConfigError(f"{path}: a configuration is a mapping of settings to values")
     return validate(RunConfig, {**values, **overrides}, str(path or "settings"))

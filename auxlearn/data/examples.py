@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,6 +17,8 @@ from auxlearn.data.tables import (
     HALF_A_PAIR,
     LARGEST_FILE,
     Table,
+    as_json,
+    is_blank,
     is_encodable,
     read_table,
     text_lines,
@@ -174,7 +175,7 @@ def parse_examples(table: Table, columns: ColumnNames, *, labelled: bool = True)
         labels=None if labels is None else [columns.renamed.get(name, name) for name in labels],
         text_pairs=text_values(table, columns.text_pair) if has_pairs else None,
         meta={
-            name: [_as_text(value) for value in values]
+            name: [_as_text(value, table, row) for row, value in enumerate(values)]
             for name, values in table.columns.items()
             if name not in used
         },
@@ -261,11 +262,6 @@ def assemble(
     return splits, notes
 
 
-def is_blank(text: str) -> bool:
-    """Return whether a text has no visible character, as a zero-width space alone has none."""
-    return not any(character.isprintable() and not character.isspace() for character in text)
-
-
 def text_values(table: Table, column: str) -> list[str]:
     """Return the texts of a column."""
     values = table.columns[column]
@@ -309,12 +305,10 @@ def _no_column(table: Table, name: str, role: str) -> str:
     )
 
 
-def _as_text(value: Any) -> str:
+def _as_text(value: Any, table: Table, row: int) -> str:
     if isinstance(value, str):
         return value
-    if value is None:
-        return ""
-    return json.dumps(value, ensure_ascii=False, default=str)
+    return "" if value is None else as_json(value, table.place(row))
 
 
 def read_corpus(path: Path, text_column: str = "text") -> Split:

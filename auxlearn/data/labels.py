@@ -9,7 +9,7 @@ from typing import Any
 
 from auxlearn.core.errors import DataError, describe, did_you_mean, printable, shorten
 from auxlearn.core.settings import LONGEST_LABEL
-from auxlearn.data.tables import Table
+from auxlearn.data.tables import Table, is_blank
 
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
 
@@ -60,12 +60,12 @@ def _checked_label(value: Any, place: str, column: str, keep_null: bool) -> str:
     else:
         try:
             name = label_name(value)
-        except ValueError:
+        except ValueError:  # also of a number of too many digits
             raise DataError(
                 f"{place}a label is text, a whole number or true/false, but column '{column}' "
                 f"holds {describe(value)}; numbers to predict (regression) are not supported"
             ) from None
-    if name is None:
+    if name is None or (is_blank(name) and printable(name) == name):
         raise DataError(f"{place}missing label in column '{column}': fill it in or delete the row")
     if isinstance(value, str):
         if name in NULL_LABELS and not keep_null:
@@ -147,7 +147,7 @@ def label_name(value: Any) -> str | None:
     if isinstance(value, str):
         name = value.strip()
         return (name.partition(".")[0] if _WHOLE_DECIMAL.fullmatch(name) else name) or None
-    raise ValueError(f"{value!r} cannot name a class")
+    raise ValueError(f"{describe(value)} cannot name a class")
 
 
 def sort_labels(names: Iterable[str]) -> tuple[str, ...]:

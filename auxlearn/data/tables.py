@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from auxlearn.core.errors import DataError, shorten
+from auxlearn.core.errors import DataError, describe, first_fault, shorten
 from auxlearn.core.files import read_file, write_bytes, write_text
 
 #: Bytes of a data file; of a Parquet file, also of its uncompressed columns.
@@ -82,10 +82,9 @@ def write_table(
         raise DataError(f"{shorten(str(path), 200)} names no format: end it with {known}")
     if suffix == ".jsonl":
         names = list(table.columns)
-        rows = zip(*table.columns.values(), strict=True)
         lines = (
-            json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False, default=str) + "\n"
-            for row in rows
+            f"{as_json(dict(zip(names, row, strict=True)), table.place(number))}\n"
+            for number, row in enumerate(zip(*table.columns.values(), strict=True))
         )
         write_text(path, "".join(lines))
     elif suffix == ".parquet":
@@ -96,19 +95,32 @@ def write_table(
         writer = csv.writer(file, delimiter=delimiter, lineterminator="\n")
         writer.writerow(table.columns)
         for row, values in enumerate(zip(*table.columns.values(), strict=True)):
-            cells = list(map(_cell, values))
+            cells = [_cell(value, table.place(row)) for value in values]
             if suffix == ".tsv" and any(re.search("[\t\n\r]", cell) for cell in cells):
                 raise DataError(f"{table.place(row)} has a cell with a tab or line break{_OF_TSV}")
             writer.writerow(cells)
         write_text(path, file.getvalue())
 
 
-def _cell(value: Any) -> str:
+def _cell(value: Any, place: str) -> str:
     if value is None or isinstance(value, str):
         return value or ""
     if isinstance(value, float):
         return repr(value)
-    return json.dumps(value, ensure_ascii=False, default=str)
+    return as_json(value, place)
+
+
+def as_json(value: Any, place: str) -> str:
+    """Return a value as JSON on one line; what JSON has no form for, as text."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, default=str)
+        text.encode()
+    except Exception as error:  # a cycle, a tuple as a key, half a character, a failing __str__
+        raise DataError(
+            f"{place}: {describe(value)} cannot be written as JSON ({first_fault(error)}): make it "
+            "a text or leave the column out"
+        ) from None
+    return text
 
 
 def _as_parquet(path: Path, table: Table, source: Path | None, added: Sequence[str]) -> bytes:
@@ -126,7 +138,7 @@ def _as_parquet(path: Path, table: Table, source: Path | None, added: Sequence[s
             made = pyarrow.table(table.columns)
         buffer = io.BytesIO()
         parquet.write_table(made, buffer)
-    except (pyarrow.ArrowException, TypeError, ValueError) as error:
+    except (pyarrow.ArrowException, TypeError, ValueError, OverflowError) as error:
         reason = shorten(" ".join(str(error).split()), 150)
         raise DataError(
             f"{path} cannot hold these columns ({reason}): write .jsonl instead"
@@ -141,7 +153,7 @@ def _read_jsonl(path: Path) -> Table:
         if not line.strip():
             continue
         try:
-            row = json.loads(line, object_pairs_hook=_without_repeated_keys)
+            row = json.loads(line, object_pairs_hook=without_repeated_keys)
         except (ValueError, RecursionError) as error:
             reason = shorten(getattr(error, "msg", str(error)), 120)
             raise DataError(
@@ -161,7 +173,8 @@ def _read_jsonl(path: Path) -> Table:
     return Table(str(path), {name: [row.get(name) for row in rows] for name in names}, lines)
 
 
-def _without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON; a key twice is a ``ValueError``."""
     row = dict(pairs)
     if len(row) < len(pairs):
         names = [name for name, _ in pairs]
@@ -343,12 +356,16 @@ def _parquet_values(path: Path, name: str, column: Any) -> list[Any]:
 
 
 def _text_of(path: Path) -> str:
-    return _decoded(read_file(path, LARGEST_FILE, DataError), str(path))
+    text = _decoded(read_file(path, LARGEST_FILE, DataError), str(path))
+    if "\0" in text:
+        line = text[: text.index("\0")].count("\n") + 1
+        raise DataError(f"{path}:{line}: a null character (\\x00): save the file as text in UTF-8")
+    return text
 
 
 def _decoded(content: bytes, where: str) -> str:
     try:
-        return content.decode("utf-8-sig")
+        return content.decode().lstrip("\ufeff")  # some programs write several marks
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise DataError(f"{where}:{line}: not UTF-8: save the file as UTF-8") from error
@@ -361,6 +378,11 @@ def text_lines(content: bytes, where: str) -> list[str]:
     a line.
     """
     return _decoded(content, where).replace("\r\n", "\n").split("\n")
+
+
+def is_blank(text: str) -> bool:
+    """Return whether a text has no visible character, as a zero-width space alone has none."""
+    return not any(character.isprintable() and not character.isspace() for character in text)
 
 
 def is_encodable(value: Any) -> bool:

@@ -21,7 +21,7 @@ from transformers.utils.hub import cached_file
 
 from auxlearn.core import rng
 from auxlearn.core.encoder_names import ENCODERS, encoder_source
-from auxlearn.core.errors import EncoderError, did_you_mean, shorten
+from auxlearn.core.errors import EncoderError, did_you_mean, named_fault, shorten
 from auxlearn.core.files import content_digest, user_path
 from auxlearn.core.manifest import verify_export
 from auxlearn.encoders import checks
@@ -142,8 +142,8 @@ def find_snapshot(name: str) -> Path:
         return Path(str(cached_file(source, "config.json"))).parent
 
 
-def load_tokenizer(name: str) -> Any:
-    """Load the tokenizer of an encoder."""
+def load_tokenizer(name: str, max_length: int = 0) -> Any:
+    """Load the tokenizer of an encoder that has positions for texts of ``max_length`` tokens."""
     source = encoder_source(name)
     _check_source(name, source)
     with quiet_transformers(), _loading(name, source):
@@ -151,6 +151,8 @@ def load_tokenizer(name: str) -> Any:
             source, split_special_tokens=True, trust_remote_code=False
         )
         _check_tokenizer(name, tokenizer)
+        if max_length:
+            check_length(AutoConfig.from_pretrained(source, trust_remote_code=False), max_length)
     return tokenizer
 
 
@@ -180,9 +182,9 @@ def load_classifier(folder: Path) -> tuple[Any, Any]:
     return model.eval(), tokenizer
 
 
-def check_length(encoder: SharedEncoder, max_length: int) -> None:
-    """Check that the encoder has enough positions for texts of ``max_length`` tokens."""
-    limit = max_positions(encoder.config)
+def check_length(config: Any, max_length: int) -> None:
+    """Check that an encoder has enough positions for texts of ``max_length`` tokens."""
+    limit = max_positions(config)
     if limit is not None and max_length > limit:
         raise EncoderError(
             f"max_length {max_length} is more than the {limit} positions of this encoder: "
@@ -251,6 +253,7 @@ def _check_tokenizer(name: str, tokenizer: Any) -> None:
         )
     if tokenizer.pad_token_id is None:
         raise EncoderError(f"the tokenizer of encoder '{name}' has no padding token")
+    tokenizer("a \N{SNOWMAN}")  # a vocabulary without its unknown token fails at unknown ones only
 
 
 @contextmanager
@@ -265,7 +268,7 @@ def _loading(name: str, source: str) -> Iterator[None]:
         # tokenizers of Rust raise a PanicException, which is no Exception.
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        reason = shorten(f"{type(error).__name__}: {' '.join(str(error).split())}", 300)
+        reason = named_fault(error)
         if Path(source).is_dir():
             raise EncoderError(f"encoder folder {source} cannot be loaded: {reason}") from error
         raise EncoderError(

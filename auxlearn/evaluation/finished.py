@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from auxlearn.core.config import OODSource, RunConfig
-from auxlearn.core.errors import DataError, EncoderError, RunError, describe
+from auxlearn.core.errors import DataError, EncoderError, RunError, describe, text_of
 from auxlearn.core.files import name_problem, user_path
 from auxlearn.core.settings import TextWindow, each_label_once, labels_as_texts
 from auxlearn.data.audit import seen_in_train
@@ -115,7 +115,7 @@ class Classifier:
 def name_sets(dataset: Any, split: str) -> dict[str, Any]:
     """Return the sets to evaluate on by name."""
     if isinstance(dataset, Mapping) and not _is_one_set(dataset, split):
-        sets = {str(name): one for name, one in dataset.items()}
+        sets = {text_of(name): one for name, one in dataset.items()}
         for name in sets:
             if problem := name_problem(name):
                 raise DataError(f"the name of a data set: {problem}")
@@ -230,7 +230,7 @@ def check_pairs(trained: RunResults, evaluated: Split, name: str) -> None:
 def _is_one_set(dataset: Mapping[Any, Any], split: str) -> bool:
     from auxlearn.data.memory import is_table
 
-    names = {split_name(str(name)) for name in dataset}
+    names = {split_name(text_of(name)) for name in dataset}
     return is_table(dataset) or not names.isdisjoint({split_name(split), *CORE_SPLITS})
 
 

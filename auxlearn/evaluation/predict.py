@@ -16,7 +16,15 @@ from auxlearn.core.files import expand, read_file, user_path
 from auxlearn.data.dataset import Split
 from auxlearn.data.examples import ColumnNames, column_names, read_corpus, text_values
 from auxlearn.data.memory import read_memory_table
-from auxlearn.data.tables import FORMATS, LARGEST_FILE, Table, read_table, text_lines, write_table
+from auxlearn.data.tables import (
+    FORMATS,
+    LARGEST_FILE,
+    Table,
+    read_table,
+    text_lines,
+    without_repeated_keys,
+    write_table,
+)
 from auxlearn.evaluation.finished import Classifier
 from auxlearn.results.folder import RunFolder, model_of
 from auxlearn.results.outputs import check_output_file
@@ -120,9 +128,9 @@ def read_texts(content: bytes, where: str) -> Table:
     if not rows:
         raise DataError(f"{where} contains no text")
     numbers = [number for number, _ in rows]
-    if not isinstance(_json(rows[0][1]), dict):
+    if not isinstance(_json(rows[0][1], f"{where}:{numbers[0]}"), dict):
         return Table(where, {"text": [line for _, line in rows]}, numbers)
-    records = [_json(line) for _, line in rows]
+    records = [_json(line, f"{where}:{number}") for number, line in rows]
     for number, record in zip(numbers, records, strict=True):
         if not isinstance(record, dict):
             raise DataError(f"{where}:{number}: not a JSON object, but the first line is one")
@@ -243,10 +251,16 @@ def _is_added(name: str) -> bool:
     return name == LABEL or name.startswith(PROBABILITY)
 
 
-def _json(line: str) -> Any:
+def _json(line: str, place: str) -> Any:
     import json
 
+    def without_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        try:
+            return without_repeated_keys(pairs)
+        except ValueError as error:
+            raise DataError(f"{place}: {error}") from None
+
     try:
-        return json.loads(line)
+        return json.loads(line, object_pairs_hook=without_repeated)
     except (ValueError, RecursionError):
         return None

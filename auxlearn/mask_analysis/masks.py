@@ -6,11 +6,13 @@ import csv
 import io
 from dataclasses import asdict, dataclass
 from itertools import combinations
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import Field, SkipValidation
 
 from auxlearn.core import rng
+from auxlearn.core.arguments import Count, checked
 from auxlearn.core.cache import TensorCache
 from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import ConfigError
@@ -109,8 +111,13 @@ class MaskReport:
         return text.getvalue()
 
 
+@checked
 def inspect_masks(
-    config: RunConfig, *, examples: int | None = None, texts: int = 8, reporter: Reporter
+    config: Annotated[RunConfig, SkipValidation],
+    *,
+    examples: Count | None = None,
+    texts: Annotated[int, Field(ge=0)] = 8,
+    reporter: Reporter,
 ) -> MaskReport:
     """Return what the auxiliary tasks of a configuration mask in its training texts.
 

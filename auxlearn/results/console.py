@@ -44,17 +44,19 @@ def output(*, stderr: bool = False) -> Console:
 
 
 class _PlainConsole(Console):
-    """A console that writes control characters of texts, labels and names as escapes."""
+    """A console that writes control characters as escapes, and what a terminal lacks as "?"."""
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
-            if segment.control or segment.text.isprintable():
-                yield segment
-            else:  # rich breaks the lines of a cell by line feeds within a segment
-                lines = map(printable, segment.text.split("\n"))
-                yield segment._replace(text="\n".join(lines))
+            text = segment.text
+            if not segment.control and not text.isprintable():
+                # rich breaks the lines of a cell by line feeds within a segment
+                text = "\n".join(map(printable, text.split("\n")))
+            if not text.isascii():
+                text = text.encode(self.encoding, "replace").decode(self.encoding)
+            yield segment._replace(text=text)
 
 
 def default_reporter(verbose: bool = True) -> Reporter:

@@ -138,12 +138,12 @@ Panel = Callable[["Axes", Entries, RunResults], None]
 def plot_run(entries: Entries, results: RunResults, folder: Path) -> list[Path]:
     """Write all plots that the entries have values for.
 
-    ``losses.png``, with a panel for each objective, and ``dev.png`` always; ``weights.png`` with
-    more than one objective, or ``branches.png`` for a rule that has compared whole runs: the dev
+    ``losses.png``, with a panel for each objective, and ``dev.png`` always; ``weights.png`` if
+    weights change, or ``branches.png`` for a rule that has compared whole runs: the dev
     metric of each by step; ``auxiliary.png`` if a task has metrics of its own; ``gradients.png`` if
     gradients were recorded: their cosines with each other and with the validation gradient, the
     share of steps in conflict, and their norms; ``overview.png``, which has the weights (or the
-    branches, or the loss, for a single objective) above the dev metric.
+    branches, or the loss, where no weight changes) above the dev metric.
     """
     plots = _plots(entries, results)
     above = plots.get("branches") or plots.get("weights") or plots["losses"][:1]
@@ -161,10 +161,13 @@ def run_figure(entries: Entries, results: RunResults) -> Figure:
 
 
 def _plots(entries: Entries, results: RunResults) -> dict[str, list[Panel]]:
+    moving = len(results.weights) > 1 and any(
+        len(set(_series(entries, Quantity.WEIGHT.key(name))[1])) > 1 for name in results.weights
+    )
     plots: dict[str, list[Panel]] = {"dev": [_dev]}
     if results.branches:
         plots["branches"] = [_branches]
-    elif len(results.weights) > 1:
+    elif moving:
         plots["weights"] = [_weights]
     plots["losses"] = _loss_panels(entries, results)
     if any(map(Quantity.AUX.read, entries)):

@@ -101,7 +101,7 @@ def stored_probabilities(
     truth, predicted, rows = [], [], []
     for number, one in enumerate(read_predictions(run, name, label_names), 1):
         row = list(one.probabilities.values())
-        whole = len(row) == len(label_names) and abs(sum(row) - 1) < 1e-3 and min(row) >= 0
+        whole = len(row) == len(label_names) and abs(sum(row) - 1) < 1e-5 and min(row) >= 0
         if not whole or {one.label, one.predicted} - {*index}:  # so neither for what is not finite
             raise _damaged(
                 run, name, number, f"label with the probabilities of {len(label_names)} classes"

@@ -280,7 +280,7 @@ def load_run_encoder(config: RunConfig, data: RunData, compute: Compute) -> Shar
     """Load the encoder that training begins with; see :func:`load_initial_encoder`."""
     encoder = load_initial_encoder(config, data.dataset.label_names)
     encoder.random_head = config.random_head
-    check_length(encoder, config.max_length)
+    check_length(encoder.config, config.max_length)
     encoder.to(compute.device)
     if config.precision == "bf16" and compute.device.type == "cpu":
         attend_in_single_precision(encoder.body)

@@ -150,6 +150,14 @@ def test_csv_lines_are_counted_through_quoted_line_breaks(tmp_path):
     assert read_folder(tmp_path).splits["train"].texts == ('one\ntwo, "three"', "four", "five")
 
 
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".tsv"])
+def test_byte_order_marks_are_left_out_however_many(tmp_path, suffix):
+    write_table(tmp_path / f"train{suffix}", ROWS)
+    content = (tmp_path / f"train{suffix}").read_bytes()
+    (tmp_path / f"train{suffix}").write_bytes("\ufeff\ufeff".encode() + content)
+    assert sum(map(len, read_folder(tmp_path).splits.values())) == len(ROWS)
+
+
 def test_csv_with_an_open_quotation_mark_names_the_row_that_opens_it(tmp_path):
     (tmp_path / "train.csv").write_text('text,label\none,a\n"two,b\nthree,c\n')
     assert message(tmp_path).startswith("train.csv:3: bad CSV (unexpected end of data)")

@@ -27,7 +27,7 @@ DATA = [
     # ------------------------------------------------------------------------------ folders
     Case("data: no such folder", ["data", "check", "./nowhere"], r"no folder './nowhere'"),
     Case("data: no such name", ["data", "check", "pydoc"], r"did you mean 'pydocs'\?"),
-    Case("data: no name", ["data", "check", ""], r"unknown data set ''"),
+    Case("data: no name", ["data", "check", ""], r"a path is needed, not an empty text"),
     Case("data: an empty folder", CHECK, r"d has no train file .*it is empty", folder("d")),
     Case("data: a file for a folder", ["data", "check", "d"], r"d is a file", writes("d", GOOD)),
     Case("data: no train", CHECK, r"its splits are test", writes("d/test.jsonl", GOOD)),
@@ -163,6 +163,7 @@ DATA = [
     # ------------------------------------------------------------------------------- labels
     Case("label: null", CHECK, r":3: missing label", on_lines(row(None))),
     Case("label: empty", CHECK, r":3: missing label", on_lines(row(""))),
+    Case("label: nothing visible", CHECK, r":3: missing label", on_lines(row("\u200b\u2060"))),
     Case("label: absent", CHECK, r":3: missing label", on_lines('{"text": "x"}')),
     Case("label: NaN", CHECK, r":3: missing label", on_lines('{"text": "x", "label": NaN}')),
     Case("label: infinite", CHECK, r":3: missing label", on_lines('{"text": "x", "label": 1e999}')),
@@ -273,7 +274,16 @@ DATA = [
         writes("d/train.csv", b"text,label\ncaf\xe9,a\n"),
     ),
     Case(
-        "csv: NUL", CHECK, r"csv:2: .*(NUL|control)", writes("d/train.csv", "text,label\na,b\0\n")
+        "csv: NUL", CHECK, r"csv:2: a null character", writes("d/train.csv", "text,label\na,b\0\n")
+    ),
+    *(
+        Case(
+            f"{suffix}: null characters",
+            CHECK,
+            rf"{suffix}:1: a null character \(\\x00\)",
+            writes(f"d/train.{suffix}", "\0" * 99),
+        )
+        for suffix in ("csv", "tsv", "jsonl")
     ),
     Case(
         "csv: a cell of 2 MB",

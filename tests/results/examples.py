@@ -79,7 +79,8 @@ def entries(*aux: str, gradients: bool = False) -> list[dict[str, Any]]:
         for number, name in enumerate(reversed(names)):
             entry[f"loss/{name}"] = 2.0 + number - step / 40
         for number, name in enumerate(names):
-            entry[f"weight/{name}"] = (1 + number) / sum(range(1, len(names) + 1))
+            last = (1 + number) / sum(range(1, len(names) + 1))
+            entry[f"weight/{name}"] = 1 / len(names) if step == 10 else last
             if gradients:
                 entry[f"norm/{name}"] = 10.0**number
                 entry[f"cosine/{name}"] = 0.3 - 0.2 * number
