@@ -347,6 +347,8 @@ class RunStep:
         for auxiliary in self.auxiliaries:
             if auxiliary.name in without:
                 continue
+            with calling(auxiliary.task, "begin_step", auxiliary.name):
+                auxiliary.task.begin_step(step, self.total_steps)
             own = (
                 primary
                 if auxiliary.stream is None
