@@ -26,6 +26,14 @@ from tests import helpers
 #: Options that each auxiliary task is tested with.
 TASK_OPTIONS: dict[str, dict] = {
     "random_mlm": {},
+    "whole_word": {},
+    "span": {},
+    "pmi": {"min_count": 2},
+    "frequency": {},
+    "pos": {},
+    "salient": {},
+    "entropy": {},
+    "informask": {},
     "l3mask": {},
     "mask_tuning": {},
     "supervised": {"datasets": "DATA"},

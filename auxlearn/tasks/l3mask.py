@@ -17,17 +17,13 @@ from auxlearn.objectives.context import ObjectiveContext
 from auxlearn.scoring.cached import score_texts
 from auxlearn.tasks.base import ScoredMasking, ScoredMaskingOptions
 
-_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+#: Dtypes by the name of a precision.
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
-class L3MaskOptions(ScoredMaskingOptions):
-    """Settings of L3Masking."""
+class ScoringOptions(ScoredMaskingOptions):
+    """Settings of strategies that score the tokens by the encoder's predictions."""
 
-    score: Literal["complement", "surprisal"] = Field(
-        "complement",
-        description="How unlikely a token is: complement: 1 - P, as in the paper; surprisal: "
-        "-log P, as in the authors' code.",
-    )
     passes: int | None = Field(
         None,
         ge=2,
@@ -36,6 +32,16 @@ class L3MaskOptions(ScoredMaskingOptions):
     )
     precision: Literal["fp32", "bf16"] = Field(
         "fp32", description="Precision in which the encoder computes the scores."
+    )
+
+
+class L3MaskOptions(ScoringOptions):
+    """Settings of L3Masking."""
+
+    score: Literal["complement", "surprisal"] = Field(
+        "complement",
+        description="How unlikely a token is: complement: 1 - P, as in the paper; surprisal: "
+        "-log P, as in the authors' code.",
     )
 
 
@@ -65,7 +71,7 @@ class L3Mask(ScoredMasking):
             self.texts,
             context.cache,
             passes=self.options.passes,
-            dtype=_DTYPES[self.options.precision],
+            dtype=DTYPES[self.options.precision],
             progress=context.progress,
         ).double()
         complement = self.options.score == "complement"
