@@ -86,8 +86,10 @@ class AuxiliaryTask(Objective):
             as in META-TARTAN. ``"primary"``: the task is passed the batch of the primary task.
         texts: The texts that the task's batches are drawn from; set by :meth:`prepare`.
         batch_size: Examples per batch of the task's own; ``None``: as many as the primary task.
+        watches_primary: Whether :meth:`observe_primary` is called.
     """
 
+    watches_primary: ClassVar[bool] = False
     batches: ClassVar[Literal["own", "primary"]] = "own"
     texts: TokenizedTexts
     batch_size: int | None = None
@@ -132,6 +134,19 @@ class AuxiliaryTask(Objective):
             name: Name of the random stream.
         """
         return BatchStream(self.texts, batch_size, seed, name)
+
+    def observe_primary(self, token_ids: Tensor, gradients: Tensor) -> None:
+        """See the gradient of the primary loss at each token, if :attr:`watches_primary` is set.
+
+        It is called in every step when that gradient is computed, which is after :meth:`loss`; with
+        gradient accumulation, for each micro-batch. An unrolled step is not watched.
+
+        Args:
+            token_ids: Token ids of the primary batch, ``(batch, length)``, on the CPU.
+            gradients: Gradient with respect to the input embedding of each token,
+                ``(batch, length, size)``, on the CPU; zero at padding. Its scale is that of the
+                primary task's weight and share in the step.
+        """
 
     def begin_step(self, step: int, total: int) -> None:
         """Hear which optimizer step the next losses are for; by default do nothing.

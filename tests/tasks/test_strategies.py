@@ -8,10 +8,11 @@ from itertools import pairwise
 
 import pytest
 import torch
+from sklearn.linear_model import LogisticRegression
 
 from auxlearn.core.cache import TensorCache
 from auxlearn.core.config import validate
-from auxlearn.core.errors import ConfigError, DataError
+from auxlearn.core.errors import ConfigError, DataError, EncoderError
 from auxlearn.core.registry import TASKS
 from auxlearn.data import pos_tags
 from auxlearn.data.batches import collate
@@ -22,6 +23,7 @@ from auxlearn.objectives.masking import rescale_to_mean
 from auxlearn.tasks import informask, pmi as pmi_task, span as span_task
 from auxlearn.tasks.informask import best_mask
 from auxlearn.tasks.pos import PartOfSpeech
+from auxlearn.testing.tiny_run import Circumstances, Objectives, TinyRun
 from tests.helpers import HARD_TEXTS, LABELS, LINES, tokenized
 
 DRAWS = 4000
@@ -34,8 +36,12 @@ def generator(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
-def prepared(name, encoder, folder, texts=LINES, pairs=None, labels=None, **options):
+def prepared(name, encoder, folder, texts=LINES, pairs=None, **options):
     cls = TASKS.get(name)
+    labels = tuple(number % 3 for number in range(len(texts)))
+    if options.get("background") == "TEXTS":
+        options["background"] = str(folder / "texts.txt")
+        (folder / "texts.txt").write_text("\n".join(LINES[10:]))
     task = cls(validate(cls.Options, options, name))
     split = Split("train", tuple(texts), labels, LABELS, pairs)
     tokens = tokenized(encoder, texts, labels, pairs)
@@ -80,6 +86,9 @@ ALL: dict[str, dict] = {
     "salient": {},
     "entropy": {},
     "informask": {},
+    "difference": {"background": "TEXTS"},
+    "selective": {},
+    "typhoon": {},
 }
 
 
@@ -388,3 +397,99 @@ def test_released_rates_are_read_by_token_id(trained_bert, tmp_path):
         prepared_on("informask", trained_bert, tmp_path, texts, **options)
     with pytest.raises(ConfigError, match="unit word and rates go with by: token"):
         validate(informask.InforMaskOptions, {"unit": "word"}, "informask")
+
+
+def test_similarity_is_that_to_the_nearest_anchor(trained_bert, tmp_path):
+    texts = flat([10, 11, 12], [10, 11, 12])
+    path = tmp_path / "texts.txt"
+    path.write_text("a tagger")
+    options = {"background": str(path), "anchors": 2, "probability": 0.2}
+    task = prepared_on("difference", trained_bert, tmp_path, texts, **options)
+    assert task.anchors.tolist() == [10, 11]  # all three are equal: the first ones
+    weight = trained_bert.body.get_input_embeddings().weight.detach().double()
+    unit = weight[[10, 11, 12]] / weight[[10, 11, 12]].norm(dim=1, keepdim=True)
+    third = max(0.0, float((unit[2] @ unit[:2].T).max()))
+    wanted = rescale_to_mean(torch.tensor([[1, 1, third]]), torch.ones(1, 3) > 0, 0.2)
+    found = task.mask_probabilities(whole(task))[:1, 1:4]
+    torch.testing.assert_close(found, wanted, atol=1e-7, rtol=0)
+    with pytest.raises(ConfigError, match="name a file of texts of other domains by background"):
+        prepared_on("difference", trained_bert, tmp_path, texts)
+
+
+def test_selective_asks_a_classifier_without_each_token(trained_bert, tmp_path):
+    task = prepared("selective", trained_bert, tmp_path, LINES[:9])
+    batch = whole(task)
+    body, mask = trained_bert.body, trained_bert.tokenizer.mask_token_id
+
+    def feature(ids):
+        return body(input_ids=ids[None]).last_hidden_state[0, 0].double()
+
+    wanted = torch.zeros(batch.input_ids.shape, dtype=torch.float64)
+    with trained_bert.evaluating(), torch.no_grad():
+        lengths = batch.attention_mask.sum(1).tolist()
+        rows = [ids[:n] for ids, n in zip(batch.input_ids, lengths, strict=True)]
+        seen = torch.stack([feature(ids) for ids in rows]).numpy()
+        classifier = LogisticRegression(max_iter=1000).fit(seen, batch.labels.numpy())
+        for row, ids in enumerate(rows):
+            full = classifier.predict_proba(feature(ids)[None].numpy())[0]
+            for place in batch.maskable[row].nonzero().squeeze(1).tolist():
+                without = ids.clone()
+                without[place] = mask
+                less = classifier.predict_proba(feature(without)[None].numpy())[0]
+                wanted[row, place] = abs(less[full.argmax()] - full.max())
+    expected = rescale_to_mean(wanted, batch.maskable, 0.15)
+    torch.testing.assert_close(task.mask_probabilities(batch), expected, atol=2e-3, rtol=0)
+    spread = expected[batch.maskable]
+    assert float(spread.max() - spread.min()) > 0.1
+
+
+def test_selective_needs_two_classes(trained_bert, tmp_path):
+    with pytest.raises(ConfigError, match="selective needs training examples of two or more"):
+        prepared("selective", trained_bert, tmp_path, LINES[:1])
+
+
+def test_scores_of_typhoon_are_moving_averages_by_type(trained_bert, tmp_path):
+    texts = flat([10, 11], [12, 13])
+    task = prepared_on("typhoon", trained_bert, tmp_path, texts, probability=0.5, decay=0.75)
+    batch = whole(task)
+    assert task.mask_probabilities(batch)[:, 1:3].tolist() == [[0.5, 0.5]] * 2
+    ids = torch.tensor([[10, 10, 11, 0]])
+    first = torch.tensor([[[3.0, 4.0], [0.0, 1.0], [0.0, 6.0], [0.0, 0.0]]])  # norms 5, 1, 6
+    task.observe_primary(ids, first)
+    assert task.average[[10, 11]].tolist() == pytest.approx([3 / 4, 6 / 4])
+    task.observe_primary(ids[:, 2:], 9 * first[:, 2:])  # a type alone has the mean norm
+    a, b = 3 / 4, 0.75 * 6 / 4 + 0.25
+    assert task.average[[10, 11]].tolist() == pytest.approx([a, b])
+    found = task.mask_probabilities(batch)[:, 1:3]
+    assert found.tolist() == [pytest.approx([a / (a + b), b / (a + b)]), [0.5, 0.5]]
+    assert not task.seen[0]
+
+
+def test_typhoon_sees_the_gradients_of_the_primary_loss(tmp_path):
+    """Compared with transformers alone, on the texts of the batch."""
+    seen = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TASKS.get("typhoon"), "observe_primary", lambda _, *given: seen.append(given))
+        run = TinyRun(Objectives([("typhoon", {})]), Circumstances(tmp_path, dropout=False))
+        state = {name: tensor.clone() for name, tensor in run.encoder.state_dict().items()}
+        run.train(0, 1)
+    (ids, gradients) = seen[0]
+    assert len(seen) == 1
+    run.encoder.load_state_dict(state)
+    batch = run.step.primary.batch(0)
+    assert torch.equal(ids, batch.input_ids)
+    model = run.encoder.classifier
+    embedded = run.encoder.body.get_input_embeddings()(batch.input_ids).detach().requires_grad_()
+    inputs = {"inputs_embeds": embedded, "attention_mask": batch.attention_mask}
+    model(**inputs, token_type_ids=batch.token_type_ids, labels=batch.labels).loss.backward()
+    norms = gradients.norm(dim=-1)
+    wanted = embedded.grad.norm(dim=-1)
+    torch.testing.assert_close(norms / norms.mean(), wanted / wanted.mean(), rtol=1e-4, atol=1e-5)
+    assert float(wanted.std()) > 0
+    assert not run.encoder.body.get_input_embeddings()._forward_hooks
+
+
+def test_typhoon_refuses_embeddings_without_a_gradient(tmp_path):
+    run = TinyRun(Objectives([("typhoon", {})]), Circumstances(tmp_path, freeze="embeddings"))
+    with pytest.raises(EncoderError, match="the embeddings are frozen: leave --freeze"):
+        run.train(0, 1)
