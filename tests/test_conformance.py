@@ -37,6 +37,7 @@ TASK_OPTIONS: dict[str, dict] = {
     "difference": {"background": "TEXTS"},
     "selective": {},
     "typhoon": {},
+    "mixture": {"strategies": ["span", "typhoon", {"informask": {"by": "token"}}]},
     "l3mask": {},
     "mask_tuning": {},
     "supervised": {"datasets": "DATA"},

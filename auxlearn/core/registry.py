@@ -187,6 +187,7 @@ TASKS = Registry(
         "difference": "auxlearn.tasks.difference",
         "selective": "auxlearn.tasks.selective",
         "typhoon": "auxlearn.tasks.typhoon",
+        "mixture": "auxlearn.tasks.mixture",
         "mask_tuning": "auxlearn.tasks.mask_tuning",
         "supervised": "auxlearn.tasks.supervised",
         "simcse": "auxlearn.tasks.simcse",

@@ -89,7 +89,7 @@ class AuxiliaryTask(Objective):
         watches_primary: Whether :meth:`observe_primary` is called.
     """
 
-    watches_primary: ClassVar[bool] = False
+    watches_primary = False
     batches: ClassVar[Literal["own", "primary"]] = "own"
     texts: TokenizedTexts
     batch_size: int | None = None

@@ -89,6 +89,7 @@ ALL: dict[str, dict] = {
     "difference": {"background": "TEXTS"},
     "selective": {},
     "typhoon": {},
+    "mixture": {"strategies": ["span", {"l3mask": {"unit": "word"}}], "weights": [1, 3]},
 }
 
 
@@ -493,3 +494,37 @@ def test_typhoon_refuses_embeddings_without_a_gradient(tmp_path):
     run = TinyRun(Objectives([("typhoon", {})]), Circumstances(tmp_path, freeze="embeddings"))
     with pytest.raises(EncoderError, match="the embeddings are frozen: leave --freeze"):
         run.train(0, 1)
+
+
+def test_a_mixture_masks_each_text_by_one_of_its_strategies(trained_bert, tmp_path):
+    options = {"strategies": ["frequency", {"frequency": {"reverse": True}}, "whole_word"]}
+    task = prepared("mixture", trained_bert, tmp_path, weights=(1, 2, 1), **options)
+    batch = whole(task)
+    parts = [part.mask_probabilities(batch) for part in task.parts]
+    wanted = (parts[0] + 2 * parts[1] + parts[2]) / 4
+    torch.testing.assert_close(task.mask_probabilities(batch), wanted)
+    draws = generator()
+    state = draws.get_state()
+    found = task.choose_tokens(batch, draws)
+    draws.set_state(state)
+    torch.rand(len(batch), generator=draws, dtype=torch.float64)
+    each = [part.choose_tokens(batch, draws) for part in task.parts]
+    for row, own in enumerate(found):
+        assert any(torch.equal(own, one[row]) for one in each)
+    task.begin_step(0, 10)
+    assert all(part.options.schedule == "constant" for part in task.parts)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "mixture has no strategies to mix"),
+        ({"strategies": ["simcse"]}, "'simcse' is no masking strategy"),
+        ({"strategies": [{"span": {"probability": 0.3}}]}, "span has probability of its own"),
+        ({"strategies": ["span"], "weights": [1, 2]}, "2 weights for 1 strategies"),
+        ({"strategies": ["span"], "weights": [0]}, "one is more than 0"),
+    ],
+)
+def test_what_cannot_be_mixed_is_refused(trained_bert, tmp_path, options, message):
+    with pytest.raises(ConfigError, match=message):
+        prepared("mixture", trained_bert, tmp_path, **options)
