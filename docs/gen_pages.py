@@ -8,7 +8,8 @@ a page of its own gets one with its card, each package one with the reference of
 comes from.
 
 Run as a program, it copies the examples into the documents that show them: the block below a line
-``<!-- examples/NAME.py -->`` is that file without its docstring.
+``<!-- examples/NAME.py -->`` or ``<!-- auxlearn/tasks/NAME.py -->`` is that file without its
+docstring.
 """
 
 from __future__ import annotations
@@ -370,7 +371,8 @@ def with_examples(text: str) -> str:
         body = "\n".join(code.splitlines()[docstring:]).strip("\n")
         return f"<!-- {match[1]} -->\n```python\n{body}\n```"
 
-    return re.sub(r"<!-- (examples/\w+\.py) -->\n```python\n.*?```", block, text, flags=re.DOTALL)
+    pattern = r"<!-- ((?:examples|auxlearn/tasks)/\w+\.py) -->\n```python\n.*?```"
+    return re.sub(pattern, block, text, flags=re.DOTALL)
 
 
 # ------------------------------------------------------------------------------- events of mkdocs
