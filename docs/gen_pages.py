@@ -369,9 +369,9 @@ def with_examples(text: str) -> str:
         code = (ROOT / match[1]).read_text(encoding="utf-8")
         docstring = ast.parse(code).body[0].end_lineno
         body = "\n".join(code.splitlines()[docstring:]).strip("\n")
-        return f"<!-- {match[1]} -->\n```python\n{body}\n```"
+        return f"<!-- {match[1]} -->\n```{match[2]}\n{body}\n```"
 
-    pattern = r"<!-- ((?:examples|auxlearn/tasks)/\w+\.py) -->\n```python\n.*?```"
+    pattern = r"<!-- ((?:examples|auxlearn/tasks)/\w+\.py) -->\n```(\w+)\n.*?```"
     return re.sub(pattern, block, text, flags=re.DOTALL)
 
 
