@@ -48,7 +48,7 @@ DOCUMENTS = [
 NOTEBOOKS = [
     path for path in DOCUMENTS if path.read_text(encoding="utf-8").startswith("---\njupyter:\n")
 ]
-#: Languages of code blocks that hold no code of ours.
+#: Languages of code blocks that are not run: py is for files of the package, shown as they are.
 OTHER = {"py", "text", "bibtex"}
 
 

@@ -143,8 +143,8 @@ def unit_means(values: Tensor, units: Tensor, maskable: Tensor) -> Tensor:
 
     Examples:
         >>> units = torch.tensor([[-1, 0, 0, 1]])
-        >>> unit_means(torch.tensor([[0.0, 0.1, 0.3, 0.5]]), units, units >= 0).tolist()
-        [[0.0, 0.2, 0.2, 0.5]]
+        >>> unit_means(torch.tensor([[0, 1, 3, 5]]), units, units >= 0).tolist()
+        [[0.0, 2.0, 2.0, 5.0]]
     """
     width = int(units.max()) + 1 if units.numel() else 0
     key = (torch.arange(len(units))[:, None] * width + units)[maskable]
