@@ -230,11 +230,12 @@ class MaskedLanguageModelling(AuxiliaryTask):
     Attributes:
         random_ids: Token ids that random replacements are drawn from, ``(n,)``: the vocabulary
             without special tokens.
+        rate_factor: What the probabilities are multiplied by in this step; 1 without a schedule.
     """
 
     Options = MaskingOptions
     options: MaskingOptions
-    _rate = 1.0
+    rate_factor = 1.0
 
     def prepare(self, context: ObjectiveContext) -> None:
         """Set the texts (the train split or ``corpus``) and the ids of random replacements."""
@@ -266,9 +267,9 @@ class MaskedLanguageModelling(AuxiliaryTask):
             generator: Source of all randomness, on the CPU.
 
         Returns:
-            Number of each token's unit, ``(batch, length)``, int64, from 0 and below the length of
-            the batch; negative where nothing may be masked. A unit is masked with the mean of the
-            :meth:`mask_probabilities` of its tokens, so that the mean rate of a text stays.
+            Number of each token's unit, ``(batch, length)``, int64; negative where nothing may be
+            masked. A unit is masked with the mean of the :meth:`mask_probabilities` of its tokens,
+            so that the mean rate of a text stays.
         """
         return None
 
@@ -276,14 +277,14 @@ class MaskedLanguageModelling(AuxiliaryTask):
         """Set the rate of a step by the schedule."""
         when = (step + 0.5) / total
         rates = {"linear": 2 * (1 - when), "cosine": 1 + math.cos(math.pi * when)}
-        self._rate = max(0.0, rates.get(self.options.schedule, 1.0))
+        self.rate_factor = max(0.0, rates.get(self.options.schedule, 1.0))
 
     def choose_tokens(self, batch: Batch, generator: torch.Generator) -> Tensor:
         """Return which tokens to mask; by default :meth:`units` with :meth:`mask_probabilities`.
 
         A strategy whose choices depend on each other in another way (exactly k tokens, say)
         overrides it. Each token must still be chosen with its :meth:`mask_probabilities`, which
-        `auxlearn masks` shows.
+        `auxlearn masks` shows, times :attr:`rate_factor`.
 
         Args:
             batch: The batch, on the CPU; ``batch.words`` says which tokens form a word.
@@ -298,7 +299,7 @@ class MaskedLanguageModelling(AuxiliaryTask):
         """
         probabilities = self.checked_probabilities(batch)
         if self.options.schedule != "constant":
-            probabilities = spread_excess(probabilities.double() * self._rate, batch.maskable)
+            probabilities = spread_excess(probabilities.double() * self.rate_factor, batch.maskable)
         units = self.units(batch, generator)
         if units is None:
             return choose(probabilities, generator)

@@ -98,7 +98,7 @@ class InforMask(ScoredMasking):
         if self.options.by == "token":
             return super().choose_tokens(batch, generator)
         chosen = torch.zeros_like(batch.maskable)
-        rate = self.options.probability * self._rate
+        rate = self.options.probability * self.rate_factor
         for ids, maskable, row in zip(batch.input_ids, batch.maskable, chosen, strict=True):
             row[maskable] = self._best(self._pmi(ids[maskable]), rate, generator)
         return chosen
