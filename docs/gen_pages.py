@@ -8,7 +8,8 @@ a page of its own gets one with its card, each package one with the reference of
 comes from.
 
 Run as a program, it copies the examples into the documents that show them: the block below a line
-``<!-- examples/NAME.py -->`` is that file without its docstring.
+``<!-- examples/NAME.py -->`` or ``<!-- auxlearn/tasks/NAME.py -->`` is that file without its
+docstring.
 """
 
 from __future__ import annotations
@@ -368,9 +369,10 @@ def with_examples(text: str) -> str:
         code = (ROOT / match[1]).read_text(encoding="utf-8")
         docstring = ast.parse(code).body[0].end_lineno
         body = "\n".join(code.splitlines()[docstring:]).strip("\n")
-        return f"<!-- {match[1]} -->\n```python\n{body}\n```"
+        return f"<!-- {match[1]} -->\n```{match[2]}\n{body}\n```"
 
-    return re.sub(r"<!-- (examples/\w+\.py) -->\n```python\n.*?```", block, text, flags=re.DOTALL)
+    pattern = r"<!-- ((?:examples|auxlearn/tasks)/\w+\.py) -->\n```(\w+)\n.*?```"
+    return re.sub(pattern, block, text, flags=re.DOTALL)
 
 
 # ------------------------------------------------------------------------------- events of mkdocs

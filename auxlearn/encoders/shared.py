@@ -213,6 +213,36 @@ class SharedEncoder(nn.Module):
         chosen = hidden.flatten(0, 1).index_select(0, places)
         return upcast(self.family.token_logits(self.language_model, chosen))
 
+    @contextmanager
+    def watching_embeddings(self, report: Callable[[Tensor, Tensor], None]) -> Iterator[None]:
+        """Report gradients of what is computed within the context at the input embeddings.
+
+        Args:
+            report: Called with token ids and gradients, on the CPU, when a gradient is computed.
+
+        Raises:
+            EncoderError: No gradient reaches the embeddings: they are frozen, or compiled.
+        """
+        if self.compiled:
+            raise EncoderError("gradients at the tokens cannot be watched: leave --compile out")
+
+        def watch(module: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
+            if not torch.is_grad_enabled():
+                return
+            if not output.requires_grad:
+                raise EncoderError(
+                    "gradients at the tokens cannot be watched, because the embeddings are frozen: "
+                    "leave --freeze and --lora-rank out"
+                )
+            ids = inputs[0].cpu()
+            output.register_hook(lambda gradient: report(ids, gradient.cpu()))
+
+        handle = self.body.get_input_embeddings().register_forward_hook(watch)
+        try:
+            yield
+        finally:
+            handle.remove()
+
     def apply_head(self, key: str, *inputs: Tensor) -> Any:
         """Apply a head of an objective, in single precision or better.
 

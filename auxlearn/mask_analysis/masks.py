@@ -19,11 +19,11 @@ from auxlearn.core.errors import ConfigError
 from auxlearn.core.files import expand
 from auxlearn.core.progress import Reporter
 from auxlearn.data.dataset import Split
+from auxlearn.data.pos_tags import ADVICE, find_tagger, token_tags
 from auxlearn.data.run_data import load_run_data
 from auxlearn.data.tokens import tokenize_split
 from auxlearn.encoders.device import choose_compute
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.mask_analysis.pos_tags import ADVICE, find_tagger
 from auxlearn.mask_analysis.shown_text import ShownText
 from auxlearn.mask_analysis.statistics import (
     Agreement,
@@ -36,7 +36,6 @@ from auxlearn.mask_analysis.statistics import (
     by_token,
     mask_rates,
     spread,
-    token_tags,
 )
 from auxlearn.objectives.context import ObjectiveContext
 from auxlearn.training.setup import (

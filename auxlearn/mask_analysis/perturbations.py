@@ -24,9 +24,9 @@ from auxlearn.core.arguments import UserPath, checked
 from auxlearn.core.errors import EncoderError, shorten
 from auxlearn.core.files import expand, write_json, write_text
 from auxlearn.data.batches import Batch
+from auxlearn.data.pos_tags import ADVICE, Tagger, find_tagger
 from auxlearn.encoders.load import load_classifier, load_tokenizer
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.mask_analysis.pos_tags import ADVICE, Tagger, find_tagger
 from auxlearn.objectives.perturbation import allowed_replacement_ids, choose_replacements
 from auxlearn.results.folder import FinishedRun, RunFolder, finished_folder
 from auxlearn.results.outputs import check_output_folder

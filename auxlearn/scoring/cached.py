@@ -19,7 +19,11 @@ from auxlearn.core.progress import ProgressBar, no_progress_bar
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.scoring.forward import numerical_variant
-from auxlearn.scoring.pseudo_likelihood import pseudo_log_likelihood
+from auxlearn.scoring.pseudo_likelihood import (
+    Statistic,
+    log_probability,
+    pseudo_log_likelihood,
+)
 from auxlearn.scoring.replicas import map_on_replicas, scoring_devices
 
 #: Texts of one shard, the unit of caching: the most that an interruption can cost.
@@ -36,6 +40,7 @@ def score_texts(
     *,
     passes: int | None = None,
     dtype: torch.dtype = torch.float32,
+    statistic: Statistic = log_probability,
     progress: ProgressBar = no_progress_bar,
 ) -> Tensor:
     """Return the pseudo-log-likelihood of every maskable token, from the cache where possible.
@@ -48,10 +53,13 @@ def score_texts(
         passes: Masked copies of each text; ``None``: one per token, which is exact. See
             :func:`~auxlearn.scoring.pseudo_likelihood.pseudo_log_likelihood`.
         dtype: Dtype of the encoder's layers, float32 or bfloat16.
+        statistic: What to return of each token's prediction in place of its log-probability, a
+            function known by its name.
         progress: Shows how many tokens have been scored.
 
     Returns:
-        Log-probabilities in nats, ``(tokens,)``, float32; zero at tokens that are not maskable.
+        Log-probabilities in nats, ``(tokens,)``, or the statistics, ``(tokens, ...)``, float32;
+        zero at tokens that are not maskable.
 
     Raises:
         EncoderError: The encoder's device does not have the memory for a single text.
@@ -70,7 +78,7 @@ def score_texts(
         def score_shard(replica: SharedEncoder, indices: Tensor) -> Tensor:
             shard = texts.select(indices)
             key = content_key(
-                "pll-word-l2r",
+                "pll-word-l2r" if statistic is log_probability else statistic.__name__,
                 SCORING_VERSION,
                 passes,
                 numerical_variant(replica, dtype),
@@ -86,7 +94,7 @@ def score_texts(
                 cache,
                 shard,
                 key,
-                lambda done: pseudo_log_likelihood(replica, shard, done, passes, dtype),
+                lambda done: pseudo_log_likelihood(replica, shard, done, passes, dtype, statistic),
                 count,
             )
 

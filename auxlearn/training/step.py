@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import fields, replace
 from itertools import groupby
 
@@ -396,6 +396,8 @@ class RunStep:
         for auxiliary in self.auxiliaries:
             if auxiliary.name in without:
                 continue
+            with calling(auxiliary.task, "begin_step", auxiliary.name):
+                auxiliary.task.begin_step(step, self.total_steps)
             own = (
                 primary
                 if auxiliary.stream is None
@@ -429,9 +431,20 @@ class RunStep:
         """Return the mean loss of the primary task."""
         generator = self._generator(term.name, step, term.micro_batch)
         forward = self._seeded_forward(term.name, step, term.micro_batch)
-        with calling(self.primary_loss, "loss"), forward:
+        with calling(self.primary_loss, "loss"), forward, self._watched():
             loss = model(self.primary_loss.loss, batch, generator)
         return self._check_loss(term.name, self.primary_loss, loss, model)
+
+    def _watched(self) -> AbstractContextManager[None]:
+        """Let tasks see the gradient of the primary loss at each token, if any asks for it."""
+        watching = [one for one in self.auxiliaries if one.task.watches_primary]
+
+        def report(token_ids: Tensor, gradients: Tensor) -> None:
+            for one in watching:
+                with calling(one.task, "observe_primary", one.name):
+                    one.task.observe_primary(token_ids, gradients)
+
+        return self.encoder.watching_embeddings(report) if watching else nullcontext()
 
     def _auxiliary_loss(self, model: nn.Module, batch: Batch, step: int, term: Term) -> TaskResult:
         """Return the mean loss of an auxiliary task, with what it changes in the primary batch."""
