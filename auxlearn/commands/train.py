@@ -49,7 +49,7 @@ EXAMPLES = (
 def command(
     ctx: click.Context, /, config_file: str | None, with_report: bool, jobs: int, **given: Any
 ) -> None:
-    """Fine-tune an encoder for text classification with auxiliary tasks.
+    """Fine-tune an encoder for classification, tagging or regression with auxiliary tasks.
 
     Without options, a small built-in encoder is trained to tell which Python library a passage of
     documentation comes from. The same command resumes an interrupted run from its last checkpoint.
@@ -61,7 +61,6 @@ def command(
         config = run_config(config_file, given, ctx.args, announce=reporter.message).resolved()
 
         from auxlearn import api
-        from auxlearn.results.folder import RunFolder
         from auxlearn.results.tables import (
             account_lines,
             branches_table,
@@ -71,8 +70,8 @@ def command(
 
     results = api.train(config, reporter, jobs=jobs)
 
-    folder = RunFolder.of(config).path
-    metric = results.config["metric"]
+    assert results.folder is not None
+    folder, metric = results.folder, results.config["metric"]
     print_results(
         "",
         metrics_table(results.evaluations),

@@ -8,7 +8,7 @@ averaged, and no model is loaded.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -96,9 +96,9 @@ class Ensemble:
         """Return all scores as JSON holds them."""
         return {
             "set": self.set,
-            "runs": {str(path): asdict(scores) for path, scores in self.runs.items()},
+            "runs": {str(path): scores.to_dict() for path, scores in self.runs.items()},
             "mean": {metric: self.mean(metric) for metric in METRICS},
-            "ensemble": asdict(self.scores),
+            "ensemble": self.scores.to_dict(),
         }
 
     def predictions(self) -> pandas.DataFrame:

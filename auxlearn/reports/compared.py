@@ -115,7 +115,7 @@ def settings_of(runs: Sequence[Run]) -> list[Setting]:
 
 def score_of(scores: Scores, metric: Metric) -> float:
     """Return a score by the name of its metric."""
-    return scores.accuracy if metric == "accuracy" else scores.macro_f1
+    return scores.metrics[metric]
 
 
 def _scores(runs: Sequence[Run], name: str) -> dict[Metric, Score]:
