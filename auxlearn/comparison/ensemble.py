@@ -30,6 +30,7 @@ from auxlearn.evaluation.predict import (
     prediction_columns,
     write_predictions_table,
 )
+from auxlearn.kinds.choose import kind_of, require
 from auxlearn.results.folder import RunFolder, check_finished
 from auxlearn.results.predictions import (
     other_predictions,
@@ -172,6 +173,7 @@ def _read(runs: Sequence[Path]) -> dict[Path, RunResults]:
             raise RunError(f"{run} is given twice: name each run once")
         resolved.add(run.resolve())
         found[run] = RunResults.load(run)
+        require(kind_of(found[run].config.get("kind")), "ensemble")
     first, data = runs[0], found[runs[0]].dataset
     for run, results in found.items():
         other = results.dataset

@@ -74,7 +74,7 @@ class Split:
         # Such a column would take the place of the text or label, or seem to be a second text.
         meta = {k: values for k, values in self.meta.items() if k not in (text, text_pair, label)}
         for row, first in enumerate(self.texts):
-            example: dict[str, Any] = {text: first}
+            example: dict[str, Any] = {text: self.kind.written_text(first)}
             if self.text_pairs is not None:
                 example[text_pair] = self.text_pairs[row]
             if self.labels is not None:

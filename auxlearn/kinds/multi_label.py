@@ -189,7 +189,7 @@ def _threshold(probabilities: np.ndarray, truth: np.ndarray) -> float:
     if not truth.any():
         return 0.5
     values = np.unique(probabilities)
-    tried = np.concatenate([[0.5], (values[1:] + values[:-1]) / 2])
+    tried = np.concatenate([[0.5, values[0] / 2], (values[1:] + values[:-1]) / 2])
     chosen = probabilities[None, :] >= tried[:, None]
     f1 = 2 * (chosen & truth).sum(1) / (chosen.sum(1) + truth.sum())
     best = tried[f1 >= f1.max() - 1e-12]

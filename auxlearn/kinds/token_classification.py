@@ -48,6 +48,9 @@ class TokenClassification(Kind):
         ]
         return replace(table, columns={**table.columns, column: words})
 
+    def written_text(self, text: str) -> list[str]:
+        return text.split(" ")
+
     def read(self, table: Table, column: str, keep_null: bool) -> list[tuple[str, ...]]:
         values = table.columns[column]
         found = [_tags(value, table.place(row), column) for row, value in enumerate(values)]

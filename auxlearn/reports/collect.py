@@ -10,6 +10,7 @@ from auxlearn.comparison.methods import Setting, named_runs
 from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import RunError, shorten
 from auxlearn.core.files import user_path
+from auxlearn.kinds.choose import kind_of, require
 from auxlearn.results.folder import RunFolder, check_finished
 from auxlearn.results.record import RunResults
 from auxlearn.sweeps.folder import RESULTS, SweepFolder
@@ -126,6 +127,7 @@ def collect(folders: Sequence[Path]) -> Collection:
             found.unfinished.append(Unfinished(title, one.state, one.error))
             continue
         config = RunFolder(one.path).read_config()
+        require(kind_of(config.kind), "report")
         reveal = one.chosen and one.source not in hidden
         run = Run(one.path, config, one.results, one.setting, method, reveal)
         other = known.setdefault((run.setting, run.method, run.seed), run)
