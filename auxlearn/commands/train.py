@@ -61,6 +61,7 @@ def command(
         config = run_config(config_file, given, ctx.args, announce=reporter.message).resolved()
 
         from auxlearn import api
+        from auxlearn.results.folder import RunFolder
         from auxlearn.results.tables import (
             account_lines,
             branches_table,
@@ -70,8 +71,8 @@ def command(
 
     results = api.train(config, reporter, jobs=jobs)
 
-    assert results.folder is not None
-    folder, metric = results.folder, results.config["metric"]
+    folder = results.folder or RunFolder.of(config).path
+    metric = results.config["metric"]
     print_results(
         "",
         metrics_table(results.evaluations),

@@ -79,10 +79,13 @@ def with_found_kind(config: RunConfig, dataset: TextDataset | None) -> RunConfig
         train = data_files(folder).get("train") if folder.is_dir() else None
         if train is None:
             return config
-        table = read_table(train)
-        if columns.with_kind_of(table).kind == CLASSIFICATION.name:
+        try:
+            table = read_table(train)
+            if columns.with_kind_of(table).kind == CLASSIFICATION.name:
+                return config
+            examples = parse_examples(table, columns)
+        except DataError:  # the run says so, unless it is finished and needs no data
             return config
-        examples = parse_examples(table, columns)
         kind, names = examples.kind, own_names(examples)
     if kind is CLASSIFICATION:
         return config

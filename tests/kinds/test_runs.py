@@ -208,20 +208,28 @@ def test_a_killed_run_ends_with_the_same_bytes(kind, folders, tmp_path, monkeypa
 OPTIONS = {"meta": {"horizon": "steps", "warmup_steps": 1}, "dwa": {"window": 1}}
 
 
+def weightings():
+    ours = [n for n in WEIGHTINGS.names() if WEIGHTINGS.get(n).__module__.startswith("auxlearn.")]
+    assert len(ours) > 20
+    return ours
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_weighting_trains_every_kind_with_masked_language_modelling(kind, folders, tmp_path):
-    checked = 0
-    for name in WEIGHTINGS.names():
-        if not WEIGHTINGS.get(name).__module__.startswith("auxlearn."):
-            continue
+@pytest.mark.parametrize(
+    "names",
+    [("fixed", "meta", "tartan", "uncertainty"), pytest.param(None, marks=pytest.mark.slow)],
+    ids=["quick", "all"],
+)
+def test_every_weighting_trains_every_kind_with_masked_language_modelling(
+    kind, names, folders, tmp_path
+):
+    for name in names or weightings():
         weights = {name: OPTIONS.get(name, {})}
         given = settings(
             folders, kind, aux=["random_mlm"], weights=weights, epochs=1, batch_size=20
         )
         found = auxlearn.train(**given, output=str(tmp_path / name))
         assert np.isfinite(list(found.weights.values())).all(), name
-        checked += 1
-    assert checked > 20
 
 
 @pytest.mark.parametrize("kind", KINDS)
