@@ -21,6 +21,7 @@ from auxlearn.core.progress import Reporter
 from auxlearn.core.settings import LabelMap
 from auxlearn.data.examples import columns_of
 from auxlearn.data.memory import in_memory, read_memory, refuse_for_files
+from auxlearn.data.run_data import with_found_kind
 from auxlearn.results.folder import (
     FinishedRun,
     RunFolder,
@@ -108,8 +109,9 @@ def train(
         config = _config({**config.model_dump(exclude_unset=True), "dataset": dataset})
     if dataset is None or not in_memory(dataset):
         refuse_for_files(dataset_name, split_column)
-        return _train(config, reporter, None, jobs, verbose)
+        return _train(with_found_kind(config, None), reporter, None, jobs, verbose)
     data = read_memory(dataset, columns_of(config), name=dataset_name, split_column=split_column)
+    config = with_found_kind(config, data)
     place = Path(data.fingerprint, data.name)
     config = _with_dataset(config, place).resolved()
     folder = expand(config.output) if config.output else default_output(config)

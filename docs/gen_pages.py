@@ -34,6 +34,7 @@ from auxlearn.commands.options import option_flag
 from auxlearn.core.config import RunConfig
 from auxlearn.core.encoder_names import ENCODERS
 from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS, Registry
+from auxlearn.kinds.choose import REFUSED
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
@@ -215,6 +216,15 @@ def encoders_table() -> str:
     return _table(("name", "checkpoint", "what it is"), rows)
 
 
+def kinds_table() -> str:
+    """Return what is not offered for some kinds of labels."""
+    rows = [
+        (feature, ", ".join(f"`{name}`" for name in kinds), advice)
+        for feature, (kinds, advice) in REFUSED.items()
+    ]
+    return _table(("feature", "refused for", "instead"), rows)
+
+
 def commands_table() -> str:
     """Return the commands of the program."""
     rows = [(f"`auxlearn {name}`", text) for name, (_, text) in COMMANDS.items()]
@@ -241,6 +251,7 @@ def public_table() -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
+    "kinds": kinds_table,
     "tasks": lambda: table_of(TASKS),
     "losses": lambda: table_of(LOSSES),
     "weightings": weightings_tables,

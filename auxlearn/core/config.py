@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from auxlearn.core.arguments import UserPath, checked
 from auxlearn.core.errors import ConfigError, shorten
 from auxlearn.core.files import expand
-from auxlearn.core.metric_names import VALIDATION
+from auxlearn.core.metric_names import METRICS, VALIDATION
 from auxlearn.core.registry import (
     LOSSES,
     REPORTERS,
@@ -111,6 +111,8 @@ class RunConfig(RunSettings, metaclass=_Checked):
         encoder = self.encoder
         if self.init_from is not None:
             updates["encoder"] = encoder = self._encoder_of_run(self.init_from)
+        if self.kind not in (None, "classification") and "metric" not in self.model_fields_set:
+            updates["metric"] = next(iter(METRICS[self.kind]))
         if self.learning_rate is None:
             from auxlearn.core.encoder_names import recommended_learning_rate
 
@@ -167,7 +169,11 @@ class RunConfig(RunSettings, metaclass=_Checked):
         Plug-in files are left out, because two paths may have the same content.
         """
         own, others = self.identity(), other.identity()
-        return [one for name in own for one in differences(name, own[name], others[name])]
+        return [
+            one
+            for name in own | others
+            for one in differences(name, own.get(name), others.get(name))
+        ]
 
     def identity(self) -> dict[str, Any]:
         """Return every setting that can change the results, but plug-in files."""

@@ -55,6 +55,11 @@ def printable(text: str) -> str:
     return _CONTROL.sub(escape, text)
 
 
+def is_blank(text: str) -> bool:
+    """Return whether a text has no visible character, as a zero-width space alone has none."""
+    return not any(character.isprintable() and not character.isspace() for character in text)
+
+
 def shorten(text: str, limit: int = LENGTH) -> str:
     """Return a text on one line, cut off after some characters.
 

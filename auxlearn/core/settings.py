@@ -31,7 +31,13 @@ from auxlearn.core.errors import ConfigError, describe, did_you_mean, printable,
 from auxlearn.core.files import name_problem, path_problem
 from auxlearn.core.registry import canonical
 
-Metric = Literal["accuracy", "macro_f1"]
+#: Kinds of labelled tasks; see :mod:`auxlearn.kinds`.
+KindName = Literal["classification", "multi_label", "regression", "token_classification"]
+
+#: Metrics of all kinds.
+Metric = Literal[
+    "accuracy", "macro_f1", "micro_f1", "lrap", "pearson", "spearman", "mae", "span_f1"
+]
 
 
 #: Which tokens of a text longer than ``max_length`` are kept; see :mod:`auxlearn.data.tokens`.
@@ -243,6 +249,7 @@ class FurtherSet(Settings):
         text_pair_column: Column of the second text of a pair.
         label_column: Column of the label.
         keep_null_labels: Accept labels such as "nan" and "None" as names of classes.
+        kind: Kind of its labels; by default it is found from them.
     """
 
     dataset: str
@@ -251,6 +258,7 @@ class FurtherSet(Settings):
     text_pair_column: str | None = None
     label_column: str | None = None
     keep_null_labels: bool = False
+    kind: KindName | None = Field(None, exclude_if=lambda kind: kind is None)
 
     @property
     def renamed(self) -> Mapping[str, str]:

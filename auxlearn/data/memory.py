@@ -24,9 +24,15 @@ from auxlearn.core.errors import (
 )
 from auxlearn.core.files import name_problem, replaced_folder, write_text
 from auxlearn.data.dataset import Split, TextDataset
-from auxlearn.data.examples import ColumnNames, RawExamples, assemble, parse_examples
+from auxlearn.data.examples import (
+    ColumnNames,
+    RawExamples,
+    assemble,
+    own_names,
+    parse_examples,
+    to_split,
+)
 from auxlearn.data.folders import CORE_SPLITS, in_reading_order, parse_splits, split_name
-from auxlearn.data.labels import sort_labels
 from auxlearn.data.tables import MOST_COLUMNS, Table
 
 SPLIT_COLUMN = "split"
@@ -104,9 +110,7 @@ def read_memory_split(
 
 
 def _with_own_labels(name: str, examples: RawExamples) -> Split:
-    from auxlearn.data.examples import to_split
-
-    return to_split(examples, name, sort_labels(examples.labels or []))
+    return to_split(examples, name, own_names(examples))
 
 
 def read_memory_table(data: Any) -> Table:

@@ -66,7 +66,7 @@ def read_table(path: Path) -> Table:
     CSV follows RFC 4180: a quoted cell may contain commas, line breaks and doubled quotation marks.
     A row of a TSV is always one line; see :func:`_tsv_rows`.
     """
-    return FORMATS[path.suffix.lower()](path)
+    return READ_FORMATS[path.suffix.lower()](path)
 
 
 def write_table(
@@ -380,11 +380,6 @@ def text_lines(content: bytes, where: str) -> list[str]:
     return _decoded(content, where).replace("\r\n", "\n").split("\n")
 
 
-def is_blank(text: str) -> bool:
-    """Return whether a text has no visible character, as a zero-width space alone has none."""
-    return not any(character.isprintable() and not character.isspace() for character in text)
-
-
 def is_encodable(value: Any) -> bool:
     """Return whether texts in a value of JSON have no half of a surrogate pair alone."""
     try:
@@ -402,9 +397,74 @@ def _kind(value: object) -> str:
     return kinds.get(type(value), "a number")
 
 
+def _read_conll(path: Path) -> Table:
+    """Read columns by line, the word first and its tag last; blank lines end a sentence.
+
+    Columns are divided by tabs, or by white space if a line has none. Lines that begin with
+    ``-DOCSTART-``, as in CoNLL-2003, are left out.
+    """
+    return _sentences(path, lambda cells: (cells[0], cells[-1]), ("tokens", "tags"), "-DOCSTART-")
+
+
+def _read_conllu(path: Path) -> Table:
+    """Read CoNLL-U: the forms of words, and their UPOS (as ``tags``), XPOS and DEPREL.
+
+    Lines of comments, multi-word tokens (1-2) and empty nodes (1.1) are left out, as the words
+    that they stand for have lines of their own.
+    """
+
+    def of(cells: list[str]) -> tuple[str, ...] | None:
+        if len(cells) != 10:
+            raise ValueError(f"{len(cells)} columns, but CoNLL-U has 10, divided by tabs")
+        if not cells[0].isdigit():
+            return None
+        return cells[1], cells[3], cells[4], cells[7]
+
+    return _sentences(path, of, ("tokens", "tags", "xpos", "deprel"), "#")
+
+
+def _sentences(
+    path: Path,
+    read: Callable[[list[str]], tuple[str, ...] | None],
+    names: tuple[str, ...],
+    left_out: str,
+) -> Table:
+    """Return a table of lists with a row for each sentence of a file with a line for each word."""
+    columns: dict[str, list[Any]] = {name: [] for name in names}
+    lines: list[int] = []
+    inside = False
+    for number, line in enumerate(_text_of(path).split("\n"), start=1):
+        line = line.removesuffix("\r")
+        if not line.strip():
+            inside = False
+        if not line.strip() or line.startswith(left_out):
+            continue
+        cells = line.split("\t") if "\t" in line else line.split()
+        try:
+            if len(cells) < 2:
+                raise ValueError("a word and its tag are needed")
+            found = read(cells)
+        except ValueError as error:
+            raise DataError(f"{path}:{number}: {error}: '{shorten(line)}'") from None
+        if found is None:
+            continue
+        if not inside:
+            inside = True
+            lines.append(number)
+            for values in columns.values():
+                values.append([])
+        for values, cell in zip(columns.values(), found, strict=True):
+            values[-1].append(cell)
+    return Table(str(path), columns, lines)
+
+
+#: Formats that tables are read from and written to.
 FORMATS: dict[str, Callable[[Path], Table]] = {
     ".jsonl": _read_jsonl,
     ".csv": _read_csv,
     ".tsv": _read_tsv,
     ".parquet": _read_parquet,
 }
+
+#: Formats that words with tags are read from as well.
+READ_FORMATS = FORMATS | {".conll": _read_conll, ".conllu": _read_conllu}

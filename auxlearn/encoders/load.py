@@ -15,6 +15,7 @@ from transformers import (
     AutoConfig,
     AutoModelForMaskedLM,
     AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
     AutoTokenizer,
 )
 from transformers.utils.hub import cached_file
@@ -27,6 +28,8 @@ from auxlearn.core.manifest import verify_export
 from auxlearn.encoders import checks
 from auxlearn.encoders.families import family_of
 from auxlearn.encoders.shared import SharedEncoder, quiet_transformers
+from auxlearn.kinds.base import Kind
+from auxlearn.kinds.choose import CLASSIFICATION, KINDS
 
 
 def keep_classes(
@@ -78,6 +81,7 @@ def load_encoder(
     label_names: Sequence[str],
     seed: int = 0,
     attention_dropout: float | None = None,
+    kind: Kind = CLASSIFICATION,
 ) -> SharedEncoder:
     """Load a pretrained encoder with both heads, in evaluation mode.
 
@@ -92,16 +96,25 @@ def load_encoder(
         if getattr(config, "auto_map", None):
             raise checks.code_of_its_own(f"'{name}'")
         family = family_of(config.model_type)
+        if kind.per_token and family.tag_logits is None:
+            raise EncoderError(
+                f"encoder '{name}' ({config.model_type}) has no head for {kind.name} in "
+                "transformers: choose another one"
+            )
         tokenizer = load_tokenizer(name)
         if Path(source).is_dir():
             checks.check_size(Path(source), config, partial(_build, config))
-        changes = {
+        changes: dict[str, Any] = {
             key: attention_dropout
             for key in ("attention_probs_dropout_prob", "attention_dropout")
             if attention_dropout is not None and key in config.to_dict()
         }
+        if kind.problem_type != getattr(config, "problem_type", None) and (
+            kind.problem_type or config.problem_type in _OF_OTHER_KINDS
+        ):
+            changes["problem_type"] = kind.problem_type
         with rng.seeded(seed, "fresh heads"):
-            classifier, info = AutoModelForSequenceClassification.from_pretrained(
+            classifier, info = _model_of(kind).from_pretrained(
                 source,
                 trust_remote_code=False,
                 output_loading_info=True,
@@ -124,7 +137,7 @@ def load_encoder(
             )
             checks.check_body(name, language_model, info, family)
         checks.check_vocabulary(name, tokenizer, classifier)
-        encoder = SharedEncoder(classifier, language_model, tokenizer).eval()
+        encoder = SharedEncoder(classifier, language_model, tokenizer, kind).eval()
         missing = [key for key in info["missing_keys"] if key.startswith(family.head_prefixes)]
         encoder.kept_classifier = kept
         # BART's output layer is its embedding: there is no head to miss.
@@ -132,6 +145,15 @@ def load_encoder(
         checks.check_weights(name, encoder)
         checks.try_out(encoder)
     return encoder
+
+
+#: ``problem_type`` of checkpoints for other kinds of labels than classes.
+_OF_OTHER_KINDS = {kind.problem_type for kind in KINDS.values()} - {None}
+
+
+def _model_of(kind: Kind) -> Any:
+    """Return the class of transformers that has the head of a kind."""
+    return AutoModelForTokenClassification if kind.per_token else AutoModelForSequenceClassification
 
 
 def find_snapshot(name: str) -> Path:
@@ -156,7 +178,7 @@ def load_tokenizer(name: str, max_length: int = 0) -> Any:
     return tokenizer
 
 
-def load_classifier(folder: Path) -> tuple[Any, Any]:
+def load_classifier(folder: Path, kind: Kind = CLASSIFICATION) -> tuple[Any, Any]:
     """Load the classifier and tokenizer that a run has exported."""
     folder = folder.absolute()  # "run/model" could be the name of an encoder on the hub
     _check_source(str(folder), str(folder))
@@ -164,7 +186,7 @@ def load_classifier(folder: Path) -> tuple[Any, Any]:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         family_of(config.model_type)
         checks.check_size(folder, config, partial(_build, config))
-        model, info = AutoModelForSequenceClassification.from_pretrained(
+        model, info = _model_of(kind).from_pretrained(
             folder, use_safetensors=True, trust_remote_code=False, output_loading_info=True
         )
         checks.check_classifier(folder, model, info)

@@ -20,6 +20,8 @@ from auxlearn.core.settings import TextWindow
 from auxlearn.data.batches import Batch
 from auxlearn.encoders.device import FUSED, full_precision, upcast, upload
 from auxlearn.encoders.families import family_of
+from auxlearn.kinds.base import Kind
+from auxlearn.kinds.choose import CLASSIFICATION
 
 
 @contextmanager
@@ -48,11 +50,13 @@ class SharedEncoder(nn.Module):
     both are ordinary transformers models at any time.
 
     Args:
-        classifier: An ``AutoModelForSequenceClassification``.
+        classifier: An ``AutoModelForSequenceClassification``, or for tags of words an
+            ``AutoModelForTokenClassification``.
         language_model: An ``AutoModelForMaskedLM`` of the same architecture. Its body is replaced
             by the classifier's, and its output layer is tied to that body's embeddings if its
             configuration says so.
         tokenizer: The fast tokenizer of both.
+        kind: Kind of the labels that the classifier is for.
 
     Attributes:
         heads: Heads of objectives by key, empty until an objective adds one; see
@@ -65,8 +69,11 @@ class SharedEncoder(nn.Module):
             trained for the same labels; ``None`` if the checkpoint has none.
     """
 
-    def __init__(self, classifier: Any, language_model: Any, tokenizer: Any) -> None:
+    def __init__(
+        self, classifier: Any, language_model: Any, tokenizer: Any, kind: Kind = CLASSIFICATION
+    ) -> None:
         super().__init__()
+        self.kind = kind
         self.classifier = classifier
         self.language_model = language_model
         self.tokenizer = tokenizer
@@ -164,6 +171,8 @@ class SharedEncoder(nn.Module):
     def classify(self, batch: Batch) -> Tensor:
         """Return class logits, ``(batch, classes)``, in single precision or better.
 
+        Of tags of words they are ``(batch, length, tags)``, and of numbers ``(batch, 1)``.
+
         The head, a pooler included, is computed without autocast.
         """
         return self._class_logits(self.encode(batch).last_hidden_state, batch)
@@ -175,6 +184,9 @@ class SharedEncoder(nn.Module):
 
     def _class_logits(self, hidden: Tensor, batch: Batch) -> Tensor:
         with full_precision(hidden.device):
+            if self.kind.per_token:
+                assert self.family.tag_logits is not None
+                return self.family.tag_logits(self.classifier, upcast(hidden))
             return self.family.class_logits(self.classifier, upcast(hidden), batch)
 
     def features(self, batch: Batch) -> Tensor:

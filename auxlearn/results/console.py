@@ -24,9 +24,8 @@ from rich.segment import Segment
 from rich.text import Text
 
 from auxlearn.core.errors import printable
-from auxlearn.core.metric_names import Quantity
+from auxlearn.core.metric_names import TITLES, Quantity
 from auxlearn.core.progress import NotebookReporter, Reporter, in_notebook
-from auxlearn.results.plots import METRIC_TITLES
 
 #: Width of tables that go to a file or a pipe, in characters.
 PIPE_WIDTH = 160
@@ -150,7 +149,7 @@ def _parts(row: Mapping[str, Any]) -> list[str]:
     if len(weights) > 1:
         parts.append(_metrics_line("weights", weights))
     if dev:
-        shown = {title: dev[key] for key, title in METRIC_TITLES.items() if key in dev}
+        shown = {title: dev[key] for key, title in TITLES.items() if key in dev}
         parts.append(_metrics_line("dev", shown))
     return parts
 

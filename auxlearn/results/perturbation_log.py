@@ -108,7 +108,7 @@ class PerturbationLog:
                 epoch=epoch,
                 task=task,
                 example=examples[place],
-                label=None if before.labels is None else int(before.labels[place]),
+                label=_class_of(before, place),
                 input_ids=before.input_ids[place, :length].tolist(),
                 words=before.words[place, :length].tolist(),
                 token_type_ids=None if types is None else types[place, :length].tolist(),
@@ -130,6 +130,12 @@ class PerturbationLog:
             kept = [one for one in found if one["step"] <= last_step]
             write_text(self.path, "".join(json.dumps(one) + "\n" for one in kept))
         self._pending = {}
+
+
+def _class_of(batch: Batch, place: int) -> int | None:
+    """Return the class of an example; ``None`` for labels that are no single class."""
+    labels = batch.labels
+    return None if labels is None or labels.is_floating_point() else int(labels[place])
 
 
 def read_perturbations(folder: Path) -> list[PerturbationRecord]:

@@ -36,10 +36,12 @@ from auxlearn.evaluation.paired import (
     example_weights,
     paired_difference,
 )
+from auxlearn.kinds.base import Kind, mean_over
+from auxlearn.kinds.choose import CLASSIFICATION, kind_of
 from auxlearn.results.folder import RunFolder
 from auxlearn.results.model_card import model_card
 from auxlearn.results.plots import plot_run
-from auxlearn.results.predictions import read_labels, stored_probabilities
+from auxlearn.results.predictions import read_labels, read_outputs, stored_probabilities
 from auxlearn.results.record import MANY_LABELS, Branch, RunResults, account_of_branches
 from auxlearn.sweeps.executors.base import Executor
 from auxlearn.sweeps.jobs import Job
@@ -249,6 +251,11 @@ class _Training:
         return self._take(best_of(self.gains, self.rule.evidence) or self._single)
 
     @property
+    def _balanced(self) -> bool:
+        """Whether every class counts alike."""
+        return self.config.metric == "macro_f1" and kind_of(self.config.kind) is CLASSIFICATION
+
+    @property
     def _single(self) -> Weights:
         return (1.0, *[0.0] * len(self.tasks))
 
@@ -324,7 +331,7 @@ class _Training:
         for weights, results in self.found.items():
             if weights != self._single and weights not in self.gains:
                 other = _Predictions.of(self.paths[weights], results)
-                self.gains[weights] = base.gain_of(other, self.config.metric == "macro_f1")
+                self.gains[weights] = base.gain_of(other, self._balanced)
 
     def _take(self, taken: Weights) -> RunResults:
         source, chosen = RunFolder(self.paths[taken]), self.found[taken]
@@ -341,7 +348,9 @@ class _Training:
             weights=dict(zip(names, taken, strict=True)),
             seconds=seconds,
             branches=branches,
-            account=account_of_branches(self.tasks, branches, self.rule.evidence),
+            account=account_of_branches(
+                self.tasks, branches, self.rule.evidence, kind_of(self.config.kind).unit
+            ),
         )
         for name in ("predictions", "heads", "adapter"):
             _copy_folder(source.path / name, self.folder.path / name)
@@ -406,6 +415,9 @@ class _Predictions:
 
     @classmethod
     def of(cls, path: Path, results: RunResults) -> _Predictions:
+        kind = kind_of(results.config.get("kind"))
+        if kind is not CLASSIFICATION:
+            return cls._of_kind(kind, path, results)
         names = list(results.evaluations["dev"].all.per_class)
         classes = len(results.dataset.label_names)
         if len(names) > MANY_LABELS:
@@ -417,6 +429,19 @@ class _Predictions:
         labels, wrong = labels[known], (labels != predicted)[known].astype(float)
         losses = calibrated_log_losses(probabilities[known][:, :classes], labels)
         return cls(labels, losses, wrong)
+
+    @classmethod
+    def _of_kind(cls, kind: Kind, path: Path, results: RunResults) -> _Predictions:
+        """Return the means over the labels, or words, of each example; of numbers, the errors."""
+        truth, predicted, outputs = read_outputs(path, "dev", kind, results.dataset.label_names)
+        found = kind.decisions(truth, outputs)
+        if found is None:
+            errors = np.array(truth) - np.array(predicted)
+            return cls(np.zeros(len(truth), dtype=int), errors**2, np.abs(errors))
+        probabilities, labels, owners = found
+        losses = mean_over(owners, calibrated_log_losses(probabilities, labels), len(truth))
+        wrong = mean_over(owners, (probabilities.argmax(1) != labels).astype(float), len(truth))
+        return cls(np.zeros(len(truth), dtype=int), losses, wrong)
 
     def gain_of(self, other: _Predictions, balanced: bool) -> Gain:
         weights = example_weights(self.labels, balanced)

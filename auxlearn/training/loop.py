@@ -15,7 +15,7 @@ from torch import Tensor
 
 from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import Interrupted, TrainingDiverged
-from auxlearn.core.metric_names import Quantity
+from auxlearn.core.metric_names import ERRORS, Quantity
 from auxlearn.core.processes import Processes
 from auxlearn.core.progress import Reporter
 from auxlearn.core.signals import StopRequest
@@ -37,6 +37,11 @@ logger = logging.getLogger(__name__)
 
 #: Optimizer steps between two logged losses and weights; reading a loss synchronises with a GPU.
 LOG_EVERY = 10
+
+
+def signed(metric: str, value: float) -> float:
+    """Return a metric so that more is better, and the other way round."""
+    return -value if metric in ERRORS else value
 
 
 class TrainingLoop:
@@ -271,7 +276,7 @@ class TrainingLoop:
         with encoder.evaluating():
             metrics = self.processes.share(self.evaluate() if leads else None)
         task_metrics = self.task_metrics() if leads else {}
-        value = metrics[self.config.metric]
+        value = signed(self.config.metric, metrics[self.config.metric])
         improved = value > state.best_value
         if improved or (value == state.best_value and self._ties_replace):
             state.best_step, state.best_value = state.step, value

@@ -75,7 +75,7 @@ def check_result(plugin: object, name: str, result: TaskResult, batch: Batch) ->
     primary, replaced = result.primary, result.replaced
     if primary is not None and not isinstance(primary, Batch):
         wrong = f"its primary is a {type(primary).__name__}, not a Batch"
-    elif primary is not None and (not len(primary) or primary.labels is None):
+    elif primary is not None and (not len(primary) or primary.targets is None):
         wrong = "its primary has no labelled examples"
     elif replaced is not None and (
         not isinstance(replaced, Tensor) or replaced.shape != batch.input_ids.shape

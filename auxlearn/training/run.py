@@ -28,7 +28,9 @@ from auxlearn.encoders.device import Compute, choose_compute
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.encoders.trainable import LowRankAdapters
 from auxlearn.evaluation.evaluator import Evaluator
+from auxlearn.evaluation.labelled import LabelEvaluator
 from auxlearn.evaluation.metrics import Surrogate, surrogate_report
+from auxlearn.kinds.choose import CLASSIFICATION, require
 from auxlearn.losses.base import PrimaryLoss
 from auxlearn.objectives.context import InputTracker, ObjectiveContext
 from auxlearn.results.environment import Environment, changed_versions, with_peak_memory
@@ -39,7 +41,7 @@ from auxlearn.results.record import BestCheckpoint, DatasetRecord, Evaluation, R
 from auxlearn.training.checkpoint import CheckpointFolder
 from auxlearn.training.gradient_log import GradientLog
 from auxlearn.training.inputs import InputRecord, collect_inputs, verify_finished
-from auxlearn.training.loop import TrainingLoop
+from auxlearn.training.loop import TrainingLoop, signed
 from auxlearn.training.optimizer import LinearSchedule, run_optimizer
 from auxlearn.training.plugin_checks import calling
 from auxlearn.training.setup import (
@@ -246,15 +248,17 @@ class _Run:
     micro_batches: int
 
     @cached_property
-    def evaluator(self) -> Evaluator:
+    def evaluator(self) -> Evaluator | LabelEvaluator:
         """The evaluator of dev, test and out-of-distribution sets."""
+        shared = (self._tokenize, self.compute, self.folder.predictions_path)
+        if self.encoder.kind is not CLASSIFICATION:
+            chosen = self.config.thresholds == "dev"
+            return LabelEvaluator(self.encoder, self.data.dataset, *shared, chosen)
         return Evaluator(
             self.encoder,
             self.data.dataset,
             self.data.ood_sets,
-            self._tokenize,
-            self.compute,
-            self.folder.predictions_path,
+            *shared,
             self.config.unknown_labels == "count",
         )
 
@@ -310,7 +314,7 @@ class _Run:
             training_step,
             self.weighting,
             partial(self.evaluator.dev_metrics, surrogate),
-            self.evaluator.dev_baseline(config.metric),
+            signed(config.metric, self.evaluator.dev_baseline(config.metric)),
             self.reporter,
         )
 
@@ -329,7 +333,7 @@ class _Run:
                 step=state.best_step,
                 epoch=state.best_step / loop.steps_per_epoch,
                 metric=config.metric,
-                value=state.best_value,
+                value=signed(config.metric, state.best_value),
             ),
             evaluations=evaluations,
             weights=dict(zip(config.objective_names(), weights, strict=True)),
@@ -431,6 +435,8 @@ class _Run:
     def _prepare_loss(self, train_texts: TokenizedTexts) -> PrimaryLoss:
         choice = self.config.loss
         cls = LOSSES.get(choice.name)
+        if self.encoder.kind.name not in cls.kinds:
+            require(self.encoder.kind, "losses", f" ({choice.name})")
         with calling(cls, "__init__", choice.name):
             loss: PrimaryLoss = cls(cls.Options.model_validate(choice.options))
         if self.config.compile and not loss.compilable:
@@ -487,6 +493,7 @@ class _Run:
             head=self.weighting.dev_head,
             batches_per_step=max(self.micro_batches, self.weighting.validation_batches),
             attends_to_padding=self.weighting.attends_to_padding,
+            kind=self.encoder.kind,
         )
 
     def _gradient_log(self) -> GradientLog:
@@ -504,6 +511,7 @@ class _Run:
             self._surrogate,
             self.config.seed,
             attends_to_padding=self.weighting.attends_to_padding,
+            kind=self.encoder.kind,
         )
         return GradientLog(every, asked=True, validation=validation)
 

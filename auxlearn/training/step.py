@@ -53,7 +53,7 @@ def _select_examples(batch: Batch, chosen: slice) -> Batch:
     return replace(
         batch,
         **{
-            name: value[chosen] if value.ndim == 1 else value[chosen, :longest]
+            name: value[chosen, :longest] if value.ndim > 1 and name != "labels" else value[chosen]
             for name, value in values.items()
             if value is not None
         },
@@ -406,13 +406,21 @@ class RunStep:
                 )
             )
             batches.append((auxiliary, own, self._shares(auxiliary, own, step)))
-        batches.append((None, primary, [len(batch) / len(whole) for batch in primary]))
+        batches.append((None, primary, self._primary_shares(whole, primary)))
         return [
             Term(number, auxiliary, micro_batches[number], shares[number])
             for number in range(max(len(micro_batches) for _, micro_batches, _ in batches))
             for auxiliary, micro_batches, shares in batches
             if number < len(micro_batches)
         ]
+
+    def _primary_shares(self, whole: Batch, parts: Sequence[Batch]) -> list[float]:
+        """Return the weight of each micro-batch: its share of what the loss averages over."""
+
+        def items(batch: Batch) -> int:
+            return len(batch) if batch.targets is None else self.encoder.kind.items(batch.targets)
+
+        return [items(batch) / max(1, items(whole)) for batch in parts]
 
     def _shares(self, auxiliary: Auxiliary, batches: Sequence[Batch], step: int) -> list[float]:
         """Return the weight of each micro-batch's mean loss in the mean loss of the batch."""

@@ -193,18 +193,18 @@ DATA = [
     Case(
         "label: fractions in csv",
         CHECK,
-        r"csv:2: the label 0\.25 in column 'label' looks like a number to predict \(regression\)",
-        writes("d/train.csv", csv_of("0.25", "3.5", "1")),
+        r"csv:2: the label 0\.25 in column 'label' looks like a number to predict \(--kind",
+        writes("d/train.csv", csv_of("0.25", "3.5", "a")),
     ),
-    Case("label: exponents", CHECK, r"regression", writes("d/train.csv", csv_of("1e-3", "2e-3"))),
+    Case("label: exponents", CHECK, r"regression", writes("d/train.csv", csv_of("1e-3", "a"))),
     Case(
         "label: many whole numbers",
         CHECK,
         r"60 different numbers in 60 rows.*regression",
         writes("d/train.csv", csv_of(*(str(17 * i) for i in range(60)))),
     ),
-    Case("label: a list", CHECK, r":3: .*one label, and several", on_lines(row(["good", "bad"]))),
-    Case("label: an object", CHECK, r":3: .*one label, and several", on_lines(row({"a": 1}))),
+    Case("label: a list", CHECK, r":3: .*one label; several", on_lines(row(["good", "bad"]))),
+    Case("label: an object", CHECK, r":3: .*one label; several", on_lines(row({"a": 1}))),
     Case(
         "label: a list as text", CHECK, r":3: .*several at once", on_lines(row("['good', 'bad']"))
     ),
@@ -342,13 +342,13 @@ DATA = [
         "parquet: fractions",
         CHECK,
         r"row 1: .*regression",
-        parquet(text=["a", "b"], label=[0.5, 0.7]),
+        parquet(text=["a", "b"], label=["0.5", "x"]),
     ),
     Case(
         "parquet: lists",
         CHECK,
-        r"row 1: .*several at once",
-        parquet(text=["a"], label=[["x", "y"]]),
+        r"row 1: .*names the label 'x' twice",
+        parquet(text=["a"], label=[["x", "x"]]),
     ),
     Case("parquet: a column twice", CHECK, r"two columns called 'label'", parquet_of_equal_names),
 ]

@@ -14,13 +14,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from auxlearn.core.config import RunConfig, load_config
-from auxlearn.core.errors import UserError
+from auxlearn.core.errors import UserError, is_blank
 from auxlearn.core.yaml_files import parse_yaml
 from auxlearn.data.dataset import TextDataset
 from auxlearn.data.examples import read_corpus
 from auxlearn.data.folders import read_folder
 from auxlearn.data.load import DatasetCard, read_card
-from auxlearn.data.tables import is_blank
 from auxlearn.results.record import RunResults
 from auxlearn.sweeps.plan import expand_cells
 from auxlearn.sweeps.sweep_file import read_sweep
