@@ -44,8 +44,8 @@ def tf_icf(own: Tensor, background: Tensor) -> Tensor:
 class Difference(ScoredMasking):
     """Mask tokens that resemble what is frequent in the task's texts and rare in others.
 
-    Wilf et al. 2023, `Difference-Masking <https://arxiv.org/abs/2305.14577>`_. The anchors are the
-    20 token types of the highest TF-ICF (:func:`tf_icf`) of the task's texts against a background.
+    Wilf et al. 2023, `Difference-Masking <https://arxiv.org/abs/2305.14577>`_. The anchors are
+    token types of the highest TF-ICF (:func:`tf_icf`) of the task's texts against a background.
     The score of a token is the highest cosine of its input embedding with that of an anchor, at
     least 0.
 
