@@ -24,8 +24,9 @@ class DifferenceOptions(ScoredMaskingOptions):
 def tf_icf(own: Tensor, background: Tensor) -> Tensor:
     r"""Return how much each token type belongs to the texts of the task.
 
-    :math:`\frac{n_v}{N} \log \frac{N + M}{n_v + m_v}` for the counts :math:`n_v` in the texts of
-    the task and :math:`m_v` in the background, :math:`N` and :math:`M` in all.
+    :math:`\frac{n_v}{N} \log \frac{n_v / N}{(n_v + m_v) / (N + M)}` for the counts :math:`n_v` in
+    the texts of the task and :math:`m_v` in the background, :math:`N` and :math:`M` in all. A type
+    that is as frequent everywhere has 0.
 
     Args:
         own: Counts in the texts of the task, ``(vocabulary,)``, float64.
@@ -34,24 +35,26 @@ def tf_icf(own: Tensor, background: Tensor) -> Tensor:
     Examples:
         >>> own, background = torch.tensor([2.0, 2.0, 0.0]), torch.tensor([0.0, 6.0, 6.0])
         >>> [round(value, 4) for value in tf_icf(own, background).tolist()]
-        [1.0397, 0.3466, 0.0]
+        [0.6931, 0.0, 0.0]
     """
-    both = (own + background).clamp(min=1)
-    return own / own.sum().clamp(min=1) * ((own.sum() + background.sum()) / both).log()
+    share = own / own.sum().clamp(min=1)
+    everywhere = (own + background) / (own + background).sum().clamp(min=1)
+    return share * torch.where(own > 0, share / everywhere.clamp(min=1e-300), 1.0).log()
 
 
 @register_task("difference")
 class Difference(ScoredMasking):
     """Mask tokens that resemble what is frequent in the task's texts and rare in others.
 
-    Wilf et al. 2023, `Difference-Masking <https://arxiv.org/abs/2305.14577>`_. The anchors are the
-    20 token types of the highest TF-ICF (:func:`tf_icf`) of the task's texts against a background.
+    Wilf et al. 2023, `Difference-Masking <https://arxiv.org/abs/2305.14577>`_. The anchors are
+    token types of the highest TF-ICF (:func:`tf_icf`) of the task's texts against a background.
     The score of a token is the highest cosine of its input embedding with that of an anchor, at
     least 0.
 
-    It departs from the paper in these points: anchors and scores are those of tokens, not of words;
-    embeddings are those of the encoder's input layer, so that a token has one score everywhere;
-    each token is chosen independently, in proportion to its score.
+    It departs from the paper in these points: the inverse corpus frequency is relative to the share
+    in the task's texts, because function words would be the anchors otherwise; anchors and scores
+    are those of tokens, not of words; embeddings are those of the encoder's input layer, so that a
+    token has one score everywhere; each token is chosen independently, in proportion to its score.
     """
 
     Options = DifferenceOptions

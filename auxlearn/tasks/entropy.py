@@ -22,9 +22,9 @@ class Entropy(ScoredMasking):
     :math:`-\sum_v p_v \log p_v`, in nats. ``l3mask`` asks how unlikely the token is that stands
     there; entropy does not look at it. Both need the same pass over the texts.
 
-    It departs from the paper in these points: there, the encoder that is trained scores the text
-    again in every step, without masks, and the tokens of highest entropy are masked, not those
-    drawn in proportion to it.
+    It departs from the paper in these points: there, for pretraining, the entropies are those of
+    the model as it is trained, or of a teacher, and tokens are selected by their entropy; here,
+    those of the pretrained encoder, once, and tokens are drawn in proportion to them.
     """
 
     Options = ScoringOptions

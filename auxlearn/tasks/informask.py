@@ -49,8 +49,8 @@ class InforMaskOptions(ScoredMaskingOptions):
 class InforMask(ScoredMasking):
     r"""Mask the tokens that have most to do with those that stay visible.
 
-    Sadeq, Xu and McAuley 2022, `InforMask <https://arxiv.org/abs/2210.11771>`_. Of 30 random masks
-    of a text, the one of the highest informative relevance is taken, the sum over masked tokens
+    Sadeq, Xu and McAuley 2022, `InforMask <https://arxiv.org/abs/2210.11771>`_. Of several random
+    masks of a text, that of the highest informative relevance is taken, the sum over masked tokens
     :math:`i` and visible ones :math:`j` of
     :math:`\mathrm{pmi}(i, j) = \log \frac{p(i, j)}{p(i) p(j)}`, where :math:`p` is the share of
     texts that contain the tokens. Each mask has ``probability`` times the number of tokens, rounded
