@@ -148,8 +148,8 @@ def column_options(
                 option = click.option(flag, multiple=True, metavar=_METAVARS[name], help=text)
                 function = option(function)
                 continue
-            if name == "unknown_labels":
-                choices = click.Choice(typing.get_args(field.annotation))
+            if name in ("unknown_labels", "kind"):
+                choices = click.Choice(typing.get_args(_value_type(field.annotation)))
                 function = click.option(flag, type=choices, help=_help(field))(function)
                 continue
             if default is not None:
