@@ -50,7 +50,7 @@ def command() -> None:
 
 @command.command(cls=ExampleCommand, examples=EXAMPLES)
 @click.argument("dataset")
-@setting_options(*LABELLED_COLUMNS, "labels", "unknown_labels")
+@setting_options(*LABELLED_COLUMNS, "labels", "unknown_labels", "kind")
 @click.option(
     "--encoder",
     help="Count the lengths of texts in tokens of this encoder, not in words, and the texts that "
@@ -66,6 +66,7 @@ def check(
     keep_null_labels: bool,
     labels: tuple[str, ...],
     unknown_labels: str | None,
+    kind: str | None,
     encoder: str | None,
     max_length: int,
     as_json: bool,
@@ -90,6 +91,7 @@ def check(
         "keep_null_labels": keep_null_labels,
         "labels": label_map(labels),
         **({"unknown_labels": unknown_labels} if unknown_labels else {}),
+        "kind": kind,
     }
     found = load_dataset(dataset, columns=columns_of(validate(RunConfig, given, "command line")))
     report = audit(found)

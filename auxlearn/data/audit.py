@@ -116,7 +116,7 @@ def audit(dataset: TextDataset) -> Audit:
         labels = {
             label: count[number]
             for number, label in enumerate(split.label_names)
-            if split.labels is not None and count
+            if split.labels is not None
         }
         splits[name] = SplitAudit(
             examples=len(split),

@@ -76,10 +76,10 @@ def with_found_kind(config: RunConfig, dataset: TextDataset | None) -> RunConfig
         kind, names = dataset.kind, dataset.label_names
     else:
         folder = user_path(config.dataset, DataError)
-        train = data_files(folder).get("train") if folder.is_dir() else None
-        if train is None:
-            return config
         try:
+            train = data_files(folder).get("train") if folder.is_dir() else None
+            if train is None:
+                return config
             table = read_table(train)
             if columns.with_kind_of(table).kind == CLASSIFICATION.name:
                 return config

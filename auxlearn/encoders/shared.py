@@ -485,4 +485,7 @@ class SharedEncoder(nn.Module):
 
 
 #: Keys of a configuration that do not affect the language model.
-_CLASSIFIER_KEYS = ("architectures", "id2label", "label2id", "problem_type")
+_CLASSIFIER_KEYS = (
+    *("architectures", "id2label", "label2id", "problem_type"),
+    *("constant_prediction", "thresholds"),
+)

@@ -136,6 +136,8 @@ class LabelEvaluator:
         config.constant_prediction = self._constant
         if thresholds is not None:
             config.thresholds = thresholds.tolist()
+        elif hasattr(config, "thresholds"):  # of a model that was trained further
+            del config.thresholds
         return evaluations
 
     def _labelled(self) -> Iterator[tuple[str, Split]]:

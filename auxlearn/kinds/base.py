@@ -100,7 +100,7 @@ class Kind(ABC):
 
     @abstractmethod
     def classes(self, label: Any) -> tuple[int, ...]:
-        """Return the classes that an encoded label is made of; none for a number."""
+        """Return the classes that an encoded label is made of; for a number its only output."""
 
     def strata(self, labels: Sequence[Any]) -> list[int]:
         """Return the stratum of each example: by default the rarest class of its label."""

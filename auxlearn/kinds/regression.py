@@ -57,7 +57,7 @@ class Regression(Kind):
         return ("score",)
 
     def classes(self, label: float) -> tuple[int, ...]:
-        return ()
+        return (0,)
 
     def strata(self, labels: Sequence[float]) -> list[int]:
         """Return the tenth of each number by rank; equal numbers are in one."""

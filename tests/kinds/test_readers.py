@@ -264,7 +264,7 @@ def test_folds_held_out_parts_and_audits(name, tmp_path):
     counts = found.splits["train"].labels
     expected = {
         "multi_label": {"a": 9, "b": 6, "c": 3},
-        "regression": {},
+        "regression": {"score": 12},
         "token_classification": {"B-LOC": 12, "B-PER": 12, "O": 12},
     }
     assert counts == expected[name]

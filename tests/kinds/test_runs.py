@@ -311,6 +311,29 @@ def test_thresholds_of_dev_are_exported_and_used(folders, tmp_path):
     assert found.evaluations["dev"].all.metrics["macro_f1"] > 0
 
 
+def test_thresholds_are_not_those_of_the_run_that_training_began_from(folders, tmp_path):
+    first = auxlearn.train(
+        **settings(folders, "multi_label", thresholds="dev", epochs=1), output=str(tmp_path / "one")
+    )
+    given = settings(folders, "multi_label", epochs=1, init_from=str(first.folder))
+    found = auxlearn.train(**given, output=str(tmp_path / "two"))
+    config = json.loads((found.folder / "model" / "config.json").read_text())
+    assert config.get("thresholds") is None
+    again = auxlearn.evaluate(found, str(folders / "multi_label"))["multi_label"]
+    assert again.all.metrics == pytest.approx(found.evaluations["test"].all.metrics)
+
+
+def test_data_are_checked_as_the_kind_that_is_named(folders, tmp_path):
+    rows = [{"text": f"text {n}", "label": "a|b" if n % 2 else "a"} for n in range(12)]
+    pd.DataFrame(rows).to_csv(tmp_path / "train.csv", index=False)
+    shown = call("data", "check", tmp_path, "--kind", "multi_label", "--json").output
+    labels = json.loads(shown)["splits"]["train"]["labels"]
+    assert list(labels) == ["a", "b"]
+    assert labels["a"] > labels["b"] > 0
+    shown = call("data", "check", folders / "regression").output
+    assert "unlabelled" not in shown
+
+
 def test_plain_tags_words_that_are_cut_off_and_a_run_that_continues(folders, tmp_path):
     rows = [
         {
