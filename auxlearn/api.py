@@ -16,9 +16,12 @@ from auxlearn.core.arguments import Column, Count, UserPath, checked
 from auxlearn.core.config import RunConfig, validate
 from auxlearn.core.errors import ConfigError, DataError
 from auxlearn.core.files import expand
+from auxlearn.core.processes import process_number
 from auxlearn.core.progress import Reporter
+from auxlearn.core.settings import LabelMap
 from auxlearn.data.examples import columns_of
 from auxlearn.data.memory import in_memory, read_memory, refuse_for_files
+from auxlearn.data.run_data import with_found_kind
 from auxlearn.results.folder import (
     FinishedRun,
     RunFolder,
@@ -106,8 +109,9 @@ def train(
         config = _config({**config.model_dump(exclude_unset=True), "dataset": dataset})
     if dataset is None or not in_memory(dataset):
         refuse_for_files(dataset_name, split_column)
-        return _train(config, reporter, None, jobs, verbose)
+        return _train(with_found_kind(config, None), reporter, None, jobs, verbose)
     data = read_memory(dataset, columns_of(config), name=dataset_name, split_column=split_column)
+    config = with_found_kind(config, data)
     place = Path(data.fingerprint, data.name)
     config = _with_dataset(config, place).resolved()
     folder = expand(config.output) if config.output else default_output(config)
@@ -127,7 +131,7 @@ def _train(
     from auxlearn.sweeps.branches import train
     from auxlearn.sweeps.executors import LocalExecutor
 
-    shown = reporter or default_reporter(verbose)
+    shown = reporter or default_reporter(verbose and process_number() == 0)
     if jobs == 1:
         results = train(config, shown, data)
     else:
@@ -161,7 +165,7 @@ def evaluate(
     dataset: Any,
     *,
     split: str = "test",
-    labels: Mapping[str, Any] | None = None,
+    labels: LabelMap | None = None,
     decision: Literal["sum", "argmax"] = "sum",
     unknown_labels: Literal["error", "count"] | None = None,
     text_column: Column | None = None,
@@ -423,7 +427,7 @@ def score(
         check_table_file(place, [encoder, *([texts] if isinstance(texts, Path) else [])])
     split = texts_of(texts, text_column)
     loaded = load_encoder(str(encoder), ["unused"])
-    check_length(loaded, max_length)
+    check_length(loaded.config, max_length)
     show = reporter or default_reporter(verbose)
     table = score_levels(
         loaded.to(default_device()), split, level, max_length, passes, show.progress

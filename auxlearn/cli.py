@@ -16,15 +16,18 @@ from typing import Any
 import click
 
 from auxlearn.core.errors import (
+    ConfigError,
     Interrupted,
     UserError,
     did_you_mean,
     first_fault,
     is_out_of_memory,
+    named_fault,
     printable,
     shorten,
     shorten_middle,
 )
+from auxlearn.core.processes import muted, process_count, process_number, silent
 from auxlearn.core.signals import interruptible
 from auxlearn.core.version import __version__
 
@@ -120,11 +123,15 @@ def one_line_errors(debug: bool) -> Iterator[None]:
     except UserError as error:
         if debug:
             traceback.print_exception(error)
-        kind = Stopped if isinstance(error, Interrupted) else Failure
+        kind = Stopped if isinstance(error.__cause__ or error, Interrupted) else Failure
+        if silent(error):
+            raise click.exceptions.Exit(kind.exit_code) from None
         raise kind(str(error)) from None
     except KeyboardInterrupt as error:
         if debug:
             traceback.print_exception(error)
+        if process_number():
+            raise click.exceptions.Exit(Stopped.exit_code) from None
         raise Stopped(f"interrupted {error}".strip()) from None
     except click.exceptions.NoArgsIsHelpError:
         raise
@@ -132,7 +139,9 @@ def one_line_errors(debug: bool) -> Iterator[None]:
         raise Failure(_usage_line(error)) from None
     except (click.ClickException, click.exceptions.Exit, click.Abort):
         raise
-    except Exception as error:
+    except SystemExit:
+        raise
+    except BaseException as error:  # libraries in other languages have some that are no Exception
         if isinstance(error, OSError) and error.errno == errno.EPIPE:
             raise  # the reader of the output has ended, which click handles
         if debug:
@@ -141,7 +150,7 @@ def one_line_errors(debug: bool) -> Iterator[None]:
         raise (Failure(line) if line else Fault(_line_of_fault(error))) from None
 
 
-def _line_of_system(error: Exception) -> str:
+def _line_of_system(error: BaseException) -> str:
     """Return the line for an error of the system; "" if it is no such error."""
     if is_out_of_memory(error):
         return f"out of memory ({first_fault(error)}): lower --batch-size or --max-length"
@@ -150,12 +159,14 @@ def _line_of_system(error: Exception) -> str:
     where = f" for {error.filename}" if error.filename else ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"the disk is full{where}: free some space, then run the same command again"
+    if error.errno in (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM):
+        return f"the system refuses more ({error.strerror}): raise its limit (ulimit -a shows all)"
     if error.filename and error.strerror:
         return f"cannot use {error.filename} ({error.strerror}): check the path and its permissions"
     return ""
 
 
-def _line_of_fault(error: Exception) -> str:
+def _line_of_fault(error: BaseException) -> str:
     from auxlearn.core import crash_log
 
     log = crash_log.log_of(error)
@@ -164,7 +175,7 @@ def _line_of_fault(error: Exception) -> str:
         if log
         else "run it again with --debug before the command, and report what is shown to the authors"
     )
-    return f"this is a fault of auxlearn ({type(error).__name__}: {first_fault(error)}); {advice}"
+    return f"this is a fault of auxlearn ({named_fault(error)}); {advice}"
 
 
 def _usage_line(error: click.UsageError) -> str:
@@ -201,7 +212,14 @@ def cli(ctx: click.Context, debug: bool) -> None:
     """Fine-tune text encoders with auxiliary objectives whose weights are fixed or learned."""
     from auxlearn.commands.console import clean_output
 
+    if process_count() > 1 and ctx.invoked_subcommand != "train":
+        raise ConfigError(
+            f"{ctx.invoked_subcommand} runs in one process, but {process_count()} were started "
+            "together: start it without torchrun"
+        )
     ctx.with_resource(clean_output(debug))
+    if process_number():
+        ctx.with_resource(muted())
 
 
 def main() -> None:

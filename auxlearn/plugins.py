@@ -38,6 +38,8 @@ For auxiliary tasks:
 * ``AuxiliaryTask``: base class of every task; defines ``loss``.
 * ``MaskedLanguageModelling``: base class of masking strategies; defines ``mask_probabilities``.
 * ``MaskingOptions``: options of every masking strategy.
+* ``ScoredMasking``: base class of strategies that mask by a score; defines ``scores``.
+* ``ScoredMaskingOptions``: options of these.
 * ``TaskResult``: a loss together with a changed batch for the primary task.
 
 For weightings:
@@ -96,6 +98,8 @@ _PUBLIC = {
     "Placement": "auxlearn.weighting.base",
     "PrimaryLoss": "auxlearn.losses.base",
     "RunReporter": "auxlearn.results.loggers",
+    "ScoredMasking": "auxlearn.tasks.base",
+    "ScoredMaskingOptions": "auxlearn.tasks.base",
     "Settings": "auxlearn.core.settings",
     "SharedEncoder": "auxlearn.encoders.shared",
     "SideValues": "auxlearn.objectives.context",
@@ -160,6 +164,8 @@ if TYPE_CHECKING:
         AuxiliaryTask as AuxiliaryTask,
         MaskedLanguageModelling as MaskedLanguageModelling,
         MaskingOptions as MaskingOptions,
+        ScoredMasking as ScoredMasking,
+        ScoredMaskingOptions as ScoredMaskingOptions,
         TaskResult as TaskResult,
     )
     from auxlearn.weighting.base import (

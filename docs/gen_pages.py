@@ -8,7 +8,8 @@ a page of its own gets one with its card, each package one with the reference of
 comes from.
 
 Run as a program, it copies the examples into the documents that show them: the block below a line
-``<!-- examples/NAME.py -->`` is that file without its docstring.
+``<!-- examples/NAME.py -->`` or ``<!-- auxlearn/tasks/NAME.py -->`` is that file without its
+docstring.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from auxlearn.commands.options import option_flag
 from auxlearn.core.config import RunConfig
 from auxlearn.core.encoder_names import ENCODERS
 from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS, Registry
+from auxlearn.kinds.choose import REFUSED
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
@@ -214,6 +216,15 @@ def encoders_table() -> str:
     return _table(("name", "checkpoint", "what it is"), rows)
 
 
+def kinds_table() -> str:
+    """Return what is not offered for some kinds of labels."""
+    rows = [
+        (feature, ", ".join(f"`{name}`" for name in kinds), advice)
+        for feature, (kinds, advice) in REFUSED.items()
+    ]
+    return _table(("feature", "refused for", "instead"), rows)
+
+
 def commands_table() -> str:
     """Return the commands of the program."""
     rows = [(f"`auxlearn {name}`", text) for name, (_, text) in COMMANDS.items()]
@@ -240,6 +251,7 @@ def public_table() -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
+    "kinds": kinds_table,
     "tasks": lambda: table_of(TASKS),
     "losses": lambda: table_of(LOSSES),
     "weightings": weightings_tables,
@@ -368,9 +380,10 @@ def with_examples(text: str) -> str:
         code = (ROOT / match[1]).read_text(encoding="utf-8")
         docstring = ast.parse(code).body[0].end_lineno
         body = "\n".join(code.splitlines()[docstring:]).strip("\n")
-        return f"<!-- {match[1]} -->\n```python\n{body}\n```"
+        return f"<!-- {match[1]} -->\n```{match[2]}\n{body}\n```"
 
-    return re.sub(r"<!-- (examples/\w+\.py) -->\n```python\n.*?```", block, text, flags=re.DOTALL)
+    pattern = r"<!-- ((?:examples|auxlearn/tasks)/\w+\.py) -->\n```(\w+)\n.*?```"
+    return re.sub(pattern, block, text, flags=re.DOTALL)
 
 
 # ------------------------------------------------------------------------------- events of mkdocs

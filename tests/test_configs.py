@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from auxlearn import load_config
-from auxlearn.comparison.published import read_published
 from auxlearn.sweeps.plan import expand_cells, plan_trials
+from auxlearn.sweeps.published import read_published
 from auxlearn.sweeps.sweep_file import read_sweep
 from tests.cli.helpers import parse
 

@@ -26,6 +26,18 @@ from tests import helpers
 #: Options that each auxiliary task is tested with.
 TASK_OPTIONS: dict[str, dict] = {
     "random_mlm": {},
+    "whole_word": {},
+    "span": {},
+    "pmi": {"min_count": 2},
+    "frequency": {},
+    "pos": {},
+    "salient": {},
+    "entropy": {},
+    "informask": {},
+    "difference": {"background": "TEXTS"},
+    "selective": {},
+    "typhoon": {},
+    "mixture": {"strategies": ["span", "typhoon", {"informask": {"by": "token"}}]},
     "l3mask": {},
     "mask_tuning": {},
     "supervised": {"datasets": "DATA"},
@@ -166,7 +178,7 @@ def test_every_pair_is_tested():
 
 @pytest.fixture(scope="module")
 def further(tmp_path_factory):
-    """Options of a plug-in with paths in place of DATA and BIAS."""
+    """Options of a plug-in with paths in place of DATA, BIAS and TEXTS."""
     folder = write_dataset(tmp_path_factory.mktemp("further"))
     bias = folder.parent / "bias.jsonl"
     lines = [
@@ -174,7 +186,9 @@ def further(tmp_path_factory):
         for number in range(TRAIN)
     ]
     bias.write_text("\n".join(lines) + "\n")
-    paths = {"DATA": str(folder), "BIAS": str(bias)}
+    texts = folder.parent / "texts.txt"
+    texts.write_text("\n".join(helpers.LINES))
+    paths = {"DATA": str(folder), "BIAS": str(bias), "TEXTS": str(texts)}
 
     def fill(options):
         return {name: paths.get(str(value), value) for name, value in options.items()}

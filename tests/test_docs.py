@@ -48,8 +48,8 @@ DOCUMENTS = [
 NOTEBOOKS = [
     path for path in DOCUMENTS if path.read_text(encoding="utf-8").startswith("---\njupyter:\n")
 ]
-#: Languages of code blocks that hold no code of ours.
-OTHER = {"text", "bibtex"}
+#: Languages of code blocks that are not run: py is for files of the package, shown as they are.
+OTHER = {"py", "text", "bibtex"}
 
 
 @pytest.fixture(scope="module")
@@ -144,6 +144,8 @@ def test_documents_show_the_examples_as_they_are(pages):
         shown += re.findall(r"<!-- (examples/.*) -->\n```python", text)
         assert pages.with_examples(text) == text, "run `python docs/gen_pages.py`"
     assert shown.count("examples/rare_first.py") >= 2
+    tasks = (ROOT / "docs" / "tasks" / "index.md").read_text(encoding="utf-8")
+    assert len(re.findall(r"<!-- auxlearn/tasks/\w+\.py -->\n```py\n", tasks)) == 3
     example = ast.parse((ROOT / "examples" / "rare_first.py").read_text(encoding="utf-8"))
     del example.body[0]  # its docstring
     readme = blocks((ROOT / "README.md").read_text(encoding="utf-8"), "python")
@@ -173,6 +175,9 @@ def check_command(line: str) -> None:
     match words[:3]:
         case ["auxlearn", *_]:
             check_auxlearn(words[1:])
+        case ["torchrun", *_] | ["accelerate", "launch", *_]:
+            assert words[words.index("-m") + 1] == "auxlearn"
+            check_auxlearn(words[words.index("-m") + 2 :])
         case ["make", *targets]:
             rules = (ROOT / "Makefile").read_text(encoding="utf-8")
             for target in targets:

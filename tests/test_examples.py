@@ -85,4 +85,4 @@ def test_a_plug_in_imports_nothing_else_of_the_package(name):
             imported |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             imported.add(node.module)
-    assert imported == {"torch", "auxlearn.plugins"}
+    assert {"auxlearn.plugins"} <= imported <= {"torch", "auxlearn.plugins"}

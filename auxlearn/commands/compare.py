@@ -8,7 +8,12 @@ from typing import Any
 
 import click
 
-from auxlearn.commands.options import Example, ExampleCommand, SettingOption
+from auxlearn.commands.options import (
+    PATH,
+    Example,
+    ExampleCommand,
+    SettingOption,
+)
 
 EXAMPLES = (
     Example(
@@ -58,9 +63,7 @@ def _look(*names: str, **attributes: Any) -> Decorator:
 
 
 @click.command(cls=_Command, examples=EXAMPLES, options_metavar="[OPTIONS]")
-@click.argument(
-    "folders", nargs=-1, required=True, metavar="FOLDER...", type=click.Path(path_type=Path)
-)
+@click.argument("folders", nargs=-1, required=True, metavar="FOLDER...", type=PATH)
 @_what(
     "--metric",
     "metrics",
@@ -129,6 +132,7 @@ def _look(*names: str, **attributes: Any) -> Decorator:
 )
 @_look(
     "--output",
+    type=PATH,
     metavar="FOLDER",
     help="Folder for the tables in Markdown, LaTeX and CSV and for the plots (PDF, PNG).",
 )
@@ -138,7 +142,7 @@ def command(
     show: tuple[str, ...],
     decimals: int,
     format_: str,
-    output: str | None,
+    output: Path | None,
     **what: Any,
 ) -> None:
     """Compare the methods of sweeps and runs.

@@ -148,7 +148,7 @@ def _measure(dataset: TextDataset, encoder: str | None, max_length: int) -> dict
         return {name: word_lengths(split) for name, split in splits.items()}
     from auxlearn.encoders.load import load_tokenizer
 
-    tokenizer = load_tokenizer(encoder)
+    tokenizer = load_tokenizer(encoder, max_length)
     return {name: token_lengths(tokenizer, split, max_length) for name, split in splits.items()}
 
 

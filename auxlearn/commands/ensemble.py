@@ -7,7 +7,12 @@ from pathlib import Path
 
 import click
 
-from auxlearn.commands.options import Example, ExampleCommand, setting_options
+from auxlearn.commands.options import (
+    PATH,
+    Example,
+    ExampleCommand,
+    setting_options,
+)
 
 EXAMPLES = (
     Example("Two runs, on their test split", "auxlearn ensemble runs/reviews runs/mask_tuning"),
@@ -23,7 +28,7 @@ EXAMPLES = (
 
 
 @click.command(cls=ExampleCommand, examples=EXAMPLES)
-@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
+@click.argument("runs", nargs=-1, required=True, type=PATH, metavar="RUN...")
 @click.option("--method", metavar="NAME", help="Method, where RUN is the folder of a sweep.")
 @click.option(
     "--split",
@@ -39,7 +44,7 @@ EXAMPLES = (
 @setting_options("text_column", "text_pair_column", "label_column", default="that of the run")
 @click.option(
     "--output",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="File for the examples with their predictions: .csv, .tsv, .jsonl or .parquet.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print all scores as JSON.")

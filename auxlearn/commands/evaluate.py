@@ -9,6 +9,7 @@ import click
 
 from auxlearn.commands.options import (
     LABELLED_COLUMNS,
+    PATH,
     Example,
     ExampleCommand,
     label_map,
@@ -35,7 +36,7 @@ EXAMPLES = (
 
 
 @click.command(cls=ExampleCommand, examples=EXAMPLES)
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=PATH)
 @click.option(
     "--dataset",
     "datasets",
@@ -64,7 +65,7 @@ EXAMPLES = (
     unknown_labels="Labels of a set that the run does not know: they are an error, or their "
     "examples count as wrong; by default as in the run.",
 )
-@click.option("--output", type=click.Path(path_type=Path), help="JSON file for all results.")
+@click.option("--output", type=PATH, help="JSON file for all results.")
 @click.option("--json", "as_json", is_flag=True, help="Print all results as JSON.")
 def command(
     run: Path,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from auxlearn.commands.options import Example, ExampleCommand, run_config, run_options
+from auxlearn.commands.options import PATH, Example, ExampleCommand, run_config, run_options
 from auxlearn.core.run_settings import COLUMN_SETTINGS
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ class MasksCommand(ExampleCommand):
 )
 @click.option(
     "--output",
+    type=PATH,
     metavar="FOLDER",
     help="Folder for plots (PNG and SVG) and tables (JSON and CSV).",
 )
@@ -79,7 +80,7 @@ def command(
     arguments: tuple[str, ...],
     examples: int | None,
     texts: int,
-    output: str | None,
+    output: Path | None,
     as_json: bool,
     **given: Any,
 ) -> None:

@@ -8,21 +8,43 @@ to the chosen auxiliary tasks, weighting and loss: ``--l3mask-score surprisal``,
 from __future__ import annotations
 
 import difflib
+import os
 import types
 import typing
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, Union
 
 import click
+from click.shell_completion import CompletionItem
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from auxlearn.core.config import PluginChoice, RunConfig, load_config, validate
+from auxlearn.core.encoder_names import ENCODERS
 from auxlearn.core.errors import ConfigError, did_you_mean, shorten
+from auxlearn.core.files import path_problem
 from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS, Registry, load_plugin
 from auxlearn.core.yaml_files import parse_yaml
+
+
+class PathType(click.Path):
+    """A path on the command line."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path; an empty one would be the working folder."""
+        if problem := path_problem(os.fspath(value)):
+            self.fail(problem, param, ctx)
+        return super().convert(value, param, ctx)
+
+
+PATH = PathType()
 
 
 class Example(NamedTuple):
@@ -357,6 +379,18 @@ def _keep_options(
     return chosen
 
 
+def _complete(
+    name: str, ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Return the names that a setting takes and that begin so, or else folders."""
+    from auxlearn.data.load import BUILT_IN, card_names
+
+    registries = {"aux": TASKS, "weights": WEIGHTINGS, "loss": LOSSES}
+    known = {"encoder": list(ENCODERS), "dataset": [*BUILT_IN, *card_names()]}.get(name)
+    found = [one for one in known or registries[name].names() if one.startswith(incomplete)]
+    return [CompletionItem(one) for one in found] or [CompletionItem(incomplete, type="dir")]
+
+
 def _option(name: str, field: FieldInfo) -> SettingOption:
     flag = _FLAGS.get(name, f"--{name.replace('_', '-')}")
     extra = field.json_schema_extra
@@ -367,6 +401,8 @@ def _option(name: str, field: FieldInfo) -> SettingOption:
         "section": section,
         "metavar": _METAVARS.get(name),
     }
+    if name in ("aux", "weights", "loss", "encoder", "dataset"):
+        attributes["shell_complete"] = partial(_complete, name)
     kind = _value_type(field.annotation)
     if kind is bool:
         return SettingOption([f"{flag}/--no-{flag[2:]}", name], **attributes)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from auxlearn.commands.options import Example, ExampleCommand
+from auxlearn.commands.options import PATH, Example, ExampleCommand
 
 if TYPE_CHECKING:
     from auxlearn.mask_analysis.perturbations import Diversity, Outcomes
@@ -28,7 +28,7 @@ EXAMPLES = (
 
 
 @click.command(cls=ExampleCommand, examples=EXAMPLES)
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=PATH)
 @click.option(
     "--texts",
     type=click.IntRange(0),

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from auxlearn.commands.options import Example, ExampleCommand, setting_options
+from auxlearn.commands.options import (
+    PATH,
+    Example,
+    ExampleCommand,
+    setting_options,
+)
 from auxlearn.core.errors import DataError, printable, shorten
 
 if TYPE_CHECKING:
@@ -35,18 +40,18 @@ EXAMPLES = (
 
 
 @click.command(cls=ExampleCommand, examples=EXAMPLES)
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=PATH)
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
 @click.option(
     "--file",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="File of texts: a table (.jsonl, .csv, .tsv, .parquet) with a column of texts, or one "
     "text per line.",
 )
 @setting_options("text_column", "text_pair_column", default="that of the run")
 @click.option(
     "--output",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="File for the table with its predictions: .csv, .tsv, .jsonl or .parquet.",
 )
 @click.option(
@@ -64,7 +69,8 @@ def command(
     """Classify texts with the finished run in folder RUN.
 
     Texts are read from the command line, from a file, or from standard input, one per line. The
-    output has one line per text: label, probability and text, separated by tabs; a tab, line break
+    output has one line per text: label, probability and text, separated by tabs (a number, several
+    labels or the tags of words have no probability); a tab, line break
     or control character in a text is written as an escape such as \\t. With --output, all columns
     of the table are written with the columns predicted_label and probability_CLASS.
     """
@@ -93,16 +99,22 @@ def command(
         }
         probabilities = dict(zip(classes, (values[name] for name in names), strict=True))
         if as_json:
-            record: dict[str, Any] = {
-                **shown,
-                "label": values[LABEL],
-                "probabilities": probabilities,
-            }
+            record: dict[str, Any] = {**shown, "label": values[LABEL]}
+            if probabilities:
+                record["probabilities"] = probabilities
             click.echo(json.dumps(record, ensure_ascii=False))
         else:
-            line = "\t".join(map(printable, shown.values()))
-            best = probabilities[values[LABEL]]
-            click.echo(f"{printable(values[LABEL])}\t{best:.4f}\t{line}")
+            line = "\t".join(printable(_text_of(one)) for one in shown.values())
+            label = values[LABEL]
+            if isinstance(label, str):  # a single class
+                click.echo(f"{printable(label)}\t{probabilities[label]:.4f}\t{line}")
+            else:
+                said = f"{label:.4f}" if isinstance(label, float) else " ".join(label)
+                click.echo(f"{printable(said)}\t{line}")
+
+
+def _text_of(value: Any) -> str:
+    return " ".join(value) if isinstance(value, list) else str(value)
 
 
 def _check_sources(texts: tuple[str, ...], file: Path | None) -> None:
@@ -134,7 +146,7 @@ def _read(texts: tuple[str, ...], file: Path | None) -> TextSource:
 
 def _check_text(text: str) -> None:
     """Refuse an argument that is empty, or was not UTF-8."""
-    from auxlearn.data.examples import is_blank
+    from auxlearn.core.errors import is_blank
 
     try:
         text.encode()

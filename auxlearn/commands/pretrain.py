@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
-from auxlearn.commands.options import Example, ExampleCommand, setting_options
+from auxlearn.commands.options import (
+    PATH,
+    Example,
+    ExampleCommand,
+    setting_options,
+)
 
 EXAMPLES = (
     Example(
@@ -30,13 +33,11 @@ EXAMPLES = (
 @click.option(
     "--output",
     required=True,
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Folder for the trained encoder and its tokenizer.",
 )
 @click.option("--dataset", help="Data set whose train texts are used.")
-@click.option(
-    "--corpus", type=click.Path(path_type=Path), help="File of texts: .txt, .jsonl, .csv, ..."
-)
+@click.option("--corpus", type=PATH, help="File of texts: .txt, .jsonl, .csv, ...")
 @setting_options("text_column", "text_pair_column", "label_column")
 @click.option(
     "--trainable",

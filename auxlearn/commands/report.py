@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from auxlearn.commands.options import Example, ExampleCommand
+from auxlearn.commands.options import PATH, Example, ExampleCommand
 
 EXAMPLES = (
     Example("A finished run; writes runs/reviews/report.html", "auxlearn report runs/reviews"),
@@ -22,9 +22,7 @@ EXAMPLES = (
 
 
 @click.command(cls=ExampleCommand, examples=EXAMPLES, options_metavar="[OPTIONS]")
-@click.argument(
-    "folders", nargs=-1, required=True, metavar="FOLDER...", type=click.Path(path_type=Path)
-)
+@click.argument("folders", nargs=-1, required=True, metavar="FOLDER...", type=PATH)
 @click.option(
     "--output",
     metavar="FILE",

@@ -8,7 +8,12 @@ from typing import Any
 
 import click
 
-from auxlearn.commands.options import Example, ExampleCommand, setting_options
+from auxlearn.commands.options import (
+    PATH,
+    Example,
+    ExampleCommand,
+    setting_options,
+)
 
 EXAMPLES = (
     Example(
@@ -31,7 +36,7 @@ EXAMPLES = (
 )
 @click.option(
     "--file",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="File of texts: a table (.jsonl, .csv, ...) or one text per line.",
 )
 @click.option("--text-column", default="text", show_default=True, help="Column of the text.")
@@ -54,7 +59,7 @@ EXAMPLES = (
 )
 @click.option(
     "--output",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="File for the scores: .csv, .tsv, .jsonl or .parquet; by default JSON lines are printed.",
 )
 def command(

@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from auxlearn.commands.options import Example, ExampleCommand, setting_options
+from auxlearn.commands.options import (
+    PATH,
+    Example,
+    ExampleCommand,
+    setting_options,
+)
 
 if TYPE_CHECKING:
     from auxlearn.sweeps.folder import SweepFolder, SweepResults
@@ -28,7 +33,7 @@ EXAMPLES = (
 
 
 @click.command(cls=ExampleCommand, examples=EXAMPLES, options_metavar="[OPTIONS]")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=PATH)
 @click.option(
     "--dry-run", is_flag=True, help="Show the trials and their estimated time; train nothing."
 )
@@ -66,7 +71,7 @@ EXAMPLES = (
     show_default=True,
     help="Time limit of a SLURM job in minutes.",
 )
-@click.option("--output", metavar="FOLDER", help="Sweep folder; by default sweeps/NAME.")
+@click.option("--output", type=PATH, metavar="FOLDER", help="Sweep folder; by default sweeps/NAME.")
 @setting_options("cache_dir")
 @click.option(
     "--report",
@@ -78,8 +83,8 @@ def command(
     file: Path,
     dry_run: bool,
     retry_failed: bool,
-    output: str | None,
-    cache_dir: str | None,
+    output: Path | None,
+    cache_dir: Path | None,
     with_report: bool,
     **engine: Any,
 ) -> None:
@@ -137,7 +142,7 @@ def _plugins_of(sweep: SweepFile) -> list[str]:
 
 
 def _dry_run(
-    sweep: SweepFile, folder: SweepFolder, jobs: int, threads: int | None, cache_dir: str | None
+    sweep: SweepFile, folder: SweepFolder, jobs: int, threads: int | None, cache_dir: Path | None
 ) -> None:
     from auxlearn.commands import console
     from auxlearn.results.tables import console_table
@@ -167,8 +172,9 @@ def _dry_run(
             f"the search suggests further trials from the results of these {len(trials)}"
         )
     known: list[float] = []
+    cache = None if cache_dir is None else str(cache_dir)
     reporter = console.ConsoleReporter()
-    estimates = estimate_trials(trials, folder, cache_dir, threads or default_threads(jobs))
+    estimates = estimate_trials(trials, folder, cache, threads or default_threads(jobs))
     while True:
         with reporter.waiting("timing some steps of the next kind of trial"):
             members, estimate = next(estimates, ([], None))

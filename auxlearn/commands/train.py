@@ -49,7 +49,7 @@ EXAMPLES = (
 def command(
     ctx: click.Context, /, config_file: str | None, with_report: bool, jobs: int, **given: Any
 ) -> None:
-    """Fine-tune an encoder for text classification with auxiliary tasks.
+    """Fine-tune an encoder for classification, tagging or regression with auxiliary tasks.
 
     Without options, a small built-in encoder is trained to tell which Python library a passage of
     documentation comes from. The same command resumes an interrupted run from its last checkpoint.
@@ -71,7 +71,7 @@ def command(
 
     results = api.train(config, reporter, jobs=jobs)
 
-    folder = RunFolder.of(config).path
+    folder = results.folder or RunFolder.of(config).path
     metric = results.config["metric"]
     print_results(
         "",

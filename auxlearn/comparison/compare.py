@@ -15,7 +15,6 @@ from auxlearn.comparison.folds import compare_folds
 from auxlearn.comparison.formats import html, latex, markdown
 from auxlearn.comparison.notes import mixed_threads, unknown_labels
 from auxlearn.comparison.power import minimum_detectable_difference
-from auxlearn.comparison.published import named_by_sweep, read_published
 from auxlearn.comparison.restarts import Restarts, mean_restarts, restarts_of
 from auxlearn.comparison.result import (
     AVERAGE,
@@ -48,6 +47,7 @@ from auxlearn.comparison.statistics import (
 from auxlearn.comparison.tables import Layout
 from auxlearn.core.arguments import Count, UserPath, checked
 from auxlearn.core.errors import ConfigError, SweepError, did_you_mean, shorten
+from auxlearn.sweeps.published import named_by_sweep, read_published
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,7 +8,7 @@ averaged, and no model is loaded.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,7 @@ from auxlearn.evaluation.predict import (
     prediction_columns,
     write_predictions_table,
 )
+from auxlearn.kinds.choose import kind_of, require
 from auxlearn.results.folder import RunFolder, check_finished
 from auxlearn.results.predictions import (
     other_predictions,
@@ -96,9 +97,9 @@ class Ensemble:
         """Return all scores as JSON holds them."""
         return {
             "set": self.set,
-            "runs": {str(path): asdict(scores) for path, scores in self.runs.items()},
+            "runs": {str(path): scores.to_dict() for path, scores in self.runs.items()},
             "mean": {metric: self.mean(metric) for metric in METRICS},
-            "ensemble": asdict(self.scores),
+            "ensemble": self.scores.to_dict(),
         }
 
     def predictions(self) -> pandas.DataFrame:
@@ -172,6 +173,7 @@ def _read(runs: Sequence[Path]) -> dict[Path, RunResults]:
             raise RunError(f"{run} is given twice: name each run once")
         resolved.add(run.resolve())
         found[run] = RunResults.load(run)
+        require(kind_of(found[run].config.get("kind")), "ensemble")
     first, data = runs[0], found[runs[0]].dataset
     for run, results in found.items():
         other = results.dataset
@@ -220,6 +222,8 @@ def _check_decision(run: Path, name: str, predicted: np.ndarray, probabilities: 
     best = probabilities.argmax(1)
     of_prediction = probabilities[np.arange(len(predicted)), predicted]
     if (probabilities.max(1) - of_prediction > STORED_DIGIT)[best != predicted].any():
+        if name not in {source.name for source in RunFolder(run).read_config().ood}:
+            raise other_predictions(run, name)
         raise RunError(
             f"{run} predicted '{name}' by the most likely class of the model (decision: argmax), "
             "which the mean probabilities of labels do not give: an ensemble takes sets that were "

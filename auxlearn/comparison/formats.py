@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from auxlearn.comparison import plots
-from auxlearn.comparison.published import PublishedResult
 from auxlearn.comparison.result import ComparisonData
 from auxlearn.comparison.rows import pair_rows, score_rows, to_csv
 from auxlearn.comparison.scores import metric_title
@@ -36,6 +35,7 @@ from auxlearn.core.errors import printable
 from auxlearn.core.files import write_text
 from auxlearn.results.outputs import check_output_folder
 from auxlearn.results.tables import console_table, escape_latex, escape_markdown, markdown_table
+from auxlearn.sweeps.published import PublishedResult
 
 if TYPE_CHECKING:
     from rich.table import Table

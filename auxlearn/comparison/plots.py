@@ -114,9 +114,13 @@ def _plot_dev(block: Block, by: str) -> Figure | None:
 
 
 def plot_weights(data: DatasetRuns) -> Figure | None:
-    """Draw the weight of each objective by step, for methods with more than one objective."""
+    """Draw the weight of each objective by step, for methods whose weights change."""
     found = {one.name: _weight_curves(one) for one in data.methods}
-    found = {name: weights for name, weights in found.items() if len(weights) > 1}
+    found = {
+        name: weights
+        for name, weights in found.items()
+        if any(np.ptp(curve[1]) for curves in weights.values() for curve in curves)
+    }
     if not found:
         return None
     objectives = list(dict.fromkeys(name for weights in found.values() for name in weights))

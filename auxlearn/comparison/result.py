@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from auxlearn.comparison.methods import FOLDS
-from auxlearn.comparison.published import PublishedResult
 from auxlearn.comparison.restarts import Restarts
 from auxlearn.comparison.runs import Method
 from auxlearn.comparison.scores import metric_title
 from auxlearn.comparison.statistics import Noise, Pair, Ranks, Record, ties_with
+from auxlearn.sweeps.published import PublishedResult
 
 #: Name of the column of means over data sets.
 AVERAGE = "average"

@@ -11,6 +11,7 @@ from typing import Any
 
 from auxlearn.comparison.methods import Setting, named_runs, without_fold
 from auxlearn.core.errors import ConfigError, SweepError, did_you_mean
+from auxlearn.kinds.choose import kind_of, require
 from auxlearn.results.record import RunResults
 from auxlearn.sweeps.sweep_file import FOLD
 
@@ -114,6 +115,8 @@ def read_runs(paths: Iterable[str | os.PathLike[str]]) -> Runs:
             found.published = sweep.published, folder.path
     methods: dict[tuple[Setting, str, str], Method] = {}
     for run in named.runs:
+        if run.results is not None:
+            require(kind_of(run.results.config.get("kind")), "compare")
         if run.results is not None and not run.chosen:
             continue
         key = (run.setting, run.method, run.source)

@@ -22,7 +22,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from auxlearn.core.errors import UserError
-from auxlearn.core.files import PART, expand, write_bytes
+from auxlearn.core.files import PART, check_output, expand, write_bytes
 from auxlearn.core.locks import Lock
 
 logger = logging.getLogger(__name__)
@@ -33,6 +33,13 @@ def default_folder() -> Path:
     chosen = os.environ.get("AUXLEARN_CACHE")
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return expand(chosen or f"{base}/auxlearn")
+
+
+def check_cache_folder(folder: Path | None = None) -> None:
+    """Check that a cache folder is there or can be made; the default one if none is given."""
+    place = folder or default_folder()
+    if not place.is_dir():
+        check_output(place, "--cache-dir")
 
 
 def content_key(*values: Any) -> str:

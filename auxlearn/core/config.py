@@ -12,15 +12,15 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 from pydantic import ValidationError
 
+from auxlearn.core.arguments import UserPath, checked
 from auxlearn.core.errors import ConfigError, shorten
 from auxlearn.core.files import expand
-from auxlearn.core.metric_names import VALIDATION
+from auxlearn.core.metric_names import METRICS, VALIDATION
 from auxlearn.core.registry import (
     LOSSES,
     REPORTERS,
@@ -111,6 +111,8 @@ class RunConfig(RunSettings, metaclass=_Checked):
         encoder = self.encoder
         if self.init_from is not None:
             updates["encoder"] = encoder = self._encoder_of_run(self.init_from)
+        if self.kind not in (None, "classification") and "metric" not in self.model_fields_set:
+            updates["metric"] = next(iter(METRICS[self.kind]))
         if self.learning_rate is None:
             from auxlearn.core.encoder_names import recommended_learning_rate
 
@@ -167,7 +169,11 @@ class RunConfig(RunSettings, metaclass=_Checked):
         Plug-in files are left out, because two paths may have the same content.
         """
         own, others = self.identity(), other.identity()
-        return [one for name in own for one in differences(name, own[name], others[name])]
+        return [
+            one
+            for name in own | others
+            for one in differences(name, own.get(name), others.get(name))
+        ]
 
     def identity(self) -> dict[str, Any]:
         """Return every setting that can change the results, but plug-in files."""
@@ -249,7 +255,8 @@ _SAVED = re.compile(r"(?:.*/)?(data/[0-9a-f]{16}/[^/]+)")
 _NOT_IDENTITY = {"output", "cache_dir", "report_to", "gradient_log_steps", "plugins", "keep_model"}
 
 
-def load_config(path: str | Path | None = None, **overrides: Any) -> RunConfig:
+@checked
+def load_config(path: UserPath | None = None, **overrides: Any) -> RunConfig:
     """Return the configuration of a YAML file and of keyword arguments.
 
     Args:
@@ -269,7 +276,7 @@ def load_config(path: str | Path | None = None, **overrides: Any) -> RunConfig:
     """
     values: dict[str, Any] = {}
     if path is not None:
-        values = read_yaml(path, "configuration", ConfigError) or {}
+        values = read_yaml(str(path), "configuration", ConfigError) or {}
         if not isinstance(values, dict):
             raise ConfigError(f"{path}: a configuration is a mapping of settings to values")
     return validate(RunConfig, {**values, **overrides}, str(path or "settings"))

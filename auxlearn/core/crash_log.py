@@ -33,7 +33,9 @@ def logged_into(folder: Path) -> Iterator[None]:
         yield
     except UserError:
         raise
-    except Exception as error:
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
         if not isinstance(error, OSError):  # the command line explains these in one line
             _write(folder / FILE, error)
         raise

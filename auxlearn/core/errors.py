@@ -24,7 +24,18 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udf
 
 _NAMED = {"\t": r"\t", "\n": r"\n", "\r": r"\r"}
 
-_REPR = reprlib.Repr()
+
+class _Repr(reprlib.Repr):
+    """That of a whole number of too many digits for Python to write is their number."""
+
+    def repr_int(self, x: int, level: int) -> str:
+        try:
+            return super().repr_int(x, level)
+        except ValueError:
+            return f"a number of {x.bit_length():,} bits"
+
+
+_REPR = _Repr()
 _REPR.maxstring = _REPR.maxother = _REPR.maxlong = LENGTH
 _REPR.maxlevel = 3
 
@@ -42,6 +53,11 @@ def printable(text: str) -> str:
         return _NAMED.get(found[0]) or (f"\\x{number:02x}" if number < 256 else f"\\u{number:04x}")
 
     return _CONTROL.sub(escape, text)
+
+
+def is_blank(text: str) -> bool:
+    """Return whether a text has no visible character, as a zero-width space alone has none."""
+    return not any(character.isprintable() and not character.isspace() for character in text)
 
 
 def shorten(text: str, limit: int = LENGTH) -> str:
@@ -77,6 +93,19 @@ def describe(value: Any) -> str:
     return printable(_REPR.repr(value))
 
 
+def text_of(value: object) -> str:
+    """Return ``str(value)``, or what is known of a value that Python cannot write.
+
+    Examples:
+        >>> text_of(10**5000)
+        'a number of 16,610 bits'
+    """
+    try:
+        return str(value)
+    except Exception:  # a class can define it in any way
+        return describe(value)
+
+
 def some_of(names: Iterable[Any], count: int = COUNT) -> str:
     """Return names separated by commas; of many names the first ones and the number of the others.
 
@@ -85,7 +114,7 @@ def some_of(names: Iterable[Any], count: int = COUNT) -> str:
         ('a, b, c', '0, 1, 2 and 9 more')
     """
     known = names if isinstance(names, Collection) else list(names)
-    shown = [shorten(str(name)) for name, _ in zip(known, range(count), strict=False)]
+    shown = [shorten(text_of(name)) for name, _ in zip(known, range(count), strict=False)]
     rest = len(known) - len(shown)
     return ", ".join(shown) + (f" and {rest} more" if rest else "")
 
@@ -146,7 +175,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return "known: " + (", ".join(choices) or "none")
 
 
-def first_fault(error: Exception) -> str:
+def first_fault(error: BaseException) -> str:
     """Return an error of a check as one short line; of several faults the first.
 
     Examples:
@@ -154,13 +183,18 @@ def first_fault(error: Exception) -> str:
         'no such value'
     """
     faults: Any = getattr(error, "errors", None)
-    text = str(error)
+    text = text_of(error)
     if callable(faults) and (found := faults(include_url=False)):
         place = ".".join(str(part) for part in found[0]["loc"])
         text = f"{place}: {found[0]['msg']}"
     elif isinstance(error, KeyError):
         text = f"it has no {text}"
     return shorten_middle(" ".join(text.split()), 300)
+
+
+def named_fault(error: BaseException) -> str:
+    """Return an exception as its type and one short line."""
+    return f"{type(error).__name__}: {first_fault(error)}".removesuffix(": ")
 
 
 def is_out_of_memory(error: BaseException) -> bool:

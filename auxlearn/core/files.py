@@ -253,6 +253,8 @@ def expand(path: str | os.PathLike[str], error: type[UserError] = UserError) -> 
 
 def user_path(text: str | os.PathLike[str], error: type[UserError] = UserError) -> Path:
     """Return the path of something to read, with ``~`` replaced by the home folder."""
+    if not os.fspath(text):  # it would be the working folder
+        raise error("a path is needed, not an empty text")
     try:
         path = expand(text, error)
         os.lstat(path)

@@ -30,6 +30,25 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any
 
+#: Title of each metric by kind of labels; the first one is the default.
+METRICS: dict[str, dict[str, str]] = {
+    "classification": {"accuracy": "accuracy", "macro_f1": "macro-F1"},
+    "multi_label": {
+        "micro_f1": "micro-F1",
+        "macro_f1": "macro-F1",
+        "accuracy": "accuracy",
+        "lrap": "LRAP",
+    },
+    "regression": {"pearson": "Pearson", "spearman": "Spearman", "mae": "MAE"},
+    "token_classification": {"span_f1": "span F1", "accuracy": "accuracy"},
+}
+
+#: Title of each metric.
+TITLES = {metric: title for titles in METRICS.values() for metric, title in titles.items()}
+
+#: Metrics that are better the smaller they are.
+ERRORS = frozenset({"mae"})
+
 #: Name of the validation objective, whose loss and gradient norm are logged beside the others.
 VALIDATION = "validation"
 #: Name of the differentiable surrogate among the metrics on dev.

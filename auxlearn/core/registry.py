@@ -23,7 +23,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-from auxlearn.core.errors import ConfigError, did_you_mean
+from auxlearn.core.errors import ConfigError, did_you_mean, named_fault
 from auxlearn.core.files import content_digest
 
 _PLUGIN_MODULE = "auxlearn_plugin_"
@@ -92,10 +92,12 @@ class Registry:
             elif name in entries:
                 try:
                     cls = entries[name].load()
-                except Exception as error:
+                except KeyboardInterrupt:
+                    raise
+                except BaseException as error:
                     raise ConfigError(
                         f"{self.kind} '{name}' of {entries[name].value} cannot be imported: "
-                        f"{_one_line(error)}"
+                        f"{named_fault(error)}"
                     ) from error
                 self.register(name)(cls)
                 distribution = entries[name].dist
@@ -176,6 +178,18 @@ TASKS = Registry(
     {
         "random_mlm": "auxlearn.tasks.random_mlm",
         "l3mask": "auxlearn.tasks.l3mask",
+        "whole_word": "auxlearn.tasks.whole_word",
+        "span": "auxlearn.tasks.span",
+        "pmi": "auxlearn.tasks.pmi",
+        "frequency": "auxlearn.tasks.frequency",
+        "pos": "auxlearn.tasks.pos",
+        "salient": "auxlearn.tasks.salient",
+        "entropy": "auxlearn.tasks.entropy",
+        "informask": "auxlearn.tasks.informask",
+        "difference": "auxlearn.tasks.difference",
+        "selective": "auxlearn.tasks.selective",
+        "typhoon": "auxlearn.tasks.typhoon",
+        "mixture": "auxlearn.tasks.mixture",
         "mask_tuning": "auxlearn.tasks.mask_tuning",
         "supervised": "auxlearn.tasks.supervised",
         "simcse": "auxlearn.tasks.simcse",
@@ -287,9 +301,14 @@ def load_plugin(path: str | Path) -> str:
     except ConfigError:
         del sys.modules[name]
         raise
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
         del sys.modules[name]
-        raise ConfigError(f"plug-in file {path} cannot be imported: {_one_line(error)}") from error
+        raise
+    except BaseException as error:
+        del sys.modules[name]
+        raise ConfigError(
+            f"plug-in file {path} cannot be imported: {named_fault(error)}"
+        ) from error
     for other in earlier:
         del sys.modules[other]  # imported again if the edit is undone
     return name
@@ -333,7 +352,3 @@ def _code_of(cls: type) -> dict[str, str]:
         except (OSError, TypeError, AttributeError, KeyError):
             continue
     return code
-
-
-def _one_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"

@@ -13,6 +13,7 @@ from pydantic import Field, field_validator, model_validator
 from auxlearn.core.settings import (
     ClassLabels,
     Fold,
+    KindName,
     Metric,
     OODSource,
     PathText,
@@ -29,6 +30,7 @@ COLUMN_SETTINGS = (
     "keep_null_labels",
     "labels",
     "unknown_labels",
+    "kind",
 )
 
 #: Tasks, sets, plug-in files or trackers of a run.
@@ -54,6 +56,20 @@ class RunSettings(Settings):
         "Column of the second text of a pair; by default 'text_pair' if there is such a column.",
     )
     label_column: str | None = _field(None, "Data", "Column of the label; by default 'label'.")
+    kind: KindName | None = _field(
+        None,
+        "Data",
+        "Kind of the labels: one class (classification), a list of labels (multi_label), a number "
+        "(regression), or a tag for each word (token_classification); by default found from them.",
+        exclude_if=lambda kind: kind is None,
+    )
+    thresholds: Literal["half", "dev"] = _field(
+        "half",
+        "Data",
+        "With several labels per text, the probability from which on a label is predicted: 0.5 "
+        "(half), or for each label the one with the best F1 on dev.",
+        exclude_if=lambda chosen: chosen == "half",
+    )
     keep_null_labels: bool = _field(
         False,
         "Data",
@@ -190,7 +206,9 @@ class RunSettings(Settings):
     metric: Metric = _field(
         "accuracy",
         "Training",
-        "Metric on dev that selects the best checkpoint; meta-learned weights optimise it.",
+        "Metric on dev that selects the best checkpoint; meta-learned weights optimise it. By "
+        "default accuracy of classes, micro_f1 of several labels, pearson of numbers, span_f1 of "
+        "BIO tags.",
     )
     seed: int = _field(0, "Training", "Random seed of the run.", ge=0)
     epochs: int = _field(10, "Training", "Maximum number of epochs.", ge=1)

@@ -31,7 +31,13 @@ from auxlearn.core.errors import ConfigError, describe, did_you_mean, printable,
 from auxlearn.core.files import name_problem, path_problem
 from auxlearn.core.registry import canonical
 
-Metric = Literal["accuracy", "macro_f1"]
+#: Kinds of labelled tasks; see :mod:`auxlearn.kinds`.
+KindName = Literal["classification", "multi_label", "regression", "token_classification"]
+
+#: Metrics of all kinds.
+Metric = Literal[
+    "accuracy", "macro_f1", "micro_f1", "lrap", "pearson", "spearman", "mae", "span_f1"
+]
 
 
 #: Which tokens of a text longer than ``max_length`` are kept; see :mod:`auxlearn.data.tokens`.
@@ -74,6 +80,8 @@ class Settings(BaseModel):
 
 
 def _text_of_path(value: Any) -> Any:
+    if isinstance(value, bytes):
+        raise ValueError("text is needed, not bytes")
     return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
@@ -101,6 +109,21 @@ def _label_text(value: Any) -> Any:
     if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):
         return str(int(value))
     return value.strip() if isinstance(value, str) else value
+
+
+def _are_labels(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = labels_as_texts(value)
+    for name, labels in found.items():
+        if not labels or not all(isinstance(one, str) and one for one in labels):
+            raise ValueError(
+                f"the class '{shorten(name)}' stands for a label, or a list of labels: texts, "
+                "whole numbers, true or false"
+            )
+    return value
+
+
+#: Label of a further set, or list of labels, by class of the model.
+LabelMap = Annotated[Mapping[str, Any], AfterValidator(_are_labels)]
 
 
 def each_label_once(value: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
@@ -200,6 +223,8 @@ class PluginChoice(Settings):
     def _in_small_letters(cls, title: str) -> str:
         if title and not re.fullmatch(r"[a-z][a-z0-9_-]*", title):
             raise ValueError(f"the name '{shorten(title)}': use lower-case letters, digits and '_'")
+        if title == "primary":
+            raise ValueError("the name 'primary' is that of the primary task: choose another one")
         return canonical(title)
 
     @field_validator("name")
@@ -224,6 +249,7 @@ class FurtherSet(Settings):
         text_pair_column: Column of the second text of a pair.
         label_column: Column of the label.
         keep_null_labels: Accept labels such as "nan" and "None" as names of classes.
+        kind: Kind of its labels; by default it is found from them.
     """
 
     dataset: str
@@ -232,6 +258,7 @@ class FurtherSet(Settings):
     text_pair_column: str | None = None
     label_column: str | None = None
     keep_null_labels: bool = False
+    kind: KindName | None = Field(None, exclude_if=lambda kind: kind is None)
 
     @property
     def renamed(self) -> Mapping[str, str]:
@@ -332,10 +359,43 @@ def validate(model: type[Settings], values: dict[str, Any], where: str) -> Any:
         raise config_error(error, model, where) from None
 
 
+#: The end of the place of a fault in a value that can be of several types: which of them it is not.
+_TYPE = re.compile(r"(int|float|str|bool|none|list|tuple|dict|set)\b.*|[A-Z]\w*")
+
+
+def _together(faults: list[Any]) -> list[Any]:
+    """Return faults with those that one value has as each of the types that it can be as one."""
+    found: list[Any] = []
+    for fault in faults:
+        last, place = found[-1] if found else None, fault["loc"]
+        if (
+            last
+            and last["input"] is fault["input"]
+            and len(place) > 1
+            and all(_TYPE.fullmatch(str(one["loc"][-1])) for one in (last, fault))
+            and place[:-1] == last["loc"][:-1]
+        ):
+            last["alternatives"] = [*last.get("alternatives", ()), _message(fault)]
+        else:
+            found.append({**fault})
+    for one in found:
+        if "alternatives" in one:
+            message = ", or ".join([_message(one), *one.pop("alternatives")])
+            one |= {"loc": one["loc"][:-1], "type": "several", "msg": message}
+    return found
+
+
+def _message(fault: Any) -> str:
+    # What users write is a list, in YAML and in the shell.
+    if fault["type"] == "tuple_type":
+        return "Input should be a list, such as [a, b]"
+    return str(fault["msg"]).removeprefix("Value error, ")
+
+
 def config_error(error: ValidationError, model: type[Settings], where: str) -> ConfigError:
     """Return the error that reports invalid values together, one line for each."""
     lines: list[str] = []
-    faults = error.errors()
+    faults = _together(error.errors())
     for fault in faults[:FAULTS]:
         key = shorten(".".join(str(part) for part in fault["loc"])) or "settings"
         if fault["type"] == "extra_forbidden":
@@ -344,10 +404,7 @@ def config_error(error: ValidationError, model: type[Settings], where: str) -> C
                 hint = "no such setting"  # the known ones are listed once
             lines.append(f"{where}: unknown key '{key}': {hint}")
         else:
-            message = fault["msg"].removeprefix("Value error, ")
-            # What users write is a list, in YAML and in the shell.
-            if fault["type"] == "tuple_type":
-                message = "Input should be a list, such as [a, b]"
+            message = _message(fault)
             given = (
                 ""
                 if fault["loc"] == () or fault["type"] == "missing"

@@ -98,6 +98,9 @@ class _Loader(yaml.SafeLoader):
         except (ValueError, TypeError, ArithmeticError, AttributeError, LookupError) as fault:
             # Such as an integer of more digits than Python converts, or the 31st of February.
             raise _fault(node, f"a value cannot be read ({shorten(str(fault), 80)})") from None
+        number = isinstance(value, int | float) and isinstance(node, yaml.ScalarNode)
+        if number and ":" in str(node.value):
+            raise _fault(node, f"'{node.value}' is {value} in YAML: put text in quotation marks")
         if isinstance(value, float) and not math.isfinite(value):
             raise _fault(node, f"'{shorten(str(node.value))}' is not a finite number")
         if isinstance(value, str) and re.search("[\ud800-\udfff]", value):

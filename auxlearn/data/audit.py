@@ -110,13 +110,13 @@ def audit(dataset: TextDataset) -> Audit:
     splits = {}
     for name, split in {**dataset.splits, **dataset.ood}.items():
         keys = text_keys(split)
-        count = Counter(split.labels or ())
+        count = Counter(c for label in split.labels or () for c in split.kind.classes(label))
         seen = [] if name == "train" else [key for key in keys if key in train_normalised]
         exact = [] if name == "train" else text_keys(split, exact=True)
         labels = {
             label: count[number]
             for number, label in enumerate(split.label_names)
-            if split.labels is not None
+            if split.labels is not None and count
         }
         splits[name] = SplitAudit(
             examples=len(split),
@@ -130,7 +130,7 @@ def audit(dataset: TextDataset) -> Audit:
         )
         if name in dataset.splits and split.labels is not None:
             for key, number in zip(keys, split.labels, strict=True):
-                labels_of[key].add(split.label_names[number])
+                labels_of[key].add(str(split.kind.written(number, split.label_names)))
     return Audit(
         name=dataset.name,
         splits=splits,

@@ -32,9 +32,12 @@ class Batch:
         words: Index of each token's word within its text, ``(batch, length)``, int64; -1 for
             special tokens and padding.
         indices: Index of each text in its :class:`TokenizedTexts`, ``(batch,)``, int64.
-        labels: Class index of each text, ``(batch,)``, int64; ``None`` for unlabelled texts.
+        labels: Class index of each text, ``(batch,)``, int64, or the target that its kind has in
+            its place; ``None`` for unlabelled texts.
         token_type_ids: Segment of each token, ``(batch, length)``, int64; ``None`` for encoders
             without segment embeddings.
+        tags: Tag of each token that begins a word, ``(batch, length)``, int64, and -100 elsewhere;
+            ``None`` for texts whose words have none.
     """
 
     input_ids: Tensor
@@ -44,9 +47,15 @@ class Batch:
     indices: Tensor
     labels: Tensor | None = None
     token_type_ids: Tensor | None = None
+    tags: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.input_ids)
+
+    @property
+    def targets(self) -> Tensor | None:
+        """The labels of the texts, or of their words."""
+        return self.labels if self.tags is None else self.tags
 
 
 def pad_token_values(
@@ -104,7 +113,7 @@ def collate(texts: TokenizedTexts, indices: Tensor) -> Batch:
     def pad(values: Tensor, fill: int | bool) -> Tensor:
         return pad_token_values(texts, values, indices, fill)
 
-    types = texts.token_type_ids
+    types, tags = texts.token_type_ids, texts.tags
     return Batch(
         input_ids=pad(texts.input_ids, texts.pad_id).long(),
         attention_mask=pad(torch.ones_like(texts.maskable), False).long(),
@@ -113,6 +122,7 @@ def collate(texts: TokenizedTexts, indices: Tensor) -> Batch:
         indices=indices,
         labels=None if texts.labels is None else texts.labels[indices],
         token_type_ids=None if types is None else pad(types, 0).long(),
+        tags=None if tags is None else pad(tags, -100),
     )
 
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from auxlearn.core.errors import DataError, did_you_mean, shorten, some_of
+from auxlearn.kinds.base import Kind
+from auxlearn.kinds.choose import CLASSIFICATION
 
 if TYPE_CHECKING:
     import pandas
@@ -21,18 +23,21 @@ class Split:
     Attributes:
         name: "train", "dev", "test", or the name of an out-of-distribution set.
         texts: One text per example.
-        labels: Index into ``label_names`` per example; ``None`` for unlabelled texts.
+        labels: Label of each example: an index into ``label_names``, or what the kind has in its
+            place (a tuple of indices, a number); ``None`` for unlabelled texts.
         label_names: Names of the classes.
         text_pairs: Second text of each example of a sentence-pair task.
         meta: Further columns by name, such as the heuristic of a HANS example.
+        kind: Kind of the labels.
     """
 
     name: str
     texts: tuple[str, ...]
-    labels: tuple[int, ...] | None
+    labels: tuple[Any, ...] | None
     label_names: tuple[str, ...]
     text_pairs: tuple[str, ...] | None = None
     meta: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    kind: Kind = CLASSIFICATION
 
     def __post_init__(self) -> None:
         columns = {"labels": self.labels, "text_pairs": self.text_pairs, **self.meta}
@@ -61,19 +66,19 @@ class Split:
 
     def rows(
         self, text: str = "text", text_pair: str = "text_pair", label: str = "label"
-    ) -> Iterator[dict[str, str]]:
-        """Yield each example as a mapping of columns to texts, the label by its name.
+    ) -> Iterator[dict[str, Any]]:
+        """Yield each example as a mapping of columns to values, the label by its name.
 
         Further columns that have one of the three names are left out.
         """
         # Such a column would take the place of the text or label, or seem to be a second text.
         meta = {k: values for k, values in self.meta.items() if k not in (text, text_pair, label)}
         for row, first in enumerate(self.texts):
-            example = {text: first}
+            example: dict[str, Any] = {text: self.kind.written_text(first)}
             if self.text_pairs is not None:
                 example[text_pair] = self.text_pairs[row]
             if self.labels is not None:
-                example[label] = self.label_names[self.labels[row]]
+                example[label] = self.kind.written(self.labels[row], self.label_names)
             yield example | {name: values[row] for name, values in meta.items()}
 
     def __repr__(self) -> str:
@@ -99,7 +104,7 @@ class Split:
 
 @dataclass(frozen=True, repr=False)
 class TextDataset:
-    """A labelled data set for text classification.
+    """A labelled data set.
 
     Attributes:
         name: Short name for results and tables.
@@ -148,6 +153,11 @@ class TextDataset:
     def label_names(self) -> tuple[str, ...]:
         """Label names of the train split: the classes of a model, in order."""
         return self.splits["train"].label_names
+
+    @property
+    def kind(self) -> Kind:
+        """Kind of the labels."""
+        return self.splits["train"].kind
 
     def split(self, name: str) -> Split:
         """Return a split or an out-of-distribution set by name."""

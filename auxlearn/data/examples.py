@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from auxlearn.core.errors import DataError, describe, did_you_mean, shorten, some_of
+from auxlearn.core.errors import DataError, describe, did_you_mean, is_blank, shorten, some_of
 from auxlearn.core.files import read_file, user_path
+from auxlearn.core.settings import KindName
 from auxlearn.data.dataset import Split
-from auxlearn.data.labels import check_renamed, read_labels, sort_labels
 from auxlearn.data.tables import (
     FORMATS,
     HALF_A_PAIR,
     LARGEST_FILE,
     Table,
+    as_json,
     is_encodable,
     read_table,
     text_lines,
 )
+from auxlearn.kinds.base import Kind
+from auxlearn.kinds.choose import CLASSIFICATION, find_kind, kind_of, named, require
+from auxlearn.kinds.labels import check_renamed, sort_labels
 
 _ADVICE = " (--labels gives a label its class, --unknown-labels count counts them as wrong)"
 
@@ -41,7 +44,7 @@ class ColumnNames:
             any other name must exist.
         label: Column with the label: text, a whole number, or true and false.
         keep_null_labels: Whether names such as "nan" and "None"
-            (:data:`~auxlearn.data.labels.NULL_LABELS`) are classes like any other; otherwise they
+            (:data:`~auxlearn.kinds.labels.NULL_LABELS`) are classes like any other; otherwise they
             are taken for missing values, which are errors.
         renamed: Class by label of the data, for labels that do not name their class themselves;
             several labels may stand for one class.
@@ -49,6 +52,7 @@ class ColumnNames:
             evaluate on may.
         unknown_labels: What examples of dev and test are whose label train lacks: an "error", or
             examples that are to "count" as wrong.
+        kind: Kind of the labels; ``None``: found from those of the first table.
     """
 
     text: str = "text"
@@ -58,6 +62,7 @@ class ColumnNames:
     renamed: Mapping[str, str] = field(default_factory=dict)
     may_lack_renamed: bool = False
     unknown_labels: Literal["error", "count"] = "error"
+    kind: KindName | None = None
 
     def __post_init__(self) -> None:
         names = {"text": self.text, "text_pair": self.text_pair, "label": self.label}
@@ -77,12 +82,18 @@ class ColumnNames:
         """Return the same rules for labels with the names of columns of another one."""
         return replace(self, text=other.text, text_pair=other.text_pair, label=other.label)
 
+    def with_kind_of(self, table: Table) -> ColumnNames:
+        """Return the columns with the kind of the labels of a table, unless it is given."""
+        found = find_kind(table, self.text, self.label).name
+        return self if self.kind else replace(self, kind=found)
+
 
 def column_names(
     names: Mapping[str, str | None],
     keep_null_labels: bool = False,
     renamed: Mapping[str, str] | None = None,
     unknown_labels: Literal["error", "count"] = "error",
+    kind: KindName | None = None,
 ) -> ColumnNames | None:
     """Return the names of columns, as far as they are given."""
     given: dict[str, Any] = {role: name for role, name in names.items() if name is not None}
@@ -92,6 +103,8 @@ def column_names(
         given["renamed"] = dict(renamed)
     if unknown_labels != "error":
         given["unknown_labels"] = unknown_labels
+    if kind is not None:
+        given["kind"] = kind
     return ColumnNames(**given) if given else None
 
 
@@ -118,6 +131,10 @@ class NamedColumns(Protocol):
     def renamed(self) -> Mapping[str, str]:
         """Class by label of the data."""
 
+    @property
+    def kind(self) -> KindName | None:
+        """Kind of the labels; ``None``: found from them."""
+
 
 def columns_of(settings: NamedColumns) -> ColumnNames | None:
     """Return the columns that settings name; ``None`` if they name none."""
@@ -128,7 +145,7 @@ def columns_of(settings: NamedColumns) -> ColumnNames | None:
     }
     # Sets that are trained on beside that of the run have no such setting.
     unknown: Literal["error", "count"] = getattr(settings, "unknown_labels", "error")
-    return column_names(names, settings.keep_null_labels, settings.renamed, unknown)
+    return column_names(names, settings.keep_null_labels, settings.renamed, unknown, settings.kind)
 
 
 @dataclass(frozen=True)
@@ -138,7 +155,7 @@ class RawExamples:
     Attributes:
         table: The table they were read from.
         texts: One text per example.
-        labels: One label name per example; ``None`` if the table has no label column.
+        labels: One label per example, by its names; ``None`` if the table has no label column.
         text_pairs: Second texts of a sentence-pair task.
         meta: Every other column, as text.
         found_labels: The label of each example as the table has it, before any was renamed.
@@ -146,16 +163,27 @@ class RawExamples:
 
     table: Table
     texts: list[str]
-    labels: list[str] | None
+    labels: list[Any] | None
     text_pairs: list[str] | None = None
     meta: dict[str, list[str]] = field(default_factory=dict)
-    found_labels: tuple[str, ...] = ()
+    found_labels: tuple[Any, ...] = ()
+    kind: Kind = CLASSIFICATION
 
 
 def parse_examples(table: Table, columns: ColumnNames, *, labelled: bool = True) -> RawExamples:
     """Check the rows of a table and return them as examples."""
     if len(table) == 0:
         raise DataError(f"{table.where} has no rows")
+    kind = kind_of(columns.with_kind_of(table).kind)
+    columns = replace(
+        columns,
+        text=named(table.columns, columns.text, kind.text_columns),
+        label=named(table.columns, columns.label, kind.label_columns),
+    )
+    if columns.renamed:
+        require(kind, "labels (label maps)")
+    if columns.unknown_labels == "count":
+        require(kind, "unknown_labels count")
     for role in ("text", "text_pair", "label"):
         name = getattr(columns, role)
         optional = (role == "text_pair" and name == ColumnNames.text_pair) or (
@@ -165,20 +193,25 @@ def parse_examples(table: Table, columns: ColumnNames, *, labelled: bool = True)
             raise DataError(_no_column(table, name, role))
     has_pairs = columns.text_pair in table.columns
     has_labels = columns.label in table.columns
+    if has_pairs:
+        require(kind, "pairs of texts")
     used = {columns.text, columns.text_pair, columns.label}
-    texts = text_values(table, columns.text)
-    labels = read_labels(table, columns.label, columns.keep_null_labels) if has_labels else None
+    texts = text_values(kind.texts(table, columns.text), columns.text)
+    labels = kind.read(table, columns.label, columns.keep_null_labels) if has_labels else None
+    if labels is not None:
+        kind.check(table, texts, labels)
     return RawExamples(
         table=table,
         texts=texts,
-        labels=None if labels is None else [columns.renamed.get(name, name) for name in labels],
+        labels=None if labels is None else [kind.renamed(one, columns.renamed) for one in labels],
         text_pairs=text_values(table, columns.text_pair) if has_pairs else None,
         meta={
-            name: [_as_text(value) for value in values]
+            name: [_as_text(value, table, row) for row, value in enumerate(values)]
             for name, values in table.columns.items()
             if name not in used
         },
         found_labels=tuple(labels or ()),
+        kind=kind,
     )
 
 
@@ -191,13 +224,17 @@ def to_split(
     if examples.labels is not None:
         unknown = _unknown(examples, label_names)
         if unknown:
-            first = next(row for row, label in enumerate(examples.labels) if label in unknown)
+            first = next(
+                row
+                for row, label in enumerate(examples.labels)
+                if not unknown.keys().isdisjoint(examples.kind.names(label))
+            )
             raise DataError(
                 f"{examples.table.place(first)}: {name} {LACKED}: "
                 f"{some_of(map(repr, unknown))}; train has {some_of(list(map(repr, label_names)))}"
                 f"{advice}"
             )
-        labels = tuple(index[label] for label in examples.labels)
+        labels = tuple(examples.kind.encode(label, index) for label in examples.labels)
     return Split(
         name=name,
         texts=tuple(examples.texts),
@@ -205,12 +242,20 @@ def to_split(
         label_names=label_names,
         text_pairs=None if examples.text_pairs is None else tuple(examples.text_pairs),
         meta={key: tuple(values) for key, values in examples.meta.items()},
+        kind=examples.kind,
     )
+
+
+def own_names(examples: RawExamples) -> tuple[str, ...]:
+    """Return the names of the labels of examples, in order."""
+    names = {name for label in examples.labels or () for name in examples.kind.names(label)}
+    return examples.kind.label_names(sort_labels(names))
 
 
 def _unknown(examples: RawExamples, label_names: tuple[str, ...]) -> dict[str, None]:
     known = set(label_names)
-    return dict.fromkeys(name for name in examples.labels or () if name not in known)
+    names = (name for label in examples.labels or () for name in examples.kind.names(label))
+    return dict.fromkeys(name for name in names if name not in known)
 
 
 def assemble(
@@ -226,14 +271,16 @@ def assemble(
     a note says so.
     """
     train = raw_splits["train"]
-    present = sort_labels(train.labels or [])
+    kind, present = train.kind, own_names(train)
     if not columns.may_lack_renamed:
-        found = (name for examples in raw_splits.values() for name in examples.found_labels)
-        check_renamed(columns.renamed, found)
-    if len(present) < 2:
-        raise DataError(
-            f"{train.table.where} has a single class, '{present[0]}': a classifier needs two"
+        found = (
+            name
+            for examples in raw_splits.values()
+            for label in examples.found_labels
+            for name in kind.names(label)
         )
+        check_renamed(columns.renamed, found)
+    kind.check_train(train.table.where, present, train.labels or [])
     names = label_names or present
     splits, notes = {}, []
     for name, examples in raw_splits.items():
@@ -243,7 +290,7 @@ def assemble(
                 f"{both[0].table.where} has no second texts but {both[1].table.where} has: "
                 "name the column with --text-pair-column or take it out of every split"
             )
-        own = sort_labels(examples.labels or [])
+        own = own_names(examples)
         unknown = sort_labels(_unknown(examples, names))
         if name != "train" and columns.unknown_labels == "count" and unknown != own:
             splits[name] = to_split(examples, name, (*names, *unknown))
@@ -259,11 +306,6 @@ def assemble(
             splits[name] = to_split(examples, name, own)
             notes.append(f"split '{name}' keeps its own labels: {some_of(own)}")
     return splits, notes
-
-
-def is_blank(text: str) -> bool:
-    """Return whether a text has no visible character, as a zero-width space alone has none."""
-    return not any(character.isprintable() and not character.isspace() for character in text)
 
 
 def text_values(table: Table, column: str) -> list[str]:
@@ -290,31 +332,20 @@ def text_values(table: Table, column: str) -> list[str]:
     return values
 
 
-#: Columns that data sets of token classification have.
-_LISTS_OF_TOKENS = frozenset({"ner_tags", "pos_tags", "chunk_tags", "tokens"})
-
-
 def _no_column(table: Table, name: str, role: str) -> str:
     option = f"--{role.replace('_', '-')}-column"
     hint = did_you_mean(shorten(name), map(shorten, table.columns))
     suggestion = f"; {hint}" if hint.startswith("did you mean") else ""
-    if role == "text" and (lists := _LISTS_OF_TOKENS & set(table.columns)):
-        suggestion = (
-            f"; '{min(lists)}' looks like labels of tokens, which are not offered: an example is a "
-            "text with one label"
-        )
     return (
         f"{table.where} has no {role.replace('_', ' ')} column '{shorten(name)}': its columns are "
         f"{some_of(table.columns)}{suggestion} (another column is named with {option})"
     )
 
 
-def _as_text(value: Any) -> str:
+def _as_text(value: Any, table: Table, row: int) -> str:
     if isinstance(value, str):
         return value
-    if value is None:
-        return ""
-    return json.dumps(value, ensure_ascii=False, default=str)
+    return "" if value is None else as_json(value, table.place(row))
 
 
 def read_corpus(path: Path, text_column: str = "text") -> Split:

@@ -15,9 +15,16 @@ from pathlib import Path
 from auxlearn.core.errors import DataError, did_you_mean, shorten, some_of
 from auxlearn.core.files import check_inside, name_problem
 from auxlearn.data.dataset import Split, TextDataset
-from auxlearn.data.examples import ColumnNames, RawExamples, assemble, parse_examples, to_split
-from auxlearn.data.labels import sort_labels
-from auxlearn.data.tables import FORMATS, Table, read_table
+from auxlearn.data.examples import (
+    ColumnNames,
+    RawExamples,
+    assemble,
+    own_names,
+    parse_examples,
+    to_split,
+)
+from auxlearn.data.tables import READ_FORMATS, Table, read_table
+from auxlearn.kinds.choose import kind_of, named
 
 CORE_SPLITS = ("train", "dev", "test")
 """The splits with a fixed meaning; all other splits are further evaluation sets."""
@@ -64,7 +71,9 @@ def parse_splits(
     raw_splits: dict[str, RawExamples] = {}
     notes = []
     for name, table in tables:
-        if name not in CORE_SPLITS and columns.text not in table.columns:
+        columns = columns.with_kind_of(table)  # that of train, which comes first
+        text = named(table.columns, columns.text, kind_of(columns.kind).text_columns)
+        if name not in CORE_SPLITS and text not in table.columns:
             place = shorten(Path(table.where).name)
             notes.append(f"{place} was left out: it has no column '{columns.text}'")
             continue
@@ -88,7 +97,7 @@ def read_evaluation_split(
         )
     examples = parse_examples(read_table(files[name]), columns or ColumnNames())
     examples = _with_meta_file(examples, files[name])
-    own = sort_labels(examples.labels or [])
+    own = own_names(examples)
     if label_names is not None and set(own) <= set(label_names):
         return to_split(examples, name, tuple(label_names))
     return to_split(examples, name, own)
@@ -114,7 +123,7 @@ def data_files(folder: Path) -> dict[str, Path]:
         raise DataError(f"there is no folder {shown}: check the path")
     # Archives made on a Mac hold a file ._NAME beside each NAME.
     found = [path for path in _entries(folder) if not path.name.startswith(".")]
-    found = [path for path in found if path.suffix.lower() in FORMATS]
+    found = [path for path in found if path.suffix.lower() in READ_FORMATS]
     stems = {path.stem for path in found}
     files: dict[str, Path] = {}
     for path in found:

@@ -9,9 +9,10 @@ from typing import Any
 
 from auxlearn.core.errors import DataError, did_you_mean, some_of
 from auxlearn.data.dataset import TextDataset
-from auxlearn.data.examples import ColumnNames, RawExamples, assemble, parse_examples
+from auxlearn.data.examples import ColumnNames, RawExamples, assemble, own_names, parse_examples
 from auxlearn.data.folders import CORE_SPLITS, split_name
 from auxlearn.data.tables import Table
+from auxlearn.kinds.choose import KINDS, named
 
 TIMEOUT_SECONDS = 5.0
 """Time in which the hub must answer whether it has a data set."""
@@ -49,6 +50,7 @@ def load_hub(
         table, table_notes = without_incomplete_rows(table, columns)
         notes += [f"{where}: {note}" for note in table_notes]
         if len(table):
+            columns = columns.with_kind_of(table)
             raw_splits[name] = parse_examples(table, columns, labelled=name in CORE_SPLITS)
     if "train" not in raw_splits:
         raise DataError(
@@ -57,7 +59,7 @@ def load_hub(
     known = tuple(label_names) if label_names else _hub_names(raw, split_map["train"], columns)
     if known:
         known = tuple(dict.fromkeys(columns.renamed.get(name, name) for name in known))
-    foreign = sorted(set(raw_splits["train"].labels or ()) - set(known or ()))
+    foreign = sorted(set(own_names(raw_splits["train"])) - set(known or ()))
     if known and foreign:
         raise DataError(
             f"hub data set '{hub_id}' has the labels {some_of(list(map(repr, foreign)))}, "
@@ -167,19 +169,33 @@ def dataset_columns(
     """Return the columns of a ``datasets.Dataset`` that hold plain values, classes by name."""
     from datasets import ClassLabel, Value
 
-    used = (columns.text, columns.text_pair, columns.label)
+    tokens = KINDS["token_classification"]
+    label = named(split.features, columns.label, tokens.label_columns)
+    used = {columns.text, columns.text_pair, label}
+    if columns.text not in split.features:
+        used |= {*tokens.text_columns}
     plain = [
         column
         for column, feature in split.features.items()
         if isinstance(feature, (Value, ClassLabel)) or column in used
     ]
     values: dict[str, list[Any]] = dict(split.select_columns(plain).with_format(None)[:])
-    if columns.label in values:
-        names = label_names or getattr(split.features[columns.label], "names", None)
-        values[columns.label] = [
-            _class_name(value, names, where) for value in values[columns.label]
-        ]
+    if label in values:
+        names = label_names or _names(split.features[label])
+        values[label] = [_class_names(value, names, where) for value in values[label]]
     return values
+
+
+def _names(feature: Any) -> Sequence[str] | None:
+    """Return the names of the classes of a column, or of those in its lists."""
+    found: Sequence[str] | None = getattr(feature, "names", None)
+    return found or getattr(getattr(feature, "feature", None), "names", None)
+
+
+def _class_names(value: Any, names: Sequence[str] | None, where: str) -> Any:
+    if isinstance(value, list):
+        return [_class_name(one, names, where) for one in value]
+    return _class_name(value, names, where)
 
 
 def _class_name(value: Any, names: Sequence[str] | None, where: str) -> Any:
@@ -199,8 +215,10 @@ def _class_name(value: Any, names: Sequence[str] | None, where: str) -> Any:
 def _hub_names(raw: Mapping[str, Any], train: str, columns: ColumnNames) -> tuple[str, ...] | None:
     """Return the hub's class names of the label column, if there are any."""
     split = raw.get(train.split("+")[0])
-    feature = None if split is None else split.features.get(columns.label)
-    names = getattr(feature, "names", None)
+    if split is None:
+        return None
+    usual = KINDS["token_classification"].label_columns
+    names = _names(split.features.get(named(split.features, columns.label, usual)))
     return tuple(names) if names else None
 
 

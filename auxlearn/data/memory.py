@@ -13,12 +13,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from auxlearn.core.errors import ConfigError, DataError, describe, did_you_mean, shorten, some_of
+from auxlearn.core.errors import (
+    ConfigError,
+    DataError,
+    describe,
+    did_you_mean,
+    shorten,
+    some_of,
+    text_of,
+)
 from auxlearn.core.files import name_problem, replaced_folder, write_text
 from auxlearn.data.dataset import Split, TextDataset
-from auxlearn.data.examples import ColumnNames, RawExamples, assemble, parse_examples
+from auxlearn.data.examples import (
+    ColumnNames,
+    RawExamples,
+    assemble,
+    own_names,
+    parse_examples,
+    to_split,
+)
 from auxlearn.data.folders import CORE_SPLITS, in_reading_order, parse_splits, split_name
-from auxlearn.data.labels import sort_labels
 from auxlearn.data.tables import MOST_COLUMNS, Table
 
 SPLIT_COLUMN = "split"
@@ -96,9 +110,7 @@ def read_memory_split(
 
 
 def _with_own_labels(name: str, examples: RawExamples) -> Split:
-    from auxlearn.data.examples import to_split
-
-    return to_split(examples, name, sort_labels(examples.labels or []))
+    return to_split(examples, name, own_names(examples))
 
 
 def read_memory_table(data: Any) -> Table:
@@ -140,7 +152,7 @@ def _splits(
     tables: dict[str, Table] = {}
     notes: list[str] = []
     for key, part in data.items():
-        where = f"split '{shorten(str(key))}' of {WHERE}"
+        where = f"split '{shorten(text_of(key))}' of {WHERE}"
         if not is_table(part):
             raise DataError(f"{where}: {_of_type(part)} is not a table: give {_ACCEPTED}")
         table = _table(part, where, columns)
@@ -151,7 +163,7 @@ def _splits(
             notes += [f"{where}: {note}" for note in found]
             if found and not len(table):
                 continue
-        _add(tables, str(key), table)
+        _add(tables, text_of(key), table)
     return tables, notes
 
 
@@ -215,9 +227,9 @@ def _table(data: Any, where: str, columns: ColumnNames) -> Table:
     """Return a table with plain Python values."""
     places = None
     if _is_frame(data):
-        names = [str(name) for name in data.columns]
+        names = [text_of(name) for name in data.columns]
         values = [_frame_values(data.iloc[:, number]) for number in range(len(names))]
-        places = [f"{where}, index {shorten(str(index))}" for index in data.index]
+        places = [f"{where}, index {shorten(text_of(index))}" for index in data.index]
     elif _from_datasets(data):
         from auxlearn.data.hub import dataset_columns
 
@@ -229,11 +241,12 @@ def _table(data: Any, where: str, columns: ColumnNames) -> Table:
         found = dataset_columns(data, where, columns)
         names, values = list(found), list(found.values())
     elif isinstance(data, Mapping):
-        names = [str(name) for name in data]
+        names = [text_of(name) for name in data]
         values = [list(map(_plain, column)) for column in data.values()]
     else:
-        names = [str(name) for name in dict.fromkeys(name for row in data for name in row)]
+        names = list(dict.fromkeys(name for row in data for name in row))
         values = [[_plain(row.get(name)) for row in data] for name in names]
+        names = list(map(text_of, names))
     if len(names) > MOST_COLUMNS:
         raise DataError(
             f"{where}: {len(names):,} columns, of which at most {MOST_COLUMNS:,} are read"

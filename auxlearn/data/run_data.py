@@ -9,16 +9,18 @@ from hashlib import sha256
 from pathlib import Path
 
 from auxlearn.core.config import RunConfig
-from auxlearn.core.errors import DataError
-from auxlearn.core.files import read_checked_json, write_checked_json
+from auxlearn.core.errors import ConfigError, DataError
+from auxlearn.core.files import read_checked_json, user_path, write_checked_json
 from auxlearn.core.settings import ValidationSource
 from auxlearn.data.audit import audit
 from auxlearn.data.dataset import Split, TextDataset
-from auxlearn.data.examples import ColumnNames, columns_of
-from auxlearn.data.folders import read_labelled_file
+from auxlearn.data.examples import ColumnNames, columns_of, own_names, parse_examples
+from auxlearn.data.folders import data_files, read_labelled_file
 from auxlearn.data.load import load_dataset, with_dev
 from auxlearn.data.ood import OODSet, load_ood_sets
 from auxlearn.data.splits import hold_out
+from auxlearn.data.tables import read_table
+from auxlearn.kinds.choose import CLASSIFICATION, kind_of, require
 
 #: Part of the names of kept audits; raise it when an audit of the same data finds something else.
 AUDIT_FORMAT = 1
@@ -59,6 +61,39 @@ class RunData:
         return found
 
 
+def with_found_kind(config: RunConfig, dataset: TextDataset | None) -> RunConfig:
+    """Return the settings with the kind of the labels and its metric, where they say neither.
+
+    The kind is that of data in memory, or found from the train file of a folder. Settings for
+    single classes stay as they are, and so do those of data that are not here yet.
+    """
+    if config.kind not in (None, "token_classification") or (
+        config.kind and "metric" in config.model_fields_set
+    ):
+        return config
+    columns = columns_of(config) or ColumnNames()
+    if dataset is not None:
+        kind, names = dataset.kind, dataset.label_names
+    else:
+        folder = user_path(config.dataset, DataError)
+        train = data_files(folder).get("train") if folder.is_dir() else None
+        if train is None:
+            return config
+        try:
+            table = read_table(train)
+            if columns.with_kind_of(table).kind == CLASSIFICATION.name:
+                return config
+            examples = parse_examples(table, columns)
+        except DataError:  # the run says so, unless it is finished and needs no data
+            return config
+        kind, names = examples.kind, own_names(examples)
+    if kind is CLASSIFICATION:
+        return config
+    given = "metric" in config.model_fields_set
+    metric = config.metric if given else kind.default_metric(names)
+    return config.model_copy(update={"kind": kind.name, "metric": metric})
+
+
 def load_run_data(
     config: RunConfig,
     source: ValidationSource | None,
@@ -72,6 +107,17 @@ def load_run_data(
         )
     else:
         dataset = with_dev(dataset, seed=0, fold=config.fold)
+    kind = dataset.kind
+    if kind is not kind_of(config.kind):
+        raise ConfigError(
+            f"kind: the labels of {dataset.name} are read as {kind.name}: add kind: {kind.name} to "
+            "the settings, or name the kind that they are of"
+        )
+    kind.check_metric(config.metric, dataset.label_names)
+    if config.thresholds != "half" and kind.name != "multi_label":
+        raise ConfigError(f"thresholds: {kind.name} has none: leave --thresholds out")
+    if config.ood:
+        require(kind, "out-of-distribution sets")
     if config.text_window != "head" and dataset.splits["train"].text_pairs is not None:
         raise DataError(
             f"text_window: {config.text_window} is for single texts, but {dataset.name} has pairs "
@@ -109,7 +155,7 @@ def split_validation(
 
 def with_known_labels(split: Split, label_names: tuple[str, ...]) -> Split:
     """Return the examples of a split that a model can be trained on."""
-    if len(split.label_names) == len(label_names) or split.labels is None:
+    if split.labels is None or len(split.label_names) == len(label_names):
         return split
     known = [row for row, label in enumerate(split.labels) if label < len(label_names)]
     return replace(split.select(known), label_names=label_names)

@@ -42,7 +42,7 @@ def hold_out(split: Split, share: float, seed: int, name: str = "dev") -> tuple[
         raise DataError(
             f"the share to hold out of '{split.name}' must lie between 0 and 1: {share}"
         )
-    labels = split.labels or (0,) * len(split)
+    labels = split.kind.strata(split.labels) if split.labels else (0,) * len(split)
     held = set(choose_held_out(labels, text_keys(split), share, seed))
     if not held:
         raise DataError(f"split '{split.name}' is too small to hold anything out: add examples")
@@ -131,7 +131,8 @@ def take_fold(dataset: TextDataset, fold: str) -> TextDataset:
     if train.labels is None:
         raise DataError(f"data set '{dataset.name}' cannot be divided into folds without labels")
     try:
-        fold_of = assign_folds(train.labels, text_keys(train), count, seed=0)
+        strata = train.kind.strata(train.labels)
+        fold_of = assign_folds(strata, text_keys(train), count, seed=0)
     except ConfigError as error:
         raise DataError(f"data set '{dataset.name}': {error}") from None
     held = [index for index, one in enumerate(fold_of) if one == number - 1]
@@ -145,7 +146,11 @@ def take_fold(dataset: TextDataset, fold: str) -> TextDataset:
     if "test" in dataset.splits:
         note += f"; the test split of the data set ({len(dataset.splits['test'])}) is not read"
     notes = [*(one for one in dataset.notes if not one.startswith(f"test {LACKED}")), note]
-    alone = sorted({train.labels[row] for row in held} - {train.labels[row] for row in rest})
+    tested, trained = (
+        {number for row in rows for number in train.kind.classes(train.labels[row])}
+        for rows in (held, rest)
+    )
+    alone = sorted(tested - trained)
     if alone:
         notes.append(
             f"fold {number} of {count} tests on all examples of some classes, which cannot be "

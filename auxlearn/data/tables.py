@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from auxlearn.core.errors import DataError, shorten
+from auxlearn.core.errors import DataError, describe, first_fault, shorten
 from auxlearn.core.files import read_file, write_bytes, write_text
 
 #: Bytes of a data file; of a Parquet file, also of its uncompressed columns.
@@ -66,7 +66,7 @@ def read_table(path: Path) -> Table:
     CSV follows RFC 4180: a quoted cell may contain commas, line breaks and doubled quotation marks.
     A row of a TSV is always one line; see :func:`_tsv_rows`.
     """
-    return FORMATS[path.suffix.lower()](path)
+    return READ_FORMATS[path.suffix.lower()](path)
 
 
 def write_table(
@@ -82,10 +82,9 @@ def write_table(
         raise DataError(f"{shorten(str(path), 200)} names no format: end it with {known}")
     if suffix == ".jsonl":
         names = list(table.columns)
-        rows = zip(*table.columns.values(), strict=True)
         lines = (
-            json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False, default=str) + "\n"
-            for row in rows
+            f"{as_json(dict(zip(names, row, strict=True)), table.place(number))}\n"
+            for number, row in enumerate(zip(*table.columns.values(), strict=True))
         )
         write_text(path, "".join(lines))
     elif suffix == ".parquet":
@@ -96,19 +95,32 @@ def write_table(
         writer = csv.writer(file, delimiter=delimiter, lineterminator="\n")
         writer.writerow(table.columns)
         for row, values in enumerate(zip(*table.columns.values(), strict=True)):
-            cells = list(map(_cell, values))
+            cells = [_cell(value, table.place(row)) for value in values]
             if suffix == ".tsv" and any(re.search("[\t\n\r]", cell) for cell in cells):
                 raise DataError(f"{table.place(row)} has a cell with a tab or line break{_OF_TSV}")
             writer.writerow(cells)
         write_text(path, file.getvalue())
 
 
-def _cell(value: Any) -> str:
+def _cell(value: Any, place: str) -> str:
     if value is None or isinstance(value, str):
         return value or ""
     if isinstance(value, float):
         return repr(value)
-    return json.dumps(value, ensure_ascii=False, default=str)
+    return as_json(value, place)
+
+
+def as_json(value: Any, place: str) -> str:
+    """Return a value as JSON on one line; what JSON has no form for, as text."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, default=str)
+        text.encode()
+    except Exception as error:  # a cycle, a tuple as a key, half a character, a failing __str__
+        raise DataError(
+            f"{place}: {describe(value)} cannot be written as JSON ({first_fault(error)}): make it "
+            "a text or leave the column out"
+        ) from None
+    return text
 
 
 def _as_parquet(path: Path, table: Table, source: Path | None, added: Sequence[str]) -> bytes:
@@ -126,7 +138,7 @@ def _as_parquet(path: Path, table: Table, source: Path | None, added: Sequence[s
             made = pyarrow.table(table.columns)
         buffer = io.BytesIO()
         parquet.write_table(made, buffer)
-    except (pyarrow.ArrowException, TypeError, ValueError) as error:
+    except (pyarrow.ArrowException, TypeError, ValueError, OverflowError) as error:
         reason = shorten(" ".join(str(error).split()), 150)
         raise DataError(
             f"{path} cannot hold these columns ({reason}): write .jsonl instead"
@@ -141,7 +153,7 @@ def _read_jsonl(path: Path) -> Table:
         if not line.strip():
             continue
         try:
-            row = json.loads(line, object_pairs_hook=_without_repeated_keys)
+            row = json.loads(line, object_pairs_hook=without_repeated_keys)
         except (ValueError, RecursionError) as error:
             reason = shorten(getattr(error, "msg", str(error)), 120)
             raise DataError(
@@ -161,7 +173,8 @@ def _read_jsonl(path: Path) -> Table:
     return Table(str(path), {name: [row.get(name) for row in rows] for name in names}, lines)
 
 
-def _without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON; a key twice is a ``ValueError``."""
     row = dict(pairs)
     if len(row) < len(pairs):
         names = [name for name, _ in pairs]
@@ -343,12 +356,16 @@ def _parquet_values(path: Path, name: str, column: Any) -> list[Any]:
 
 
 def _text_of(path: Path) -> str:
-    return _decoded(read_file(path, LARGEST_FILE, DataError), str(path))
+    text = _decoded(read_file(path, LARGEST_FILE, DataError), str(path))
+    if "\0" in text:
+        line = text[: text.index("\0")].count("\n") + 1
+        raise DataError(f"{path}:{line}: a null character (\\x00): save the file as text in UTF-8")
+    return text
 
 
 def _decoded(content: bytes, where: str) -> str:
     try:
-        return content.decode("utf-8-sig")
+        return content.decode().lstrip("\ufeff")  # some programs write several marks
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise DataError(f"{where}:{line}: not UTF-8: save the file as UTF-8") from error
@@ -380,9 +397,74 @@ def _kind(value: object) -> str:
     return kinds.get(type(value), "a number")
 
 
+def _read_conll(path: Path) -> Table:
+    """Read columns by line, the word first and its tag last; blank lines end a sentence.
+
+    Columns are divided by tabs, or by white space if a line has none. Lines that begin with
+    ``-DOCSTART-``, as in CoNLL-2003, are left out.
+    """
+    return _sentences(path, lambda cells: (cells[0], cells[-1]), ("tokens", "tags"), "-DOCSTART-")
+
+
+def _read_conllu(path: Path) -> Table:
+    """Read CoNLL-U: the forms of words, and their UPOS (as ``tags``), XPOS and DEPREL.
+
+    Lines of comments, multi-word tokens (1-2) and empty nodes (1.1) are left out, as the words
+    that they stand for have lines of their own.
+    """
+
+    def of(cells: list[str]) -> tuple[str, ...] | None:
+        if len(cells) != 10:
+            raise ValueError(f"{len(cells)} columns, but CoNLL-U has 10, divided by tabs")
+        if not cells[0].isdigit():
+            return None
+        return cells[1], cells[3], cells[4], cells[7]
+
+    return _sentences(path, of, ("tokens", "tags", "xpos", "deprel"), "#")
+
+
+def _sentences(
+    path: Path,
+    read: Callable[[list[str]], tuple[str, ...] | None],
+    names: tuple[str, ...],
+    left_out: str,
+) -> Table:
+    """Return a table of lists with a row for each sentence of a file with a line for each word."""
+    columns: dict[str, list[Any]] = {name: [] for name in names}
+    lines: list[int] = []
+    inside = False
+    for number, line in enumerate(_text_of(path).split("\n"), start=1):
+        line = line.removesuffix("\r")
+        if not line.strip():
+            inside = False
+        if not line.strip() or line.startswith(left_out):
+            continue
+        cells = line.split("\t") if "\t" in line else line.split()
+        try:
+            if len(cells) < 2:
+                raise ValueError("a word and its tag are needed")
+            found = read(cells)
+        except ValueError as error:
+            raise DataError(f"{path}:{number}: {error}: '{shorten(line)}'") from None
+        if found is None:
+            continue
+        if not inside:
+            inside = True
+            lines.append(number)
+            for values in columns.values():
+                values.append([])
+        for values, cell in zip(columns.values(), found, strict=True):
+            values[-1].append(cell)
+    return Table(str(path), columns, lines)
+
+
+#: Formats that tables are read from and written to.
 FORMATS: dict[str, Callable[[Path], Table]] = {
     ".jsonl": _read_jsonl,
     ".csv": _read_csv,
     ".tsv": _read_tsv,
     ".parquet": _read_parquet,
 }
+
+#: Formats that words with tags are read from as well.
+READ_FORMATS = FORMATS | {".conll": _read_conll, ".conllu": _read_conllu}

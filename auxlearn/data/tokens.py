@@ -53,9 +53,13 @@ class TokenizedTexts:
         offsets: Text ``i`` has the tokens ``[offsets[i], offsets[i + 1])``, ``(texts + 1,)``,
             int64.
         pad_id: Token id of padding.
-        labels: Class index of each text, ``(texts,)``, int64, or ``None``.
+        labels: Class index of each text, ``(texts,)``, int64, or the target that its kind has in
+            its place, or ``None``.
         token_type_ids: Segment of each token, ``(tokens,)``, int8; ``None`` for encoders without
             segment embeddings.
+        starts: Number of the word that begins at each token, counted over all texts of a split
+            whose words have tags, ``(tokens,)``, int64, and -1 elsewhere; see :func:`word_starts`.
+        tags: Tag of each token that begins a word, ``(tokens,)``, int64, and -100 elsewhere.
     """
 
     input_ids: Tensor
@@ -65,6 +69,8 @@ class TokenizedTexts:
     pad_id: int
     labels: Tensor | None = None
     token_type_ids: Tensor | None = None
+    starts: Tensor | None = None
+    tags: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -89,8 +95,13 @@ class TokenizedTexts:
             offsets=offsets,
             pad_id=self.pad_id,
             labels=None if self.labels is None else self.labels[indices],
-            token_type_ids=None if self.token_type_ids is None else self.token_type_ids[source],
+            **{name: values[source] for name, values in self.by_token().items()},
         )
+
+    def by_token(self) -> dict[str, Tensor]:
+        """Return the optional values that each token has, by attribute."""
+        named = {name: getattr(self, name) for name in ("token_type_ids", "starts", "tags")}
+        return {name: values for name, values in named.items() if values is not None}
 
 
 def consecutive(texts: TokenizedTexts, sizes: Sequence[int]) -> list[TokenizedTexts]:
@@ -99,7 +110,6 @@ def consecutive(texts: TokenizedTexts, sizes: Sequence[int]) -> list[TokenizedTe
     for size in sizes:
         offsets = texts.offsets[start : start + size + 1]
         tokens = slice(int(offsets[0]), int(offsets[-1]))
-        types = texts.token_type_ids
         parts.append(
             TokenizedTexts(
                 input_ids=texts.input_ids[tokens],
@@ -108,7 +118,7 @@ def consecutive(texts: TokenizedTexts, sizes: Sequence[int]) -> list[TokenizedTe
                 offsets=offsets - offsets[0],
                 pad_id=texts.pad_id,
                 labels=None if texts.labels is None else texts.labels[start : start + size],
-                token_type_ids=None if types is None else types[tokens],
+                **{name: values[tokens] for name, values in texts.by_token().items()},
             )
         )
         start += size
@@ -128,7 +138,7 @@ def concatenate(*parts: TokenizedTexts) -> TokenizedTexts:
         arrays = [getattr(part, name) for part in parts]
         return None if arrays[0] is None else torch.cat(arrays)
 
-    names = ("input_ids", "words", "maskable", "labels", "token_type_ids")
+    names = ("input_ids", "words", "maskable", "labels", "token_type_ids", "starts", "tags")
     lengths = torch.cat([part.lengths for part in parts])
     offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
     return TokenizedTexts(
@@ -270,10 +280,67 @@ def tokenize_split(
     tokenized = TokenizedTexts(
         **cache.get(key, compute),
         pad_id=tokenizer.pad_token_id,
-        labels=None if split.labels is None else torch.tensor(split.labels),
+        **_targets(tokenizer, split, max_length, cache, window),
     )
     check_every_text_has_tokens(tokenized, split)
     return tokenized
+
+
+def _targets(
+    tokenizer: Any, split: Split, max_length: int, cache: TensorCache, window: TextWindow
+) -> dict[str, Tensor]:
+    """Return what the texts of a split are to be labelled with, each or its words."""
+    targets = None
+    if split.labels is not None:
+        targets = split.kind.targets(split.labels, len(split.label_names))
+    if not split.kind.per_token:
+        return {} if targets is None else {"labels": targets}
+    key = content_key(
+        "word starts", FORMAT, tokenizer_settings(tokenizer), max_length, split.texts, window
+    )
+    found = cache.get(
+        key, lambda: {"starts": word_starts(tokenizer, split.texts, max_length, window)}
+    )
+    if targets is None:
+        return found
+    return found | {"tags": tags_of(found["starts"], split.texts, targets)}
+
+
+def word_starts(
+    tokenizer: Any, texts: Sequence[str], max_length: int, window: TextWindow = "head"
+) -> Tensor:
+    """Return the number of the word that begins at each token, ``(tokens,)``; -1 elsewhere.
+
+    Words are counted from 0 over all texts, and divided by single spaces. Which word a token
+    belongs to is known by its first character that is no space, as some tokenizers count the space
+    before a word to it.
+    """
+    starts: list[int] = []
+    before = 0
+    for begin, end in _chunks(texts, None):
+        chunk = list(texts[begin:end])
+        for text, (encoding, kept) in zip(
+            chunk, encodings(tokenizer, chunk, None, max_length, window), strict=True
+        ):
+            word_at: list[int] = []
+            for number, word in enumerate(text.split(" ")):
+                word_at += [number] * len(word) + [-1]
+            seen: set[int] = {-1}
+            for place in kept:
+                first, last = encoding.offsets[place]
+                owner = next((w for w in word_at[first:last] if w >= 0), -1)
+                starts.append(-1 if owner in seen else before + owner)
+                seen.add(owner)
+            before += word_at[-2] + 1
+    return torch.tensor(starts, dtype=torch.int64)
+
+
+def tags_of(starts: Tensor, texts: Sequence[str], targets: Tensor) -> Tensor:
+    """Return the tag of each token that begins a word, ``(tokens,)``, and -100 elsewhere."""
+    counted = sum(text.count(" ") + 1 for text in texts)
+    if counted != len(targets):
+        raise DataError(f"{counted} words have {len(targets)} tags: each word has one")
+    return torch.where(starts >= 0, targets[starts.clamp(min=0)], -100)
 
 
 def check_every_text_has_tokens(tokenized: TokenizedTexts, split: Split) -> None:

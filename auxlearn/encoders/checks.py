@@ -221,7 +221,7 @@ def _read_settings(path: Path) -> dict[str, Any]:
 
 
 def _weight_shapes(folder: Path) -> dict[str, list[int]]:
-    """Return the shape of each tensor of the weight files, read from their headers."""
+    """Return the shape of each tensor of the weight files, of which the weights are fractions."""
     files = [folder / "model.safetensors"]
     if not files[0].exists():
         shards = _read_settings(folder / _INDEX)["weight_map"].values()
@@ -230,5 +230,12 @@ def _weight_shapes(folder: Path) -> dict[str, list[int]]:
     for path in files:
         with safe_open(path, framework="pt") as file:
             for key in file.keys():  # noqa: SIM118 - it is not a dictionary
-                shapes[key] = file.get_slice(key).get_shape()
+                found = file.get_slice(key)
+                shapes[key] = found.get_shape()
+                kind = str(found.get_dtype())
+                if key.endswith((".weight", ".bias")) and not kind.startswith(("F", "BF")):
+                    raise EncoderError(
+                        f"{path}: {shorten(key)} is of type {kind}: weights are floating-point "
+                        "numbers; save the encoder without quantisation"
+                    )
     return shapes

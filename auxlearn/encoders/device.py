@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from transformers.masking_utils import sdpa_mask
 
 from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import ConfigError
+from auxlearn.core.processes import process_count
 
 
 def default_device() -> torch.device:
@@ -56,7 +58,8 @@ class Compute:
 def choose_compute(config: RunConfig) -> Compute:
     """Return the configured device and precision.
 
-    ``auto`` is CUDA if it is available, else the CPU. The weight cache of autocast is disabled,
+    ``auto`` is CUDA if it is available, else the CPU. Of processes that were started together, each
+    has a GPU of its own. The weight cache of autocast is disabled,
     because it would miss in-place changes of weights within one context.
     """
     if config.device == "cuda" and not torch.cuda.is_available():
@@ -64,6 +67,9 @@ def choose_compute(config: RunConfig) -> Compute:
             "device 'cuda' is requested, but CUDA is not available: use --device cpu or auto"
         )
     device = default_device() if config.device == "auto" else torch.device(config.device)
+    if device.type == "cuda" and process_count() > 1:
+        device = torch.device("cuda", _own_gpu())
+        torch.cuda.set_device(device)
     if config.precision == "fp32":
         return Compute(device, nullcontext)
     if device.type == "cuda" and not torch.cuda.is_bf16_supported():
@@ -74,6 +80,17 @@ def choose_compute(config: RunConfig) -> Compute:
     return Compute(
         device, partial(torch.autocast, device.type, torch.bfloat16, cache_enabled=False)
     )
+
+
+def _own_gpu() -> int:
+    """Return the GPU of this process among those that were started on this machine."""
+    own, visible = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
+    if own >= visible:
+        raise ConfigError(
+            f"process {own + 1} of this machine has no GPU of its own ({visible} visible): start "
+            "as many processes per machine as it has GPUs, or use --device cpu"
+        )
+    return own
 
 
 def full_precision(device: torch.device) -> AbstractContextManager[object]:

@@ -32,6 +32,9 @@ class Family:
             a checkpoint has them.
         pooler_prefixes: Name prefixes of the body's parameters that only ``class_logits`` uses.
         accepts_4d_masks: Whether the body accepts an attention mask of four dimensions.
+        tag_logits: ``(classifier, hidden)`` with the last hidden states to logits of each token,
+            ``(batch, length, tags)``, for a model of token classification; ``None`` where
+            transformers has none.
         requires_mask: Whether the body needs an attention mask even without padding; otherwise it
             would inspect the token ids, which synchronises with a GPU.
     """
@@ -42,6 +45,9 @@ class Family:
     pooler_prefixes: tuple[str, ...] = ()
     accepts_4d_masks: bool = False
     requires_mask: bool = False
+    tag_logits: Callable[[Any, Tensor], Tensor] | None = lambda model, hidden: model.classifier(
+        model.dropout(hidden)
+    )
 
 
 def _bert_classes(model: Any, hidden: Tensor, batch: Any) -> Tensor:
@@ -145,8 +151,9 @@ FAMILIES = {
         lambda model, hidden: model.decoder(model.head(hidden)),
         _modernbert_classes,
         ("head.", "decoder."),
+        tag_logits=lambda model, hidden: model.classifier(model.drop(model.head(hidden))),
     ),
-    "bart": Family(_bart_tokens, _bart_classes, ("final_logits_bias",)),
+    "bart": Family(_bart_tokens, _bart_classes, ("final_logits_bias",), tag_logits=None),
 }
 
 

@@ -15,18 +15,21 @@ from transformers import (
     AutoConfig,
     AutoModelForMaskedLM,
     AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
     AutoTokenizer,
 )
 from transformers.utils.hub import cached_file
 
 from auxlearn.core import rng
 from auxlearn.core.encoder_names import ENCODERS, encoder_source
-from auxlearn.core.errors import EncoderError, did_you_mean, shorten
+from auxlearn.core.errors import EncoderError, did_you_mean, named_fault, shorten
 from auxlearn.core.files import content_digest, user_path
 from auxlearn.core.manifest import verify_export
 from auxlearn.encoders import checks
 from auxlearn.encoders.families import family_of
 from auxlearn.encoders.shared import SharedEncoder, quiet_transformers
+from auxlearn.kinds.base import Kind
+from auxlearn.kinds.choose import CLASSIFICATION, KINDS
 
 
 def keep_classes(
@@ -78,6 +81,7 @@ def load_encoder(
     label_names: Sequence[str],
     seed: int = 0,
     attention_dropout: float | None = None,
+    kind: Kind = CLASSIFICATION,
 ) -> SharedEncoder:
     """Load a pretrained encoder with both heads, in evaluation mode.
 
@@ -92,16 +96,25 @@ def load_encoder(
         if getattr(config, "auto_map", None):
             raise checks.code_of_its_own(f"'{name}'")
         family = family_of(config.model_type)
+        if kind.per_token and family.tag_logits is None:
+            raise EncoderError(
+                f"encoder '{name}' ({config.model_type}) has no head for {kind.name} in "
+                "transformers: choose another one"
+            )
         tokenizer = load_tokenizer(name)
         if Path(source).is_dir():
             checks.check_size(Path(source), config, partial(_build, config))
-        changes = {
+        changes: dict[str, Any] = {
             key: attention_dropout
             for key in ("attention_probs_dropout_prob", "attention_dropout")
             if attention_dropout is not None and key in config.to_dict()
         }
+        if kind.problem_type != getattr(config, "problem_type", None) and (
+            kind.problem_type or config.problem_type in _OF_OTHER_KINDS
+        ):
+            changes["problem_type"] = kind.problem_type
         with rng.seeded(seed, "fresh heads"):
-            classifier, info = AutoModelForSequenceClassification.from_pretrained(
+            classifier, info = _model_of(kind).from_pretrained(
                 source,
                 trust_remote_code=False,
                 output_loading_info=True,
@@ -124,7 +137,7 @@ def load_encoder(
             )
             checks.check_body(name, language_model, info, family)
         checks.check_vocabulary(name, tokenizer, classifier)
-        encoder = SharedEncoder(classifier, language_model, tokenizer).eval()
+        encoder = SharedEncoder(classifier, language_model, tokenizer, kind).eval()
         missing = [key for key in info["missing_keys"] if key.startswith(family.head_prefixes)]
         encoder.kept_classifier = kept
         # BART's output layer is its embedding: there is no head to miss.
@@ -132,6 +145,15 @@ def load_encoder(
         checks.check_weights(name, encoder)
         checks.try_out(encoder)
     return encoder
+
+
+#: ``problem_type`` of checkpoints for other kinds of labels than classes.
+_OF_OTHER_KINDS = {kind.problem_type for kind in KINDS.values()} - {None}
+
+
+def _model_of(kind: Kind) -> Any:
+    """Return the class of transformers that has the head of a kind."""
+    return AutoModelForTokenClassification if kind.per_token else AutoModelForSequenceClassification
 
 
 def find_snapshot(name: str) -> Path:
@@ -142,8 +164,8 @@ def find_snapshot(name: str) -> Path:
         return Path(str(cached_file(source, "config.json"))).parent
 
 
-def load_tokenizer(name: str) -> Any:
-    """Load the tokenizer of an encoder."""
+def load_tokenizer(name: str, max_length: int = 0) -> Any:
+    """Load the tokenizer of an encoder that has positions for texts of ``max_length`` tokens."""
     source = encoder_source(name)
     _check_source(name, source)
     with quiet_transformers(), _loading(name, source):
@@ -151,10 +173,12 @@ def load_tokenizer(name: str) -> Any:
             source, split_special_tokens=True, trust_remote_code=False
         )
         _check_tokenizer(name, tokenizer)
+        if max_length:
+            check_length(AutoConfig.from_pretrained(source, trust_remote_code=False), max_length)
     return tokenizer
 
 
-def load_classifier(folder: Path) -> tuple[Any, Any]:
+def load_classifier(folder: Path, kind: Kind = CLASSIFICATION) -> tuple[Any, Any]:
     """Load the classifier and tokenizer that a run has exported."""
     folder = folder.absolute()  # "run/model" could be the name of an encoder on the hub
     _check_source(str(folder), str(folder))
@@ -162,7 +186,7 @@ def load_classifier(folder: Path) -> tuple[Any, Any]:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         family_of(config.model_type)
         checks.check_size(folder, config, partial(_build, config))
-        model, info = AutoModelForSequenceClassification.from_pretrained(
+        model, info = _model_of(kind).from_pretrained(
             folder, use_safetensors=True, trust_remote_code=False, output_loading_info=True
         )
         checks.check_classifier(folder, model, info)
@@ -180,9 +204,9 @@ def load_classifier(folder: Path) -> tuple[Any, Any]:
     return model.eval(), tokenizer
 
 
-def check_length(encoder: SharedEncoder, max_length: int) -> None:
-    """Check that the encoder has enough positions for texts of ``max_length`` tokens."""
-    limit = max_positions(encoder.config)
+def check_length(config: Any, max_length: int) -> None:
+    """Check that an encoder has enough positions for texts of ``max_length`` tokens."""
+    limit = max_positions(config)
     if limit is not None and max_length > limit:
         raise EncoderError(
             f"max_length {max_length} is more than the {limit} positions of this encoder: "
@@ -251,6 +275,7 @@ def _check_tokenizer(name: str, tokenizer: Any) -> None:
         )
     if tokenizer.pad_token_id is None:
         raise EncoderError(f"the tokenizer of encoder '{name}' has no padding token")
+    tokenizer("a \N{SNOWMAN}")  # a vocabulary without its unknown token fails at unknown ones only
 
 
 @contextmanager
@@ -265,7 +290,7 @@ def _loading(name: str, source: str) -> Iterator[None]:
         # tokenizers of Rust raise a PanicException, which is no Exception.
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        reason = shorten(f"{type(error).__name__}: {' '.join(str(error).split())}", 300)
+        reason = named_fault(error)
         if Path(source).is_dir():
             raise EncoderError(f"encoder folder {source} cannot be loaded: {reason}") from error
         raise EncoderError(

@@ -20,6 +20,8 @@ from auxlearn.core.settings import TextWindow
 from auxlearn.data.batches import Batch
 from auxlearn.encoders.device import FUSED, full_precision, upcast, upload
 from auxlearn.encoders.families import family_of
+from auxlearn.kinds.base import Kind
+from auxlearn.kinds.choose import CLASSIFICATION
 
 
 @contextmanager
@@ -48,11 +50,13 @@ class SharedEncoder(nn.Module):
     both are ordinary transformers models at any time.
 
     Args:
-        classifier: An ``AutoModelForSequenceClassification``.
+        classifier: An ``AutoModelForSequenceClassification``, or for tags of words an
+            ``AutoModelForTokenClassification``.
         language_model: An ``AutoModelForMaskedLM`` of the same architecture. Its body is replaced
             by the classifier's, and its output layer is tied to that body's embeddings if its
             configuration says so.
         tokenizer: The fast tokenizer of both.
+        kind: Kind of the labels that the classifier is for.
 
     Attributes:
         heads: Heads of objectives by key, empty until an objective adds one; see
@@ -65,8 +69,11 @@ class SharedEncoder(nn.Module):
             trained for the same labels; ``None`` if the checkpoint has none.
     """
 
-    def __init__(self, classifier: Any, language_model: Any, tokenizer: Any) -> None:
+    def __init__(
+        self, classifier: Any, language_model: Any, tokenizer: Any, kind: Kind = CLASSIFICATION
+    ) -> None:
         super().__init__()
+        self.kind = kind
         self.classifier = classifier
         self.language_model = language_model
         self.tokenizer = tokenizer
@@ -164,6 +171,8 @@ class SharedEncoder(nn.Module):
     def classify(self, batch: Batch) -> Tensor:
         """Return class logits, ``(batch, classes)``, in single precision or better.
 
+        Of tags of words they are ``(batch, length, tags)``, and of numbers ``(batch, 1)``.
+
         The head, a pooler included, is computed without autocast.
         """
         return self._class_logits(self.encode(batch).last_hidden_state, batch)
@@ -175,6 +184,9 @@ class SharedEncoder(nn.Module):
 
     def _class_logits(self, hidden: Tensor, batch: Batch) -> Tensor:
         with full_precision(hidden.device):
+            if self.kind.per_token:
+                assert self.family.tag_logits is not None
+                return self.family.tag_logits(self.classifier, upcast(hidden))
             return self.family.class_logits(self.classifier, upcast(hidden), batch)
 
     def features(self, batch: Batch) -> Tensor:
@@ -212,6 +224,36 @@ class SharedEncoder(nn.Module):
         places = upload(positions.flatten().nonzero().squeeze(1), hidden.device)
         chosen = hidden.flatten(0, 1).index_select(0, places)
         return upcast(self.family.token_logits(self.language_model, chosen))
+
+    @contextmanager
+    def watching_embeddings(self, report: Callable[[Tensor, Tensor], None]) -> Iterator[None]:
+        """Report gradients of what is computed within the context at the input embeddings.
+
+        Args:
+            report: Called with token ids and gradients, on the CPU, when a gradient is computed.
+
+        Raises:
+            EncoderError: No gradient reaches the embeddings: they are frozen, or compiled.
+        """
+        if self.compiled:
+            raise EncoderError("gradients at the tokens cannot be watched: leave --compile out")
+
+        def watch(module: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
+            if not torch.is_grad_enabled():
+                return
+            if not output.requires_grad:
+                raise EncoderError(
+                    "gradients at the tokens cannot be watched, because the embeddings are frozen: "
+                    "leave --freeze and --lora-rank out"
+                )
+            ids = inputs[0].cpu()
+            output.register_hook(lambda gradient: report(ids, gradient.cpu()))
+
+        handle = self.body.get_input_embeddings().register_forward_hook(watch)
+        try:
+            yield
+        finally:
+            handle.remove()
 
     def apply_head(self, key: str, *inputs: Tensor) -> Any:
         """Apply a head of an objective, in single precision or better.

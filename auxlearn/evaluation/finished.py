@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from auxlearn.core.config import OODSource, RunConfig
-from auxlearn.core.errors import DataError, EncoderError, RunError, describe
+from auxlearn.core.errors import DataError, EncoderError, RunError, describe, text_of
 from auxlearn.core.files import name_problem, user_path
 from auxlearn.core.settings import TextWindow, each_label_once, labels_as_texts
 from auxlearn.data.audit import seen_in_train
@@ -23,12 +23,16 @@ from auxlearn.data.folders import CORE_SPLITS, data_files, read_evaluation_split
 from auxlearn.data.load import load_dataset
 from auxlearn.data.memory import in_memory, read_memory_split
 from auxlearn.data.ood import OODSet, card_subsets, map_labels, with_cards
-from auxlearn.data.tokens import TokenizedTexts, tokenize
+from auxlearn.data.tokens import TokenizedTexts, tokenize, word_starts
 from auxlearn.encoders import device as devices
 from auxlearn.encoders.load import load_classifier
 from auxlearn.evaluation.evaluator import evaluate_ood, map_predictions, true_labels
-from auxlearn.evaluation.metrics import probability_blocks, reduce_predictions
-from auxlearn.results.folder import model_of
+from auxlearn.evaluation.labelled import evaluate_labels
+from auxlearn.evaluation.metrics import probability_blocks, reduce_predictions, to_model_labels
+from auxlearn.kinds.base import Kind
+from auxlearn.kinds.choose import CLASSIFICATION, kind_of, require
+from auxlearn.objectives.heads import outputs_of, words_of
+from auxlearn.results.folder import RunFolder, model_of
 from auxlearn.results.record import Evaluation, Evaluations, RunResults
 
 if TYPE_CHECKING:
@@ -48,26 +52,29 @@ class Classifier:
         tokenizer: Its tokenizer, whose ``model_max_length`` is the run's ``max_length``.
         device: Device of the model.
         window: Which tokens of longer texts are kept, as in the run.
+        kind: Kind of the labels.
     """
 
     model: Any
     tokenizer: Any
     device: torch.device
     window: TextWindow = "head"
+    kind: Kind = CLASSIFICATION
 
     @classmethod
     def of_run(cls, run: Path) -> Classifier:
         """Load the model of a finished run, onto the GPU if there is one."""
         folder = model_of(run)
         device = devices.default_device()
-        model, tokenizer = load_classifier(folder)
+        kind = kind_of(RunFolder(run).read_config().kind)
+        model, tokenizer = load_classifier(folder, kind)
         window: TextWindow = getattr(model.config, "text_window", "head")
         if window not in get_args(TextWindow):
             raise EncoderError(
                 f"{folder / 'config.json'} is damaged: its text_window is {describe(window)}; "
                 "train again or copy the folder again"
             )
-        return cls(model.to(device), tokenizer, device, window)
+        return cls(model.to(device), tokenizer, device, window, kind)
 
     @property
     def label_names(self) -> tuple[str, ...]:
@@ -105,6 +112,35 @@ class Classifier:
                 raise RunError("the model gives NaN for some texts: it is damaged, train again")
             yield rows, block
 
+    @property
+    def thresholds(self) -> np.ndarray | None:
+        """Probability from which on each label is predicted; ``None`` for 0.5, or without any."""
+        found = getattr(self.model.config, "thresholds", None)
+        return None if found is None else np.asarray(found, dtype=float)
+
+    @property
+    def constant(self) -> Any:
+        """The constant prediction of the run, for labels of any kind but single classes."""
+        found = getattr(self.model.config, "constant_prediction", None)
+        if found is None:
+            raise RunError("the config.json of the model is damaged: it has no constant_prediction")
+        return found
+
+    def outputs(
+        self, texts: Sequence[str], text_pairs: Sequence[str] | None = None
+    ) -> list[np.ndarray]:
+        """Return the logits of each text, for labels of any kind but single classes."""
+        length = self.tokenizer.model_max_length
+        arrays = tokenize(self.tokenizer, texts, text_pairs, length, window=self.window)
+        if self.kind.per_token:
+            arrays["starts"] = word_starts(self.tokenizer, texts, length, self.window)
+        tokens = TokenizedTexts(**arrays, pad_id=self.tokenizer.pad_token_id)
+        words = words_of(self.kind, texts)
+        found = outputs_of(self.kind, self._logits, tokens, words, self.constant)
+        if not all(np.isfinite(one).all() for one in found):
+            raise RunError("the model gives NaN for some texts: it is damaged, train again")
+        return found
+
     def _logits(self, batch: Batch) -> Tensor:
         inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
         if batch.token_type_ids is not None:
@@ -115,7 +151,7 @@ class Classifier:
 def name_sets(dataset: Any, split: str) -> dict[str, Any]:
     """Return the sets to evaluate on by name."""
     if isinstance(dataset, Mapping) and not _is_one_set(dataset, split):
-        sets = {str(name): one for name, one in dataset.items()}
+        sets = {text_of(name): one for name, one in dataset.items()}
         for name in sets:
             if problem := name_problem(name):
                 raise DataError(f"the name of a data set: {problem}")
@@ -147,6 +183,14 @@ def evaluate_run(
 ) -> Evaluations:
     """Evaluate a finished run on data sets; see :func:`auxlearn.api.evaluate`."""
     model_of(run)  # before any data is read
+    kind = kind_of(config.kind)
+    if kind is not CLASSIFICATION:
+        if decision != "sum":
+            require(kind, "decision argmax")
+        if labels is not None:
+            joined = each_label_once(labels_as_texts(labels))
+            config = config.model_copy(update={"labels": joined})
+        return _evaluate_labels(run, sets, config, split, split_column)
     targets = None
     if labels is not None:
         joined, targets = _label_maps(labels)
@@ -170,6 +214,33 @@ def evaluate_run(
         for name, ood in mapped.items()
     }
     return Evaluations(found)
+
+
+def _evaluate_labels(
+    run: Path, sets: Mapping[str, Any], config: RunConfig, split: str, split_column: str | None
+) -> Evaluations:
+    """Evaluate a run with labels of any kind but single classes."""
+    trained = RunResults.load(run)
+    read = {name: read_evaluated(one, split, config, split_column) for name, one in sets.items()}
+    for name, (evaluated, _) in read.items():
+        check_pairs(trained, evaluated, name)
+    classifier = Classifier.of_run(run)
+    names = classifier.label_names
+    truth = {name: to_model_labels(one, names) for name, (one, _) in read.items()}
+    return Evaluations(
+        {
+            name: evaluate_labels(
+                classifier.kind,
+                truth[name],
+                classifier.outputs(evaluated.texts, evaluated.text_pairs),
+                names,
+                seen=seen_in_train(train, evaluated) if train else None,
+                constant=classifier.constant,
+                thresholds=classifier.thresholds,
+            )
+            for name, (evaluated, train) in read.items()
+        }
+    )
 
 
 def mapped_set(trained: RunResults, source: OODSource, evaluated: Split) -> OODSet:
@@ -202,7 +273,8 @@ def read_evaluated(
     dataset: Any, split: str, config: RunConfig, split_column: str | None
 ) -> tuple[Split, Split | None]:
     """Return the split to evaluate on, and the train split of the same set if there is one."""
-    columns = replace(columns_of(config) or ColumnNames(), may_lack_renamed=True)
+    kind = config.kind or CLASSIFICATION.name
+    columns = replace(columns_of(config) or ColumnNames(), may_lack_renamed=True, kind=kind)
     if in_memory(dataset):
         return read_memory_split(dataset, split, columns, split_column=split_column)
     folder = user_path(dataset, DataError)
@@ -230,7 +302,7 @@ def check_pairs(trained: RunResults, evaluated: Split, name: str) -> None:
 def _is_one_set(dataset: Mapping[Any, Any], split: str) -> bool:
     from auxlearn.data.memory import is_table
 
-    names = {split_name(str(name)) for name in dataset}
+    names = {split_name(text_of(name)) for name in dataset}
     return is_table(dataset) or not names.isdisjoint({split_name(split), *CORE_SPLITS})
 
 

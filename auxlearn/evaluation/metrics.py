@@ -160,8 +160,12 @@ def score_predictions(
     digits = 6 if many else None  # otherwise the digits of 5,000 classes take megabytes
     return Scores(
         examples=len(predicted),
-        accuracy=float(metrics.accuracy_score(labels, predicted)),
-        macro_f1=float(metrics.f1_score(labels, predicted, average="macro", zero_division=0)),
+        metrics={
+            "accuracy": float(metrics.accuracy_score(labels, predicted)),
+            "macro_f1": float(
+                metrics.f1_score(labels, predicted, average="macro", zero_division=0)
+            ),
+        },
         per_class={
             name: {
                 "precision": _rounded(precision[number], digits),
@@ -242,11 +246,11 @@ def evaluate(
 
 def metric_of(scores: Scores, metric: Metric) -> float:
     """Return the score by one metric."""
-    return scores.accuracy if metric == "accuracy" else scores.macro_f1
+    return scores.metrics[metric]
 
 
-def to_model_labels(split: Split, label_names: Sequence[str]) -> list[int]:
-    """Return the labels of a split as class numbers of a model, matched by name."""
+def to_model_labels(split: Split, label_names: Sequence[str]) -> list[Any]:
+    """Return the labels of a split by the class numbers of a model, matched by name."""
     if split.labels is None:
         raise DataError(f"split '{split.name}' has no labels to evaluate against")
     unknown = sorted(set(split.label_names) - set(label_names))
@@ -256,7 +260,8 @@ def to_model_labels(split: Split, label_names: Sequence[str]) -> list[int]:
             f"the model knows {some_of(label_names)}: no match for {some_of(unknown)}"
         )
     number = {name: index for index, name in enumerate(label_names)}
-    return [number[split.label_names[label]] for label in split.labels]
+    written = (split.kind.written(label, split.label_names) for label in split.labels)
+    return [split.kind.decode_written(label, number) for label in written]
 
 
 #: What a validation loss stands for: a metric, or nothing but itself.

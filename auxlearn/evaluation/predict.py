@@ -16,8 +16,18 @@ from auxlearn.core.files import expand, read_file, user_path
 from auxlearn.data.dataset import Split
 from auxlearn.data.examples import ColumnNames, column_names, read_corpus, text_values
 from auxlearn.data.memory import read_memory_table
-from auxlearn.data.tables import FORMATS, LARGEST_FILE, Table, read_table, text_lines, write_table
+from auxlearn.data.tables import (
+    FORMATS,
+    LARGEST_FILE,
+    READ_FORMATS,
+    Table,
+    read_table,
+    text_lines,
+    without_repeated_keys,
+    write_table,
+)
 from auxlearn.evaluation.finished import Classifier
+from auxlearn.kinds.choose import CLASSIFICATION, kind_of, named
 from auxlearn.results.folder import RunFolder, model_of
 from auxlearn.results.outputs import check_output_file
 from auxlearn.results.record import RunResults
@@ -108,7 +118,7 @@ def texts_of(texts: Any, text_column: str = "text") -> Split:
 def read_texts_file(path: Path) -> tuple[Table, bool]:
     """Read a table file, or a file with one text per line, or with a JSON object per line."""
     path = user_path(path, DataError)
-    if path.suffix.lower() in FORMATS:
+    if path.suffix.lower() in READ_FORMATS:
         return read_table(path), True
     return read_texts(read_file(path, LARGEST_FILE, DataError), str(path)), False
 
@@ -120,9 +130,9 @@ def read_texts(content: bytes, where: str) -> Table:
     if not rows:
         raise DataError(f"{where} contains no text")
     numbers = [number for number, _ in rows]
-    if not isinstance(_json(rows[0][1]), dict):
+    if not isinstance(_json(rows[0][1], f"{where}:{numbers[0]}"), dict):
         return Table(where, {"text": [line for _, line in rows]}, numbers)
-    records = [_json(line) for _, line in rows]
+    records = [_json(line, f"{where}:{number}") for number, line in rows]
     for number, record in zip(numbers, records, strict=True):
         if not isinstance(record, dict):
             raise DataError(f"{where}:{number}: not a JSON object, but the first line is one")
@@ -163,7 +173,10 @@ def _known(column: str | None, source: TextSource) -> str | None:
 def predict_table(run: Path, table: Table, columns: ColumnNames | None = None) -> Table:
     """Return a table with the predictions of a finished run as further columns."""
     columns = columns or ColumnNames()
-    texts, pairs = _texts(table, columns, RunResults.load(run).dataset.pairs)
+    kind = kind_of(RunFolder(run).read_config().kind)
+    columns = replace(columns, text=named(table.columns, columns.text, kind.text_columns))
+    readable = kind.texts(table, columns.text) if columns.text in table.columns else table
+    texts, pairs = _texts(readable, columns, RunResults.load(run).dataset.pairs)
     classifier = Classifier.of_run(run)
     names = [LABEL, *(f"{PROBABILITY}{label}" for label in classifier.label_names)]
     taken = [name for name in names if name in table.columns]
@@ -172,8 +185,26 @@ def predict_table(run: Path, table: Table, columns: ColumnNames | None = None) -
             f"{table.where} has a column '{shorten(taken[0])}' already, which predictions are "
             "written to: rename it or leave it out"
         )
+    if kind is not CLASSIFICATION:
+        return replace(table, columns={**table.columns, **_label_columns(classifier, texts, pairs)})
     added = prediction_columns(classifier.blocks(texts, pairs), len(texts), classifier.label_names)
     return replace(table, columns={**table.columns, **added})
+
+
+def _label_columns(
+    classifier: Classifier, texts: Sequence[str], pairs: Sequence[str] | None
+) -> dict[str, Any]:
+    """Return the predicted labels, and the probability of each where several can be right."""
+    kind, names, thresholds = classifier.kind, classifier.label_names, classifier.thresholds
+    outputs = classifier.outputs(texts, pairs)
+    found: dict[str, Any] = {
+        LABEL: [kind.written(kind.decode(one, thresholds), names) for one in outputs]
+    }
+    lines = [] if kind.per_token else [kind.line(one).get("probabilities") for one in outputs]
+    if all(lines) and lines:
+        columns = zip(names, zip(*lines, strict=True), strict=True)
+        found |= {f"{PROBABILITY}{name}": list(values) for name, values in columns}
+    return found
 
 
 def prediction_columns(
@@ -243,10 +274,16 @@ def _is_added(name: str) -> bool:
     return name == LABEL or name.startswith(PROBABILITY)
 
 
-def _json(line: str) -> Any:
+def _json(line: str, place: str) -> Any:
     import json
 
+    def without_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        try:
+            return without_repeated_keys(pairs)
+        except ValueError as error:
+            raise DataError(f"{place}: {error}") from None
+
     try:
-        return json.loads(line)
+        return json.loads(line, object_pairs_hook=without_repeated)
     except (ValueError, RecursionError):
         return None

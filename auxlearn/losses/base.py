@@ -14,7 +14,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from torch import Tensor
 
 from auxlearn.core.errors import ConfigError
-from auxlearn.core.settings import Settings
+from auxlearn.core.settings import KindName, Settings
 from auxlearn.data.batches import Batch
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.objectives.base import Objective
@@ -39,11 +39,13 @@ class PrimaryLoss(Objective):
 
     Attributes:
         compilable: Whether the loss can be computed with a compiled encoder.
+        kinds: Kinds of labels that it is a loss of.
         facts: Numbers about what the loss has prepared, by name, such as the accuracy of a bias
             model; they are recorded with the results, under ``auxiliary`` and ``primary``.
     """
 
     compilable: ClassVar[bool] = True
+    kinds: ClassVar[tuple[KindName, ...]] = ("classification",)
     facts: Mapping[str, float] = {}
 
     @abstractmethod

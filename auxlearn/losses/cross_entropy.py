@@ -9,8 +9,11 @@ from torch import Tensor, nn
 from auxlearn.core.registry import register_loss
 from auxlearn.data.batches import Batch
 from auxlearn.encoders.shared import SharedEncoder
+from auxlearn.kinds.choose import CLASSIFICATION, require
 from auxlearn.losses.base import ClassWeightedLoss, ClassWeightOptions
 from auxlearn.objectives.base import labels_of
+from auxlearn.objectives.context import ObjectiveContext
+from auxlearn.objectives.heads import targets_of
 
 
 class CrossEntropyOptions(ClassWeightOptions):
@@ -28,6 +31,9 @@ class CrossEntropyOptions(ClassWeightOptions):
 class CrossEntropy(ClassWeightedLoss):
     """Mean cross-entropy of the class labels, in nats; the default.
 
+    Of other kinds of labels it is the usual loss: binary cross-entropy of several labels,
+    cross-entropy of the tags of words, mean squared error of numbers.
+
     Label smoothing is that of Szegedy et al. 2016, `Rethinking the Inception Architecture
     <https://arxiv.org/abs/1512.00567>`_, section 7. ``balanced`` class weights are those of
     scikit-learn: examples / (classes * examples of the class).
@@ -39,10 +45,19 @@ class CrossEntropy(ClassWeightedLoss):
 
     Options = CrossEntropyOptions
     options: CrossEntropyOptions
+    kinds = ("classification", "multi_label", "regression", "token_classification")
+
+    def prepare(self, context: ObjectiveContext) -> None:
+        """Compute the class weights."""
+        if self.options != CrossEntropyOptions():
+            require(context.split.kind, "class weights and label smoothing")
+        super().prepare(context)
 
     def loss(self, encoder: SharedEncoder, batch: Batch, generator: torch.Generator) -> Tensor:
         """Return the mean over the examples of class weight times cross-entropy."""
         logits = encoder.classify(batch)
+        if encoder.kind is not CLASSIFICATION:
+            return encoder.kind.loss(logits, targets_of(batch, logits))
         labels = labels_of(batch, logits)
         smoothing = self.options.label_smoothing
         if self.class_weights is None:

@@ -6,22 +6,24 @@ import csv
 import io
 from dataclasses import asdict, dataclass
 from itertools import combinations
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import Field, SkipValidation
 
 from auxlearn.core import rng
+from auxlearn.core.arguments import Count, checked
 from auxlearn.core.cache import TensorCache
 from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import ConfigError
 from auxlearn.core.files import expand
 from auxlearn.core.progress import Reporter
 from auxlearn.data.dataset import Split
+from auxlearn.data.pos_tags import ADVICE, find_tagger, token_tags
 from auxlearn.data.run_data import load_run_data
 from auxlearn.data.tokens import tokenize_split
 from auxlearn.encoders.device import choose_compute
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.mask_analysis.pos_tags import ADVICE, find_tagger
 from auxlearn.mask_analysis.shown_text import ShownText
 from auxlearn.mask_analysis.statistics import (
     Agreement,
@@ -34,7 +36,6 @@ from auxlearn.mask_analysis.statistics import (
     by_token,
     mask_rates,
     spread,
-    token_tags,
 )
 from auxlearn.objectives.context import ObjectiveContext
 from auxlearn.training.setup import (
@@ -109,8 +110,13 @@ class MaskReport:
         return text.getvalue()
 
 
+@checked
 def inspect_masks(
-    config: RunConfig, *, examples: int | None = None, texts: int = 8, reporter: Reporter
+    config: Annotated[RunConfig, SkipValidation],
+    *,
+    examples: Count | None = None,
+    texts: Annotated[int, Field(ge=0)] = 8,
+    reporter: Reporter,
 ) -> MaskReport:
     """Return what the auxiliary tasks of a configuration mask in its training texts.
 

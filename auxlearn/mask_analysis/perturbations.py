@@ -24,9 +24,10 @@ from auxlearn.core.arguments import UserPath, checked
 from auxlearn.core.errors import EncoderError, shorten
 from auxlearn.core.files import expand, write_json, write_text
 from auxlearn.data.batches import Batch
+from auxlearn.data.pos_tags import ADVICE, Tagger, find_tagger
 from auxlearn.encoders.load import load_classifier, load_tokenizer
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.mask_analysis.pos_tags import ADVICE, Tagger, find_tagger
+from auxlearn.kinds.choose import kind_of, require
 from auxlearn.objectives.perturbation import allowed_replacement_ids, choose_replacements
 from auxlearn.results.folder import FinishedRun, RunFolder, finished_folder
 from auxlearn.results.outputs import check_output_folder
@@ -312,8 +313,9 @@ def perturbations(
     if target is not None:
         check_output_folder(target)
     folder = RunFolder(finished_folder(run))
-    records = read_perturbations(folder.path)
     config = folder.read_config()
+    require(kind_of(config.kind), "perturbations")
+    records = read_perturbations(folder.path)
     kept = folder.model_path.is_dir()
     tokenizer = (
         load_classifier(folder.model_path)[1] if kept else load_tokenizer(config.initial_encoder)

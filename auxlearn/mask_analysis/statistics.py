@@ -6,7 +6,6 @@ counted over many draws: those at which it lets the encoder predict tokens.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,12 +17,10 @@ from torch import Tensor
 
 from auxlearn.core import rng
 from auxlearn.core.progress import ProgressBar, no_progress_bar
-from auxlearn.core.settings import TextWindow
 from auxlearn.data.batches import Batch, collate, unpad_token_values
-from auxlearn.data.dataset import Split
-from auxlearn.data.tokens import TokenizedTexts, encodings
+from auxlearn.data.pos_tags import DESCRIPTIONS
+from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.mask_analysis.pos_tags import DESCRIPTIONS, Tagger, words_of
 from auxlearn.tasks.base import AuxiliaryTask, MaskedLanguageModelling
 from auxlearn.training.plugin_checks import calling
 
@@ -127,9 +124,6 @@ def _watched(encoder: SharedEncoder) -> Iterator[None]:
 #: Tokens that a group needs to be ranked; L3Masking removes rarer tags from its tables.
 FEWEST = 10
 
-#: Texts that are tokenised together.
-CHUNK_TEXTS = 512
-
 
 @dataclass(frozen=True)
 class Group:
@@ -201,54 +195,6 @@ def by_part_of_speech(found: Sequence[MaskRates], tags: Sequence[str | None]) ->
         if tag
     ]
     return sorted(groups, key=lambda group: (-group.rates[found[0].name], group.name))
-
-
-def token_tags(
-    split: Split,
-    texts: TokenizedTexts,
-    tokenizer: Any,
-    max_length: int,
-    tagger: Tagger,
-    window: TextWindow = "head",
-) -> list[str | None] | None:
-    """Return the part of speech of each token: that of the word that it begins in."""
-    tags: list[str | None] = []
-    ids: list[int] = []
-    for start in range(0, len(split), CHUNK_TEXTS):
-        part = slice(start, start + CHUNK_TEXTS)
-        pairs = None if split.text_pairs is None else list(split.text_pairs[part])
-        encoded = encodings(tokenizer, list(split.texts[part]), pairs, max_length, window)
-        for number, (encoding, kept) in enumerate(encoded):
-            sources = [split.texts[start + number]]
-            if pairs is not None:
-                sources.append(pairs[number])
-            all_ids, all_tags = encoding.ids, _tags_of(encoding, sources, tagger)
-            ids += (all_ids[place] for place in kept)
-            tags += (all_tags[place] for place in kept)
-    same = torch.equal(torch.tensor(ids, dtype=texts.input_ids.dtype), texts.input_ids)
-    return tags if same else None
-
-
-def _tags_of(encoding: Any, sources: Sequence[str], tagger: Tagger) -> list[str | None]:
-    """Return the part of speech of each token of one text or pair of texts."""
-    tags: list[str | None] = [None] * len(encoding.ids)
-    for sequence, source in enumerate(sources):
-        places = [
-            (place, begin + len(source[begin:end]) - len(source[begin:end].lstrip()))
-            for place, (own, (begin, end)) in enumerate(
-                zip(encoding.sequence_ids, encoding.offsets, strict=True)
-            )
-            if own == sequence and end > begin
-        ]
-        last = max((encoding.offsets[place][1] for place, _ in places), default=0)
-        spans = words_of(source[:last])
-        found = tagger([source[begin:end] for begin, end in spans]) if spans else []
-        begins = [begin for begin, _ in spans]
-        for place, character in places:
-            word = bisect_right(begins, character) - 1
-            if word >= 0 and character < spans[word][1]:
-                tags[place] = found[word]
-    return tags
 
 
 def _group(

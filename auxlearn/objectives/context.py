@@ -20,6 +20,7 @@ from auxlearn.data.batches import Batch
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.examples import ColumnNames, read_corpus
 from auxlearn.data.load import load_dataset
+from auxlearn.data.pos_tags import Tagger, token_tags
 from auxlearn.data.tokens import TokenizedTexts, tokenize_split
 from auxlearn.encoders.shared import SharedEncoder
 
@@ -224,6 +225,27 @@ class ObjectiveContext:
             DataError: As for :meth:`read_corpus`.
         """
         return self.texts if corpus is None else self.tokenize_split(self.read_corpus(corpus))
+
+    def token_tags(self, tagger: Tagger, corpus: str | None = None) -> list[str | None]:
+        """Return a tag for each token of the training texts, or of a corpus file: its word's tag.
+
+        Args:
+            tagger: Returns the tag of each word of a text, such as its part of speech; see
+                :mod:`auxlearn.data.pos_tags`.
+            corpus: The corpus file, as for :meth:`texts_of`.
+
+        Raises:
+            ConfigError: The training texts are not those of the data set, but perturbed ones.
+        """
+        split = self.split if corpus is None else self.read_corpus(corpus)
+        tokenizer, texts = self.encoder.tokenizer, self.texts_of(corpus)
+        tags = token_tags(split, texts, tokenizer, self.max_length, tagger, self.text_window)
+        if tags is None:
+            raise ConfigError(
+                f"'{self.name}' tags the words of the training texts, which perturbed_text has "
+                "changed: leave perturbed_text out"
+            )
+        return tags
 
     def read_corpus(self, path: str | Path) -> Split:
         """Read a file of unlabelled texts; it becomes part of the run's identity.

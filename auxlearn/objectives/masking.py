@@ -14,10 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from auxlearn.core import rng
-from auxlearn.data.batches import collate, eval_batches
+from auxlearn.data.batches import collate, eval_batches, pad_token_values, unpad_token_values
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.device import upload
 from auxlearn.encoders.shared import SharedEncoder
+
+#: Texts whose scores are converted to probabilities together, which bounds the memory of padding.
+CHUNK_TEXTS = 256
 
 
 def uniform(maskable: Tensor, mean: float) -> Tensor:
@@ -92,8 +95,14 @@ def rescale_to_mean(scores: Tensor, maskable: Tensor, mean: float) -> Tensor:
     largest = scores.amax(-1, keepdim=True).clamp(min=torch.finfo(torch.float64).tiny)
     share = scores / largest
     share = share / share.sum(-1, keepdim=True).clamp(min=torch.finfo(torch.float64).tiny)
-    probabilities = share * count * mean
+    return spread_excess(share * count * mean, maskable)
 
+
+def spread_excess(probabilities: Tensor, maskable: Tensor) -> Tensor:
+    """Set what exceeds 1 to 1, and spread the excess equally over the other maskable tokens.
+
+    It is repeated until nothing exceeds 1; the mean of a text stays what it is, 1 at most.
+    """
     capped = torch.zeros_like(maskable)
     while (probabilities > 1).any():
         excess = (probabilities - 1).clamp(min=0).sum(-1, keepdim=True)
@@ -104,10 +113,115 @@ def rescale_to_mean(scores: Tensor, maskable: Tensor, mean: float) -> Tensor:
     return probabilities
 
 
+def rescale_texts(texts: TokenizedTexts, scores: Tensor, mean: float) -> Tensor:
+    """Return the mask probabilities of all texts by :func:`rescale_to_mean`, ``(tokens,)``.
+
+    Args:
+        texts: The texts.
+        scores: Score of each token, ``(tokens,)``, not negative where it is maskable.
+        mean: Mean probability over the maskable tokens of each text.
+    """
+    found = torch.zeros(len(scores), dtype=torch.float64)
+    for indices in torch.arange(len(texts)).split(CHUNK_TEXTS):
+        maskable = pad_token_values(texts, texts.maskable, indices, False)
+        padded = pad_token_values(texts, scores, indices, 0)
+        unpad_token_values(texts, rescale_to_mean(padded, maskable, mean), indices, found)
+    return found
+
+
+def unit_means(values: Tensor, units: Tensor, maskable: Tensor) -> Tensor:
+    """Give every maskable token the mean value of its unit, so that the mean of a text stays.
+
+    Args:
+        values: One value per token, ``(batch, length)``.
+        units: Number of the unit that each token belongs to, such as its word, ``(batch, length)``;
+            negative where nothing is maskable. Texts share no units.
+        maskable: Tokens that may be masked, ``(batch, length)``, bool.
+
+    Returns:
+        ``(batch, length)``, float64; zero where nothing may be masked.
+
+    Examples:
+        >>> units = torch.tensor([[-1, 0, 0, 1]])
+        >>> unit_means(torch.tensor([[0, 1, 3, 5]]), units, units >= 0).tolist()
+        [[0.0, 2.0, 2.0, 5.0]]
+    """
+    width = int(units.max()) + 1 if units.numel() else 0
+    key = (torch.arange(len(units))[:, None] * width + units)[maskable]
+    totals = torch.zeros(len(units) * width, dtype=torch.float64)
+    totals.index_add_(0, key, values[maskable].double())
+    counts = key.bincount(minlength=len(totals)).clamp(min=1)
+    means = torch.zeros(units.shape, dtype=torch.float64)
+    means[maskable] = (totals / counts)[key]
+    return means
+
+
+def mirrored(probabilities: Tensor, maskable: Tensor) -> Tensor:
+    """Reverse the order of the probabilities of each text: the most masked token the least.
+
+    The token of the k-th highest probability gets the k-th lowest; tokens of equal probability
+    share the mean of what falls to them. Mean and distribution of each text stay what they are,
+    but for what is shared.
+
+    Args:
+        probabilities: Mask probabilities, ``(batch, length)``.
+        maskable: Tokens that may be masked, ``(batch, length)``, bool.
+
+    Examples:
+        >>> given = torch.tensor([[0.0, 0.1, 0.1, 0.4]], dtype=torch.float64)
+        >>> [[round(p, 2) for p in mirrored(given, given > 0)[0].tolist()]]
+        [[0.0, 0.25, 0.25, 0.1]]
+    """
+    found = torch.zeros_like(probabilities)
+    for row, (values, here) in enumerate(zip(probabilities, maskable, strict=True)):
+        # Equal probabilities may differ by rounding, which must not order them.
+        _, place, counts = (
+            values[here].round(decimals=12).unique(return_inverse=True, return_counts=True)
+        )
+        ends = counts.flip(0).cumsum(0).flip(0)  # places from below that a kind reaches
+        sums = torch.cat([values.new_zeros(1), values[here].sort().values.cumsum(0)])
+        means = (sums[ends] - sums[ends - counts]) / counts
+        found[row, here] = means[place]
+    return found
+
+
+def choose_units(
+    probabilities: Tensor, units: Tensor, maskable: Tensor, generator: torch.Generator
+) -> Tensor:
+    """Choose whole units: all maskable tokens of a word, a span or a collocation, or none of them.
+
+    Args:
+        probabilities: Mask probabilities in [0, 1], ``(batch, length)``. A unit is chosen with the
+            mean of its tokens, so that the mean rate of a text is that of ``probabilities``.
+        units: See :func:`unit_means`.
+        maskable: Tokens that may be masked, ``(batch, length)``, bool.
+        generator: Source of randomness, on the CPU; one number is drawn for each unit.
+
+    Returns:
+        The chosen tokens, ``(batch, length)``, bool.
+    """
+    width = int(units.max()) + 1 if units.numel() else 0
+    present = torch.zeros(len(units), width, dtype=torch.float64)
+    rows = torch.arange(len(units))[:, None].expand_as(units)[maskable]
+    means = unit_means(probabilities, units, maskable)
+    present[rows, units[maskable]] = means[maskable]
+    chosen = torch.zeros_like(maskable)
+    chosen[maskable] = choose(present, generator)[rows, units[maskable]]
+    return chosen
+
+
 #: BERT's corruption of a chosen token (Devlin et al. 2019, section 3.1), which RoBERTa and
 #: L3Masking (section 3.4) keep: 80% mask token, 10% a random token, 10% unchanged.
 MASK_SHARE = 0.8
 RANDOM_SHARE = 0.1
+
+#: Shares of mask token and random token by the name of a corruption; the rest stay.
+CORRUPTIONS = {
+    "bert": (MASK_SHARE, RANDOM_SHARE),
+    "mask": (1.0, 0.0),
+    "random": (0.0, 1.0),
+    "keep": (0.0, 0.0),
+}
 
 
 def choose(probabilities: Tensor, generator: torch.Generator) -> Tensor:

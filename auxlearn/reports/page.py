@@ -30,6 +30,7 @@ from auxlearn.core.errors import RunError, UserError, printable, shorten
 from auxlearn.core.files import expand, user_path, write_text
 from auxlearn.core.manifest import Damaged, tensors_of
 from auxlearn.core.version import __version__
+from auxlearn.kinds.choose import kind_of, require
 from auxlearn.reports.texts import (
     DataReader,
     MarkedTexts,
@@ -200,8 +201,10 @@ def collect(folders: Sequence[Path]) -> Collection:
                 f"{other} and {one.path} are runs of the same method, data and seed, which "
                 "would count as two seeds: leave one of them out"
             )
+        config = RunFolder(one.path).read_config()
+        require(kind_of(config.kind), "report")
         reveal = one.chosen and one.source not in hidden
-        runs.append(Run(one, one.results, RunFolder(one.path).read_config(), reveal))
+        runs.append(Run(one, one.results, config, reveal))
     unfinished = [one for one in found.runs if one.results is None]
     sweeps = [folder for folder, _ in found.sweeps.values()]
     return Collection(runs, unfinished, sweeps, notes, bool(hidden))

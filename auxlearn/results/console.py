@@ -24,9 +24,8 @@ from rich.segment import Segment
 from rich.text import Text
 
 from auxlearn.core.errors import printable
-from auxlearn.core.metric_names import Quantity
+from auxlearn.core.metric_names import TITLES, Quantity
 from auxlearn.core.progress import NotebookReporter, Reporter, in_notebook
-from auxlearn.results.plots import METRIC_TITLES
 
 #: Width of tables that go to a file or a pipe, in characters.
 PIPE_WIDTH = 160
@@ -44,17 +43,19 @@ def output(*, stderr: bool = False) -> Console:
 
 
 class _PlainConsole(Console):
-    """A console that writes control characters of texts, labels and names as escapes."""
+    """A console that writes control characters as escapes, and what a terminal lacks as "?"."""
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
-            if segment.control or segment.text.isprintable():
-                yield segment
-            else:  # rich breaks the lines of a cell by line feeds within a segment
-                lines = map(printable, segment.text.split("\n"))
-                yield segment._replace(text="\n".join(lines))
+            text = segment.text
+            if not segment.control and not text.isprintable():
+                # rich breaks the lines of a cell by line feeds within a segment
+                text = "\n".join(map(printable, text.split("\n")))
+            if not text.isascii():
+                text = text.encode(self.encoding, "replace").decode(self.encoding)
+            yield segment._replace(text=text)
 
 
 def default_reporter(verbose: bool = True) -> Reporter:
@@ -148,7 +149,7 @@ def _parts(row: Mapping[str, Any]) -> list[str]:
     if len(weights) > 1:
         parts.append(_metrics_line("weights", weights))
     if dev:
-        shown = {title: dev[key] for key, title in METRIC_TITLES.items() if key in dev}
+        shown = {title: dev[key] for key, title in TITLES.items() if key in dev}
         parts.append(_metrics_line("dev", shown))
     return parts
 

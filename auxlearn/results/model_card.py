@@ -8,10 +8,11 @@ from typing import Any
 
 import yaml
 
-from auxlearn.core.config import Metric
 from auxlearn.core.encoder_names import ENCODERS
+from auxlearn.core.metric_names import METRICS, TITLES
 from auxlearn.data.load import HUB_ID, card_names, find_card
-from auxlearn.results.plots import METRIC_TITLES
+from auxlearn.kinds.base import Kind
+from auxlearn.kinds.choose import CLASSIFICATION, kind_of
 from auxlearn.results.record import RunResults
 from auxlearn.results.tables import (
     account_lines,
@@ -24,7 +25,35 @@ from auxlearn.results.tables import (
 )
 
 #: Identifiers of the metrics on the Hugging Face hub.
-_HUB_METRICS: dict[Metric, str] = {"accuracy": "accuracy", "macro_f1": "f1"}
+_HUB_METRICS: dict[str, str] = {
+    **{"accuracy": "accuracy", "macro_f1": "f1", "micro_f1": "f1", "span_f1": "f1"},
+    **{"pearson": "pearsonr", "spearman": "spearmanr", "mae": "mae", "lrap": "lrap"},
+}
+
+#: What the card says of each kind of labels: the purpose, the baseline, and what is always given.
+_SAID: dict[str, tuple[str, str, str]] = {
+    "classification": (
+        "to classify texts of {data} into {count} classes: {labels}",
+        "the most frequent class of train",
+        "Every text is assigned one of the classes above, even if none applies.",
+    ),
+    "multi_label": (
+        "to give texts of {data} any of {count} labels: {labels}",
+        "the most frequent list of labels of train",
+        "A text may be assigned none of the labels above; the pipeline shows the probability of "
+        "each with `top_k=None`.",
+    ),
+    "regression": (
+        "to predict a number for texts of {data}",
+        "the mean of train",
+        "Predictions are not limited to the range of the numbers of train.",
+    ),
+    "token_classification": (
+        "to tag the words of texts of {data} with {count} tags: {labels}",
+        "the most frequent tag of train",
+        'Tags are those of the first token of a word (`aggregation_strategy="first"`).',
+    ),
+}
 
 
 def model_card(results: RunResults) -> str:
@@ -38,12 +67,13 @@ def model_card(results: RunResults) -> str:
 
 
 def _front_matter(results: RunResults) -> dict[str, Any]:
-    config = results.config
+    config, kind = results.config, kind_of(results.config.get("kind"))
+    pipeline = _pipeline(kind)
     content: dict[str, Any] = {
         "library_name": "transformers",
-        "pipeline_tag": "text-classification",
-        "tags": ["text-classification", "auxlearn", *dict.fromkeys(_task_names(results))],
-        "metrics": list(_HUB_METRICS.values()),
+        "pipeline_tag": pipeline,
+        "tags": [pipeline, "auxlearn", *dict.fromkeys(_task_names(results))],
+        "metrics": list(dict.fromkeys(_HUB_METRICS[name] for name in METRICS[kind.name])),
     }
     base = _hub_id(config["encoder"])
     if base is not None:
@@ -53,17 +83,13 @@ def _front_matter(results: RunResults) -> dict[str, Any]:
         content["datasets"] = [hub["type"]]
     entries: list[dict[str, Any]] = []
     for name, found in results.evaluations.items():
-        scores: dict[Metric, float] = {
-            "accuracy": found.all.accuracy,
-            "macro_f1": found.all.macro_f1,
-        }
         metrics = [
             {
                 "type": _HUB_METRICS[metric],
-                "name": METRIC_TITLES[metric][0].upper() + METRIC_TITLES[metric][1:],
+                "name": TITLES[metric][0].upper() + TITLES[metric][1:],
                 "value": round(value, 6),
             }
-            for metric, value in scores.items()
+            for metric, value in found.all.metrics.items()
         ]
         # An out-of-distribution set is one split of another data set.
         other = results.dataset.ood
@@ -76,7 +102,7 @@ def _front_matter(results: RunResults) -> dict[str, Any]:
         }
         entries.append(
             {
-                "task": {"type": "text-classification", "name": "Text classification"},
+                "task": {"type": pipeline, "name": pipeline.capitalize().replace("-", " ")},
                 "dataset": source | place,
                 "metrics": metrics,
             }
@@ -85,14 +111,23 @@ def _front_matter(results: RunResults) -> dict[str, Any]:
     return content
 
 
+def _pipeline(kind: Kind) -> str:
+    return "token-classification" if kind.per_token else "text-classification"
+
+
 def _body(results: RunResults) -> Iterator[str]:
     config, data = results.config, results.dataset
-    labels = ", ".join(map(code_span, data.label_names))
+    kind = kind_of(config.get("kind"))
+    purpose, baseline, given = _SAID[kind.name]
+    purpose = purpose.format(
+        data=code_span(data.name),
+        count=len(data.label_names),
+        labels=", ".join(map(code_span, data.label_names)),
+    )
     yield f"# {escape_markdown(_model_name(results))}"
     yield (
         f"{code_span(_short(config['encoder']))}, fine-tuned by auxlearn "
-        f"{results.environment.versions.get('auxlearn', '')} to classify texts of "
-        f"{code_span(data.name)} into {len(data.label_names)} classes: {labels}."
+        f"{results.environment.versions.get('auxlearn', '')} {purpose}."
     )
     for warning in results.warnings():
         yield f"**Warning: {escape_markdown(warning)}.**"
@@ -100,9 +135,9 @@ def _body(results: RunResults) -> Iterator[str]:
     yield (
         "```python\n"
         "from transformers import pipeline\n\n"
-        'classify = pipeline("text-classification", "path/of/this/folder")\n'
-        'classify("a text", truncation=True)\n'
-        "```"
+        f'classify = pipeline("{_pipeline(kind)}", "path/of/this/folder")\n'
+        + ('classify("a text")\n' if kind.per_token else 'classify("a text", truncation=True)\n')
+        + "```"
     )
     yield "## Metrics"
     heads, lines = metrics_grid(results.evaluations)
@@ -110,8 +145,8 @@ def _body(results: RunResults) -> Iterator[str]:
     yield "\n".join(
         f"- {escape_markdown(line)}"
         for line in (
-            "majority: the metrics of always predicting the most frequent class of train",
-            "macro-F1: mean over the classes that occur in labels or predictions",
+            f"majority: the metrics of always predicting {baseline}",
+            *(_MACRO if kind is CLASSIFICATION else ()),
             *example_sentences(results.evaluations),
         )
     )
@@ -119,7 +154,7 @@ def _body(results: RunResults) -> Iterator[str]:
     yield "\n".join(f"- {name}: {value}" for name, value in _training(results))
     if results.branches:
         heads, lines = branches_grid(results)
-        yield "Runs that were compared on dev, by log loss after temperature scaling:"
+        yield f"Runs that were compared on dev, {_COMPARED[kind.problem_type == 'regression']}:"
         yield markdown_table(heads[:-1], [line[:-1] for line in lines])
         yield from (f"- {line}" for line in account_lines(results))
     if data.notes:
@@ -134,12 +169,15 @@ def _body(results: RunResults) -> Iterator[str]:
         else ""
     )
     yield (
-        f"Texts are truncated to {config['max_length']} tokens{window}. Every text is assigned one "
-        "of the classes above, even if none applies. The metrics are those of a single run with "
-        "one seed; on texts of another kind, time or source than the training data they can be "
-        "much lower. "
+        f"Texts are truncated to {config['max_length']} tokens{window}. {given} "
+        "The metrics are those of a single run with one seed; on texts of another kind, time or "
+        "source than the training data they can be much lower. "
         "The auxiliary tasks are used in training only; the exported model does not contain them."
     )
+
+
+_MACRO = ("macro-F1: mean over the classes that occur in labels or predictions",)
+_COMPARED = ("by log loss after temperature scaling", "by squared error")
 
 
 def _training(results: RunResults) -> Iterator[tuple[str, str]]:

@@ -23,6 +23,7 @@ from pydantic import TypeAdapter
 from auxlearn.core import rng
 from auxlearn.core.errors import RunError, first_fault
 from auxlearn.core.files import write_text
+from auxlearn.core.processes import Processes
 from auxlearn.data.examples import LONGEST_TEXT
 from auxlearn.results.folder import append_jsonl, read_jsonl
 
@@ -107,7 +108,7 @@ class PerturbationLog:
                 epoch=epoch,
                 task=task,
                 example=examples[place],
-                label=None if before.labels is None else int(before.labels[place]),
+                label=_class_of(before, place),
                 input_ids=before.input_ids[place, :length].tolist(),
                 words=before.words[place, :length].tolist(),
                 token_type_ids=None if types is None else types[place, :length].tolist(),
@@ -115,11 +116,11 @@ class PerturbationLog:
                 predicted=after.input_ids[place][positions].tolist(),
             )
 
-    def flush(self) -> None:
-        """Write the recorded perturbations; call it before a checkpoint is written."""
-        if not self._pending:
-            return
-        append_jsonl(self.path, [asdict(one) for one in self._pending.values()])
+    def flush(self, processes: Processes) -> None:
+        """Write the perturbations that all processes have recorded, before a checkpoint."""
+        found = processes.gather([asdict(one) for one in self._pending.values()])
+        if records := [one for records in found for one in records]:
+            append_jsonl(self.path, sorted(records, key=lambda one: one["step"]))
         self._pending = {}
 
     def truncate(self, last_step: int) -> None:
@@ -129,6 +130,12 @@ class PerturbationLog:
             kept = [one for one in found if one["step"] <= last_step]
             write_text(self.path, "".join(json.dumps(one) + "\n" for one in kept))
         self._pending = {}
+
+
+def _class_of(batch: Batch, place: int) -> int | None:
+    """Return the class of an example; ``None`` for labels that are no single class."""
+    labels = batch.labels
+    return None if labels is None or labels.is_floating_point() else int(labels[place])
 
 
 def read_perturbations(folder: Path) -> list[PerturbationRecord]:

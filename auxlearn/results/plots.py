@@ -13,7 +13,8 @@ from xml.etree import ElementTree
 from auxlearn.core.config import Metric
 from auxlearn.core.errors import printable
 from auxlearn.core.files import write_bytes
-from auxlearn.core.metric_names import VALIDATION, Quantity
+from auxlearn.core.metric_names import ERRORS, TITLES, VALIDATION, Quantity
+from auxlearn.kinds.choose import kind_of
 from auxlearn.results.record import RunResults
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-#: Each metric as tables, plots and the console name it.
+#: Each metric of single classes as tables and plots name it.
 METRIC_TITLES: dict[Metric, str] = {"accuracy": "accuracy", "macro_f1": "macro-F1"}
 
 #: Okabe and Ito's palette, whose colours can be told apart with any kind of colour vision; black
@@ -138,12 +139,12 @@ Panel = Callable[["Axes", Entries, RunResults], None]
 def plot_run(entries: Entries, results: RunResults, folder: Path) -> list[Path]:
     """Write all plots that the entries have values for.
 
-    ``losses.png``, with a panel for each objective, and ``dev.png`` always; ``weights.png`` with
-    more than one objective, or ``branches.png`` for a rule that has compared whole runs: the dev
+    ``losses.png``, with a panel for each objective, and ``dev.png`` always; ``weights.png`` if
+    weights change, or ``branches.png`` for a rule that has compared whole runs: the dev
     metric of each by step; ``auxiliary.png`` if a task has metrics of its own; ``gradients.png`` if
     gradients were recorded: their cosines with each other and with the validation gradient, the
     share of steps in conflict, and their norms; ``overview.png``, which has the weights (or the
-    branches, or the loss, for a single objective) above the dev metric.
+    branches, or the loss, where no weight changes) above the dev metric.
     """
     plots = _plots(entries, results)
     above = plots.get("branches") or plots.get("weights") or plots["losses"][:1]
@@ -161,10 +162,13 @@ def run_figure(entries: Entries, results: RunResults) -> Figure:
 
 
 def _plots(entries: Entries, results: RunResults) -> dict[str, list[Panel]]:
+    moving = len(results.weights) > 1 and any(
+        len(set(_series(entries, Quantity.WEIGHT.key(name))[1])) > 1 for name in results.weights
+    )
     plots: dict[str, list[Panel]] = {"dev": [_dev]}
     if results.branches:
         plots["branches"] = [_branches]
-    elif len(results.weights) > 1:
+    elif moving:
         plots["weights"] = [_weights]
     plots["losses"] = _loss_panels(entries, results)
     if any(map(Quantity.AUX.read, entries)):
@@ -178,16 +182,26 @@ def _loss_panels(entries: Entries, results: RunResults) -> list[Panel]:
     """Return one panel for each objective: their losses are of different sizes."""
     names = list(results.weights)
     # With macro-F1, the weights are learned from 1 - F1, which is not measured in nats.
-    smooth = results.config["metric"] == "macro_f1"
+    smooth, unit = results.config["metric"] != "accuracy", _unit(results)
     validated = any(Quantity.LOSS.key(VALIDATION) in entry for entry in entries)
     together = [names[0], VALIDATION] if validated and not smooth else [names[0]]
     panels: list[Panel] = [
-        partial(_loss, together),
+        partial(_loss, together, unit=unit),
         *(partial(_loss, [name]) for name in names[1:]),
     ]
     if validated and smooth:
-        panels.append(partial(_loss, [VALIDATION], unit="1 - F1"))
+        panels.append(partial(_loss, [VALIDATION], unit=f"1 - {_smooth(results)}"))
     return panels
+
+
+def _unit(results: RunResults) -> str:
+    """Return the unit of the primary loss."""
+    return kind_of(results.config.get("kind")).unit
+
+
+def _smooth(results: RunResults) -> str:
+    metric = results.config["metric"]
+    return "F1" if metric.endswith("f1") else TITLES[metric]
 
 
 def _loss(
@@ -245,12 +259,13 @@ def _branches(axes: Axes, entries: Entries, results: RunResults) -> None:
             linewidth=2.5 if branch.taken else 1,
             label=f"{branch.title}{gain}" + (", taken" if branch.taken else ""),
         )
-    axes.set_ylabel(f"{METRIC_TITLES[results.config['metric']]} on dev\nof each run compared")
+    axes.set_ylabel(f"{TITLES[results.config['metric']]} on dev\nof each run compared")
 
 
 def _dev(axes: Axes, entries: Entries, results: RunResults) -> None:
     chosen = results.config["metric"]
-    for number, (metric, title) in enumerate(METRIC_TITLES.items()):
+    found = results.evaluations["dev"]
+    for number, metric in enumerate(found.all.metrics):
         steps, values = _series(entries, Quantity.DEV.key(metric))
         axes.plot(
             steps,
@@ -258,7 +273,7 @@ def _dev(axes: Axes, entries: Entries, results: RunResults) -> None:
             color=colour(number),
             marker=marker(number),
             markersize=4,
-            label=title,
+            label=TITLES[metric],
         )
     axes.plot(
         results.best.step,
@@ -268,15 +283,17 @@ def _dev(axes: Axes, entries: Entries, results: RunResults) -> None:
         markerfacecolor="none",
         markeredgecolor="black",
         linestyle="none",
-        label=f"best {METRIC_TITLES[chosen]}, {results.best.value:.3f}",
+        label=f"best {TITLES[chosen]}, {results.best.value:.3f}",
     )
-    majority = results.evaluations["dev"].majority
-    baseline = majority.accuracy if chosen == "accuracy" else majority.macro_f1
+    baseline = found.majority.metrics[chosen]
     axes.axhline(
         baseline, color="0.5", linewidth=1, linestyle=":", label=f"majority, {baseline:.3f}"
     )
-    axes.set_ylabel("score on dev (0 to 1)")
-    axes.set_ylim(0, 1)
+    if ERRORS.isdisjoint(found.all.metrics):
+        axes.set_ylabel("score on dev (0 to 1)")
+        axes.set_ylim(0, 1)
+    else:
+        axes.set_ylabel("metrics on dev")
 
 
 def _auxiliary(axes: Axes, entries: Entries, results: RunResults) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from auxlearn.core.errors import RunError
 from auxlearn.core.files import read_checked_json
+from auxlearn.kinds.base import Kind
 from auxlearn.results.record import MANY_LABELS
 
 
@@ -101,7 +102,7 @@ def stored_probabilities(
     truth, predicted, rows = [], [], []
     for number, one in enumerate(read_predictions(run, name, label_names), 1):
         row = list(one.probabilities.values())
-        whole = len(row) == len(label_names) and abs(sum(row) - 1) < 1e-3 and min(row) >= 0
+        whole = len(row) == len(label_names) and abs(sum(row) - 1) < 1e-5 and min(row) >= 0
         if not whole or {one.label, one.predicted} - {*index}:  # so neither for what is not finite
             raise _damaged(
                 run, name, number, f"label with the probabilities of {len(label_names)} classes"
@@ -110,6 +111,25 @@ def stored_probabilities(
         predicted.append(index[one.predicted])
         rows.append(row)
     return np.array(truth), np.array(predicted), np.array(rows)
+
+
+def read_outputs(
+    run: Path, name: str, kind: Kind, label_names: Sequence[str]
+) -> tuple[list[Any], list[Any], list[np.ndarray]]:
+    """Return the true and predicted labels and the outputs of a set, of any kind of labels."""
+    index = {label: number for number, label in enumerate(label_names)}
+    truth, predicted, outputs = [], [], []
+    for number, line in enumerate(prediction_lines(run, name), 1):
+        content = _content(run, name, number, line)
+        try:
+            truth.append(kind.decode_written(content["label"], index))
+            predicted.append(kind.decode_written(content["predicted"], index))
+            outputs.append(kind.output(content, label_names))
+        except (KeyError, ValueError, TypeError):
+            raise _damaged(run, name, number, f"labels of {kind.name}") from None
+        if not np.isfinite(outputs[-1]).all():
+            raise _damaged(run, name, number, "finite probabilities")
+    return truth, predicted, outputs
 
 
 def _content(run: Path, name: str, number: int, line: str) -> Any:

@@ -6,12 +6,13 @@ import html
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import TypeAdapter
+from pydantic import BeforeValidator, TypeAdapter
 
 from auxlearn.core.errors import RunError, first_fault, shorten
 from auxlearn.core.files import name_problem, read_checked_json, write_checked_json, write_json
+from auxlearn.core.metric_names import TITLES
 from auxlearn.results.environment import Environment
 from auxlearn.results.outputs import check_output_file
 
@@ -37,28 +38,50 @@ class Scores:
 
     Attributes:
         examples: Number of examples.
-        accuracy: Share of correct predictions, 0 to 1.
-        macro_f1: Mean F1 over the classes that occur in labels or predictions, 0 to 1.
+        metrics: Metrics by name, those of the kind of labels: ``accuracy`` (share of correct
+            predictions) and ``macro_f1`` (mean F1 over the classes that occur in labels or
+            predictions) of classes. In the file they stand beside ``examples``.
         per_class: Precision, recall, F1 and support of each class by label. With more than
             :data:`MANY_LABELS` labels, rounded, and left out of all scores but those on a whole
             set.
         confusion: Confusion matrix: number of examples by true class (outer) and predicted class
             (inner). With more than :data:`MANY_LABELS` labels it is sparse: the lists ``true``,
             ``predicted`` and ``count`` have one entry for each pair of classes that occurs; it is
-            left out of the scores on parts of a set.
+            left out of the scores on parts of a set. Only of single classes.
     """
 
     examples: int
-    accuracy: float
-    macro_f1: float
+    metrics: dict[str, float]
     per_class: dict[str, dict[str, float]]
     confusion: list[list[int]] | dict[str, list[int]]
 
     def __repr__(self) -> str:
-        return (
-            f"<Scores on {self.examples:,} examples: accuracy {self.accuracy:.3f}, "
-            f"macro-F1 {self.macro_f1:.3f}>"
-        )
+        shown = ", ".join(f"{TITLES[name]} {value:.3f}" for name, value in self.metrics.items())
+        return f"<Scores on {self.examples:,} examples: {shown}>"
+
+    @property
+    def line(self) -> str:
+        """The metrics in a few words."""
+        return " ".join(f"{TITLES[name]} {value:.3f}" for name, value in self.metrics.items())
+
+    @property
+    def accuracy(self) -> float:
+        """Share of correct predictions, 0 to 1."""
+        return self.metrics["accuracy"]
+
+    @property
+    def macro_f1(self) -> float:
+        """Mean F1 over the classes that occur in labels or predictions, 0 to 1."""
+        return self.metrics["macro_f1"]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what the file holds."""
+        return asdict(self, dict_factory=_flat)
+
+    @classmethod
+    def of(cls, content: Mapping[str, Any]) -> Scores:
+        """Restore what :meth:`to_dict` returned."""
+        return cls(**_nested(content))
 
     def class_counts(self) -> tuple[dict[int, int], dict[int, int]]:
         """Return the number of examples by true class and by predicted class, without zeros."""
@@ -75,6 +98,26 @@ class Scores:
         return true, predicted
 
 
+def _flat(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the fields of a dataclass, the metrics of scores beside the others."""
+    values: dict[str, Any] = {}
+    for name, value in pairs:
+        values |= value if name == "metrics" else {name: value}
+    return values
+
+
+def _nested(content: Any) -> Any:
+    """Return the fields of scores from what :func:`_flat` made of them."""
+    if not isinstance(content, Mapping):
+        return content
+    own = {name: content[name] for name in ("examples", "per_class", "confusion")}
+    return own | {"metrics": {name: v for name, v in content.items() if name not in own}}
+
+
+#: Scores as the file holds them.
+_Stored = Annotated[Scores, BeforeValidator(_nested)]
+
+
 @dataclass(frozen=True, repr=False)
 class Evaluation:
     """Results on one evaluation set.
@@ -84,8 +127,9 @@ class Evaluation:
         unseen: Scores on the examples whose text is not in train; ``None`` if there are none, or
             if no train split was there to look for them in.
         seen_examples: Number of examples whose text is in train; ``None`` without a train split.
-        majority: Scores of always predicting the most frequent class of train.
-        loss: Mean cross-entropy in nats.
+        majority: Scores of always predicting the most frequent class of train (of numbers, their
+            mean).
+        loss: Mean loss of the examples: cross-entropy in nats, or squared error.
         subsets: Scores on subsets of the set, by name, such as "heuristic: constituent".
         partner: Scores on the examples that are paired with those of the set, such as the originals
             of a contrast set; ``None`` if the set has no pairs.
@@ -94,22 +138,22 @@ class Evaluation:
             wrong in all scores but the loss, which leaves them out.
     """
 
-    all: Scores
-    unseen: Scores | None
+    all: _Stored
+    unseen: _Stored | None
     seen_examples: int | None
-    majority: Scores
+    majority: _Stored
     loss: float
-    subsets: dict[str, Scores] = field(default_factory=dict)
-    partner: Scores | None = None
+    subsets: dict[str, _Stored] = field(default_factory=dict)
+    partner: _Stored | None = None
     pair_accuracy: float | None = None
     unknown_labels: int = 0
 
     def __repr__(self) -> str:
-        return (
-            f"<Evaluation on {self.all.examples:,} examples: accuracy {self.all.accuracy:.3f} "
-            f"(majority {self.majority.accuracy:.3f}), macro-F1 {self.all.macro_f1:.3f} "
-            f"(majority {self.majority.macro_f1:.3f})>"
+        shown = ", ".join(
+            f"{TITLES[name]} {value:.3f} (majority {self.majority.metrics[name]:.3f})"
+            for name, value in self.all.metrics.items()
         )
+        return f"<Evaluation on {self.all.examples:,} examples: {shown}>"
 
     @property
     def constant_prediction(self) -> str | None:
@@ -121,19 +165,19 @@ class Evaluation:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Evaluation:
-        """Restore what :func:`dataclasses.asdict` returned."""
+        """Restore what the file holds."""
 
         def scores(content: Any) -> Scores | None:
-            return Scores(**content) if content else None
+            return Scores.of(content) if content else None
 
         return cls(
-            all=Scores(**values["all"]),
+            all=Scores.of(values["all"]),
             unseen=scores(values["unseen"]),
             seen_examples=values["seen_examples"],
-            majority=Scores(**values["majority"]),
+            majority=Scores.of(values["majority"]),
             loss=values["loss"],
             subsets={
-                name: Scores(**content) for name, content in values.get("subsets", {}).items()
+                name: Scores.of(content) for name, content in values.get("subsets", {}).items()
             },
             partner=scores(values.get("partner")),
             pair_accuracy=values.get("pair_accuracy"),
@@ -144,26 +188,32 @@ class Evaluation:
 def evaluations_frame(evaluations: Mapping[str, Evaluation]) -> pandas.DataFrame:
     """Return the scores on sets as a table with one row for each set.
 
-    The columns are examples, accuracy, macro_f1, the same on unseen examples, those of the majority
+    The columns are examples and metrics, the same on unseen examples, those of the majority
     baseline, and the loss; if there are any, the number of examples with labels that the model
     does not know. Subsets follow their set, as ``set: subset``.
     """
     import pandas
 
     rows: dict[str, dict[str, float | None]] = {}
+
+    def value(scores: Scores | None, key: str) -> float | None:
+        if scores is None:
+            return None
+        return scores.examples if key == "examples" else scores.metrics[key]
+
     for name, found in evaluations.items():
+        keys = ("examples", *found.all.metrics)
         parts = {"": found.all, "unseen_": found.unseen, "majority_": found.majority}
         rows[name] = {
-            f"{part}{key}": None if scores is None else getattr(scores, key)
+            f"{part}{key}": value(scores, key)
             for part, scores in parts.items()
-            for key in ("examples", "accuracy", "macro_f1")
+            for key in keys
             if part != "majority_" or key != "examples"
         }
         rows[name] |= {"loss": found.loss, "pair_accuracy": found.pair_accuracy}
         rows[name]["unknown_labels"] = found.unknown_labels or None
         for subset, scores in found.subsets.items():
-            keys = ("examples", "accuracy", "macro_f1")
-            rows[f"{name}: {subset}"] = {key: getattr(scores, key) for key in keys}
+            rows[f"{name}: {subset}"] = {key: value(scores, key) for key in keys}
     frame = pandas.DataFrame.from_dict(rows, orient="index").rename_axis("set")
     optional = ("pair_accuracy", "unknown_labels")
     empty = [name for name in optional if name in frame and frame[name].isna().all()]
@@ -187,7 +237,7 @@ class Evaluations(dict[str, Evaluation]):
 
     def to_dict(self) -> dict[str, Any]:
         """Return what the JSON file of :meth:`save` holds."""
-        return {name: asdict(found) for name, found in self.items()}
+        return {name: asdict(found, dict_factory=_flat) for name, found in self.items()}
 
     def save(self, path: Path) -> None:
         """Write all scores as JSON, atomically."""
@@ -325,7 +375,7 @@ class RunResults:
     def __repr__(self) -> str:
         aux = "+".join(name for choice in self.config["aux"] for name in choice) or "single task"
         scores = ", ".join(
-            f"{shorten(name)} accuracy {found.all.accuracy:.3f} macro-F1 {found.all.macro_f1:.3f}"
+            f"{shorten(name)} {found.all.line}"
             for name, found in list(self.evaluations.items())[:SHOWN_SETS]
         )
         more = len(self.evaluations) - SHOWN_SETS
@@ -352,7 +402,7 @@ class RunResults:
         write_checked_json(folder / FILE, self._content())
 
     def _content(self) -> dict[str, Any]:
-        values = asdict(self)
+        values = asdict(self, dict_factory=_flat)
         del values["folder"]
         return values
 
@@ -427,7 +477,7 @@ ADVICE = (
 
 
 def account_of_branches(
-    tasks: Sequence[str], branches: Sequence[Branch], evidence: float
+    tasks: Sequence[str], branches: Sequence[Branch], evidence: float, unit: str = "nats"
 ) -> dict[str, str]:
     """Return the sentence of each auxiliary task of a run that has compared branches."""
     (taken,) = [one for one in branches if one.taken]
@@ -439,25 +489,25 @@ def account_of_branches(
         if taken.weights[task]:
             found[task] = (
                 f"{task}: applied with share {taken.weights[task]:.3g}; on dev its run was better "
-                f"than the single task by {_gain(taken)} ({_metrics(taken, single)})"
+                f"than the single task by {_gain(taken, unit)} ({_metrics(taken, single)})"
             )
             continue
         why = (
             f"the better of its runs on dev ({best.title}) differed from the single task by "
-            f"{_gain(best)} ({_metrics(best, single)}), where more than {evidence:g} standard "
-            "errors were needed"
+            f"{_gain(best, unit)} ({_metrics(best, single)}), where more than {evidence:g} "
+            "standard errors were needed"
         )
         if (best.gain or 0.0) > evidence * (best.gain_error or 0.0):
             why = (
-                f"{best.title} was better than the single task by {_gain(best)} "
+                f"{best.title} was better than the single task by {_gain(best, unit)} "
                 f"({_metrics(best, single)}), but {_why_not(best, taken)}"
             )
         found[task] = f"{task}: left out; {why}; {ADVICE}"
     return found
 
 
-def _gain(branch: Branch) -> str:
-    return f"{branch.gain:+.4f} ± {branch.gain_error:.4f} nats per example"
+def _gain(branch: Branch, unit: str) -> str:
+    return f"{branch.gain:+.4f} ± {branch.gain_error:.4f} {unit} per example"
 
 
 def _metrics(branch: Branch, single: Branch) -> str:

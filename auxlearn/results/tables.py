@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from auxlearn.core.errors import printable
-from auxlearn.results.plots import METRIC_TITLES
+from auxlearn.core.metric_names import TITLES
 from auxlearn.results.record import Evaluation, RunResults, Scores
 
 if TYPE_CHECKING:
@@ -17,33 +17,33 @@ if TYPE_CHECKING:
 def metrics_grid(evaluations: Mapping[str, Evaluation]) -> tuple[list[str], list[list[str]]]:
     """Lay out the metrics of evaluation sets, one line for each set.
 
-    Accuracy and macro-F1 are given on all examples and, if any set has examples whose text is in
+    Metrics are given on all examples and, if any set has examples whose text is in
     train, on the unseen examples as well; the last columns are the metrics of always predicting the
     majority class. Subsets and paired examples of a set follow it on lines of their own.
     """
     seen = any(found.seen_examples for found in evaluations.values())
-    accuracy, macro_f1 = METRIC_TITLES.values()
-    heads = ["set", "examples", accuracy, macro_f1]
+    titles = [TITLES[metric] for metric in next(iter(evaluations.values())).all.metrics]
+    heads = ["set", "examples", *titles]
     if seen:
-        heads += ["unseen examples", f"unseen {accuracy}", f"unseen {macro_f1}"]
+        heads += ["unseen examples", *(f"unseen {title}" for title in titles)]
     paired = any(found.pair_accuracy is not None for found in evaluations.values())
     if paired:
         heads.append("pair accuracy")
-    heads += [f"majority {accuracy}", f"majority {macro_f1}"]
+    heads += [f"majority {title}" for title in titles]
     lines = []
     for name, found in evaluations.items():
-        cells = [name, str(found.all.examples), *_metric_cells(found.all)]
+        cells = [name, str(found.all.examples), *_metric_cells(found.all, len(titles))]
         if seen:
             count = "-" if found.seen_examples is None else found.all.examples - found.seen_examples
-            cells += [str(count), *_metric_cells(found.unseen)]
+            cells += [str(count), *_metric_cells(found.unseen, len(titles))]
         if paired:
             cells.append("-" if found.pair_accuracy is None else f"{found.pair_accuracy:.3f}")
-        lines.append([*cells, *_metric_cells(found.majority)])
+        lines.append([*cells, *_metric_cells(found.majority, len(titles))])
         subsets = dict(found.subsets)
         if found.partner is not None:
             subsets["paired examples"] = found.partner
         for subset, scores in subsets.items():
-            cells = [f"{name}, {subset}", str(scores.examples), *_metric_cells(scores)]
+            cells = [f"{name}, {subset}", str(scores.examples), *_metric_cells(scores, len(titles))]
             lines.append(cells + ["-"] * (len(heads) - len(cells)))
     return heads, lines
 
@@ -96,10 +96,10 @@ def markdown_table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in (heads, ruler, *escaped))
 
 
-def _metric_cells(scores: Scores | None) -> list[str]:
+def _metric_cells(scores: Scores | None, count: int) -> list[str]:
     if scores is None:
-        return ["-", "-"]
-    return [f"{scores.accuracy:.3f}", f"{scores.macro_f1:.3f}"]
+        return ["-"] * count
+    return [f"{value:.3f}" for value in scores.metrics.values()]
 
 
 def branches_grid(results: RunResults) -> tuple[list[str], list[list[str]]]:
@@ -108,7 +108,7 @@ def branches_grid(results: RunResults) -> tuple[list[str], list[list[str]]]:
     The gain is by how much the calibrated log loss on dev is lower than that of the single task,
     with its standard error, in nats per example; the last column is the time of training.
     """
-    metric = dict(METRIC_TITLES)[results.config["metric"]]
+    metric = TITLES[results.config["metric"]]
     lines = []
     for one in results.branches:
         gain = "-" if one.gain is None else f"{one.gain:+.4f} ± {one.gain_error:.4f}"

@@ -14,11 +14,16 @@ import torch
 from torch import Tensor
 
 from auxlearn.core.cache import TensorCache, content_key
+from auxlearn.core.processes import process_count, process_number
 from auxlearn.core.progress import ProgressBar, no_progress_bar
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.scoring.forward import numerical_variant
-from auxlearn.scoring.pseudo_likelihood import pseudo_log_likelihood
+from auxlearn.scoring.pseudo_likelihood import (
+    Statistic,
+    log_probability,
+    pseudo_log_likelihood,
+)
 from auxlearn.scoring.replicas import map_on_replicas, scoring_devices
 
 #: Texts of one shard, the unit of caching: the most that an interruption can cost.
@@ -35,6 +40,7 @@ def score_texts(
     *,
     passes: int | None = None,
     dtype: torch.dtype = torch.float32,
+    statistic: Statistic = log_probability,
     progress: ProgressBar = no_progress_bar,
 ) -> Tensor:
     """Return the pseudo-log-likelihood of every maskable token, from the cache where possible.
@@ -47,10 +53,13 @@ def score_texts(
         passes: Masked copies of each text; ``None``: one per token, which is exact. See
             :func:`~auxlearn.scoring.pseudo_likelihood.pseudo_log_likelihood`.
         dtype: Dtype of the encoder's layers, float32 or bfloat16.
+        statistic: What to return of each token's prediction in place of its log-probability, a
+            function known by its name.
         progress: Shows how many tokens have been scored.
 
     Returns:
-        Log-probabilities in nats, ``(tokens,)``, float32; zero at tokens that are not maskable.
+        Log-probabilities in nats, ``(tokens,)``, or the statistics, ``(tokens, ...)``, float32;
+        zero at tokens that are not maskable.
 
     Raises:
         EncoderError: The encoder's device does not have the memory for a single text.
@@ -69,7 +78,7 @@ def score_texts(
         def score_shard(replica: SharedEncoder, indices: Tensor) -> Tensor:
             shard = texts.select(indices)
             key = content_key(
-                "pll-word-l2r",
+                "pll-word-l2r" if statistic is log_probability else statistic.__name__,
                 SCORING_VERSION,
                 passes,
                 numerical_variant(replica, dtype),
@@ -85,12 +94,16 @@ def score_texts(
                 cache,
                 shard,
                 key,
-                lambda done: pseudo_log_likelihood(replica, shard, done, passes, dtype),
+                lambda done: pseudo_log_likelihood(replica, shard, done, passes, dtype, statistic),
                 count,
             )
 
         shards = torch.arange(len(texts)).split(SHARD_TEXTS)
-        return torch.cat(map_on_replicas(encoder, scoring_devices(encoder), score_shard, shards))
+        # Processes that were started together share the cache: each scores shards of its own first.
+        order = sorted(range(len(shards)), key=lambda n: (n - process_number()) % process_count())
+        devices = scoring_devices(encoder)
+        found = map_on_replicas(encoder, devices, score_shard, [shards[n] for n in order])
+        return torch.cat([found[order.index(n)] for n in range(len(shards))])
 
 
 def _cached_shard(

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import torch
 
+from auxlearn.core.processes import process_count
 from auxlearn.encoders.shared import SharedEncoder
 
 logger = logging.getLogger(__name__)
@@ -22,7 +23,7 @@ Result = TypeVar("Result")
 def scoring_devices(encoder: SharedEncoder) -> list[torch.device]:
     """Return the devices for scoring: the encoder's, and all visible GPUs if that is a GPU."""
     own = encoder.device
-    if own.type != "cuda":
+    if own.type != "cuda" or process_count() > 1:  # each process has a GPU of its own
         return [own]
     number = torch.cuda.current_device() if own.index is None else own.index
     others = [n for n in range(torch.cuda.device_count()) if n != number]

@@ -20,10 +20,11 @@ from typing import Any
 import numpy as np
 
 from auxlearn.core.config import PluginChoice, RunConfig
-from auxlearn.core.errors import Interrupted, RunError
+from auxlearn.core.errors import ConfigError, Interrupted, RunError
 from auxlearn.core.files import expand, replaced_folder, write_bytes
 from auxlearn.core.manifest import write_manifest
 from auxlearn.core.metric_names import Quantity
+from auxlearn.core.processes import Processes, joined
 from auxlearn.core.progress import Reporter
 from auxlearn.core.signals import StopRequest
 from auxlearn.data.dataset import TextDataset
@@ -35,10 +36,12 @@ from auxlearn.evaluation.paired import (
     example_weights,
     paired_difference,
 )
+from auxlearn.kinds.base import Kind, mean_over
+from auxlearn.kinds.choose import CLASSIFICATION, kind_of
 from auxlearn.results.folder import RunFolder
 from auxlearn.results.model_card import model_card
 from auxlearn.results.plots import plot_run
-from auxlearn.results.predictions import read_labels, stored_probabilities
+from auxlearn.results.predictions import read_labels, read_outputs, stored_probabilities
 from auxlearn.results.record import MANY_LABELS, Branch, RunResults, account_of_branches
 from auxlearn.sweeps.executors.base import Executor
 from auxlearn.sweeps.jobs import Job
@@ -159,6 +162,8 @@ def train(
 ) -> RunResults:
     """Train by a rule of any kind: one run, or branches of which one is taken.
 
+    Processes that were started together, as by torchrun, train each run together.
+
     Args:
         config: The settings; defaults are filled in.
         reporter: Shows progress; silent by default.
@@ -169,11 +174,30 @@ def train(
     Raises:
         UserError: Anything a user can fix; the subclasses say what kind.
     """
-    reporter = reporter or Reporter()
+    with joined() as processes:
+        if not processes.leads:
+            return RunResults.load(run.follow(processes, dataset))
+        if processes.count > 1 and executor is not None:
+            raise ConfigError(
+                f"jobs: {processes.count} processes train each run together here, so that runs "
+                "follow one another: leave --jobs out, or start one process"
+            )
+        results = _train(config, reporter or Reporter(), dataset, executor, processes)
+        processes.share({"folder": str(results.folder)})
+    return results
+
+
+def _train(
+    config: RunConfig,
+    reporter: Reporter,
+    dataset: TextDataset | None,
+    executor: Executor | None,
+    processes: Processes,
+) -> RunResults:
     config = config.resolved()
     rule = build_weighting(config).branches
     if rule is None:
-        return run.train(config, reporter, dataset)
+        return run.train(config, reporter, dataset, processes)
     folder = RunFolder.of(config)
     if not folder.finished:
         folder.check(config)
@@ -185,7 +209,7 @@ def train(
             return run.load_finished(folder, config, reporter)
         if dataset is not None and not expand(config.dataset).is_dir():
             save_folder(dataset, expand(config.dataset), columns_of(config))
-        return _Training(config, rule, folder, reporter, executor).run()
+        return _Training(config, rule, folder, reporter, executor, processes).run()
 
 
 class _Training:
@@ -198,7 +222,9 @@ class _Training:
         folder: RunFolder,
         reporter: Reporter,
         executor: Executor | None,
+        processes: Processes,
     ) -> None:
+        self.processes = processes
         self.config = config
         self.rule = rule
         self.folder = folder
@@ -225,6 +251,11 @@ class _Training:
         return self._take(best_of(self.gains, self.rule.evidence) or self._single)
 
     @property
+    def _balanced(self) -> bool:
+        """Whether every class counts alike."""
+        return self.config.metric == "macro_f1" and kind_of(self.config.kind) is CLASSIFICATION
+
+    @property
     def _single(self) -> Weights:
         return (1.0, *[0.0] * len(self.tasks))
 
@@ -244,7 +275,7 @@ class _Training:
         if self.executor is None:
             for weights, config in configs.items():
                 with shown.branch(self.title(weights)):
-                    self.found[weights] = run.train(config, shown)
+                    self.found[weights] = run.train(config, shown, processes=self.processes)
             return
         self._run_in_processes(configs, self.executor, shown)
         for weights, config in configs.items():
@@ -300,7 +331,7 @@ class _Training:
         for weights, results in self.found.items():
             if weights != self._single and weights not in self.gains:
                 other = _Predictions.of(self.paths[weights], results)
-                self.gains[weights] = base.gain_of(other, self.config.metric == "macro_f1")
+                self.gains[weights] = base.gain_of(other, self._balanced)
 
     def _take(self, taken: Weights) -> RunResults:
         source, chosen = RunFolder(self.paths[taken]), self.found[taken]
@@ -317,7 +348,9 @@ class _Training:
             weights=dict(zip(names, taken, strict=True)),
             seconds=seconds,
             branches=branches,
-            account=account_of_branches(self.tasks, branches, self.rule.evidence),
+            account=account_of_branches(
+                self.tasks, branches, self.rule.evidence, kind_of(self.config.kind).unit
+            ),
         )
         for name in ("predictions", "heads", "adapter"):
             _copy_folder(source.path / name, self.folder.path / name)
@@ -382,6 +415,9 @@ class _Predictions:
 
     @classmethod
     def of(cls, path: Path, results: RunResults) -> _Predictions:
+        kind = kind_of(results.config.get("kind"))
+        if kind is not CLASSIFICATION:
+            return cls._of_kind(kind, path, results)
         names = list(results.evaluations["dev"].all.per_class)
         classes = len(results.dataset.label_names)
         if len(names) > MANY_LABELS:
@@ -393,6 +429,19 @@ class _Predictions:
         labels, wrong = labels[known], (labels != predicted)[known].astype(float)
         losses = calibrated_log_losses(probabilities[known][:, :classes], labels)
         return cls(labels, losses, wrong)
+
+    @classmethod
+    def _of_kind(cls, kind: Kind, path: Path, results: RunResults) -> _Predictions:
+        """Return the means over the labels, or words, of each example; of numbers, the errors."""
+        truth, predicted, outputs = read_outputs(path, "dev", kind, results.dataset.label_names)
+        found = kind.decisions(truth, outputs)
+        if found is None:
+            errors = np.array(truth) - np.array(predicted)
+            return cls(np.zeros(len(truth), dtype=int), errors**2, np.abs(errors))
+        probabilities, labels, owners = found
+        losses = mean_over(owners, calibrated_log_losses(probabilities, labels), len(truth))
+        wrong = mean_over(owners, (probabilities.argmax(1) != labels).astype(float), len(truth))
+        return cls(np.zeros(len(truth), dtype=int), losses, wrong)
 
     def gain_of(self, other: _Predictions, balanced: bool) -> Gain:
         weights = example_weights(self.labels, balanced)

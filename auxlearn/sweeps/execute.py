@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from auxlearn.core.cache import check_cache_folder
 from auxlearn.core.errors import Interrupted, RunInUse
+from auxlearn.core.files import expand
 from auxlearn.core.signals import StopRequest
 from auxlearn.sweeps.executors import Executor
 from auxlearn.sweeps.folder import SweepFolder, TrialRecord
@@ -158,7 +160,9 @@ class _SweepRun:
         with StopRequest() as stop:
             for trials in rounds(self.sweep, self._score):
                 begins = not self.trials
-                self._add(trials)
+                reader = self._add(trials)
+                if begins:
+                    self._check_sources(reader)
                 self.folder.save_plan(list(self.trials.values()))
                 if begins:  # no configuration was refused
                     self.folder.save_sweep(self.sweep)
@@ -170,7 +174,14 @@ class _SweepRun:
         self.folder.save_results(self.sweep, records)
         return records
 
-    def _add(self, trials: list[Trial]) -> None:
+    def _check_sources(self, reader: InputReader) -> None:
+        """Refuse a data set, encoder or cache that would fail every trial, before the first."""
+        if self._pending:
+            check_cache_folder(None if self.cache_dir is None else expand(self.cache_dir))
+        for trial in self._pending:
+            reader.read(trial.config)
+
+    def _add(self, trials: list[Trial]) -> InputReader:
         reader = InputReader()
         for trial in trials:
             digest = trial.digest
@@ -183,6 +194,7 @@ class _SweepRun:
             self.progress.states[digest] = state or "waiting"
             if state is None:
                 self._pending.append(trial)
+        return reader
 
     def _compare_inputs(self, trial: Trial, reader: InputReader) -> None:
         """Move a trial aside, to be trained again, if its data, encoder or code have changed."""

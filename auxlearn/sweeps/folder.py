@@ -310,8 +310,7 @@ class SweepFolder:
 
 def set_metrics(results: RunResults, name: str) -> dict[str, float]:
     """Return the metrics of a run on one set."""
-    found = results.evaluations[name]
-    return {"accuracy": found.all.accuracy, "macro_f1": found.all.macro_f1}
+    return dict(results.evaluations[name].all.metrics)
 
 
 @dataclass(frozen=True, repr=False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -18,6 +17,7 @@ from auxlearn.core.rng import derive_seed
 from auxlearn.sweeps.sweep_file import (
     CASE,
     FOLD,
+    LABEL,
     MOST_TRIALS,
     PLUGIN_OPTION,
     Range,
@@ -183,10 +183,14 @@ def join_settings(settings: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def _fill_in_labels(value: Any, labels: Mapping[str, str]) -> Any:
-    """Replace the name of an axis in braces by its label, as in ``runs/mlm-{dataset}``."""
-    if not isinstance(value, str):
-        return value
-    return re.sub(r"\{(\w+)\}", lambda found: labels.get(found[1], found[0]), value)
+    """Replace the name of an axis in braces by its label, in every text of a value."""
+    if isinstance(value, dict):
+        return {key: _fill_in_labels(one, labels) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_fill_in_labels(one, labels) for one in value]
+    if isinstance(value, str):
+        return LABEL.sub(lambda found: labels.get(found[1], found[0]), value)
+    return value
 
 
 def _matches(rule: Mapping[str, Any], labels: Mapping[str, str]) -> bool:

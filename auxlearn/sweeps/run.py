@@ -12,9 +12,10 @@ from pydantic import Field, SkipValidation
 
 from auxlearn.core.arguments import Column, Count, UserPath, checked
 from auxlearn.core.config import RunConfig, validate
-from auxlearn.core.errors import ConfigError, DataError, describe, shorten
+from auxlearn.core.errors import ConfigError, DataError, describe, shorten, text_of
 from auxlearn.core.files import expand
 from auxlearn.core.run_settings import COLUMN_SETTINGS
+from auxlearn.core.yaml_files import DEEPEST
 from auxlearn.data.dataset import TextDataset
 from auxlearn.data.examples import columns_of
 from auxlearn.data.memory import in_memory, is_table, read_memory, refuse_for_files
@@ -84,6 +85,8 @@ def _plain(value: Any, where: str) -> Any:
         return value
     if isinstance(value, os.PathLike):
         return os.fspath(value)
+    if where.count(".") + where.count("[") > DEEPEST:
+        raise ConfigError(f"{shorten(where)}: more than {DEEPEST} levels of lists and mappings")
     in_place = where.rpartition(".")[2].partition("[")[0] == "dataset"
     if (in_place or not isinstance(value, Mapping | list | tuple)) and _is_filled_table(value):
         raise DataError(
@@ -91,7 +94,7 @@ def _plain(value: Any, where: str) -> Any:
             "folder with train.jsonl, dev.jsonl and test.jsonl, and name the folder"
         )
     if isinstance(value, Mapping):
-        return {key: _plain(one, f"{where}.{shorten(str(key))}") for key, one in value.items()}
+        return {key: _plain(one, f"{where}.{shorten(text_of(key))}") for key, one in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(one, f"{where}[{number}]") for number, one in enumerate(value)]
     if hasattr(value, "tolist") and getattr(value, "ndim", 2) <= 1:  # of numpy

@@ -14,6 +14,7 @@ from auxlearn.core.config import Metric, RunConfig, Settings, validate
 from auxlearn.core.errors import ConfigError, did_you_mean, shorten
 from auxlearn.core.files import LONGEST_NAME
 from auxlearn.core.yaml_files import read_yaml
+from auxlearn.sweeps.published import published_problem
 
 #: Name of the axis formed by the cases of a sweep file.
 CASE = "case"
@@ -27,6 +28,8 @@ MOST_TRIALS = 20_000
 
 #: An option of a plug-in as a setting: ``aux.NAME.OPTION`` or ``weights.NAME.OPTION``.
 PLUGIN_OPTION = re.compile(r"(aux|weights)\.([a-z][a-z0-9_-]*)\.(\w+)")
+#: The label of an axis in a text, as in ``runs/mlm-{dataset}``.
+LABEL = re.compile(r"\{(\w+)\}")
 
 
 class Range(Settings):
@@ -160,6 +163,16 @@ class SweepFile(Settings):
 
     def _reference_problems(self) -> Iterator[str]:
         axes = self.axes
+        if self.published and (problem := published_problem(self.published)):
+            yield f"published: {problem}"
+        labelled = [axis for axis in axes if not self.search or axis not in self.search.space]
+        for text in dict.fromkeys(_texts([self.base, self.grid, self.cases])):
+            for axis in LABEL.findall(text):
+                if axis not in labelled:
+                    yield (
+                        f"'{shorten(text)}': no axis '{shorten(axis)}' has a label to put there: "
+                        f"{did_you_mean(shorten(axis), labelled)}"
+                    )
         mentioned = [("select.over", axis) for axis in self.select.over]
         mentioned += [("compare", axis) for axis in self.compare or ()]
         mentioned += [("exclude", axis) for rule in self.exclude for axis in rule]
@@ -243,6 +256,15 @@ def label(value: Any) -> str:
             parts.append(f"{name}({shown})" if shown else name)
         return "+".join(parts)
     return str(value)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield every text in a value, those that lists and mappings hold included."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | dict):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _texts(one)
 
 
 def _unknown_keys(where: str, keys: Iterable[str], advice: str = "") -> Iterator[str]:

@@ -8,8 +8,10 @@ probabilities::
         def mask_probabilities(self, batch):
             ...  # (batch, length)
 
-Where the tokens of a text are not chosen independently (words, spans, exactly k), it also defines
-:meth:`MaskedLanguageModelling.choose_tokens`.
+One that gives each token a score before training subclasses :class:`ScoredMasking` and defines
+:meth:`ScoredMasking.scores`. Where tokens are masked together (words, spans), a strategy also
+defines :meth:`MaskedLanguageModelling.units`; where they depend on each other in another way
+(exactly k), :meth:`MaskedLanguageModelling.choose_tokens`.
 
 Any other objective subclasses :class:`AuxiliaryTask` and defines its loss. Layers of its own are
 added by ``context.add_head``.
@@ -17,22 +19,40 @@ added by ``context.add_head``.
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from auxlearn.core.settings import Settings
-from auxlearn.data.batches import Batch, BatchStream
+from auxlearn.data.batches import (
+    Batch,
+    BatchStream,
+    collate,
+    pad_token_values,
+    unpad_token_values,
+)
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.device import upload
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.objectives.base import Objective
 from auxlearn.objectives.context import ObjectiveContext
-from auxlearn.objectives.masking import choose, corrupt
+from auxlearn.objectives.masking import (
+    CHUNK_TEXTS,
+    CORRUPTIONS,
+    choose,
+    choose_units,
+    corrupt,
+    mirrored,
+    rescale_texts,
+    spread_excess,
+    unit_means,
+)
+from auxlearn.objectives.perturbation import choose_replacements
 
 
 @dataclass(frozen=True)
@@ -66,8 +86,10 @@ class AuxiliaryTask(Objective):
             as in META-TARTAN. ``"primary"``: the task is passed the batch of the primary task.
         texts: The texts that the task's batches are drawn from; set by :meth:`prepare`.
         batch_size: Examples per batch of the task's own; ``None``: as many as the primary task.
+        watches_primary: Whether :meth:`observe_primary` is called.
     """
 
+    watches_primary = False
     batches: ClassVar[Literal["own", "primary"]] = "own"
     texts: TokenizedTexts
     batch_size: int | None = None
@@ -113,6 +135,29 @@ class AuxiliaryTask(Objective):
         """
         return BatchStream(self.texts, batch_size, seed, name)
 
+    def observe_primary(self, token_ids: Tensor, gradients: Tensor) -> None:
+        """See the gradient of the primary loss at each token, if :attr:`watches_primary` is set.
+
+        It is called in every step when that gradient is computed, which is after :meth:`loss`; with
+        gradient accumulation, for each micro-batch. An unrolled step is not watched.
+
+        Args:
+            token_ids: Token ids of the primary batch, ``(batch, length)``, on the CPU.
+            gradients: Gradient with respect to the input embedding of each token,
+                ``(batch, length, size)``, on the CPU; zero at padding. Its scale is that of the
+                primary task's weight and share in the step.
+        """
+
+    def begin_step(self, step: int, total: int) -> None:
+        """Hear which optimizer step the next losses are for; by default do nothing.
+
+        It is called before :meth:`items` and :meth:`loss` of each step, also of a resumed run.
+
+        Args:
+            step: Number of the step, from 0.
+            total: Steps that the run is planned for; early stopping may end it before.
+        """
+
     def items(self, batch: Batch, generator: torch.Generator) -> int:
         """Return the number of items that :meth:`loss` averages over; by default the examples.
 
@@ -146,23 +191,51 @@ class MaskingOptions(Settings):
     corpus: str | None = Field(
         None, description="File of unlabelled texts to draw from in place of the train split."
     )
+    schedule: Literal["constant", "linear", "cosine"] = Field(
+        "constant",
+        description="How the rate falls over the run: constant; linear or cosine from twice "
+        "`probability` to 0, with mean `probability`.",
+    )
+    corruption: Literal["bert", "mask", "random", "keep", "sample"] = Field(
+        "bert",
+        description="What becomes of a chosen token: bert: 80% mask token, 10% random token, 10% "
+        "unchanged; mask, random, keep: always that; sample: a token drawn from the encoder's own "
+        "prediction at the masked position.",
+    )
+
+    @model_validator(mode="after")
+    def _rate_within_one(self) -> Self:
+        if self.schedule != "constant" and self.probability > 0.5:
+            raise ValueError(
+                f"schedule {self.schedule} begins with twice the probability {self.probability}, "
+                "which is more than 1: choose a probability of 0.5 or less"
+            )
+        return self
 
 
 class MaskedLanguageModelling(AuxiliaryTask):
-    """Masked language modelling; a subclass defines the mask probability of each token.
+    r"""Masked language modelling; a subclass defines the mask probability of each token.
 
     Tokens are chosen by :meth:`choose_tokens` in every mini-batch, by default each with its own
     :meth:`mask_probabilities`; 80% of them are replaced by the mask token and 10% by a random
-    token, and 10% are unchanged (RoBERTa; L3Masking, section 3.4). The loss is
-    the mean cross-entropy over the chosen tokens, in nats.
+    token, and 10% are unchanged (RoBERTa; L3Masking, section 3.4), unless ``corruption`` says
+    otherwise. The loss is the mean cross-entropy over the chosen tokens, in nats.
+
+    With a ``schedule``, the probabilities of step :math:`t` of :math:`T` (from 0) are multiplied by
+    :math:`2 (1 - \tau)` (linear) or :math:`1 + \cos \pi \tau` (cosine) at
+    :math:`\tau = (t + 1/2) / T`, and what exceeds 1 is spread (Yang et al. 2023, masking ratio
+    decay, https://aclanthology.org/2023.acl-long.400). The mean over all steps is 1, which it is
+    not in the paper: its cosine schedule ends 2 points of a percentage higher.
 
     Attributes:
         random_ids: Token ids that random replacements are drawn from, ``(n,)``: the vocabulary
             without special tokens.
+        rate_factor: What the probabilities are multiplied by in this step; 1 without a schedule.
     """
 
     Options = MaskingOptions
     options: MaskingOptions
+    rate_factor = 1.0
 
     def prepare(self, context: ObjectiveContext) -> None:
         """Set the texts (the train split or ``corpus``) and the ids of random replacements."""
@@ -186,12 +259,32 @@ class MaskedLanguageModelling(AuxiliaryTask):
             Probabilities in [0, 1], ``(batch, length)``; zero at tokens that are not maskable.
         """
 
-    def choose_tokens(self, batch: Batch, generator: torch.Generator) -> Tensor:
-        """Return which tokens to mask; by default each with its own probability, independently.
+    def units(self, batch: Batch, generator: torch.Generator) -> Tensor | None:
+        """Return which tokens are masked together; by default each is masked alone.
 
-        A strategy whose choices depend on each other (whole words, spans, exactly k tokens)
+        Args:
+            batch: The batch, on the CPU; ``batch.words`` says which tokens form a word.
+            generator: Source of all randomness, on the CPU.
+
+        Returns:
+            Number of each token's unit, ``(batch, length)``, int64; negative where nothing may be
+            masked. A unit is masked with the mean of the :meth:`mask_probabilities` of its tokens,
+            so that the mean rate of a text stays.
+        """
+        return None
+
+    def begin_step(self, step: int, total: int) -> None:
+        """Set the rate of a step by the schedule."""
+        when = (step + 0.5) / total
+        rates = {"linear": 2 * (1 - when), "cosine": 1 + math.cos(math.pi * when)}
+        self.rate_factor = max(0.0, rates.get(self.options.schedule, 1.0))
+
+    def choose_tokens(self, batch: Batch, generator: torch.Generator) -> Tensor:
+        """Return which tokens to mask; by default :meth:`units` with :meth:`mask_probabilities`.
+
+        A strategy whose choices depend on each other in another way (exactly k tokens, say)
         overrides it. Each token must still be chosen with its :meth:`mask_probabilities`, which
-        `auxlearn masks` shows.
+        `auxlearn masks` shows, times :attr:`rate_factor`.
 
         Args:
             batch: The batch, on the CPU; ``batch.words`` says which tokens form a word.
@@ -204,7 +297,13 @@ class MaskedLanguageModelling(AuxiliaryTask):
         Raises:
             ValueError: :meth:`mask_probabilities` returned a wrong shape or invalid values.
         """
-        return choose(self.checked_probabilities(batch), generator)
+        probabilities = self.checked_probabilities(batch)
+        if self.options.schedule != "constant":
+            probabilities = spread_excess(probabilities.double() * self.rate_factor, batch.maskable)
+        units = self.units(batch, generator)
+        if units is None:
+            return choose(probabilities, generator)
+        return choose_units(probabilities, units, batch.maskable, generator)
 
     def loss(self, encoder: SharedEncoder, batch: Batch, generator: torch.Generator) -> Tensor:
         """Return the mean cross-entropy of the original tokens at the chosen positions.
@@ -214,14 +313,27 @@ class MaskedLanguageModelling(AuxiliaryTask):
                 or invalid values.
         """
         chosen = self._chosen(batch, generator)
-        corrupted = corrupt(
-            batch.input_ids, chosen, encoder.tokenizer.mask_token_id, self.random_ids, generator
-        )
+        corrupted = self._corrupt(encoder, batch, chosen, generator)
         logits = encoder.predict_tokens(replace(batch, input_ids=corrupted), chosen)
         targets = upload(batch.input_ids[chosen], logits.device)
         # The sum over no tokens is a zero that still has a graph; the mean would be NaN.
         total = nn.functional.cross_entropy(logits, targets, reduction="sum")
         return total / max(1, len(targets))
+
+    def _corrupt(
+        self, encoder: SharedEncoder, batch: Batch, chosen: Tensor, generator: torch.Generator
+    ) -> Tensor:
+        """Return the token ids with the chosen ones replaced as ``corruption`` says."""
+        mask_id = encoder.tokenizer.mask_token_id
+        if self.options.corruption != "sample":
+            shares = CORRUPTIONS[self.options.corruption]
+            return corrupt(batch.input_ids, chosen, mask_id, self.random_ids, generator, *shares)
+        with torch.no_grad():
+            masked = batch.input_ids.masked_fill(chosen, mask_id)
+            logits = encoder.predict_tokens(replace(batch, input_ids=masked), chosen)
+            found = choose_replacements(logits, self.random_ids, 1.0, generator)
+        masked[chosen] = found.to(masked)
+        return masked
 
     def items(self, batch: Batch, generator: torch.Generator) -> int:
         """Return the number of chosen tokens."""
@@ -260,3 +372,70 @@ class MaskedLanguageModelling(AuxiliaryTask):
             raise ValueError(
                 f"{where}: expected shape {tuple(batch.input_ids.shape)}, got {tuple(found.shape)}"
             )
+
+
+class ScoredMaskingOptions(MaskingOptions):
+    """Settings of strategies that mask tokens by a score."""
+
+    unit: Literal["token", "word"] = Field(
+        "token",
+        description="What is masked together: token: each alone; word: all tokens of a word, with "
+        "their mean probability.",
+    )
+    reverse: bool = Field(
+        False,
+        description="Mask the least what would be masked the most: within each text, the "
+        "probabilities in reverse order.",
+    )
+
+
+class ScoredMasking(MaskedLanguageModelling):
+    """Masked language modelling by a score: a subclass says how much each token is to be masked.
+
+    The scores are computed once, before training, and become mask probabilities with the mean
+    ``probability`` in each text (:func:`~auxlearn.objectives.masking.rescale_to_mean`). With
+    ``unit: word`` a word is masked as a whole, with the mean probability of its tokens; with
+    ``reverse: true`` the probabilities change places, the highest with the lowest.
+    """
+
+    Options = ScoredMaskingOptions
+    options: ScoredMaskingOptions
+
+    @abstractmethod
+    def scores(self, context: ObjectiveContext) -> Tensor:
+        """Return the score of each token of ``self.texts``.
+
+        Args:
+            context: The pretrained encoder, the training examples and helpers.
+
+        Returns:
+            Scores, ``(tokens,)``, not negative; in proportion to the wanted mask probability. Those
+            of tokens that are not maskable are ignored.
+        """
+
+    def prepare(self, context: ObjectiveContext) -> None:
+        """Set the texts, and the mask probability of each of their tokens."""
+        super().prepare(context)
+        texts, options = self.texts, self.options
+        found = rescale_texts(texts, self.scores(context), options.probability)
+        if options.unit == "word" or options.reverse:
+            for indices in torch.arange(len(texts)).split(CHUNK_TEXTS):
+                padded = pad_token_values(texts, found, indices, 0)
+                unpad_token_values(
+                    texts, self.arranged(padded, collate(texts, indices)), indices, found
+                )
+        self.probabilities = found
+
+    def arranged(self, probabilities: Tensor, batch: Batch) -> Tensor:
+        """Return mask probabilities as ``unit`` and ``reverse`` want them, ``(batch, length)``."""
+        if self.options.unit == "word":
+            probabilities = unit_means(probabilities, batch.words, batch.maskable)
+        return mirrored(probabilities, batch.maskable) if self.options.reverse else probabilities
+
+    def mask_probabilities(self, batch: Batch) -> Tensor:
+        """Return the mask probabilities of the batch's tokens, computed before training."""
+        return pad_token_values(self.texts, self.probabilities, batch.indices, 0)
+
+    def units(self, batch: Batch, generator: torch.Generator) -> Tensor | None:
+        """Return the words, if they are masked as a whole."""
+        return batch.words if self.options.unit == "word" else None

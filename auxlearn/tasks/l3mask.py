@@ -13,27 +13,17 @@ from pydantic import Field
 from torch import Tensor
 
 from auxlearn.core.registry import register_task
-from auxlearn.data.batches import Batch, pad_token_values, unpad_token_values
-from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.objectives.context import ObjectiveContext
-from auxlearn.objectives.masking import rescale_to_mean
 from auxlearn.scoring.cached import score_texts
-from auxlearn.tasks.base import MaskedLanguageModelling, MaskingOptions
+from auxlearn.tasks.base import ScoredMasking, ScoredMaskingOptions
 
-#: Texts whose scores are converted to probabilities together, which bounds the memory of padding.
-CHUNK_TEXTS = 256
-
-_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+#: Dtypes by the name of a precision.
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
-class L3MaskOptions(MaskingOptions):
-    """Settings of L3Masking."""
+class ScoringOptions(ScoredMaskingOptions):
+    """Settings of strategies that score the tokens by the encoder's predictions."""
 
-    score: Literal["complement", "surprisal"] = Field(
-        "complement",
-        description="How unlikely a token is: complement: 1 - P, as in the paper; surprisal: "
-        "-log P, as in the authors' code.",
-    )
     passes: int | None = Field(
         None,
         ge=2,
@@ -45,8 +35,18 @@ class L3MaskOptions(MaskingOptions):
     )
 
 
+class L3MaskOptions(ScoringOptions):
+    """Settings of L3Masking."""
+
+    score: Literal["complement", "surprisal"] = Field(
+        "complement",
+        description="How unlikely a token is: complement: 1 - P, as in the paper; surprisal: "
+        "-log P, as in the authors' code.",
+    )
+
+
 @register_task("l3mask")
-class L3Mask(MaskedLanguageModelling):
+class L3Mask(ScoredMasking):
     """Mask a token the more often, the less likely the pretrained encoder finds it.
 
     Before training, each token is scored once by its pseudo-likelihood P (eq. 1 and 2). Its mask
@@ -64,49 +64,15 @@ class L3Mask(MaskedLanguageModelling):
     Options = L3MaskOptions
     options: L3MaskOptions
 
-    def prepare(self, context: ObjectiveContext) -> None:
+    def scores(self, context: ObjectiveContext) -> Tensor:
         """Score the texts with the pretrained encoder, or read the scores from the cache."""
-        super().prepare(context)
-        options = self.options
         log_likelihoods = score_texts(
             context.encoder,
             self.texts,
             context.cache,
-            passes=options.passes,
-            dtype=_DTYPES[options.precision],
+            passes=self.options.passes,
+            dtype=DTYPES[self.options.precision],
             progress=context.progress,
-        )
-        self.probabilities = to_mask_probabilities(
-            self.texts, log_likelihoods, options.score, options.probability
-        )
-
-    def mask_probabilities(self, batch: Batch) -> Tensor:
-        """Return the mask probabilities of the batch's tokens, computed before training."""
-        return pad_token_values(self.texts, self.probabilities, batch.indices, 0)
-
-
-def to_mask_probabilities(
-    texts: TokenizedTexts,
-    log_likelihoods: Tensor,
-    score: Literal["complement", "surprisal"],
-    mean: float,
-) -> Tensor:
-    """Convert pseudo-log-likelihoods to mask probabilities (eq. 3 and 4).
-
-    Args:
-        texts: The scored texts.
-        log_likelihoods: log P of each token, ``(tokens,)``.
-        score: ``"complement"``: 1 - P; ``"surprisal"``: -log P.
-        mean: Mean mask probability of each text.
-
-    Returns:
-        Mask probabilities, ``(tokens,)``, float64; zero at tokens that are not maskable.
-    """
-    converted = torch.zeros(len(log_likelihoods), dtype=torch.float64)
-    for indices in torch.arange(len(texts)).split(CHUNK_TEXTS):
-        maskable = pad_token_values(texts, texts.maskable, indices, False)
-        logs = pad_token_values(texts, log_likelihoods, indices, 0).double()
-        scores = -torch.expm1(logs) if score == "complement" else -logs
-        probabilities = rescale_to_mean(scores, maskable, mean)
-        unpad_token_values(texts, probabilities, indices, converted)
-    return converted
+        ).double()
+        complement = self.options.score == "complement"
+        return -torch.expm1(log_likelihoods) if complement else -log_likelihoods

@@ -11,23 +11,21 @@ from typing import Any
 
 import torch
 from pydantic import Field, field_validator
-from sklearn.metrics import accuracy_score, f1_score
-from torch import Tensor, nn
+from torch import Tensor
 
 from auxlearn.core.errors import ConfigError, DataError
 from auxlearn.core.registry import register_task
 from auxlearn.core.settings import FurtherSet, Settings
-from auxlearn.data.batches import Batch, MixedStream, collate, eval_batches, sampling_probabilities
+from auxlearn.data.batches import Batch, MixedStream, collate, sampling_probabilities
 from auxlearn.data.dataset import TextDataset
 from auxlearn.data.examples import columns_of
 from auxlearn.data.tokens import TokenizedTexts, concatenate, consecutive
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.objectives.base import classification_head, labels_of
+from auxlearn.kinds.base import Kind
+from auxlearn.kinds.choose import CLASSIFICATION
 from auxlearn.objectives.context import ObjectiveContext
+from auxlearn.objectives.heads import apply_head_of, head_of, outputs_of, targets_of, words_of
 from auxlearn.tasks.base import AuxiliaryTask
-
-#: Texts per forward pass on dev.
-EVAL_BATCH = 128
 
 
 class SupervisedOptions(Settings):
@@ -71,22 +69,30 @@ class _LabelledSet:
         head: Key of its head.
         train: Its training examples.
         dev: Its dev examples.
+        dataset: The examples as they were read.
     """
 
     name: str
     head: str
     train: TokenizedTexts
     dev: TokenizedTexts
+    dataset: TextDataset
+
+    @property
+    def kind(self) -> Kind:
+        """Kind of its labels."""
+        return self.dataset.kind
 
 
 @register_task("supervised")
 class Supervised(AuxiliaryTask):
-    """Train on one or more further labelled data sets, with a classification head for each.
+    """Train on one or more further labelled data sets, with a head for each.
 
-    The loss is the mean cross-entropy of a batch, in nats. Each batch comes from one data set,
+    The loss is that of the kind of labels (classes, several labels, numbers, tags of words), a mean
+    over a batch: cross-entropy in nats, or the squared error. Each batch comes from one data set,
     sampled by ``smoothing``, as in MaChAmp (van der Goot et al. 2021, `Massive Choice, Ample Tasks
     <https://arxiv.org/abs/2005.14672>`_). A set without a dev split has a
-    tenth of its train split held out. Accuracy and macro-F1 on the dev split of each set are
+    tenth of its train split held out. The metrics of its kind on the dev split of each set are
     recorded with every evaluation; nothing is chosen by them.
 
     A subclass that overrides :meth:`load` trains on data sets in memory.
@@ -118,9 +124,15 @@ class Supervised(AuxiliaryTask):
         made = [
             _labelled_set(context, name, dataset) for name, dataset in self.load(context).items()
         ]
-        self.texts = concatenate(*(one.train for one in made))  # the tokens are held once
+        texts = [replace(one.train, starts=None) for one in made]
+        if any(one.kind is not CLASSIFICATION for one in made):  # then labels may not fit together
+            texts = [replace(one, labels=None, tags=None) for one in texts]
+        self.texts = concatenate(*texts)  # the tokens are held once
         parts = consecutive(self.texts, [len(one.train) for one in made])
-        self.sets = [replace(one, train=train) for one, train in zip(made, parts, strict=True)]
+        self.sets = [
+            replace(one, train=replace(part, labels=one.train.labels, tags=one.train.tags))
+            for one, part in zip(made, parts, strict=True)
+        ]
         self.starts = self.stream(1, context.seed, context.name).starts
 
     def stream(self, batch_size: int, seed: int, name: str) -> MixedStream:
@@ -130,13 +142,25 @@ class Supervised(AuxiliaryTask):
         return MixedStream(self.texts, sizes, probabilities, batch_size, seed, name)
 
     def loss(self, encoder: SharedEncoder, batch: Batch, generator: torch.Generator) -> Tensor:
-        """Return the mean cross-entropy of a batch from one data set."""
+        """Return the mean loss of a batch from one data set."""
+        one, labelled = self._labelled(batch)
+        logits = apply_head_of(encoder, one.kind, one.head, batch)
+        return one.kind.loss(logits, targets_of(labelled, logits))
+
+    def items(self, batch: Batch, generator: torch.Generator) -> int:
+        """Return the number of examples, or of words that have tags."""
+        one, labelled = self._labelled(batch)
+        assert labelled.targets is not None
+        return one.kind.items(labelled.targets)
+
+    def _labelled(self, batch: Batch) -> tuple[_LabelledSet, Batch]:
+        """Return the set that a batch is from, and the batch with the labels of that set."""
         number = int(torch.searchsorted(self.starts, batch.indices[0], right=True)) - 1
-        logits = encoder.apply_head(self.sets[number].head, encoder.features(batch))
-        return nn.functional.cross_entropy(logits, labels_of(batch, logits))
+        one = self.sets[number]
+        return one, collate(one.train, batch.indices - self.starts[number])
 
     def evaluate(self, encoder: SharedEncoder) -> dict[str, float]:
-        """Return accuracy and macro-F1 on the dev split of each data set."""
+        """Return the metrics on the dev split of each data set."""
         metrics = {}
         for one in self.sets:
             prefix = f"{one.name}/" if len(self.sets) > 1 else ""
@@ -165,25 +189,28 @@ def _labelled_set(context: ObjectiveContext, name: str, dataset: TextDataset) ->
     for split in ("train", "dev"):
         if dataset.split(split).labels is None:
             raise DataError(f"data set '{name}' of '{context.name}' has no labels in {split}")
-    classes = len(dataset.label_names)
+    kind, outputs = dataset.kind, len(dataset.label_names)
     return _LabelledSet(
         name,
         context.add_head(
             head_name(name, dataset.label_names),
-            lambda: classification_head(context.encoder, classes),
+            lambda: head_of(context.encoder, kind, outputs),
         ),
         context.tokenize_split(dataset.splits["train"]),
         context.tokenize_split(dataset.splits["dev"]),
+        dataset,
     )
 
 
 def _evaluate(encoder: SharedEncoder, one: _LabelledSet) -> dict[str, float]:
-    assert one.dev.labels is not None
-    predicted = torch.zeros(len(one.dev), dtype=torch.int64)
-    for indices in eval_batches(one.dev, EVAL_BATCH):
-        logits = encoder.apply_head(one.head, encoder.features(collate(one.dev, indices)))
-        predicted[indices] = logits.argmax(1).cpu()
-    return {
-        "accuracy": float(accuracy_score(one.dev.labels, predicted)),
-        "macro_f1": float(f1_score(one.dev.labels, predicted, average="macro", zero_division=0)),
-    }
+    kind, dev, train = one.kind, one.dataset.splits["dev"], one.dataset.splits["train"]
+    assert dev.labels is not None
+    outputs = outputs_of(
+        kind,
+        lambda batch: apply_head_of(encoder, kind, one.head, batch),
+        one.dev,
+        words_of(kind, dev.texts),
+        kind.constant(train.labels or ()),
+    )
+    predicted = [kind.decode(output) for output in outputs]
+    return kind.scores(dev.labels, predicted, outputs, one.dataset.label_names)

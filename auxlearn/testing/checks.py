@@ -17,6 +17,7 @@ from torch import Tensor
 
 from auxlearn.core import rng
 from auxlearn.core.config import RunConfig
+from auxlearn.core.errors import first_fault, named_fault
 from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS, Registry
 from auxlearn.data.batches import Batch, collate
 from auxlearn.encoders.device import choose_compute
@@ -182,7 +183,7 @@ class ObjectiveChecks(Checks):
                 run = TinyRun(self.objectives(weighting), self.circumstances())
                 require_finite(run.train())
             except Exception as error:
-                raise AssertionError(f"under {weighting[0]}: {error}") from error
+                raise AssertionError(f"under {weighting[0]}: {first_fault(error)}") from error
         return ", ".join(dict.fromkeys(str(name) for name, _ in WEIGHTING_KINDS))
 
     def cost(self) -> str:
@@ -374,7 +375,8 @@ def report(
 def _result(name: str, check: Callable[[], str]) -> Check:
     try:
         return Check(name, True, check())
-    except Exception as error:
-        message = " ".join(str(error).split()) or "failed"
-        kind = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
-        return Check(name, False, f"{kind}{message}"[:500])
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        found = first_fault(error) if isinstance(error, AssertionError) else named_fault(error)
+        return Check(name, False, found or "failed")

@@ -48,6 +48,8 @@ class TrainingState:
         seconds: Wall time of training so far.
         primary_only_from: Step at which the primary-only phase began; -1 before it.
         joint_ended_by: Why training with all objectives ended before that phase.
+        micro_batches: Micro-batches of a step, which its random numbers depend on; those of the
+            configuration if 0.
         pending_metrics: Steps and what was measured in them since the last training entry of
             ``metrics.jsonl``.
     """
@@ -59,6 +61,7 @@ class TrainingState:
     seconds: float = 0.0
     primary_only_from: int = -1
     joint_ended_by: EndedBy | None = None
+    micro_batches: int = 0
     pending_metrics: list[tuple[int, dict[str, float]]] = field(default_factory=list)
 
 
@@ -111,6 +114,14 @@ class CheckpointFolder:
     def any(self) -> bool:
         """Whether there is a checkpoint to resume from."""
         return self._pointer.is_file()
+
+    def micro_batches(self) -> int:
+        """Return how many micro-batches the steps so far had; 0 if that is not known."""
+        try:
+            state = read_checked_json(self._pointer)["state"] if self.any else {}
+            return int(state.get("micro_batches", 0))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return 0  # the checkpoint is damaged, which is said when it is loaded
 
     def load(self) -> tuple[TrainingState, dict[str, dict[str, Tensor]]] | None:
         """Return the latest checkpoint, or ``None`` if there is none.

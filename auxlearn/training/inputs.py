@@ -146,6 +146,13 @@ class InputReader:
                     changed.append(_describe_dataset(objective, source, differing))
         return Comparison(tuple(changed), tuple(missing))
 
+    def read(self, config: RunConfig) -> None:
+        """Read what a run is to be trained on; what cannot be read is a :class:`UserError`."""
+        self._dataset(config)
+        for source in config.ood:
+            self._ood(config, source.name)
+        self._content("encoder", config, {}, {})
+
     def _content(
         self, name: str, config: RunConfig, before: Content, code: Mapping[str, Content]
     ) -> Content:

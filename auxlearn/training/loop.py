@@ -6,14 +6,17 @@ import logging
 import math
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 import torch
+from pydantic import TypeAdapter
 from torch import Tensor
 
 from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import Interrupted, TrainingDiverged
-from auxlearn.core.metric_names import Quantity
+from auxlearn.core.metric_names import ERRORS, Quantity
+from auxlearn.core.processes import Processes
 from auxlearn.core.progress import Reporter
 from auxlearn.core.signals import StopRequest
 from auxlearn.results.folder import RunFolder
@@ -36,8 +39,17 @@ logger = logging.getLogger(__name__)
 LOG_EVERY = 10
 
 
+def signed(metric: str, value: float) -> float:
+    """Return a metric so that more is better, and the other way round."""
+    return -value if metric in ERRORS else value
+
+
 class TrainingLoop:
-    """Trains until all epochs are done or the dev metric has stopped improving."""
+    """Trains until all epochs are done or the dev metric has stopped improving.
+
+    Of several processes the leader evaluates and writes checkpoints, and tells the others what they
+    go on with.
+    """
 
     def __init__(
         self,
@@ -52,13 +64,14 @@ class TrainingLoop:
         self.config = config
         self.folder = folder
         self.training_step = training_step
+        self.processes: Processes = training_step.processes
         self.weighting = weighting
         self.evaluate = evaluate
         self.baseline = baseline
         self.reporter = reporter
         self._auxiliaries = training_step.auxiliaries  # the primary-only phase drops them there
         self.checkpoints = CheckpointFolder(folder.checkpoint_path)
-        self.state = TrainingState()
+        self.state = TrainingState(micro_batches=training_step.settings.gradient_accumulation_steps)
         self.steps_per_epoch = training_step.primary.steps_per_epoch
         self.total_steps = config.epochs * self.steps_per_epoch
         self.eval_steps = config.eval_steps or self.steps_per_epoch
@@ -113,7 +126,7 @@ class TrainingLoop:
 
     def resume(self) -> None:
         """Restore the latest checkpoint, if there is one."""
-        checkpoint = self.checkpoints.load()
+        checkpoint = self._shared_checkpoint()
         if checkpoint is None:
             self._drop_records_after(0)
             return
@@ -133,11 +146,24 @@ class TrainingLoop:
         self._drop_records_after(self.state.step)
         self.reporter.message(f"resumed from step {self.state.step} of {self.total_steps}")
 
+    def _shared_checkpoint(self) -> tuple[TrainingState, dict[str, dict[str, Tensor]]] | None:
+        """Return the latest checkpoint in all processes, or ``None`` if there is none."""
+        found = self.checkpoints.load() if self.processes.leads else None
+        if self.processes.count == 1:
+            return found
+        state = self.processes.share(None if found is None else asdict(found[0]))
+        if state is None:
+            return None
+        tensors = self.processes.share_tensors(None if found is None else found[1])
+        return TypeAdapter(TrainingState).validate_python(state), tensors
+
     def save(self) -> None:
         """Write a checkpoint."""
         self._read_latest()
         if self.training_step.perturbation_log is not None:
-            self.training_step.perturbation_log.flush()
+            self.training_step.perturbation_log.flush(self.processes)
+        if not self.processes.leads:
+            return
         self.state.seconds = time.perf_counter() - self._started
         self.state.pending_metrics = list(self._read)
         groups = {
@@ -180,16 +206,20 @@ class TrainingLoop:
                 if step % self.eval_steps == 0 or step == self.total_steps:
                     self._evaluate()
                     self.save()
-                if stop.requested:
+                if self.processes.any(stop.requested):
                     self.save()
+                    self.processes.share()  # the others wait until it is written
                     raise Interrupted(
                         f"stopped at step {step} of {self.total_steps}: "
                         "run the same command again to resume"
                     )
 
     def _load_best(self) -> None:
-        best = self.checkpoints.load_best(self.state.best_step)
-        self.training_step.encoder.load_tensors(best)
+        best = None
+        if self.processes.leads:
+            best = {"encoder": self.checkpoints.load_best(self.state.best_step)}
+        shared = self.processes.share_tensors(best)
+        self.training_step.encoder.load_tensors(shared["encoder"])
 
     def _begin_primary_only_phase(self) -> None:
         """Continue from the best checkpoint with the primary task alone."""
@@ -242,15 +272,16 @@ class TrainingLoop:
     def _evaluate(self) -> None:
         """Evaluate on dev, keep the best weights, and count evaluations without improvement."""
         self._log()
-        encoder, state = self.training_step.encoder, self.state
+        encoder, state, leads = self.training_step.encoder, self.state, self.processes.leads
         with encoder.evaluating():
-            metrics = self.evaluate()
-        task_metrics = self.task_metrics()
-        value = metrics[self.config.metric]
+            metrics = self.processes.share(self.evaluate() if leads else None)
+        task_metrics = self.task_metrics() if leads else {}
+        value = signed(self.config.metric, metrics[self.config.metric])
         improved = value > state.best_value
         if improved or (value == state.best_value and self._ties_replace):
             state.best_step, state.best_value = state.step, value
-            self.checkpoints.save_best(state.step, encoder.tensors())
+            if leads:
+                self.checkpoints.save_best(state.step, encoder.tensors())
         if improved:
             state.evaluations_since_best = 0
         elif self._patience_counts:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from auxlearn.core.errors import ConfigError, PluginError, UserError, first_fault, is_out_of_memory
+from auxlearn.core.errors import ConfigError, PluginError, UserError, is_out_of_memory, named_fault
 from auxlearn.data.batches import Batch
 from auxlearn.tasks.base import TaskResult
 
@@ -25,15 +25,15 @@ def calling(plugin: object, method: str, name: str | None = None) -> Iterator[No
     """Turn an exception of a plug-in's method into one line that names the plug-in."""
     try:
         yield
-    except UserError:
+    except (UserError, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except BaseException as error:  # a SystemExit would end the command as if all were well
         full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
         if _is_ours(plugin) or is_out_of_memory(error) or full:
             raise
         raise PluginError(
-            f"{_title(plugin, name)} failed in {method} ({type(error).__name__}: "
-            f"{first_fault(error)}): correct it; --debug shows where"
+            f"{_title(plugin, name)} failed in {method} ({named_fault(error)}): "
+            "correct it; --debug shows where"
         ) from error
 
 
@@ -75,7 +75,7 @@ def check_result(plugin: object, name: str, result: TaskResult, batch: Batch) ->
     primary, replaced = result.primary, result.replaced
     if primary is not None and not isinstance(primary, Batch):
         wrong = f"its primary is a {type(primary).__name__}, not a Batch"
-    elif primary is not None and (not len(primary) or primary.labels is None):
+    elif primary is not None and (not len(primary) or primary.targets is None):
         wrong = "its primary has no labelled examples"
     elif replaced is not None and (
         not isinstance(replaced, Tensor) or replaced.shape != batch.input_ids.shape

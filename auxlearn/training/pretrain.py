@@ -166,7 +166,7 @@ def pretrain(
     }
     encoder = load_encoder(encoder_name, ["unused"], seed)
     encoder.new_language_model_head = False  # it is trained here
-    check_length(encoder, max_length)
+    check_length(encoder.config, max_length)
     encoder.to(compute.device)
     train_texts = tokenize_split(encoder.tokenizer, train, max_length, cache, reporter.progress)
     held_out_texts = tokenize_split(encoder.tokenizer, held_out, max_length, cache)

@@ -129,7 +129,12 @@ class PretrainFolder:
             self._inputs = inputs
             if record is None or record.results is None:
                 self._write(_Record(self._settings, inputs))
-            yield
+            try:
+                yield
+            except Exception:
+                if not self.finished and not self.checkpoints.any:  # free for other settings
+                    (self.path / FILE).unlink(missing_ok=True)
+                raise
 
     def finish(self, encoder: SharedEncoder, results: PretrainResults) -> None:
         """Write the encoder and the results, and delete the checkpoints."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from auxlearn.core.cache import TensorCache
@@ -12,6 +14,7 @@ from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import ConfigError
 from auxlearn.core.files import expand, replaced_folder
 from auxlearn.core.manifest import write_manifest
+from auxlearn.core.processes import Processes
 from auxlearn.core.progress import Reporter
 from auxlearn.core.registry import LOSSES
 from auxlearn.data.batches import BatchStream
@@ -25,9 +28,11 @@ from auxlearn.encoders.device import Compute, choose_compute
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.encoders.trainable import LowRankAdapters
 from auxlearn.evaluation.evaluator import Evaluator
+from auxlearn.evaluation.labelled import LabelEvaluator
 from auxlearn.evaluation.metrics import Surrogate, surrogate_report
+from auxlearn.kinds.choose import CLASSIFICATION, require
 from auxlearn.losses.base import PrimaryLoss
-from auxlearn.objectives.context import ObjectiveContext
+from auxlearn.objectives.context import InputTracker, ObjectiveContext
 from auxlearn.results.environment import Environment, changed_versions, with_peak_memory
 from auxlearn.results.folder import RunFolder
 from auxlearn.results.loggers import ForwardingReporter
@@ -36,7 +41,7 @@ from auxlearn.results.record import BestCheckpoint, DatasetRecord, Evaluation, R
 from auxlearn.training.checkpoint import CheckpointFolder
 from auxlearn.training.gradient_log import GradientLog
 from auxlearn.training.inputs import InputRecord, collect_inputs, verify_finished
-from auxlearn.training.loop import TrainingLoop
+from auxlearn.training.loop import TrainingLoop, signed
 from auxlearn.training.optimizer import LinearSchedule, run_optimizer
 from auxlearn.training.plugin_checks import calling
 from auxlearn.training.setup import (
@@ -59,7 +64,10 @@ from auxlearn.weighting.base import Weighting
 
 
 def train(
-    config: RunConfig, reporter: Reporter | None = None, dataset: TextDataset | None = None
+    config: RunConfig,
+    reporter: Reporter | None = None,
+    dataset: TextDataset | None = None,
+    processes: Processes | None = None,
 ) -> RunResults:
     """Train and evaluate, or resume an unfinished run, or return the results of a finished one.
 
@@ -68,6 +76,8 @@ def train(
         reporter: Shows progress; silent by default.
         dataset: The data set, if it is in memory: as :func:`~auxlearn.data.memory.read_memory`
             returned it. It is saved as the folder that ``config.dataset`` names.
+        processes: The processes that train together; this is the leader, the others call
+            :func:`follow`.
 
     Returns:
         The results, which are also in the run folder (:mod:`auxlearn.results.folder`).
@@ -75,7 +85,7 @@ def train(
     Raises:
         UserError: Anything a user can fix; the subclasses say what kind.
     """
-    reporter = reporter or Reporter()
+    reporter, processes = reporter or Reporter(), processes or Processes()
     config = config.resolved()
     weighting = build_weighting(config)
     if weighting.branches is not None:
@@ -113,7 +123,21 @@ def train(
         record = InputRecord(folder.path, inputs, resumes=checkpoints.any)
         if line := changed_versions(Environment.load(folder.path)):
             reporter.message(line)
-        run = _Run(config, data, encoder, weighting, compute, folder, cache, record, reporter)
+        count = _micro_batches(config, checkpoints, processes, reporter)
+        processes.share({"config": config.model_dump(mode="json"), "micro_batches": count})
+        run = _Run(
+            config,
+            data,
+            encoder,
+            weighting,
+            compute,
+            folder,
+            cache,
+            record,
+            reporter,
+            processes,
+            count,
+        )
         loop = run.prepare()
         clock.lap("preparation")
         loop.run()
@@ -125,6 +149,59 @@ def train(
         results.save(folder.path)
         checkpoints.delete()
     return replace(results, folder=folder.path)
+
+
+def follow(processes: Processes, dataset: TextDataset | None = None) -> Path:
+    """Take part in the runs that the leader of several processes trains, until it has ended.
+
+    A follower writes nothing but what is in memory for a leader into a temporary folder.
+
+    Returns:
+        The folder of the results, which the leader has written.
+    """
+    while "folder" not in (told := processes.share()):
+        config = RunConfig.model_validate(told["config"])
+        weighting, compute = build_weighting(config), choose_compute(config)
+        cache = TensorCache(expand(config.cache_dir) if config.cache_dir else None)
+        data = load_run_data(config, weighting.validation_source, cache.folder, dataset)
+        encoder = load_run_encoder(config, data, compute)
+        with TemporaryDirectory(prefix="auxlearn-") as scratch:
+            run = _Run(
+                config,
+                replace(data, audits=cache.folder),
+                encoder,
+                weighting,
+                compute,
+                RunFolder(Path(scratch)),
+                cache,
+                InputTracker(),
+                Reporter(),
+                processes,
+                told["micro_batches"],
+            )
+            run.prepare().run()
+    return Path(told["folder"])
+
+
+def _micro_batches(
+    config: RunConfig, checkpoints: CheckpointFolder, processes: Processes, reporter: Reporter
+) -> int:
+    """Return into how many micro-batches a batch is divided: the same when a run is resumed."""
+    asked, count = config.gradient_accumulation_steps, processes.count
+    found = checkpoints.micro_batches() or -(-asked // count) * count
+    if found > config.batch_size:
+        raise ConfigError(
+            f"{count} processes cannot divide a batch of {config.batch_size} examples among them: "
+            "start fewer, or raise --batch-size"
+        )
+    if count > 1:
+        reporter.message(f"{count} processes train, each on its part of {found} micro-batches")
+    if found < count:
+        reporter.message(
+            f"warning: the run was begun with {found} micro-batches per step, so that "
+            f"{count - found} of {count} processes have no work"
+        )
+    return found
 
 
 def load_finished(folder: RunFolder, config: RunConfig, reporter: Reporter) -> RunResults:
@@ -165,19 +242,23 @@ class _Run:
     compute: Compute
     folder: RunFolder
     cache: TensorCache
-    inputs: InputRecord
+    inputs: InputTracker
     reporter: Reporter
+    processes: Processes
+    micro_batches: int
 
     @cached_property
-    def evaluator(self) -> Evaluator:
+    def evaluator(self) -> Evaluator | LabelEvaluator:
         """The evaluator of dev, test and out-of-distribution sets."""
+        shared = (self._tokenize, self.compute, self.folder.predictions_path)
+        if self.encoder.kind is not CLASSIFICATION:
+            chosen = self.config.thresholds == "dev"
+            return LabelEvaluator(self.encoder, self.data.dataset, *shared, chosen)
         return Evaluator(
             self.encoder,
             self.data.dataset,
             self.data.ood_sets,
-            self._tokenize,
-            self.compute,
-            self.folder.predictions_path,
+            *shared,
             self.config.unknown_labels == "count",
         )
 
@@ -224,6 +305,7 @@ class _Run:
             validation=self._validation_objective(),
             perturbation_log=PerturbationLog(self.folder.path, len(train_texts)),
             gradient_log=self._gradient_log(),
+            processes=self.processes,
         )
         surrogate = None if self.data.validation is None else self._surrogate
         return TrainingLoop(
@@ -232,7 +314,7 @@ class _Run:
             training_step,
             self.weighting,
             partial(self.evaluator.dev_metrics, surrogate),
-            self.evaluator.dev_baseline(config.metric),
+            signed(config.metric, self.evaluator.dev_baseline(config.metric)),
             self.reporter,
         )
 
@@ -251,7 +333,7 @@ class _Run:
                 step=state.best_step,
                 epoch=state.best_step / loop.steps_per_epoch,
                 metric=config.metric,
-                value=state.best_value,
+                value=signed(config.metric, state.best_value),
             ),
             evaluations=evaluations,
             weights=dict(zip(config.objective_names(), weights, strict=True)),
@@ -317,7 +399,7 @@ class _Run:
     def _warn_of_language_model(self, train_texts: TokenizedTexts) -> None:
         """Report a useless language-model head if it is used; once, not when a run is resumed."""
         resumes = CheckpointFolder(self.folder.checkpoint_path).any
-        if not self.encoder.language_model_used or resumes:
+        if not self.encoder.language_model_used or resumes or not self.processes.leads:
             return
         dev = self._tokenize(self.data.dataset.splits["dev"])
         if line := describe_language_model(
@@ -353,6 +435,8 @@ class _Run:
     def _prepare_loss(self, train_texts: TokenizedTexts) -> PrimaryLoss:
         choice = self.config.loss
         cls = LOSSES.get(choice.name)
+        if self.encoder.kind.name not in cls.kinds:
+            require(self.encoder.kind, "losses", f" ({choice.name})")
         with calling(cls, "__init__", choice.name):
             loss: PrimaryLoss = cls(cls.Options.model_validate(choice.options))
         if self.config.compile and not loss.compilable:
@@ -386,7 +470,7 @@ class _Run:
     def _step_settings(self) -> StepSettings:
         return StepSettings(
             seed=self.config.seed,
-            gradient_accumulation_steps=self.config.gradient_accumulation_steps,
+            gradient_accumulation_steps=self.micro_batches,
             max_grad_norm=self.config.max_grad_norm,
             clip_head_separately=self.weighting.clips_apart,
             attends_to_padding=self.weighting.attends_to_padding,
@@ -407,10 +491,9 @@ class _Run:
             self._surrogate,
             self.config.seed,
             head=self.weighting.dev_head,
-            batches_per_step=max(
-                self.config.gradient_accumulation_steps, self.weighting.validation_batches
-            ),
+            batches_per_step=max(self.micro_batches, self.weighting.validation_batches),
             attends_to_padding=self.weighting.attends_to_padding,
+            kind=self.encoder.kind,
         )
 
     def _gradient_log(self) -> GradientLog:
@@ -428,6 +511,7 @@ class _Run:
             self._surrogate,
             self.config.seed,
             attends_to_padding=self.weighting.attends_to_padding,
+            kind=self.encoder.kind,
         )
         return GradientLog(every, asked=True, validation=validation)
 

@@ -25,6 +25,8 @@ from auxlearn.encoders.device import Compute, attend_in_single_precision
 from auxlearn.encoders.load import check_length, encoder_content, load_encoder
 from auxlearn.encoders.shared import LANGUAGE_MODEL_HEAD, SharedEncoder
 from auxlearn.encoders.trainable import freeze
+from auxlearn.kinds.base import Kind
+from auxlearn.kinds.choose import CLASSIFICATION
 from auxlearn.objectives.base import Objective
 from auxlearn.objectives.context import ObjectiveContext
 from auxlearn.objectives.masking import frequency_cross_entropy, score_masked
@@ -90,10 +92,12 @@ def _data_of(config: RunConfig) -> str:
     return path_identity(str(expand(config.dataset).resolve()))
 
 
-def load_initial_encoder(config: RunConfig, label_names: Sequence[str]) -> SharedEncoder:
+def load_initial_encoder(
+    config: RunConfig, label_names: Sequence[str], kind: Kind = CLASSIFICATION
+) -> SharedEncoder:
     """Load the encoder that training begins with."""
     encoder = load_encoder(
-        config.initial_encoder, label_names, config.seed, config.attention_dropout
+        config.initial_encoder, label_names, config.seed, config.attention_dropout, kind
     )
     source = source_of(config)
     if source is not None:
@@ -278,9 +282,9 @@ def run_reporters(config: RunConfig, folder: RunFolder) -> list[RunReporter]:
 
 def load_run_encoder(config: RunConfig, data: RunData, compute: Compute) -> SharedEncoder:
     """Load the encoder that training begins with; see :func:`load_initial_encoder`."""
-    encoder = load_initial_encoder(config, data.dataset.label_names)
+    encoder = load_initial_encoder(config, data.dataset.label_names, data.dataset.kind)
     encoder.random_head = config.random_head
-    check_length(encoder, config.max_length)
+    check_length(encoder.config, config.max_length)
     encoder.to(compute.device)
     if config.precision == "bf16" and compute.device.type == "cpu":
         attend_in_single_precision(encoder.body)

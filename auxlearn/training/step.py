@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import fields, replace
 from itertools import groupby
 
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from auxlearn.core import rng
 from auxlearn.core.metric_names import VALIDATION
+from auxlearn.core.processes import Processes
 from auxlearn.data.batches import Batch, BatchStream
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.losses.base import PrimaryLoss
@@ -52,7 +53,7 @@ def _select_examples(batch: Batch, chosen: slice) -> Batch:
     return replace(
         batch,
         **{
-            name: value[chosen] if value.ndim == 1 else value[chosen, :longest]
+            name: value[chosen, :longest] if value.ndim > 1 and name != "labels" else value[chosen]
             for name, value in values.items()
             if value is not None
         },
@@ -68,6 +69,10 @@ class RunStep:
     Auxiliary objectives are computed before the primary one, because a task may change the examples
     that the primary task is trained on. Only one autograd graph is alive at a time. The dropout
     masks and the corruption of every objective come from random streams of its own.
+
+    Several processes divide the micro-batches of a step among them. What they find is summed before
+    anyone uses it, so that gradients and losses are equal in all processes, and are those of one
+    process that computes all micro-batches.
 
     Attributes:
         gradient_metrics: What was measured of the gradients of this step, by key of
@@ -85,7 +90,9 @@ class RunStep:
         validation: ValidationObjective | None = None,
         perturbation_log: PerturbationLog | None = None,
         gradient_log: GradientLog | None = None,
+        processes: Processes | None = None,
     ) -> None:
+        self.processes = processes or Processes()
         self.encoder = encoder
         self.model: nn.Module = encoder
         self.primary = primary
@@ -132,6 +139,12 @@ class RunStep:
             if weight_of[term.name] != 0:
                 (weight_of[term.name] * loss).backward()
             del loss  # frees the graph before the next one is built
+        self._add_losses(without)
+        if self.processes.count > 1:
+            gradient = [parameter.grad for parameter in self.parameters]
+            self.processes.add_gradients([gradient], self.parameters)
+            for parameter, total in zip(self.parameters, gradient, strict=True):
+                parameter.grad = total
 
     def gradients(self) -> list[Gradient]:
         """Return the unweighted gradient of each objective."""
@@ -142,14 +155,27 @@ class RunStep:
     def micro_gradients(self) -> Iterator[list[Gradient]]:
         """Yield the gradients of all objectives, one micro-batch after another."""
         totals = self._no_gradients()
-        for gradients in self._micro_gradients():
+        for found in self._every_micro_batch():
             if self._measures:  # on copies: the caller may change what is yielded
-                for total, gradient in zip(totals, gradients, strict=True):
+                for total, gradient in zip(totals, found, strict=True):
                     add_gradient(total, copy_gradient(gradient))
-            yield gradients
+            yield found
+        self._add_losses()
         self._measure(totals)
 
+    def _every_micro_batch(self) -> Iterator[list[Gradient]]:
+        """Yield the gradients of all micro-batches, those of other processes too."""
+        own = self._micro_gradients()
+        if self.processes.count == 1:
+            yield from own
+            return
+        for number in range(self._terms(self.number, frozenset())[-1].micro_batch + 1):
+            found = next(own) if self.processes.owns(number) else self._no_gradients()
+            self.processes.add_gradients(found, self.parameters)
+            yield found
+
     def _micro_gradients(self) -> Iterator[list[Gradient]]:
+        """Yield the gradients of this process's own micro-batches."""
         for _, losses in groupby(self._losses(), key=lambda found: found[0].micro_batch):
             gradients = dict(zip(self.names, self._no_gradients(), strict=True))
             for term, loss in losses:
@@ -166,7 +192,19 @@ class RunStep:
         for gradients in self._micro_gradients():
             for total, gradient in zip(totals, gradients, strict=True):
                 add_gradient(total, gradient)
+        self._add_losses()
+        self.processes.add_gradients(totals, self.parameters)
         return totals
+
+    def _add_losses(self, without: frozenset[str] = frozenset()) -> None:
+        """Sum the losses of a pass over all processes."""
+        if self.processes.count == 1:
+            return
+        names = [name for name in self.names if name not in without]
+        none = torch.zeros((), device=self.encoder.device)
+        totals = torch.stack([self.losses.get(name, none) for name in names])
+        self.processes.add([totals])
+        self.losses |= dict(zip(names, totals, strict=True))
 
     @property
     def _measures(self) -> bool:
@@ -214,6 +252,7 @@ class RunStep:
         with self._unrecorded(), torch.no_grad():
             for _ in self._losses():
                 pass
+            self._add_losses()
             return torch.stack([self.losses[name] for name in self.names])
 
     def validation_gradient(self, index: int = 0, batches: int = 1) -> Gradient:
@@ -221,12 +260,15 @@ class RunStep:
         validation = self._require_validation()
         total: Gradient = [None] * len(self.parameters)
         losses = []
-        for part in range(batches):
+        for part in filter(self.processes.owns, range(batches)):
             with self.encoder.evaluating(), self.settings.autocast():
                 loss = validation.loss(self.encoder, self.number, index, batches, part) / batches
             add_gradient(total, torch.autograd.grad(loss, self.parameters, allow_unused=True))
             losses.append(loss.detach())
-        self.losses[VALIDATION] = torch.stack(losses).sum()
+        none = torch.zeros((), device=self.encoder.device)
+        self.losses[VALIDATION] = torch.stack(losses).sum() if losses else none
+        self.processes.add([self.losses[VALIDATION]])
+        self.processes.add_gradients([total], self.parameters)
         return total
 
     @property
@@ -241,11 +283,14 @@ class RunStep:
         return list(torch.autograd.grad(loss, self.parameters, allow_unused=True))
 
     def functional_losses(self, model: nn.Module, lookahead: int) -> Tensor:
-        """Return each objective's loss on the batches of a later step, by a copy of the model."""
+        """Return each objective's loss on the batches of a later step, by a copy of the model.
+
+        The losses are differentiated through, so every process computes all micro-batches.
+        """
         if not lookahead:
             self._measure_apart()
         totals: dict[str, Tensor | float] = dict.fromkeys(self.names, 0.0)
-        for term, loss in self._losses(model, lookahead):
+        for term, loss in self._losses(model, lookahead, divided=False):
             totals[term.name] = totals[term.name] + loss
         return torch.stack([torch.as_tensor(total) for total in totals.values()])
 
@@ -304,10 +349,12 @@ class RunStep:
         model: nn.Module | None = None,
         lookahead: int = 0,
         without: frozenset[str] = frozenset(),
+        divided: bool = True,
     ) -> Iterator[tuple[Term, Tensor]]:
         """Yield the loss of each objective on each micro-batch, with its graph.
 
-        The losses of an objective sum to its mean loss over the whole batch.
+        Over all processes, among which they are divided, the losses of an objective sum to its mean
+        loss over the whole batch.
         """
         model, step = self.model if model is None else model, self.number + lookahead
         if not lookahead:
@@ -315,6 +362,8 @@ class RunStep:
                 self.losses.pop(name, None)
         substitutes: dict[int, Batch] = {}
         for term in self._terms(step, without):
+            if divided and not self.processes.owns(term.micro_batch):
+                continue
             batch = term.batch
             if term.shares_primary_batch:
                 batch = substitutes.get(term.micro_batch, batch)
@@ -347,6 +396,8 @@ class RunStep:
         for auxiliary in self.auxiliaries:
             if auxiliary.name in without:
                 continue
+            with calling(auxiliary.task, "begin_step", auxiliary.name):
+                auxiliary.task.begin_step(step, self.total_steps)
             own = (
                 primary
                 if auxiliary.stream is None
@@ -355,13 +406,21 @@ class RunStep:
                 )
             )
             batches.append((auxiliary, own, self._shares(auxiliary, own, step)))
-        batches.append((None, primary, [len(batch) / len(whole) for batch in primary]))
+        batches.append((None, primary, self._primary_shares(whole, primary)))
         return [
             Term(number, auxiliary, micro_batches[number], shares[number])
             for number in range(max(len(micro_batches) for _, micro_batches, _ in batches))
             for auxiliary, micro_batches, shares in batches
             if number < len(micro_batches)
         ]
+
+    def _primary_shares(self, whole: Batch, parts: Sequence[Batch]) -> list[float]:
+        """Return the weight of each micro-batch: its share of what the loss averages over."""
+
+        def items(batch: Batch) -> int:
+            return len(batch) if batch.targets is None else self.encoder.kind.items(batch.targets)
+
+        return [items(batch) / max(1, items(whole)) for batch in parts]
 
     def _shares(self, auxiliary: Auxiliary, batches: Sequence[Batch], step: int) -> list[float]:
         """Return the weight of each micro-batch's mean loss in the mean loss of the batch."""
@@ -380,9 +439,20 @@ class RunStep:
         """Return the mean loss of the primary task."""
         generator = self._generator(term.name, step, term.micro_batch)
         forward = self._seeded_forward(term.name, step, term.micro_batch)
-        with calling(self.primary_loss, "loss"), forward:
+        with calling(self.primary_loss, "loss"), forward, self._watched():
             loss = model(self.primary_loss.loss, batch, generator)
         return self._check_loss(term.name, self.primary_loss, loss, model)
+
+    def _watched(self) -> AbstractContextManager[None]:
+        """Let tasks see the gradient of the primary loss at each token, if any asks for it."""
+        watching = [one for one in self.auxiliaries if one.task.watches_primary]
+
+        def report(token_ids: Tensor, gradients: Tensor) -> None:
+            for one in watching:
+                with calling(one.task, "observe_primary", one.name):
+                    one.task.observe_primary(token_ids, gradients)
+
+        return self.encoder.watching_embeddings(report) if watching else nullcontext()
 
     def _auxiliary_loss(self, model: nn.Module, batch: Batch, step: int, term: Term) -> TaskResult:
         """Return the mean loss of an auxiliary task, with what it changes in the primary batch."""

@@ -16,6 +16,9 @@ from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.device import full_precision, upload
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.evaluation.metrics import Surrogate, surrogate_loss
+from auxlearn.kinds.base import Kind
+from auxlearn.kinds.choose import CLASSIFICATION, require
+from auxlearn.objectives.heads import features_of
 from auxlearn.weighting.base import DevHead
 
 #: Number of examples that a head is fitted to, and the settings of the fit, as in the released code
@@ -77,7 +80,12 @@ def initialise_head(hidden: int, classes: int, seed: int, step: int, like: Tenso
     return head.to(device=like.device, dtype=like.dtype, non_blocking=True)
 
 
-def fit_head(head: nn.Module, features: Callable[[], Tensor], labels: Tensor) -> nn.Module:
+def fit_head(
+    head: nn.Module,
+    features: Callable[[], Tensor],
+    labels: Tensor,
+    loss_of: Callable[[Tensor, Tensor], Tensor] = nn.functional.cross_entropy,
+) -> nn.Module:
     """Fit a head as META-TARTAN's released code does, and freeze it.
 
     Up to ten steps of AdamW on the mean cross-entropy, fewer once the loss changes by less than
@@ -86,7 +94,8 @@ def fit_head(head: nn.Module, features: Callable[[], Tensor], labels: Tensor) ->
     Args:
         head: From features ``(examples, hidden size)`` to logits ``(examples, classes)``.
         features: Called in every step; returns features without a graph.
-        labels: ``(examples,)``.
+        labels: ``(examples,)``, or targets of another kind.
+        loss_of: Mean loss by logits and labels.
     """
     optimizer = torch.optim.AdamW(
         head.parameters(), lr=FIT_LEARNING_RATE, weight_decay=FIT_WEIGHT_DECAY, betas=FIT_BETAS
@@ -95,7 +104,7 @@ def fit_head(head: nn.Module, features: Callable[[], Tensor], labels: Tensor) ->
     for _ in range(FIT_STEPS):
         inputs = features()
         with full_precision(inputs.device):  # autocast would reuse its cached copy of the weights
-            loss = nn.functional.cross_entropy(head(inputs), labels)
+            loss = loss_of(head(inputs), labels)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -123,11 +132,17 @@ class ValidationObjective:
         head: DevHead = "own",
         batches_per_step: int = 1,
         attends_to_padding: bool = False,
+        kind: Kind = CLASSIFICATION,
     ) -> None:
-        if texts.labels is None:
+        targets = texts.labels if texts.tags is None else texts.tags
+        if targets is None:
             raise ValueError("a validation objective needs labelled texts")
+        if head == "closed":
+            require(kind, "dev heads")
         self.texts = texts
-        self.labels = texts.labels
+        self.kind = kind
+        self.labels = targets
+        self._balanced = surrogate == "macro_f1" and kind is CLASSIFICATION
         if head != "own" and len(texts) < 2:
             raise DataError(
                 "a dev head is fitted to other validation examples than those of the loss: give "
@@ -159,6 +174,8 @@ class ValidationObjective:
         highest for the shares of the classes in it, where it is 1 / classes; if a batch is too
         small to hold all classes, for equal probabilities, where it is 2 / (classes + examples).
         """
+        if self.kind is not CLASSIFICATION:
+            return self.kind.constant_loss(self.labels, self.surrogate)
         counts = self.labels.unique(return_counts=True)[1].double()
         shares = counts / counts.sum()
         if self.surrogate == "macro_f1":
@@ -175,20 +192,23 @@ class ValidationObjective:
         The mean over the parts is the mean loss of the batches.
         """
         batch = self._batch(self._part(step * self.batches_per_step + index, batches, part))
-        assert batch.labels is not None
+        assert batch.targets is not None
         if self.head == "own":
             logits = encoder.classify(batch)
         else:
-            head = self._dev_head(encoder, step, new=index + part == 0)
-            features = encoder.features(batch)
+            head = self._dev_head(encoder, step, new=index + part == 0 or step not in self._heads)
+            features = features_of(encoder, self.kind, batch)
             with full_precision(features.device):
                 logits = head(features)
-        return surrogate_loss(logits, batch.labels, self.surrogate)
+        if self.kind is not CLASSIFICATION:
+            targets = upload(batch.targets, logits.device)
+            return self.kind.surrogate(logits, targets, self.surrogate)
+        return surrogate_loss(logits, batch.targets, self.surrogate)
 
     def _examples(self, number: int) -> Tensor:
         """Return the numbers of the examples of a batch, which are none of those of the head."""
         step, index = divmod(number, self.batches_per_step)
-        if self.surrogate == "macro_f1":
+        if self._balanced:
             generator = rng.generator(self.seed, "validation", "balanced", number)
             head = self._head_examples(step) if self._head_size else None
             return balanced_sample(self.labels, self._by_class, self.batch_size, generator, head)
@@ -206,9 +226,10 @@ class ValidationObjective:
         """Return the numbers of the examples of a part of some batches.
 
         All examples count alike in a mean over batches of one size, however they are grouped.
-        Grouped by length they need less padding. Smooth macro-F1 depends on the grouping.
+        Grouped by length they need less padding. Smooth macro-F1 depends on the grouping, and so do
+        the metrics of other kinds.
         """
-        if self.surrogate == "macro_f1" or batches == 1:
+        if self.kind is not CLASSIFICATION or self._balanced or batches == 1:
             return self._examples(first + part)
         drawn = torch.cat([self._examples(first + number) for number in range(batches)])
         order = self.texts.lengths[drawn].argsort(descending=True, stable=True)
@@ -221,14 +242,14 @@ class ValidationObjective:
         of the derivative: it would take the graphs of all steps of the fit.
         """
         batch = self._batch(self._head_examples(step))
-        assert batch.labels is not None
+        assert batch.targets is not None
         classes = encoder.config.num_labels
         if self.head == "closed":
             features = encoder.features(batch)
             with full_precision(features.device):
-                return closed_form_head(features, upload(batch.labels, features.device), classes)
+                return closed_form_head(features, upload(batch.targets, features.device), classes)
         if new:
-            self._heads = {step: self._fit(encoder, batch, batch.labels, classes, step)}
+            self._heads = {step: self._fit(encoder, batch, batch.targets, classes, step)}
         return self._heads[step]
 
     def _fit(
@@ -236,13 +257,13 @@ class ValidationObjective:
     ) -> nn.Module:
         def features() -> Tensor:
             with torch.no_grad():
-                return encoder.features(batch)
+                return features_of(encoder, self.kind, batch)
 
         first = features()
-        head = initialise_head(first.shape[1], classes, self.seed, step, first)
+        head = initialise_head(first.shape[-1], classes, self.seed, step, first)
         # With dropout off, the features of a frozen backbone are the same at every step of the fit.
         source = features if self.head == "refitted" else lambda: first
-        return fit_head(head, source, upload(labels, first.device))
+        return fit_head(head, source, upload(labels, first.device), self.kind.loss)
 
     def _batch(self, examples: Tensor) -> Batch:
         batch = collate(self.texts, examples)

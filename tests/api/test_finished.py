@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -181,6 +183,14 @@ def test_mistakes_in_the_texts_are_one_line(run, given, message, tmp_path, monke
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_run_of_single_texts_refuses_second_ones(run, tmp_path):
+    copy = shutil.copytree(run, tmp_path / "run")
+    results = auxlearn.load_run(copy)
+    replace(results, dataset=replace(results.dataset, pairs=False)).save(copy)
+    with pytest.raises(UserError, match="was trained on single texts: leave text_pairs out"):
+        auxlearn.predict(copy, ["a"], ["b"])
+
+
 def test_predictions_are_not_written_over_what_is_read(run, tmp_path):
     ROWS.to_csv(tmp_path / "in.csv")
     before = (tmp_path / "in.csv").read_bytes()
@@ -304,3 +314,8 @@ def test_results_without_a_folder_are_refused(run):
         auxlearn.predict(examples.results(), ["a"])
     with pytest.raises(UserError, match="there is no run folder"):
         auxlearn.load_run("nowhere")
+
+
+def test_a_number_that_parquet_cannot_hold_is_one_line(run, tmp_path):
+    with pytest.raises(UserError, match=r"out.parquet cannot hold these columns .*: write .jsonl"):
+        auxlearn.predict(run, [{"text": "a", "more": 10**400}], output=tmp_path / "out.parquet")

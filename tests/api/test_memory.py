@@ -273,20 +273,20 @@ MISTAKES = {
         "index 0: missing label",
     ),
     "label a number to predict": (
-        changed(label=np.linspace(0.1, 3, len(FRAME), dtype=np.float32)),
-        "holds 0.1.*numbers to predict (regression) are not supported",
+        changed(label=[*FRAME["label"][1:], 0.1]),
+        "holds 0.1.*numbers are predicted with --kind regression",
     ),
     "several labels": (
-        changed(label=[["a", "b"]] * len(FRAME)),
-        "holds ['a', 'b']: an example has one label, and several at once are not supported",
+        changed(label=[*FRAME["label"][1:], ["a", "b"]]),
+        "holds ['a', 'b']: an example has one label; several at once are read with",
     ),
     "labels of tokens": (
-        changed(label=[np.array([0, 1])] * len(FRAME)),
+        changed(label=[*FRAME["label"][1:], np.array([0, 1])]),
         "holds [0, 1]: an example has one label",
     ),
     "label lists of datasets": (
-        DatasetDict(train=Dataset.from_dict({"text": ["a", "b"], "label": [["x"], ["y"]]})),
-        "an example has one label, and several at once are not supported",
+        DatasetDict(train=Dataset.from_dict({"text": ["a", "b"], "label": [["x", "x"], ["y"]]})),
+        "names the label 'x' twice",
     ),
     "two columns of one name": (TWICE, "two columns are called 'text': rename one"),
     "no rows": (FRAME[:0], "has no rows"),

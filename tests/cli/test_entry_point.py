@@ -17,6 +17,7 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from auxlearn import __version__
 from auxlearn.cli import COMMANDS, cli
@@ -159,7 +160,11 @@ def test_a_full_disk_is_one_line(failing):
 
 
 @pytest.mark.parametrize(
-    "problem", [RuntimeError("a bug"), KeyError("a bug"), RecursionError("a bug"), OSError("a bug")]
+    "problem",
+    [
+        *(RuntimeError("a bug"), KeyError("a bug"), RecursionError("a bug"), OSError("a bug")),
+        *(BaseException("a bug"), GeneratorExit("a bug")),
+    ],
 )
 def test_an_unforeseen_error_is_one_line_and_a_log(failing, problem):
     failing(problem)
@@ -194,6 +199,7 @@ def test_the_log_of_an_unforeseen_error_is_in_the_folder_in_use(failing, tmp_pat
         (errno.ENAMETOOLONG, "cannot use some/path (File name too long): check the path"),
         (errno.EROFS, "cannot use some/path (Read-only file system): check the path"),
         (errno.EIO, "cannot use some/path (Input/output error): check the path"),
+        (errno.EMFILE, "the system refuses more (Too many open files): raise its limit"),
         (errno.EDQUOT, "the disk is full for some/path: free some space"),
     ],
 )
@@ -301,3 +307,25 @@ def test_main_runs_the_group(monkeypatch, capsys):
     assert stop.value.code == 0
     assert capsys.readouterr().out == f"auxlearn {__version__}\n"
     assert isinstance(cli, click.Group)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("--aux l3", ["plain,l3mask"]),
+        ("--weights gradn", ["plain,gradnorm"]),
+        ("--loss foc", ["plain,focal"]),
+        ("--encoder bio", ["plain,bio-clinicalbert"]),
+        ("--dataset pyd", ["plain,pydocs"]),
+        ("--dataset ./da", ["dir,./da"]),
+        ("--metric mac", ["plain,macro_f1"]),
+    ],
+)
+def test_names_complete_in_the_shell(monkeypatch, words, expected):
+    option, incomplete = words.split()
+    monkeypatch.setenv("COMP_WORDS", f"auxlearn train {option} {incomplete}")
+    monkeypatch.setenv("COMP_CWORD", "3")
+    done = CliRunner().invoke(
+        cli, prog_name="auxlearn", env={"_AUXLEARN_COMPLETE": "bash_complete"}
+    )
+    assert done.output.splitlines() == expected

@@ -67,8 +67,9 @@ def write_run(folder: Path, trial, right: dict[str, int], seconds: float, exampl
         "environment": {"versions": {}},
     }
     (folder / "results.json").write_text(json.dumps(content))
-    weights = {"weight/primary": 0.5, "weight/a": 0.5}
-    entries = [{"kind": "train", "step": step} | weights for step in (10, 20)]
+    weights = {10: {"weight/primary": 0.5, "weight/a": 0.5}}
+    weights[20] = {"weight/primary": 0.6, "weight/a": 0.4}
+    entries = [{"kind": "train", "step": step} | found for step, found in weights.items()]
     entries += [
         {"kind": "eval", "step": 25 * n, "epoch": float(n), "dev/accuracy": right["dev"] / examples}
         for n in (1, 2)

@@ -14,6 +14,7 @@ from sklearn.metrics import accuracy_score, f1_score
 import auxlearn
 from auxlearn.core.errors import UserError
 from auxlearn.core.files import read_checked_json, write_checked_json
+from auxlearn.core.settings import OODSource
 from auxlearn.evaluation.finished import Classifier
 from tests import helpers
 from tests.cli.helpers import call, error, write_split
@@ -164,16 +165,27 @@ def test_a_set_whose_name_leads_out_of_the_folder_is_damage_for_every_reader(run
             reader()
 
 
-def test_labels_of_the_most_likely_class_have_no_mean(runs, tmp_path):
-    """With decision argmax, a label is predicted whose classes together may be less likely."""
+def test_probabilities_that_do_not_give_the_prediction_are_damaged(runs, tmp_path):
     copy = shutil.copytree(runs / "a", tmp_path / "a")
     path = copy / "predictions" / "test.jsonl"
     first, *rest = path.read_text().splitlines(keepends=True)
     row = json.loads(first)
     row["probabilities"].reverse()
     path.write_text(json.dumps(row) + "\n" + "".join(rest))
-    with pytest.raises(UserError, match=r"predicted 'test' by the most likely class .*decision"):
+    with pytest.raises(UserError, match=r"'test' are not those that results.json describes"):
         auxlearn.ensemble(runs / "b", copy)
+
+
+def test_labels_of_the_most_likely_class_have_no_mean(runs, monkeypatch):
+    """With decision argmax, a label is predicted whose classes together may be less likely."""
+    from auxlearn.comparison.ensemble import RunFolder, _check_decision
+
+    config = RunFolder(runs / "a").read_config()
+    sets = (OODSource(dataset="hard", decision="argmax"),)
+    config = config.model_copy(update={"ood": sets})
+    monkeypatch.setattr(RunFolder, "read_config", lambda folder: config)
+    with pytest.raises(UserError, match=r"predicted 'hard' by the most likely class .*decision"):
+        _check_decision(runs / "a", "hard", np.array([1]), np.array([[0.6, 0.4]]))
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import yaml
 
 from auxlearn.comparison.compare import compare
 from auxlearn.comparison.formats import published_grid
-from auxlearn.comparison.published import published_names, read_published
 from auxlearn.core.errors import ConfigError, RunError
+from auxlearn.sweeps.published import published_names, read_published
 from tests.comparison.conftest import METHODS, right_by_method
 
 

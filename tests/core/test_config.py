@@ -67,7 +67,7 @@ def test_all_faults_come_at_once(tmp_path):
     for part in (
         "epochs: Input should be greater than or equal to 1, got 0",
         "unknown key 'learning_rte': did you mean 'learning_rate'?",
-        "metric: Input should be 'accuracy' or 'macro_f1', got 'f1'",
+        "metric: Input should be 'accuracy', 'macro_f1', 'micro_f1',",
         "warmup_ratio: Input should be less than 1, got 1.0",
         "seed: Input should be a valid integer",
     ):
@@ -223,6 +223,8 @@ OTHER = {
     "lora_alpha": 8.0,
     "lora_dropout": 0.5,
     "keep_null_labels": True,
+    "kind": "regression",
+    "thresholds": "dev",
     "dataset": "other",
     "text_column": "sentence",
     "text_pair_column": "other",

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from auxlearn.core.errors import DataError
-from auxlearn.data.examples import is_blank, read_corpus
+from auxlearn.core.errors import DataError, is_blank
+from auxlearn.data.examples import read_corpus
 from auxlearn.evaluation.predict import read_texts_file
 
 

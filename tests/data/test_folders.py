@@ -14,7 +14,7 @@ from pyarrow import parquet
 from auxlearn.core.errors import DataError
 from auxlearn.data.examples import ColumnNames
 from auxlearn.data.folders import read_evaluation_split, read_folder
-from auxlearn.data.labels import label_name, sort_labels
+from auxlearn.kinds.labels import label_name, sort_labels
 
 ROWS = [
     {"text": "a fine day", "label": "good"},
@@ -148,6 +148,14 @@ def test_csv_lines_are_counted_through_quoted_line_breaks(tmp_path):
     assert message(tmp_path).startswith("train.csv:6: empty text in column 'text'")
     path.write_bytes(path.read_bytes().replace(b"\r\n,a", b"\r\nfive,a"))
     assert read_folder(tmp_path).splits["train"].texts == ('one\ntwo, "three"', "four", "five")
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".tsv"])
+def test_byte_order_marks_are_left_out_however_many(tmp_path, suffix):
+    write_table(tmp_path / f"train{suffix}", ROWS)
+    content = (tmp_path / f"train{suffix}").read_bytes()
+    (tmp_path / f"train{suffix}").write_bytes("\ufeff\ufeff".encode() + content)
+    assert sum(map(len, read_folder(tmp_path).splits.values())) == len(ROWS)
 
 
 def test_csv_with_an_open_quotation_mark_names_the_row_that_opens_it(tmp_path):
@@ -296,9 +304,9 @@ def test_no_folder(tmp_path):
     assert message(tmp_path / "nothing").startswith("there is no folder")
 
 
-def test_labels_of_tokens_are_named(tmp_path):
-    write_jsonl(tmp_path / "train.jsonl", [{"tokens": ["a"], "ner_tags": [0]}])
-    assert "'ner_tags' looks like labels of tokens, which are not offered" in message(tmp_path)
+def test_lists_of_tokens_are_read_as_words_with_tags(tmp_path):
+    write_jsonl(tmp_path / "train.jsonl", [{"tokens": ["a", "b"], "ner_tags": [0]}])
+    assert message(tmp_path) == "train.jsonl:1: 2 words but 1 tags: each word has one"
 
 
 def test_a_file_for_a_folder(tmp_path):

@@ -173,7 +173,7 @@ def test_a_path_is_never_looked_up_on_the_hub(asked, spec, tmp_path, monkeypatch
 
 @pytest.mark.parametrize(
     ("spec", "expected"),
-    [("pydoc", "did you mean 'pydocs'"), ("ACL-ARC", "did you mean 'acl_arc'"), ("", "known: ")],
+    [("pydoc", "did you mean 'pydocs'"), ("ACL-ARC", "did you mean 'acl_arc'")],
 )
 def test_unknown_name(spec, expected, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -10,7 +10,7 @@ from auxlearn.data.dataset import Split
 from auxlearn.data.ood import OODSet, map_labels
 from auxlearn.evaluation.evaluator import evaluate_ood, map_predictions, true_labels
 from auxlearn.evaluation.metrics import reduce_predictions
-from auxlearn.results.record import Evaluation
+from auxlearn.results.record import Evaluation, Evaluations
 from auxlearn.results.tables import metrics_grid
 
 NLI = ("entailment", "neutral", "contradiction")
@@ -86,12 +86,10 @@ def test_a_pair_is_right_if_both_examples_are():
 
 
 def test_evaluations_can_be_loaded_from_json_with_and_without_optional_fields():
-    from dataclasses import asdict
-
     partner = Split("orig", ("e", "f", "g", "h"), (1, 0, 0, 0), HANS)
     mapped = predictions(hans(), PROBABILITIES)
     found = evaluate_ood(hans(partner=partner), mapped, mapped.predicted, [False] * 4, majority=0)
-    values = asdict(found)
+    values = Evaluations({"hans": found}).to_dict()["hans"]
     assert Evaluation.from_dict(values) == found
     for key in ("subsets", "partner", "pair_accuracy"):
         del values[key]

@@ -147,6 +147,41 @@ CASES: list[Case] = [
         sweep("name: a\ngrid: {epochs: [1]}\nsearch: {space: {epochs: [2]}}"),
     ),
     Case(
+        "sweep: unknown published results",
+        SWEEP,
+        r"published: there are no published results 'nope': known: l3masking_table3",
+        sweep("name: a\npublished: nope"),
+    ),
+    *(
+        Case(
+            f"sweep: no such axis in {where}",
+            SWEEP,
+            r"'runs/\{zz\}': no axis 'zz' has a label to put there: known: aux",
+            sweep(f"name: a\n{more}"),
+        )
+        for where, more in {
+            "base": "base: {init_from: 'runs/{zz}'}\ngrid: {aux: [[], l3mask]}",
+            "grid": "grid: {aux: [{random_mlm: {corpus: 'runs/{zz}'}}]}",
+            "a search": "grid: {aux: [[]]}\nbase: {init_from: 'runs/{zz}'}\n"
+            "search: {space: {epochs: [1]}}",
+        }.items()
+    ),
+    *(
+        Case(
+            f"sweep: {what} that cannot be used",
+            ["sweep", "s.yaml", *more],
+            line,
+            beside(trainable, sweep(f"name: a\nseeds: 2\nbase: {{{settings}}}")),
+        )
+        for what, settings, more, line in (
+            ("a data set", "dataset: nowhere/d, encoder: encoder", (), r"no folder 'nowhere/d'"),
+            ("a column", "dataset: d, text_column: txt", (), r"no text column 'txt'"),
+            ("a further set", "dataset: d, ood: [nowhere/d]", (), r"no folder 'nowhere/d'"),
+            ("an encoder", "dataset: d, encoder: ./nowhere", (), r"./nowhere does not exist"),
+            ("a cache", "dataset: d", ("--cache-dir", "s.yaml/c"), r"cannot write to s.yaml/c"),
+        )
+    ),
+    Case(
         "sweep: nothing to exclude",
         SWEEP,
         r"exclude: epochs has no value '7': known: 1, 2",

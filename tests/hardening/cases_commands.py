@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tests.hardening.case import Case, Place
-from tests.hardening.inputs import GOOD, folder, pipe, sparse_file, writes
+from tests.hardening.inputs import GOOD, MANY, folder, pipe, sparse_file, writes
 
 
 def with_run(place: Place) -> object:
@@ -32,6 +32,44 @@ COMMANDS = [
     Case("infinity for a rate", ["train", "--learning-rate", "inf"], r"learning_rate"),
     Case("name of a set leads out", ["train", "--ood", "a/.."], r"plain name"),
     Case("a length of one token", ["data", "check", "d", "--max-length", "1"], r"max-length"),
+    *(
+        Case(
+            f"no output: {command[0]}",
+            [*command, "--output", ""],
+            r"a path is needed, not an empty text",
+            with_run,
+        )
+        for command in (
+            ["evaluate", "run", "--dataset", "d"],
+            ["predict", "run", "a"],
+            ["ensemble", "run", "run"],
+            ["compare", "run"],
+            ["report", "run"],
+            ["masks", "--encoder", "tiny"],
+            ["perturbations", "run"],
+            ["score", "--encoder", "tiny", "a"],
+            ["pretrain", "--encoder", "tiny"],
+            ["sweep", "s.yaml"],
+        )
+    ),
+    Case(
+        "no encoder",
+        ["data", "check", "d", "--encoder", ""],
+        r"a path is needed, not an empty text",
+        writes("d/train.jsonl", MANY),
+    ),
+    Case(
+        "evaluate: a path of no characters",
+        ["evaluate", "run", "--dataset", ""],
+        r"a path is needed, not an empty text|unknown data set ''",
+        lambda place: (place.copy_run(), place.write("test.jsonl", GOOD)),
+    ),
+    Case(
+        "train: a task with the name of the primary one",
+        ["train", "--aux", "random_mlm:primary"],
+        r"the name 'primary' is that of the primary task",
+    ),
+    Case("no run folder", ["predict", "", "a"], r"a path is needed, not an empty text"),
     Case("no data set", ["evaluate", "run"], r"missing option '--dataset'"),
     Case("no run", ["predict", "nowhere", "text"], r"there is no run folder nowhere"),
     Case("run: long path", ["predict", "r" * 5000, "text"], r"(File name too long)"),
@@ -90,6 +128,19 @@ COMMANDS = [
         r"standard input:2: not a JSON object",
         with_run,
         typed='{"text": "a"}\nb\n',
+    ),
+    Case(
+        "predict: a JSON key twice",
+        ["predict", "run"],
+        r"standard input:2: the key 'text' occurs twice",
+        with_run,
+        typed='{"text": "a"}\n{"text": "b", "text": "c"}\n',
+    ),
+    Case(
+        "predict: a JSON key twice in the first line",
+        ["predict", "run", "--file", "f.txt"],
+        r"f.txt:1: the key 'text' occurs twice",
+        beside_a_run(writes("f.txt", '{"text": "b", "text": "c"}\n')),
     ),
     Case(
         "predict: deep JSON",

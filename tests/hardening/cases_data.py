@@ -27,7 +27,7 @@ DATA = [
     # ------------------------------------------------------------------------------ folders
     Case("data: no such folder", ["data", "check", "./nowhere"], r"no folder './nowhere'"),
     Case("data: no such name", ["data", "check", "pydoc"], r"did you mean 'pydocs'\?"),
-    Case("data: no name", ["data", "check", ""], r"unknown data set ''"),
+    Case("data: no name", ["data", "check", ""], r"a path is needed, not an empty text"),
     Case("data: an empty folder", CHECK, r"d has no train file .*it is empty", folder("d")),
     Case("data: a file for a folder", ["data", "check", "d"], r"d is a file", writes("d", GOOD)),
     Case("data: no train", CHECK, r"its splits are test", writes("d/test.jsonl", GOOD)),
@@ -163,6 +163,7 @@ DATA = [
     # ------------------------------------------------------------------------------- labels
     Case("label: null", CHECK, r":3: missing label", on_lines(row(None))),
     Case("label: empty", CHECK, r":3: missing label", on_lines(row(""))),
+    Case("label: nothing visible", CHECK, r":3: missing label", on_lines(row("\u200b\u2060"))),
     Case("label: absent", CHECK, r":3: missing label", on_lines('{"text": "x"}')),
     Case("label: NaN", CHECK, r":3: missing label", on_lines('{"text": "x", "label": NaN}')),
     Case("label: infinite", CHECK, r":3: missing label", on_lines('{"text": "x", "label": 1e999}')),
@@ -192,18 +193,18 @@ DATA = [
     Case(
         "label: fractions in csv",
         CHECK,
-        r"csv:2: the label 0\.25 in column 'label' looks like a number to predict \(regression\)",
-        writes("d/train.csv", csv_of("0.25", "3.5", "1")),
+        r"csv:2: the label 0\.25 in column 'label' looks like a number to predict \(--kind",
+        writes("d/train.csv", csv_of("0.25", "3.5", "a")),
     ),
-    Case("label: exponents", CHECK, r"regression", writes("d/train.csv", csv_of("1e-3", "2e-3"))),
+    Case("label: exponents", CHECK, r"regression", writes("d/train.csv", csv_of("1e-3", "a"))),
     Case(
         "label: many whole numbers",
         CHECK,
         r"60 different numbers in 60 rows.*regression",
         writes("d/train.csv", csv_of(*(str(17 * i) for i in range(60)))),
     ),
-    Case("label: a list", CHECK, r":3: .*one label, and several", on_lines(row(["good", "bad"]))),
-    Case("label: an object", CHECK, r":3: .*one label, and several", on_lines(row({"a": 1}))),
+    Case("label: a list", CHECK, r":3: .*one label; several", on_lines(row(["good", "bad"]))),
+    Case("label: an object", CHECK, r":3: .*one label; several", on_lines(row({"a": 1}))),
     Case(
         "label: a list as text", CHECK, r":3: .*several at once", on_lines(row("['good', 'bad']"))
     ),
@@ -273,7 +274,16 @@ DATA = [
         writes("d/train.csv", b"text,label\ncaf\xe9,a\n"),
     ),
     Case(
-        "csv: NUL", CHECK, r"csv:2: .*(NUL|control)", writes("d/train.csv", "text,label\na,b\0\n")
+        "csv: NUL", CHECK, r"csv:2: a null character", writes("d/train.csv", "text,label\na,b\0\n")
+    ),
+    *(
+        Case(
+            f"{suffix}: null characters",
+            CHECK,
+            rf"{suffix}:1: a null character \(\\x00\)",
+            writes(f"d/train.{suffix}", "\0" * 99),
+        )
+        for suffix in ("csv", "tsv", "jsonl")
     ),
     Case(
         "csv: a cell of 2 MB",
@@ -332,13 +342,13 @@ DATA = [
         "parquet: fractions",
         CHECK,
         r"row 1: .*regression",
-        parquet(text=["a", "b"], label=[0.5, 0.7]),
+        parquet(text=["a", "b"], label=["0.5", "x"]),
     ),
     Case(
         "parquet: lists",
         CHECK,
-        r"row 1: .*several at once",
-        parquet(text=["a"], label=[["x", "y"]]),
+        r"row 1: .*names the label 'x' twice",
+        parquet(text=["a"], label=[["x", "x"]]),
     ),
     Case("parquet: a column twice", CHECK, r"two columns called 'label'", parquet_of_equal_names),
 ]

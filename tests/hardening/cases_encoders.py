@@ -186,6 +186,32 @@ ENCODERS = [
         "NaN", r"hold NaN or infinity", weights(filled("layer.1.output.dense.weight", float("nan")))
     ),
     encoder("infinity", r"hold NaN or infinity", weights(filled("word_embeddings", float("inf")))),
+    encoder(
+        "a vocabulary without its unknown token",
+        r"cannot be loaded: Exception: WordPiece error: Missing \[UNK\]",
+        lambda place: (
+            removed("tokenizer*")(place),
+            place.write("encoder/vocab.txt", "a\nb\nc\n"),
+        ),
+    ),
+    Case(
+        "encoder: an empty vocabulary",
+        ("data", "check", "d", "--encoder", "encoder"),
+        r"cannot be loaded: Exception: WordPiece error: Missing \[UNK\]",
+        lambda place: (removed("tokenizer*")(place), place.write("encoder/vocab.txt", "")),
+    ),
+    *(
+        encoder(
+            f"weights of type {kind}",
+            rf"layer.1.output.dense.weight is of type {kind}: weights are floating-point",
+            weights(
+                lambda tensors, one=one: tensors.update(
+                    {k: getattr(v, one)() for k, v in tensors.items() if "1.output.dense.w" in k}
+                )
+            ),
+        )
+        for kind, one in (("I64", "long"), ("BOOL", "bool"))
+    ),
     encoder("tokenizer cut", r"cannot be loaded", replaced("tokenizer.json", "{")),
     encoder("tokenizer a list", r"cannot be loaded", replaced("tokenizer.json", "[]")),
     encoder(
@@ -210,6 +236,12 @@ ENCODERS = [
         r"use --max-length 128 or less",
         setting(),
         leaves=("cache",),
+    ),
+    Case(
+        "encoder: more tokens than positions",
+        ("data", "check", "d", "--encoder", "encoder", "--max-length", "9999999999"),
+        r"max_length 9999999999 is more than the \d+ positions",
+        setting(),
     ),
     Case(
         "encoder: home of nobody",

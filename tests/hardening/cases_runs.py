@@ -338,6 +338,17 @@ PLUGINS: dict[str, tuple[str, str]] = {
         TASK.format(line="raise ValueError('no\\nsuch column')"),
         r"'mine' \(Mine of .*mine\.py\) failed in loss \(ValueError: no such column\)",
     ),
+    "raises no Exception": (
+        "class E(BaseException):\n    pass\n" + TASK.format(line="raise E('no')"),
+        r"failed in loss \(E: no\)",
+    ),
+    "ends a generator": (TASK.format(line="raise GeneratorExit"), r"in loss \(GeneratorExit\)"),
+    "leaves the program": (TASK.format(line="raise SystemExit(0)"), r"in loss \(SystemExit: 0"),
+    "raises what has no text": (
+        "class E(Exception):\n    def __str__(self):\n        1 / 0\n"
+        + TASK.format(line="raise E('no')"),
+        r"failed in loss \(E: E\('no'\)\)",
+    ),
     "raises KeyError in loss": (TASK.format(line="return {}['a']"), r"failed in loss \(KeyError"),
     "multiplies wrong shapes": (
         TASK.format(line="return (torch.ones(2, 3) @ torch.ones(2, 3)).sum()"),
@@ -395,6 +406,14 @@ PLUGINS: dict[str, tuple[str, str]] = {
         r"'l3mask' of .* is taken by",
     ),
     "does not parse": ("def", r"cannot be imported: SyntaxError"),
+    "raises no Exception at once": (
+        "class E(BaseException):\n    pass\nraise E('no')",
+        r"cannot be imported: E: no",
+    ),
+    "raises what has no text at once": (
+        "class E(Exception):\n    def __str__(self):\n        1 / 0\nraise E",
+        r"cannot be imported: E: E\(\)",
+    ),
     "exits": ("raise SystemExit(0)", r"cannot be imported: SystemExit"),
     "registers nothing": ("", r"unknown auxiliary task 'mine'"),
 }

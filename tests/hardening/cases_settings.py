@@ -102,6 +102,18 @@ SETTINGS = [
         r"alpha: a number is needed",
         config("weights: {fixed: {alpha: true}}"),
     ),
+    Case(
+        "config: neither of two types",
+        ["train", "--aux", "random_mlm", "--fixed-alpha", "nan"],
+        r"alpha: Input should be a finite number, or Input should be a list, such as .*got 'nan'",
+        lines=1,
+    ),
+    Case(
+        "config: to base 60",
+        train(),
+        r"c.yaml:1: '1:30' is 90 in YAML: put text in quotation marks",
+        config("learning_rate: 1:30"),
+    ),
     Case("config: a negative seed", train(), r"seed: ", config("seed: -1")),
     Case("config: no epochs", train(), r"epochs: ", config("epochs: 0")),
     Case("config: a mapping for a number", train(), r"batch_size: ", config("batch_size: {a: 1}")),

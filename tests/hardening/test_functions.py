@@ -15,6 +15,32 @@ from auxlearn.core.arguments import checked
 FRAME = pandas.DataFrame({"text": ["a", "b"], "label": ["x", "y"]})
 A_PATH = "a path is needed, as text or pathlib.Path"
 
+
+class Mute:
+    """What cannot be shown."""
+
+    def __repr__(self):
+        raise RuntimeError("no text")
+
+
+class Named(Mute):
+    __str__ = Mute.__repr__
+
+
+HUGE = 10**5000
+CYCLE: list[object] = []
+CYCLE.append(CYCLE)
+DEEP: list[object] = []
+for _ in range(5000):
+    DEEP = [DEEP]
+
+
+def rows(**more):
+    """Labelled rows of which the last has further columns."""
+    made = [{"text": f"text {number}", "label": "ab"[number % 2]} for number in range(6)]
+    return [*made[:-1], {**made[-1], **more}]
+
+
 #: A function, its arguments, and what the line says.
 CALLS = [
     *(
@@ -68,7 +94,7 @@ CALLS = [
     ("load_run", (None,), {}, rf"path: {A_PATH}, got None"),
     ("load_run", (5,), {}, rf"path: {A_PATH}, got 5"),
     ("load_run", (["a"],), {}, rf"path: {A_PATH}"),
-    ("load_run", (b"a",), {}, rf"path: {A_PATH}"),
+    ("load_run", (b"a",), {}, r"path: text is needed, not bytes"),
     ("load_run", ("a" * 400,), {}, r"path: .*is too long"),
     ("load_run", ("a\0",), {}, r"path: a path has no null character"),
     *(
@@ -76,11 +102,19 @@ CALLS = [
         for name, value, line in (
             ("split", None, r"split: .*valid string, got None"),
             ("labels", ["a"], r"labels: .*valid dictionary"),
+            *(
+                ("labels", {"no": wrong, "yes": "b"}, r"labels: .*'no' stands for a label, or a")
+                for wrong in (None, 0.5, {"a"}, [["a"]], [], "", object(), Named())
+            ),
+            ("labels", {"no": HUGE}, r"labels: Exceeds the limit .*, got \{'no': a number of"),
             ("decision", "max", r"decision: Input should be 'sum' or 'argmax', got 'max'"),
             ("text_column", 5, r"text_column: .*valid string"),
             ("output", "", r"output: a path is needed, not an empty text"),
         )
     ),
+    ("load_config", (5,), {}, rf"path: {A_PATH}, got 5"),
+    ("load_config", ("",), {}, r"path: a path is needed, not an empty text"),
+    ("load_config", (b"a",), {}, r"path: text is needed, not bytes"),
     ("predict", ("r", ["a"]), {"output": 5}, rf"output: {A_PATH}, got 5"),
     ("predict", (None, ["a"]), {}, rf"run: {A_PATH}, got None"),
     ("ensemble", (None, "r"), {}, rf"runs.0: {A_PATH}, got None"),
@@ -100,12 +134,37 @@ CALLS = [
     ("sweep", ({"name": "a"},), {"gpus": -1}, r"gpus: .*greater than or equal to 0"),
     ("sweep", ({"name": "a"},), {"output": 5}, rf"output: {A_PATH}, got 5"),
     ("sweep", (5,), {}, r"5 \(int\) is no sweep"),
+    ("sweep", ({"name": "a", "base": {"aux": CYCLE}},), {}, r"more than 40 levels"),
+    ("sweep", ({"name": "a", "base": {"aux": DEEP}},), {}, r"more than 40 levels"),
+    ("sweep", ({"name": "a", HUGE: 5},), {}, r"sweep: .*: Keys should be strings, got a number of"),
+    ("train", (), {"dataset": FRAME, "output": b"o"}, r"output: text is needed, not bytes"),
     ("train", (), {"jobs": "x"}, r"jobs: .*valid integer"),
     ("train", (), {"reporter": 5}, r"reporter: .*instance of Reporter"),
     ("train", (), {"dataset": FRAME, "split_column": 5}, r"split_column: .*valid string"),
     ("train", (), {"dataset": FRAME, "dataset_name": 5}, r"dataset_name: .*valid string"),
     ("train", (), {"dataset": FRAME, "output": "x" * 300}, r"output: .*is too long"),
     ("train", (), {"dataset": FRAME, "cache_dir": "a\0b"}, r"cache_dir: .*no null character"),
+    *(
+        ("train", (), {"dataset": rows(**more), "output": "o"}, line)
+        for more, line in (
+            ({"label": HUGE}, r"row 6: .*holds a number of 16,610 bits"),
+            ({"label": Named()}, r"row 6: .*holds <Named instance"),
+            ({"more": HUGE}, r"row 6: a number of 16,610 bits cannot be written as JSON"),
+            ({"more": [HUGE]}, r"row 6: \[a number of .* cannot be written as JSON"),
+            ({"more": ["\ud800"]}, r"row 6: .* cannot be written as JSON .*surrogates"),
+            ({"more": {"\ud800": 1}}, r"row 6: .* cannot be written as JSON .*surrogates"),
+            ({"more": CYCLE}, r"row 6: .* cannot be written as JSON .Circular reference"),
+            ({"more": DEEP}, r"row 6: .* cannot be written as JSON .maximum recursion"),
+            ({"more": {(1, 2): 3}}, r"row 6: .* cannot be written as JSON .keys must be str"),
+            ({"more": Named()}, r"row 6: <Named .* cannot be written as JSON .no text"),
+        )
+    ),
+    ("train", (), {"dataset": [{**one, HUGE: Named()} for one in rows()]}, r"row 1: <Named"),
+    ("train", (), {"dataset": {HUGE: rows()}}, r"no train split, only a number of 16,610 bits"),
+    ("train", (), {"dataset": {Named(): [3]}}, r"its columns are <Named instance"),
+    ("train", (), {"dataset": FRAME.set_index(pandas.Index([HUGE, 1])).iloc[:1]}, r"bits|class"),
+    ("train", (), {"seed": Named()}, r"seed: .*got <Named instance"),
+    ("load_run", (Named(),), {}, rf"path: {A_PATH}, got <Named instance"),
     ("train", (), {"epochs": 10**400}, r"epochs: a number of at most 18 digits"),
     ("train", (), {"batch_size": 10**30}, r"batch_size: a number of at most 18 digits"),
     ("train", (), {"lora_rank": 10**8}, r"lora_rank: .*less than or equal to 1024"),
@@ -125,6 +184,12 @@ def test_bad_arguments(name, args, more, line, tmp_path, monkeypatch):
     assert len(str(found.value).splitlines()) == 1
     assert len(str(found.value)) < 400
     assert list(tmp_path.iterdir()) == []
+
+
+def test_columns_whose_names_are_no_texts_keep_their_values():
+    made = [{"text": f"text {number}", "label": "ab"[number % 2], 3: number} for number in range(4)]
+    dataset = auxlearn.load_dataset({"train": made, "dev": made})
+    assert dataset.splits["train"].meta["3"] == ("0", "1", "2", "3")
 
 
 def test_arguments_are_passed_as_they_are_checked():

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from auxlearn.core.config import RunConfig, load_config
-from auxlearn.core.errors import UserError
+from auxlearn.core.errors import UserError, is_blank
 from auxlearn.core.yaml_files import parse_yaml
 from auxlearn.data.dataset import TextDataset
-from auxlearn.data.examples import is_blank, read_corpus
+from auxlearn.data.examples import read_corpus
 from auxlearn.data.folders import read_folder
 from auxlearn.data.load import DatasetCard, read_card
 from auxlearn.results.record import RunResults

@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from auxlearn.data.dataset import Split
+from auxlearn.data.pos_tags import token_tags
 from auxlearn.data.tokens import TokenizedTexts, tokenize
 from auxlearn.mask_analysis.statistics import (
     MaskRates,
     by_frequency,
     by_part_of_speech,
     by_token,
-    token_tags,
 )
 from tests import helpers
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from auxlearn.core.errors import RunError
+from auxlearn.core.processes import Processes
 from auxlearn.mask_analysis.perturbations import (
     by_epoch,
     diversity,
@@ -149,7 +150,7 @@ def test_the_sample_is_fixed_and_an_example_counts_once_a_step(tmp_path):
     after = replace(batch, input_ids=batch.input_ids + 1)
     for _ in range(2):
         log.add(1, 1, "mask_tuning", batch, after, replaced)
-    log.flush()
+    log.flush(Processes())
     found = read_perturbations(tmp_path)
     assert len(found) == 2
     for one in found:

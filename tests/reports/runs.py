@@ -36,7 +36,8 @@ def write_data(folder: Path, labels: tuple[str, ...] = HOSTILE) -> Path:
 def scores(rows: list[list[int]], labels: tuple[str, ...]) -> Scores:
     right, total = sum(rows[n][n] for n in range(len(rows))), sum(map(sum, rows))
     one = {"precision": 0.5, "recall": 0.5, "f1": 0.5, "support": total / len(rows)}
-    return Scores(total, right / total, right / total, dict.fromkeys(labels, one), rows)
+    metrics = dict.fromkeys(("accuracy", "macro_f1"), right / total)
+    return Scores(total, metrics, dict.fromkeys(labels, one), rows)
 
 
 def write_run(

@@ -13,7 +13,8 @@ LABELS = ("no", "yes")
 def scores(rows: int, accuracy: float, macro_f1: float) -> Scores:
     """Scores of a classifier that answers "yes" to everything."""
     per_class = {label: dict.fromkeys(("precision", "recall", "f1"), 0.5) for label in LABELS}
-    return Scores(rows, accuracy, macro_f1, per_class, [[0, rows // 2], [0, rows - rows // 2]])
+    metrics = {"accuracy": accuracy, "macro_f1": macro_f1}
+    return Scores(rows, metrics, per_class, [[0, rows // 2], [0, rows - rows // 2]])
 
 
 def evaluation(rows: int, accuracy: float, seen: int = 0) -> Evaluation:
@@ -79,7 +80,8 @@ def entries(*aux: str, gradients: bool = False) -> list[dict[str, Any]]:
         for number, name in enumerate(reversed(names)):
             entry[f"loss/{name}"] = 2.0 + number - step / 40
         for number, name in enumerate(names):
-            entry[f"weight/{name}"] = (1 + number) / sum(range(1, len(names) + 1))
+            last = (1 + number) / sum(range(1, len(names) + 1))
+            entry[f"weight/{name}"] = 1 / len(names) if step == 10 else last
             if gradients:
                 entry[f"norm/{name}"] = 10.0**number
                 entry[f"cosine/{name}"] = 0.3 - 0.2 * number

@@ -49,6 +49,14 @@ def test_a_run_without_auxiliary_task_has_no_weights(tmp_path):
     assert {path.name for path in written} == {"losses.png", "dev.png", "overview.png"}
 
 
+def test_weights_that_stay_are_not_drawn(tmp_path):
+    entries = examples.entries("l3mask")
+    fixed = {"weight/primary": 0.5, "weight/l3mask": 0.5}
+    entries = [one | (fixed if one["kind"] == "train" else {}) for one in entries]
+    written = plot_run(entries, examples.results("l3mask"), tmp_path)
+    assert {path.name for path in written} == {"losses.png", "dev.png", "overview.png"}
+
+
 @pytest.mark.parametrize("name", ["losses", "weights", "gradients"])
 def test_an_objective_has_a_line_of_its_colour(plots, name):
     for shown in COLOURS[:3]:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from auxlearn.comparison.published import read_published
 from auxlearn.core.errors import ConfigError, SweepError
 from auxlearn.sweeps.plan import chosen_trials, expand_cells, number_of_trials, plan_trials, rounds
+from auxlearn.sweeps.published import read_published
 from auxlearn.sweeps.sweep_file import dump_sweep, label, read_sweep
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -143,12 +143,12 @@ def test_a_task_with_a_name_of_its_own_has_its_options_under_it(tmp_path):
 def test_axes_in_braces_are_replaced_by_their_labels(tmp_path):
     sweep = sweep_of(
         tmp_path,
-        base={"encoder": "runs/{dataset}-{method}-{other}"},
+        base={"encoder": "runs/{dataset}-{method}"},
         grid={"dataset": ["a", "b"], "method": {"x y": {}}},
     )
     assert [cell.settings["encoder"] for cell in expand_cells(sweep)] == [
-        "runs/a-x y-{other}",
-        "runs/b-x y-{other}",
+        "runs/a-x y",
+        "runs/b-x y",
     ]
 
 
@@ -336,3 +336,13 @@ def read_sweep_again(tmp_path, sweep):
 def test_folds_that_are_refused(tmp_path, content, message):
     with pytest.raises(ConfigError, match=message):
         sweep_of(tmp_path, **content)
+
+
+def test_labels_are_put_into_texts_at_any_depth(tmp_path):
+    sweep = sweep_of(
+        tmp_path,
+        base={"aux": [{"random_mlm": {"corpus": "texts/{dataset}.txt"}}]},
+        grid={"dataset": ["a", "b"]},
+    )
+    found = [cell.settings["aux"][0]["random_mlm"]["corpus"] for cell in expand_cells(sweep)]
+    assert found == ["texts/a.txt", "texts/b.txt"]

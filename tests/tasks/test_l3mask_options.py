@@ -7,9 +7,9 @@ import torch
 
 from auxlearn.core.config import validate
 from auxlearn.core.errors import ConfigError
+from auxlearn.objectives import masking
 from auxlearn.objectives.masking import rescale_to_mean
 from auxlearn.scoring.pseudo_likelihood import pseudo_log_likelihood
-from auxlearn.tasks import l3mask
 from auxlearn.tasks.l3mask import L3Mask, L3MaskOptions
 from tests import helpers
 from tests.helpers import LINES, tokenized
@@ -47,16 +47,13 @@ def test_a_single_pass_is_refused():
 def test_the_scores_are_converted_chunk_by_chunk(trained_bert, monkeypatch):
     """Converting all of them for every chunk would take time quadratic in the number of texts."""
     texts = tokenized(trained_bert, LINES)
-    scores = -torch.rand(len(texts.input_ids), generator=torch.Generator().manual_seed(0))
-    expected = l3mask.to_mask_probabilities(texts, scores, "complement", 0.15)
-    real, given = l3mask.pad_token_values, []
-    monkeypatch.setattr(l3mask, "CHUNK_TEXTS", 4)
+    scores = torch.rand(len(texts.input_ids), generator=torch.Generator().manual_seed(0))
+    expected = masking.rescale_texts(texts, scores, 0.15)
+    real, given = masking.rescale_to_mean, []
+    monkeypatch.setattr(masking, "CHUNK_TEXTS", 4)
     monkeypatch.setattr(
-        l3mask,
-        "pad_token_values",
-        lambda t, values, *more: given.append(values) or real(t, values, *more),
+        masking, "rescale_to_mean", lambda own, *more: given.append(len(own)) or real(own, *more)
     )
-    found = l3mask.to_mask_probabilities(texts, scores, "complement", 0.15)
-    torch.testing.assert_close(found, expected)
-    assert found.dtype == torch.float64
-    assert {id(one) for one in given} == {id(scores), id(texts.maskable)}
+    torch.testing.assert_close(masking.rescale_texts(texts, scores, 0.15), expected)
+    assert max(given) == 4
+    assert sum(given) == len(LINES)

@@ -15,6 +15,7 @@ from auxlearn.core.errors import EncoderError
 from auxlearn.core.registry import TASKS
 from auxlearn.data.batches import collate
 from auxlearn.encoders.load import load_encoder
+from auxlearn.objectives import masking
 from auxlearn.scoring import cached
 from auxlearn.scoring.pseudo_likelihood import pseudo_log_likelihood
 from auxlearn.tasks import l3mask
@@ -254,7 +255,7 @@ def test_l3mask_by_its_formulas(trained_bert, tmp_path, mean):
 def test_l3mask_gives_each_text_its_own_probabilities(trained_bert, tmp_path, monkeypatch):
     # The batch mixes texts of several shards and chunks.
     monkeypatch.setattr(cached, "SHARD_TEXTS", 5)
-    monkeypatch.setattr(l3mask, "CHUNK_TEXTS", 5)
+    monkeypatch.setattr(masking, "CHUNK_TEXTS", 5)
     task = prepared(L3Mask, trained_bert, tmp_path)
     whole = task.mask_probabilities(collate(task.texts, torch.arange(len(LINES))))
     mixed = torch.tensor([17, 3, 3, 9])
@@ -286,13 +287,17 @@ def released_surprisal(surprisals, special, mean):
     return [mean * count * value / math.fsum(scaled) for value in scaled]
 
 
-def test_surprisal_is_the_released_procedure():
+def test_surprisal_is_the_released_procedure(trained_bert, tmp_path, monkeypatch):
     draws = torch.Generator().manual_seed(0)
     lengths = torch.randint(5, 40, (60,), generator=draws).tolist()
     texts = ragged(lengths)
     # The most likely token of a text must be masked as well, only less often.
     logprobs = -5 * torch.rand(sum(lengths), generator=draws, dtype=torch.float64) - 0.01
-    found = l3mask.to_mask_probabilities(texts, logprobs, "surprisal", 0.1).split(lengths)
+    monkeypatch.setattr(l3mask, "score_texts", lambda *given, **options: logprobs)
+    task = L3Mask(L3MaskOptions(score="surprisal"))
+    task.texts = texts
+    found = masking.rescale_texts(texts, task.scores(context(trained_bert, texts, tmp_path)), 0.1)
+    found = found.split(lengths)
     least = []
     for own, logs, maskable in zip(
         found, logprobs.split(lengths), texts.maskable.split(lengths), strict=True

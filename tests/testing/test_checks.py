@@ -20,7 +20,7 @@ from auxlearn.plugins import (
     labels_of,
 )
 from auxlearn.testing import check_task
-from auxlearn.testing.checks import ObjectiveChecks, WeightingChecks
+from auxlearn.testing.checks import ObjectiveChecks, WeightingChecks, report
 from auxlearn.testing.tiny_run import Circumstances, Objectives, TinyRun
 
 
@@ -348,3 +348,20 @@ def test_a_checkpoint_of_a_tiny_run_holds_heads_and_states(tmp_path):
     assert "encoder:heads.simcse/projection.0.weight" in tensors
     assert any(name.startswith("weighting:") for name in tensors)
     assert any(name.startswith("optimizer:") for name in tensors)
+
+
+@pytest.mark.parametrize("raised", ["GeneratorExit", "SystemExit(0)", "E('no')"])
+def test_what_is_no_exception_fails_a_check(raised):
+    class E(BaseException):
+        pass
+
+    class Leaves(Good):
+        name = "leaves"
+
+        def loss(self, encoder, batch, generator):
+            raise eval(raised, {"E": E})
+
+    found = report(TASKS, (Leaves, {}), resume=False).failed
+    assert [(one.name, one.detail) for one in found] == [
+        ("loss", {"E('no')": "E: no", "SystemExit(0)": "SystemExit: 0"}.get(raised, raised))
+    ]

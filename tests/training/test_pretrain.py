@@ -6,10 +6,19 @@ import json
 import os
 import shutil
 import signal
+from math import nan
 
 import pytest
 
-from auxlearn.core.errors import DataError, EncoderError, Interrupted, RunError, RunInUse, UserError
+from auxlearn.core.errors import (
+    DataError,
+    EncoderError,
+    Interrupted,
+    RunError,
+    RunInUse,
+    TrainingDiverged,
+    UserError,
+)
 from auxlearn.core.locks import Lock
 from auxlearn.encoders.load import load_encoder
 from auxlearn.training import pretrain as module
@@ -143,6 +152,15 @@ def test_another_pretraining_in_the_folder_is_refused(finished, tapt, monkeypatc
     monkeypatch.setattr(module, "load_encoder", None)
     with pytest.raises(RunError, match=r"it has seed 0, not 1; steps .*, not 7"):
         tapt(finished[0], steps=7, seed=1)
+
+
+def test_a_pretraining_that_diverges_at_once_leaves_its_folder_free(tapt, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_loss", lambda encoder, *_: next(encoder.parameters()).sum() * nan)
+        with pytest.raises(TrainingDiverged, match="lower --learning-rate"):
+            tapt(tmp_path / "out")
+    assert not (tmp_path / "out" / "pretraining.json").exists()
+    assert tapt(tmp_path / "out", seed=1).steps == 6
 
 
 def test_two_processes_do_not_share_a_folder(tapt, tmp_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from types import SimpleNamespace
 
-from auxlearn.mask_analysis.pos_tags import DESCRIPTIONS, find_tagger, words_of
+from auxlearn.data.pos_tags import DESCRIPTIONS, find_tagger, words_of
 
 
 def without(monkeypatch, *names):
@@ -27,7 +27,7 @@ def test_nltk_is_used_where_it_is_installed(monkeypatch):
 
 
 def test_the_pattern_tagger_needs_no_download(monkeypatch):
-    import auxlearn.mask_analysis.pos_tags as taggers
+    import auxlearn.data.pos_tags as taggers
 
     # nltk, which TextBlob imports, has no tagger data here, whatever the machine has.
     for other in ("_spacy_tagger", "_nltk_tagger"):

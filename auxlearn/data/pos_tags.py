@@ -9,7 +9,15 @@ from __future__ import annotations
 import importlib
 import re
 import warnings
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from auxlearn.core.settings import TextWindow
+from auxlearn.data.dataset import Split
+from auxlearn.data.tokens import CHUNK_TEXTS, TokenizedTexts, encodings
 
 #: Returns the part of speech of each word of a text.
 Tagger = Callable[[list[str]], list[str]]
@@ -136,3 +144,51 @@ def _pattern_tagger() -> tuple[Tagger, str] | None:
         return [found for _, found in pattern.parser.find_tags(words)]
 
     return tag, "TextBlob's pattern tagger"
+
+
+def token_tags(
+    split: Split,
+    texts: TokenizedTexts,
+    tokenizer: Any,
+    max_length: int,
+    tagger: Tagger,
+    window: TextWindow = "head",
+) -> list[str | None] | None:
+    """Return the part of speech of each token: that of the word that it begins in."""
+    tags: list[str | None] = []
+    ids: list[int] = []
+    for start in range(0, len(split), CHUNK_TEXTS):
+        part = slice(start, start + CHUNK_TEXTS)
+        pairs = None if split.text_pairs is None else list(split.text_pairs[part])
+        encoded = encodings(tokenizer, list(split.texts[part]), pairs, max_length, window)
+        for number, (encoding, kept) in enumerate(encoded):
+            sources = [split.texts[start + number]]
+            if pairs is not None:
+                sources.append(pairs[number])
+            all_ids, all_tags = encoding.ids, _tags_of(encoding, sources, tagger)
+            ids += (all_ids[place] for place in kept)
+            tags += (all_tags[place] for place in kept)
+    same = torch.equal(torch.tensor(ids, dtype=texts.input_ids.dtype), texts.input_ids)
+    return tags if same else None
+
+
+def _tags_of(encoding: Any, sources: Sequence[str], tagger: Tagger) -> list[str | None]:
+    """Return the part of speech of each token of one text or pair of texts."""
+    tags: list[str | None] = [None] * len(encoding.ids)
+    for sequence, source in enumerate(sources):
+        places = [
+            (place, begin + len(source[begin:end]) - len(source[begin:end].lstrip()))
+            for place, (own, (begin, end)) in enumerate(
+                zip(encoding.sequence_ids, encoding.offsets, strict=True)
+            )
+            if own == sequence and end > begin
+        ]
+        last = max((encoding.offsets[place][1] for place, _ in places), default=0)
+        spans = words_of(source[:last])
+        found = tagger([source[begin:end] for begin, end in spans]) if spans else []
+        begins = [begin for begin, _ in spans]
+        for place, character in places:
+            word = bisect_right(begins, character) - 1
+            if word >= 0 and character < spans[word][1]:
+                tags[place] = found[word]
+    return tags

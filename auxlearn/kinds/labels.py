@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from auxlearn.core.errors import DataError, describe, did_you_mean, printable, shorten
+from auxlearn.core.errors import DataError, describe, did_you_mean, is_blank, printable, shorten
 from auxlearn.core.settings import LONGEST_LABEL
-from auxlearn.data.tables import Table
+
+if TYPE_CHECKING:
+    from auxlearn.data.tables import Table
 
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
 
@@ -40,7 +42,7 @@ def read_labels(table: Table, column: str, keep_null: bool) -> list[str]:
         key = (type(value), value) if isinstance(value, str | int | float) else None
         name = known.get(key) if key is not None else None
         if name is None:
-            name = _checked_label(value, f"{table.place(row)}: ", shorten(column), keep_null)
+            name = checked_label(value, f"{table.place(row)}: ", shorten(column), keep_null)
             if key is not None:
                 known[key] = name
         labels.append(name)
@@ -48,24 +50,24 @@ def read_labels(table: Table, column: str, keep_null: bool) -> list[str]:
     return labels
 
 
-def _checked_label(value: Any, place: str, column: str, keep_null: bool) -> str:
+def checked_label(value: Any, place: str, column: str, keep_null: bool) -> str:
     """Return the name of a class; errors as for :func:`read_labels`."""
     if isinstance(value, list | tuple | dict):
         raise DataError(
-            f"{place}column '{column}' holds {describe(value)}: an example has one label, and "
-            "several at once are not supported"
+            f"{place}column '{column}' holds {describe(value)}: an example has one label; "
+            "several at once are read with --kind multi_label"
         )
     if isinstance(value, float) and not math.isfinite(value):
         name = None
     else:
         try:
             name = label_name(value)
-        except ValueError:
+        except ValueError:  # also of a number of too many digits
             raise DataError(
                 f"{place}a label is text, a whole number or true/false, but column '{column}' "
-                f"holds {describe(value)}; numbers to predict (regression) are not supported"
+                f"holds {describe(value)}; numbers are predicted with --kind regression"
             ) from None
-    if name is None:
+    if name is None or (is_blank(name) and printable(name) == name):
         raise DataError(f"{place}missing label in column '{column}': fill it in or delete the row")
     if isinstance(value, str):
         if name in NULL_LABELS and not keep_null:
@@ -76,12 +78,12 @@ def _checked_label(value: Any, place: str, column: str, keep_null: bool) -> str:
         if _DECIMAL.fullmatch(name) and not float(name).is_integer():
             raise DataError(
                 f"{place}the label {shorten(name)} in column '{column}' looks like a number to "
-                "predict (regression), which is not supported; classes have whole numbers or names"
+                "predict (--kind regression); classes have whole numbers or names"
             )
         if _LIST.fullmatch(name):
             raise DataError(
                 f"{place}the label {describe(name)} in column '{column}' looks like a list: an "
-                "example has one label, and several at once are not supported"
+                "example has one label; several at once are read with --kind multi_label"
             )
     if len(name) > LONGEST_LABEL:
         raise DataError(
@@ -105,8 +107,8 @@ def _check_labels_together(table: Table, column: str, labels: list[str]) -> None
         if not gapless:
             raise DataError(
                 f"{table.where}: column '{shorten(column)}' holds {len(names):,} different numbers "
-                f"in {len(labels):,} rows, which look like numbers to predict (regression), not "
-                "like classes; if they are classes, number them 0, 1, 2 ..."
+                f"in {len(labels):,} rows, which look like numbers to predict (--kind regression), "
+                "not like classes; if they are classes, number them 0, 1, 2 ..."
             )
     for name in names:
         for separator in _SEPARATORS:
@@ -115,8 +117,8 @@ def _check_labels_together(table: Table, column: str, labels: list[str]) -> None
                 row = labels.index(name)
                 raise DataError(
                     f"{table.place(row)}: the label '{shorten(name)}' in column "
-                    f"'{shorten(column)}' joins other labels: an example has one label, and "
-                    "several at once are not supported"
+                    f"'{shorten(column)}' joins other labels: an example has one label; several at "
+                    "once, joined by |, are read with --kind multi_label"
                 )
 
 
@@ -147,7 +149,7 @@ def label_name(value: Any) -> str | None:
     if isinstance(value, str):
         name = value.strip()
         return (name.partition(".")[0] if _WHOLE_DECIMAL.fullmatch(name) else name) or None
-    raise ValueError(f"{value!r} cannot name a class")
+    raise ValueError(f"{describe(value)} cannot name a class")
 
 
 def sort_labels(names: Iterable[str]) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from auxlearn.core.config import Metric, Settings, validate
-from auxlearn.core.errors import ConfigError, did_you_mean
+from auxlearn.core.errors import ConfigError, did_you_mean, shorten
 from auxlearn.core.files import user_path
 from auxlearn.core.yaml_files import read_yaml
 
@@ -54,6 +54,13 @@ def published_names() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.yaml"))
 
 
+def published_problem(name: str) -> str | None:
+    """Return why there are no published results of a name; a path is not looked at."""
+    if name.endswith(_SUFFIXES) or name in (known := published_names()):
+        return None
+    return f"there are no published results '{shorten(name)}': {did_you_mean(name, known)}"
+
+
 def named_by_sweep(name: str, sweep: Path) -> str | None:
     """Return the published results that a sweep names, as :func:`read_published` takes them.
 
@@ -68,10 +75,9 @@ def named_by_sweep(name: str, sweep: Path) -> str | None:
 
 def read_published(name: str) -> tuple[list[PublishedResult], str]:
     """Read published results by name or path."""
-    known = published_names()
+    if problem := published_problem(name):
+        raise ConfigError(problem)
     path = Path(name) if name.endswith(_SUFFIXES) else FOLDER / f"{name}.yaml"
-    if not path.is_file() or (not name.endswith(_SUFFIXES) and name not in known):
-        raise ConfigError(f"there are no published results '{name}': {did_you_mean(name, known)}")
     content = read_yaml(path, "published results", ConfigError)
     file: Any = validate(_File, content, str(path))
     results = []

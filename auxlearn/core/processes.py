@@ -1,0 +1,262 @@
+"""Processes that train one run together, as torchrun and ``accelerate launch`` start them.
+
+The first process leads: it reads and writes the run folder and shows progress. The others follow:
+they compute their part of every step, and write nothing. What a process needs of another goes
+through collective operations of ``torch.distributed``, which is imported only where there are
+several processes: gloo on the CPU, NCCL between GPUs.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from auxlearn.core.errors import Interrupted, TrainingDiverged, UserError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+#: What torchrun tells each process that it starts.
+_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+#: How long a process waits for the others: as long as an evaluation by the leader may take. A
+#: process that has ended is noticed at once.
+_TIMEOUT = timedelta(hours=6)
+
+#: Bytes that are summed at a time: large enough for the bandwidth of the network.
+_BUCKET = 2**25
+
+
+def process_count() -> int:
+    """Return how many processes were started together; 1 without torchrun."""
+    started = all(os.environ.get(name) for name in _VARIABLES)
+    return int(os.environ["WORLD_SIZE"]) if started else 1
+
+
+def process_number() -> int:
+    """Return the number of this process among those started together; the first one leads."""
+    return int(os.environ["RANK"]) if process_count() > 1 else 0
+
+
+class PeerLost(UserError):
+    """Another process of the training has ended."""
+
+
+class AlreadySaid(UserError):
+    """Another process of the training has ended with a message; this one has nothing to add."""
+
+
+def silent(error: UserError) -> bool:
+    """Whether this process leaves it to another one to print an error.
+
+    All processes read the same settings, so that the first one alone speaks of them; whichever
+    fails first speaks of what happens while they train.
+    """
+    own = getattr(error, "process", None) == process_number()
+    return isinstance(error, AlreadySaid) or (process_number() > 0 and not own)
+
+
+@contextmanager
+def muted() -> Iterator[None]:
+    """Print nothing within the block."""
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+        yield
+
+
+class Processes:
+    """The processes that train together; by default this one alone, for which nothing is done.
+
+    Attributes:
+        number: Number of this process, from 0.
+        count: Number of processes.
+    """
+
+    def __init__(self, number: int = 0, count: int = 1) -> None:
+        self.number = number
+        self.count = count
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process reads and writes the run folder."""
+        return self.number == 0
+
+    def owns(self, part: int) -> bool:
+        """Whether a part of the work is this process's own."""
+        return part % self.count == self.number
+
+    def add(self, tensors: Sequence[Tensor]) -> None:
+        """Replace tensors of one dtype, in place, by their sums over all processes."""
+        if self.count == 1 or not tensors:
+            return
+        import torch
+        import torch.distributed as dist
+
+        with _peers_alive():
+            sums = []
+            for bucket in _buckets(tensors):
+                flat = torch.cat([tensor.reshape(-1) for tensor in bucket])
+                sums.append((dist.all_reduce(flat, async_op=True), flat, bucket))
+            for work, flat, bucket in sums:
+                work.wait()
+                parts = flat.split([tensor.numel() for tensor in bucket])
+                for tensor, part in zip(bucket, parts, strict=True):
+                    tensor.copy_(part.view_as(tensor))
+
+    def add_gradients(
+        self, gradients: Sequence[list[Tensor | None]], parameters: Sequence[Tensor]
+    ) -> None:
+        """Replace gradients, in place, by their sums over all processes.
+
+        An entry is ``None`` afterwards if it was ``None`` in every process.
+
+        Args:
+            gradients: One entry per parameter each.
+            parameters: The parameters.
+        """
+        if self.count == 1:
+            return
+        import torch
+
+        present = torch.tensor([[entry is not None for entry in one] for one in gradients]).int()
+        self.add([present])
+        found: list[Tensor] = []
+        for gradient, counts in zip(gradients, present.tolist(), strict=True):
+            for place, count in enumerate(counts):
+                if count:
+                    entry = gradient[place]
+                    if entry is None:
+                        entry = torch.zeros_like(parameters[place])
+                    gradient[place] = entry = entry.detach()
+                    found.append(entry)
+        self.add(found)
+
+    def any(self, flag: bool) -> bool:
+        """Return whether a flag is set in any process."""
+        if self.count == 1:
+            return flag
+        import torch
+
+        total = torch.tensor([int(flag)])
+        self.add([total])
+        return bool(total)
+
+    def share(self, value: Any = None, source: int = 0) -> Any:
+        """Return the JSON value of one process in all of them."""
+        if self.count == 1:
+            return value
+        import torch
+        import torch.distributed as dist
+
+        content = json.dumps(value).encode() if self.number == source else b""
+        size = torch.tensor([len(content)])
+        with _peers_alive():
+            dist.broadcast(size, source)
+            data = torch.zeros(int(size), dtype=torch.uint8)
+            if content:
+                data = torch.frombuffer(bytearray(content), dtype=torch.uint8)
+            dist.broadcast(data, source)
+        return json.loads(data.numpy().tobytes())
+
+    def gather(self, value: Any) -> list[Any]:
+        """Return the JSON values of all processes, in their order."""
+        return [self.share(value, source) for source in range(self.count)]
+
+    def share_tensors(
+        self, groups: Mapping[str, Mapping[str, Tensor]] | None = None
+    ) -> dict[str, dict[str, Tensor]]:
+        """Return tensors of the leader, by group and name, on the CPU, in all processes."""
+        if self.count == 1:
+            return {group: dict(values) for group, values in (groups or {}).items()}
+        import torch
+        import torch.distributed as dist
+
+        shapes = self.share(
+            {
+                group: {
+                    name: [str(tensor.dtype).removeprefix("torch."), list(tensor.shape)]
+                    for name, tensor in values.items()
+                }
+                for group, values in (groups or {}).items()
+            }
+        )
+        shared: dict[str, dict[str, Tensor]] = {group: {} for group in shapes}
+        with _peers_alive():
+            for group, values in shapes.items():
+                for name, (dtype, shape) in values.items():
+                    if groups is None:
+                        tensor = torch.empty(shape, dtype=getattr(torch, dtype))
+                    else:
+                        tensor = groups[group][name].detach().cpu().contiguous()
+                    dist.broadcast(tensor, 0)
+                    shared[group][name] = tensor
+        return shared
+
+
+def _buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+    """Yield consecutive tensors of at most :data:`_BUCKET` bytes together, or one larger tensor."""
+    bucket: list[Tensor] = []
+    size = 0
+    for tensor in tensors:
+        if bucket and size + tensor.nbytes > _BUCKET:
+            yield bucket
+            bucket, size = [], 0
+        bucket.append(tensor)
+        size += tensor.nbytes
+    yield bucket
+
+
+@contextmanager
+def _peers_alive() -> Iterator[None]:
+    """Turn the error of a collective operation into one line."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise PeerLost(
+            "another process of this training has ended without a word, as one does that is killed "
+            "or whose machine is lost: run the same command again to resume"
+        ) from error
+
+
+@contextmanager
+def joined() -> Iterator[Processes]:
+    """Join the processes that were started together, within the block.
+
+    A group that the caller has initialised is used as it is. If several processes fail, the first
+    says why; the others raise :class:`AlreadySaid`.
+
+    Raises:
+        PeerLost: Another process has ended.
+    """
+    if process_count() == 1:
+        yield Processes()
+        return
+    import torch
+    import torch.distributed as dist
+
+    if not dist.is_initialized():
+        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+        dist.init_process_group(backend, timeout=_TIMEOUT)
+        # For all trainings of the program: a group that is initialised again finds the addresses of
+        # the one before.
+        atexit.register(dist.destroy_process_group)
+    processes = Processes(dist.get_rank(), dist.get_world_size())
+    store = dist.distributed_c10d._get_default_store()
+    try:
+        yield processes
+    except BaseException as error:
+        same_for_all = isinstance(error, (Interrupted, TrainingDiverged))
+        if not processes.leads and same_for_all:
+            raise AlreadySaid from error
+        try:
+            first = store.add("auxlearn failures", 1) == 1
+        except RuntimeError:  # the process that held the store has ended
+            first = False
+        if not first and isinstance(error, UserError):
+            raise AlreadySaid from error
+        error.process = processes.number  # type: ignore[attr-defined]
+        raise

@@ -1,0 +1,208 @@
+"""Evaluation of labels of any kind but single classes: outputs, scores, files of predictions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from auxlearn.core.files import write_bytes
+from auxlearn.core.metric_names import SURROGATE
+from auxlearn.data.audit import seen_in_train
+from auxlearn.data.dataset import Split, TextDataset
+from auxlearn.data.tokens import TokenizedTexts
+from auxlearn.encoders.device import Compute
+from auxlearn.encoders.shared import SharedEncoder
+from auxlearn.kinds.base import Kind
+from auxlearn.objectives.heads import outputs_of, words_of
+from auxlearn.results.record import Evaluation, Scores
+
+
+def evaluate_labels(
+    kind: Kind,
+    truth: Sequence[Any],
+    outputs: Sequence[np.ndarray],
+    names: Sequence[str],
+    *,
+    seen: Sequence[bool] | None,
+    constant: Any,
+    thresholds: np.ndarray | None = None,
+) -> Evaluation:
+    """Evaluate outputs on all examples of a set, and on those whose text is not in train."""
+    predicted = [kind.decode(output, thresholds) for output in outputs]
+
+    def scores(rows: Sequence[int], said: Sequence[Any], with_outputs: bool = True) -> Scores:
+        chosen, true = [said[row] for row in rows], [truth[row] for row in rows]
+        given = [outputs[row] for row in rows] if with_outputs else None
+        whole = len(rows) == len(truth) and with_outputs
+        return Scores(
+            examples=len(rows),
+            metrics=kind.scores(true, chosen, given, names),
+            per_class=kind.per_class(true, chosen, names) if whole else {},
+            confusion=[],
+        )
+
+    every = range(len(truth))
+    unseen = [row for row in every if seen is not None and not seen[row]]
+    return Evaluation(
+        all=scores(every, predicted),
+        unseen=scores(unseen, predicted) if unseen else None,
+        seen_examples=None if seen is None else len(truth) - len(unseen),
+        majority=scores(every, [kind.repeated(constant, label) for label in truth], False),
+        loss=loss_of(kind, truth, outputs, names),
+    )
+
+
+def loss_of(
+    kind: Kind,
+    truth: Sequence[Any],
+    outputs: Sequence[np.ndarray],
+    names: Sequence[str],
+    metric: str = "",
+) -> float:
+    """Return the mean loss of outputs, or the smooth form of a metric."""
+    joined = np.concatenate if kind.per_token else np.stack
+    logits = torch.from_numpy(joined(list(outputs)))
+    targets = kind.targets(truth, len(names))
+    targets = targets.double() if targets.is_floating_point() else targets
+    return float(kind.surrogate(logits, targets, metric))
+
+
+class LabelEvaluator:
+    """Evaluates the current weights of the encoder of a run, as ``Evaluator`` does for classes."""
+
+    def __init__(
+        self,
+        encoder: SharedEncoder,
+        dataset: TextDataset,
+        tokenize: Callable[[Split], TokenizedTexts],
+        compute: Compute,
+        predictions: Path,
+        choose_thresholds: bool = False,
+    ) -> None:
+        self._encoder = encoder
+        self._kind = encoder.kind
+        self._dataset = dataset
+        self._tokenize = tokenize
+        self._compute = compute
+        self._predictions = predictions
+        self._choose = choose_thresholds
+        self._dev = dataset.splits["dev"]
+        self._dev_texts = tokenize(self._dev)
+        self._constant = self._kind.constant(dataset.splits["train"].labels or ())
+
+    def dev_metrics(self, surrogate: str | None) -> dict[str, float]:
+        """Return the metrics and the loss on dev, by name; the encoder is in evaluation mode."""
+        outputs = self._outputs(self._dev)
+        found = self._score(self._dev, outputs, self._thresholds(outputs))
+        metrics = found.all.metrics | {"loss": found.loss}
+        if surrogate is not None:
+            names = self._dataset.label_names
+            truth = self._truth(self._dev)
+            metrics[SURROGATE] = loss_of(self._kind, truth, outputs, names, surrogate)
+        return metrics
+
+    def dev_baseline(self, metric: str) -> float:
+        """Return a metric on dev for the constant prediction that is best for train."""
+        truth = self._truth(self._dev)
+        constant = [self._kind.repeated(self._constant, label) for label in truth]
+        return self._kind.scores(truth, constant, None, self._dataset.label_names)[metric]
+
+    def evaluate_all(self) -> dict[str, Evaluation]:
+        """Evaluate dev, test and further splits, and write the predictions.
+
+        The exported configuration gets the constant prediction, and thresholds chosen on dev.
+        """
+        evaluations = {}
+        with self._encoder.evaluating():
+            thresholds = self._thresholds(self._outputs(self._dev))
+            for name, split in self._labelled():
+                outputs = self._outputs(split)
+                write_lines(
+                    self._predictions / f"{name}.jsonl",
+                    self._kind,
+                    self._truth(split),
+                    outputs,
+                    self._dataset.label_names,
+                    thresholds,
+                )
+                evaluations[name] = self._score(split, outputs, thresholds)
+        config = self._encoder.config
+        config.constant_prediction = self._constant
+        if thresholds is not None:
+            config.thresholds = thresholds.tolist()
+        return evaluations
+
+    def _labelled(self) -> Iterator[tuple[str, Split]]:
+        for name, split in (self._dataset.splits | self._dataset.ood).items():
+            same = split.label_names == self._dataset.label_names
+            if name != "train" and split.labels is not None and same:
+                yield name, split
+
+    def _truth(self, split: Split) -> Sequence[Any]:
+        assert split.labels is not None
+        return split.labels
+
+    def _thresholds(self, outputs: Sequence[np.ndarray]) -> np.ndarray | None:
+        if not self._choose:
+            return None
+        return self._kind.best_thresholds(self._truth(self._dev), outputs)
+
+    def _outputs(self, split: Split) -> list[np.ndarray]:
+        texts = self._dev_texts if split is self._dev else self._tokenize(split)
+        return outputs_of(
+            self._kind,
+            self._encoder.classify,
+            texts,
+            words_of(self._kind, split.texts),
+            self._constant,
+            self._compute.autocast,
+        )
+
+    def _score(
+        self, split: Split, outputs: Sequence[np.ndarray], thresholds: np.ndarray | None
+    ) -> Evaluation:
+        return evaluate_labels(
+            self._kind,
+            self._truth(split),
+            outputs,
+            self._dataset.label_names,
+            seen=self._dev_seen if split is self._dev else self._seen(split),
+            constant=self._constant,
+            thresholds=thresholds,
+        )
+
+    @cached_property
+    def _dev_seen(self) -> list[bool]:
+        return self._seen(self._dev)
+
+    def _seen(self, split: Split) -> list[bool]:
+        return seen_in_train(self._dataset.splits["train"], split)
+
+
+def write_lines(
+    path: Path,
+    kind: Kind,
+    truth: Sequence[Any],
+    outputs: Sequence[np.ndarray],
+    names: Sequence[str],
+    thresholds: np.ndarray | None,
+) -> None:
+    """Write one JSON line per example: its label, the predicted one, and probabilities."""
+    lines = [
+        json.dumps(
+            {
+                "label": kind.written(label, names),
+                "predicted": kind.written(kind.decode(output, thresholds), names),
+                **kind.line(output),
+            },
+            ensure_ascii=False,
+        )
+        for label, output in zip(truth, outputs, strict=True)
+    ]
+    write_bytes(path, ("\n".join(lines) + "\n").encode())

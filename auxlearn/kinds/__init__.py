@@ -1,0 +1,1 @@
+"""Kinds of labelled tasks: one object each with reader, loss, metrics and decoding."""

@@ -1,0 +1,256 @@
+"""What a kind of labelled task is: how labels are read, trained on, decoded and scored.
+
+A :class:`Kind` has no state. The primary task and ``supervised`` both take one, and so do the
+readers, the encoder, the evaluation and the files of predictions: what differs from kind to kind is
+in its class, and nowhere else.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from auxlearn.core.errors import ConfigError, DataError
+from auxlearn.core.metric_names import METRICS
+from auxlearn.core.settings import KindName
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor
+
+    from auxlearn.data.tables import Table
+
+#: Smallest probability whose logarithm is taken: predictions are stored with eight digits.
+LEAST = 1e-8
+
+
+class Kind(ABC):
+    """A kind of labelled task.
+
+    A label is what a reader returns for an example (names, numbers), and an encoded label what a
+    split holds: numbers of classes, or a number. An output is what the head computes for an
+    example: an array of logits, of each word if the kind is ``per_token``.
+
+    Attributes:
+        name: Value of ``--kind``.
+        per_token: Whether a text has a label for each of its words.
+        problem_type: ``problem_type`` of the exported configuration.
+        text_columns: Columns of the text where none is named, the usual one first.
+        label_columns: Columns of the label, likewise.
+        unit: Unit of the loss of an example.
+    """
+
+    name: ClassVar[KindName]
+    per_token: ClassVar[bool] = False
+    problem_type: ClassVar[str | None] = None
+    text_columns: ClassVar[tuple[str, ...]] = ("text",)
+    label_columns: ClassVar[tuple[str, ...]] = ("label",)
+    unit: ClassVar[str] = "nats"
+
+    @property
+    def metrics(self) -> Mapping[str, str]:
+        """Title of each metric by name; the first one is the default."""
+        return METRICS[self.name]
+
+    # Reading
+
+    @abstractmethod
+    def read(self, table: Table, column: str, keep_null: bool) -> list[Any]:
+        """Return the label of each row of a table, checked."""
+
+    def texts(self, table: Table, column: str) -> Table:
+        """Return a table whose text column holds texts."""
+        return table
+
+    def written_text(self, text: str) -> Any:
+        """Return a text as JSON holds it."""
+        return text
+
+    def check(self, table: Table, texts: Sequence[str], labels: Sequence[Any]) -> None:
+        """Check that labels fit their texts."""
+
+    def check_train(self, where: str, names: Sequence[str], labels: Sequence[Any]) -> None:
+        """Check that something can be learned from the labels of train."""
+        if len(names) < 2:
+            raise DataError(f"{where} has fewer than two labels: there is nothing to learn")
+
+    @abstractmethod
+    def names(self, label: Any) -> tuple[str, ...]:
+        """Return the names that a label is made of; none for a number."""
+
+    def renamed(self, label: Any, classes: Mapping[str, str]) -> Any:
+        """Return a label with the classes that its names stand for."""
+        return label
+
+    @abstractmethod
+    def encode(self, label: Any, index: Mapping[str, int]) -> Any:
+        """Return a label by the numbers of its names."""
+
+    @abstractmethod
+    def written(self, label: Any, names: Sequence[str]) -> Any:
+        """Return an encoded label as JSON holds it."""
+
+    def label_names(self, found: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the names of the outputs, by the sorted names that occur in train."""
+        return found
+
+    # Dividing
+
+    @abstractmethod
+    def classes(self, label: Any) -> tuple[int, ...]:
+        """Return the classes that an encoded label is made of; none for a number."""
+
+    def strata(self, labels: Sequence[Any]) -> list[int]:
+        """Return the stratum of each example: by default the rarest class of its label."""
+        counts = Counter(c for label in labels for c in set(self.classes(label)))
+        return [
+            min(set(self.classes(label)), key=lambda c: (counts[c], c), default=-1)
+            for label in labels
+        ]
+
+    # Training
+
+    @abstractmethod
+    def targets(self, labels: Sequence[Any], classes: int) -> Tensor:
+        """Return encoded labels as a tensor; of a kind per token, those of all words in a row."""
+
+    def items(self, targets: Tensor) -> int:
+        """Return the number of items that the loss averages over."""
+        return len(targets)
+
+    @abstractmethod
+    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Return the mean loss, a scalar; both on one device."""
+
+    @abstractmethod
+    def smooth(self, logits: Tensor, targets: Tensor, metric: str) -> Tensor:
+        """Return one minus a form of the metric that has a gradient (of an error, the error)."""
+
+    def surrogate(self, logits: Tensor, targets: Tensor, metric: str) -> Tensor:
+        """Return the smooth form of a metric, or the loss for anything else."""
+        if metric in self.metrics:
+            return self.smooth(logits, targets, metric)
+        return self.loss(logits, targets)
+
+    def constant_loss(self, targets: Tensor, metric: str) -> float:
+        """Return the smooth form of a metric for the best prediction that is always the same.
+
+        By default, and for every F1 and correlation, it is the loss of knowing nothing, 1.
+        """
+        return 1.0
+
+    # Measuring
+
+    @abstractmethod
+    def decode(self, output: np.ndarray, thresholds: np.ndarray | None = None) -> Any:
+        """Return the encoded label that an output predicts."""
+
+    @abstractmethod
+    def constant(self, labels: Sequence[Any]) -> Any:
+        """Return the encoded label (of a word, per token) that is best predicted for all."""
+
+    def repeated(self, constant: Any, label: Any) -> Any:
+        """Return a constant prediction for an example with that true label."""
+        return constant
+
+    @abstractmethod
+    def scores(
+        self,
+        truth: Sequence[Any],
+        predicted: Sequence[Any],
+        outputs: Sequence[np.ndarray] | None,
+        names: Sequence[str],
+    ) -> dict[str, float]:
+        """Return the metrics of predictions; without outputs, those that need none."""
+
+    def per_class(
+        self, truth: Sequence[Any], predicted: Sequence[Any], names: Sequence[str]
+    ) -> dict[str, dict[str, float]]:
+        """Return precision, recall, F1 and support of each class; none for numbers."""
+        return {}
+
+    def best_thresholds(
+        self, truth: Sequence[Any], outputs: Sequence[np.ndarray]
+    ) -> np.ndarray | None:
+        """Return the thresholds that are best on examples, for a kind that has any."""
+        return None
+
+    @abstractmethod
+    def line(self, output: np.ndarray) -> dict[str, Any]:
+        """Return what a line of predictions holds besides the labels."""
+
+    @abstractmethod
+    def output(self, line: Mapping[str, Any], names: Sequence[str]) -> np.ndarray:
+        """Return the output that :meth:`line` was made from."""
+
+    @abstractmethod
+    def decode_written(self, label: Any, index: Mapping[str, int]) -> Any:
+        """Return the encoded label that :meth:`written` returned as JSON."""
+
+    @abstractmethod
+    def decisions(
+        self, truth: Sequence[Any], outputs: Sequence[np.ndarray]
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+        """Return the choices between classes that examples are made of; none for numbers.
+
+        Returns:
+            Probabilities ``(choices, classes)``, true classes ``(choices,)``, and the number of
+            the example that each choice belongs to, ``(choices,)``.
+        """
+
+    # Settings
+
+    def default_metric(self, names: Sequence[str]) -> str:
+        """Return the metric of a run that names none."""
+        return next(iter(self.metrics))
+
+    def check_metric(self, metric: str, names: Sequence[str]) -> None:
+        """Check that a metric is one of labels with these names."""
+        if metric not in self.metrics:
+            raise ConfigError(
+                f"metric: {metric} is not of {self.name}: choose {', '.join(self.metrics)}"
+            )
+
+
+def most_frequent(values: Iterable[Hashable]) -> Any:
+    """Return the most frequent value; of several, the smallest."""
+    counts = Counter(values)
+    return min(counts, key=lambda value: (-counts[value], value))
+
+
+def mean_over(owners: np.ndarray, values: np.ndarray, examples: int) -> np.ndarray:
+    """Return the mean of the values of each example, 0 for one without any."""
+
+    import numpy as np
+
+    totals = np.bincount(owners, weights=values, minlength=examples)
+    return totals / np.maximum(1, np.bincount(owners, minlength=examples))
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    """Return probabilities over the last axis."""
+
+    import numpy as np
+
+    powers = np.exp(logits - logits.max(-1, keepdims=True))
+    return np.asarray(powers / powers.sum(-1, keepdims=True))
+
+
+def smooth_f1(chosen: Tensor, truth: Tensor, average: str) -> Tensor:
+    r"""Return the F1 of expected counts: :math:`2 \sum p y / (\sum p + \sum y)`.
+
+    If every probability is 0 or 1, ``micro`` equals the F1 of all choices together, and ``macro``
+    the mean over the labels that occur.
+
+    Args:
+        chosen: Probability of each label to be chosen, ``(examples, labels)``.
+        truth: 1 for a label of the example, ``(examples, labels)``.
+        average: ``micro`` or ``macro``.
+    """
+    overlap, both = 2 * (chosen * truth).sum(0), chosen.sum(0) + truth.sum(0)
+    if average == "micro":
+        return overlap.sum() / both.sum()
+    present = truth.sum(0) > 0
+    return (overlap / both)[present].mean() if bool(present.any()) else 0 * both.sum()

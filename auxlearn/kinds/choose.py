@@ -1,0 +1,133 @@
+"""The kinds by name, the kind of a table of labels, and what each kind is not offered for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
+
+from auxlearn.core.errors import ConfigError
+from auxlearn.core.settings import KindName
+from auxlearn.kinds.base import Kind
+from auxlearn.kinds.classification import Classification
+from auxlearn.kinds.multi_label import MultiLabel, as_list
+from auxlearn.kinds.regression import Regression
+from auxlearn.kinds.token_classification import TokenClassification
+
+if TYPE_CHECKING:
+    from auxlearn.data.tables import Table
+
+CLASSIFICATION = Classification()
+
+KINDS: dict[KindName, Kind] = {
+    kind.name: kind for kind in (CLASSIFICATION, MultiLabel(), Regression(), TokenClassification())
+}
+
+#: A number that is no whole one, as text.
+_FRACTION = re.compile(r"\s*[+-]?(\d+\.\d*|\.\d+|\d+)([eE][+-]?\d+)?\s*")
+
+#: What some kinds are not offered for, with what to do instead: every other feature works with all
+#: of them. The guide of the kinds shows this table.
+REFUSED: dict[str, tuple[tuple[KindName, ...], str]] = {
+    "losses": (
+        ("multi_label", "regression", "token_classification"),
+        "it is a loss of single classes: leave --loss out",
+    ),
+    "class weights and label smoothing": (
+        ("multi_label", "regression", "token_classification"),
+        "they are of single classes: leave them out",
+    ),
+    "unknown_labels count": (
+        ("multi_label", "regression", "token_classification"),
+        "only single classes can be counted as wrong: leave it out",
+    ),
+    "decision argmax": (
+        ("multi_label", "regression", "token_classification"),
+        "classes of the run are not combined there: leave it out",
+    ),
+    "labels (label maps)": (("regression",), "numbers have no names: leave --labels out"),
+    "out-of-distribution sets": (
+        ("multi_label", "regression", "token_classification"),
+        "evaluate the finished run on the set by `auxlearn evaluate`",
+    ),
+    "dev heads": (
+        ("multi_label", "regression", "token_classification"),
+        "they are fitted to single classes: choose dev_head own",
+    ),
+    "pairs of texts": (("token_classification",), "words of one text have tags"),
+    "compare": (
+        ("multi_label", "regression", "token_classification"),
+        "read the scores of the runs by auxlearn.load_run(...).to_frame()",
+    ),
+    "report": (
+        ("multi_label", "regression", "token_classification"),
+        "read plots/ and results.json of the run folder",
+    ),
+    "ensemble": (
+        ("multi_label", "regression", "token_classification"),
+        "average the probabilities of predictions/ yourself",
+    ),
+    "perturbations": (
+        ("multi_label", "regression", "token_classification"),
+        "it shows what changes a class",
+    ),
+}
+
+
+def kind_of(name: KindName | None) -> Kind:
+    """Return a kind by name; without one, classification."""
+    return KINDS[name or "classification"]
+
+
+def require(kind: Kind, feature: str, which: str = "") -> None:
+    """Refuse a feature that is not offered for a kind."""
+    refused, advice = REFUSED[feature]
+    if kind.name in refused:
+        raise ConfigError(f"{feature}{which}: not offered for {kind.name}; {advice}")
+
+
+def find_kind(table: Table, text: str, label: str) -> Kind:
+    """Return the kind that the labels of a table have, by their types.
+
+    Lists beside lists of words are tags; other lists are several labels; numbers of which one has
+    a fraction are to be predicted. Anything else names classes.
+    """
+    tokens = KINDS["token_classification"]
+    words = table.columns.get(named(table.columns, text, tokens.text_columns), [])
+    if words and all(isinstance(one, list | tuple) for one in words):
+        return tokens
+    values = [
+        v
+        for v in table.columns.get(named(table.columns, label, ("label", "labels")), [])
+        if v != ""
+    ]
+    present = [value for value in values if value is not None]
+    if present and all(map(_is_list, present)):
+        return KINDS["multi_label"]
+    if present and all(map(_is_number, present)) and any(map(_has_fraction, present)):
+        return KINDS["regression"]
+    return CLASSIFICATION
+
+
+def named(columns: Collection[str], name: str, usual: tuple[str, ...]) -> str:
+    """Return the column that is named, or the first usual one that there is."""
+    if name != usual[0] or name in columns:
+        return name
+    return next((one for one in usual if one in columns), name)
+
+
+def _is_list(value: Any) -> bool:
+    if isinstance(value, str):
+        return value.lstrip().startswith("[") and as_list(value) != [value.strip()]
+    return isinstance(value, list | tuple)
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, str):
+        return bool(_FRACTION.fullmatch(value))
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _has_fraction(value: Any) -> bool:
+    number = float(value)
+    return number == number and not number.is_integer()

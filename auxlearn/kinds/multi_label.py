@@ -1,0 +1,231 @@
+"""Any number of labels for each text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from auxlearn.core.errors import DataError, describe, shorten
+from auxlearn.kinds.base import LEAST, Kind, most_frequent, smooth_f1
+from auxlearn.kinds.labels import checked_label
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor
+
+    from auxlearn.data.tables import Table
+
+#: What labels are joined by in a cell of CSV or TSV.
+SEPARATOR = "|"
+
+
+class MultiLabel(Kind):
+    """A list of labels for each text, also an empty one; sigmoid and binary cross-entropy.
+
+    The head is that of transformers with an output for each label (``problem_type:
+    multi_label_classification``). A label is predicted if its probability is at least its
+    threshold. Metrics are those of scikit-learn: micro-F1, macro-F1 over the labels of train,
+    subset accuracy (all labels of a text right), and the ranking precision
+    (``label_ranking_average_precision_score``), which needs no threshold.
+    """
+
+    name = "multi_label"
+    problem_type = "multi_label_classification"
+    label_columns = ("label", "labels")
+
+    def read(self, table: Table, column: str, keep_null: bool) -> list[tuple[str, ...]]:
+        return [
+            _labels(value, f"{table.place(row)}: ", column, keep_null)
+            for row, value in enumerate(table.columns[column])
+        ]
+
+    def names(self, label: tuple[str, ...]) -> tuple[str, ...]:
+        return label
+
+    def renamed(self, label: tuple[str, ...], classes: Mapping[str, str]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(classes.get(name, name) for name in label))
+
+    def encode(self, label: tuple[str, ...], index: Mapping[str, int]) -> tuple[int, ...]:
+        return tuple(sorted(index[name] for name in label))
+
+    def written(self, label: Sequence[int], names: Sequence[str]) -> list[str]:
+        return [names[number] for number in label]
+
+    def classes(self, label: tuple[int, ...]) -> tuple[int, ...]:
+        return label
+
+    def targets(self, labels: Sequence[tuple[int, ...]], classes: int) -> Tensor:
+        import torch
+
+        found = torch.zeros(len(labels), classes)
+        for row, label in enumerate(labels):
+            found[row, list(label)] = 1.0
+        return found
+
+    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        from torch import nn
+
+        return nn.functional.binary_cross_entropy_with_logits(logits, targets)
+
+    def smooth(self, logits: Tensor, targets: Tensor, metric: str) -> Tensor:
+        """Return one minus the F1 of expected counts, or the expected subset accuracy.
+
+        For LRAP, whose ranks have no gradient, it is the binary cross-entropy.
+        """
+
+        from torch import nn
+
+        if metric in ("micro_f1", "macro_f1"):
+            return 1 - smooth_f1(logits.sigmoid(), targets, metric.removesuffix("_f1"))
+        if metric == "accuracy":
+            signs = 2 * targets - 1
+            return 1 - nn.functional.logsigmoid(signs * logits).sum(-1).exp().mean()
+        return self.loss(logits, targets)
+
+    def constant_loss(self, targets: Tensor, metric: str) -> float:
+        shares = targets.mean(0)
+        if metric in ("micro_f1", "macro_f1"):
+            found = smooth_f1(shares.round().expand_as(targets), targets, metric[:5])
+            return 1 - float(found)
+        if metric == "accuracy":
+            counts = targets.unique(dim=0, return_counts=True)[1]
+            return 1 - float(counts.max()) / len(targets)
+        return float(self.loss(shares.logit(1e-6).expand_as(targets), targets))
+
+    def decode(self, output: np.ndarray, thresholds: np.ndarray | None = None) -> tuple[int, ...]:
+        least = 0.5 if thresholds is None else thresholds
+        return tuple((_sigmoid(output) >= least).nonzero()[0].tolist())
+
+    def constant(self, labels: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+        return tuple(most_frequent(tuple(label) for label in labels))
+
+    def scores(
+        self,
+        truth: Sequence[Any],
+        predicted: Sequence[Any],
+        outputs: Sequence[np.ndarray] | None,
+        names: Sequence[str],
+    ) -> dict[str, float]:
+        import numpy as np
+        from sklearn import metrics
+
+        first, second = (self.targets(one, len(names)).numpy() for one in (truth, predicted))
+        found = {
+            f"{average}_f1": float(
+                metrics.f1_score(first, second, average=average, zero_division=0)
+            )
+            for average in ("micro", "macro")
+        }
+        ranked = second if outputs is None else np.stack(list(outputs))
+        return found | {
+            "accuracy": float(metrics.accuracy_score(first, second)),
+            "lrap": float(metrics.label_ranking_average_precision_score(first, ranked)),
+        }
+
+    def per_class(
+        self, truth: Sequence[Any], predicted: Sequence[Any], names: Sequence[str]
+    ) -> dict[str, dict[str, float]]:
+        from sklearn import metrics
+
+        first, second = (self.targets(one, len(names)).numpy() for one in (truth, predicted))
+        columns = metrics.precision_recall_fscore_support(first, second, zero_division=0)
+        keys = ("precision", "recall", "f1", "support")
+        return {
+            name: {key: float(values[row]) for key, values in zip(keys, columns, strict=True)}
+            for row, name in enumerate(names)
+        }
+
+    def best_thresholds(
+        self, truth: Sequence[Any], outputs: Sequence[np.ndarray]
+    ) -> np.ndarray | None:
+        """Return for each label the threshold with the best F1; 0.5 for one without examples.
+
+        The thresholds tried lie halfway between neighbouring probabilities; of equally good ones
+        the nearest to 0.5 is taken.
+        """
+
+        import numpy as np
+
+        chosen = _sigmoid(np.stack(list(outputs)))
+        wanted = self.targets(truth, chosen.shape[1]).numpy().astype(bool)
+        return np.array([_threshold(p, y) for p, y in zip(chosen.T, wanted.T, strict=True)])
+
+    def line(self, output: np.ndarray) -> dict[str, Any]:
+        return {"probabilities": [round(float(p), 8) for p in _sigmoid(output)]}
+
+    def output(self, line: Mapping[str, Any], names: Sequence[str]) -> np.ndarray:
+        import numpy as np
+
+        chosen = np.array([float(p) for p in line["probabilities"]]).clip(LEAST, 1 - LEAST)
+        if len(chosen) != len(names):
+            raise ValueError("another number of probabilities than of labels")
+        return np.asarray(np.log(chosen) - np.log1p(-chosen))
+
+    def decode_written(self, label: Any, index: Mapping[str, int]) -> tuple[int, ...]:
+        return self.encode(tuple(label), index)
+
+    def decisions(
+        self, truth: Sequence[Any], outputs: Sequence[np.ndarray]
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+        import numpy as np
+
+        chosen = _sigmoid(np.stack(list(outputs)))
+        wanted = self.targets(truth, chosen.shape[1]).numpy().astype(int)
+        both = np.stack([1 - chosen.ravel(), chosen.ravel()], 1)
+        return both, wanted.ravel(), np.repeat(np.arange(len(chosen)), chosen.shape[1])
+
+
+def _sigmoid(logits: np.ndarray) -> np.ndarray:
+    import numpy as np
+    from scipy.special import expit
+
+    return np.asarray(expit(logits))
+
+
+def _threshold(probabilities: np.ndarray, truth: np.ndarray) -> float:
+    import numpy as np
+
+    if not truth.any():
+        return 0.5
+    values = np.unique(probabilities)
+    tried = np.concatenate([[0.5, values[0] / 2], (values[1:] + values[:-1]) / 2])
+    chosen = probabilities[None, :] >= tried[:, None]
+    f1 = 2 * (chosen & truth).sum(1) / (chosen.sum(1) + truth.sum())
+    best = tried[f1 >= f1.max() - 1e-12]
+    return float(best[np.abs(best - 0.5).argmin()])
+
+
+def _labels(value: Any, place: str, column: str, keep_null: bool) -> tuple[str, ...]:
+    shown = shorten(column)
+    if isinstance(value, str):
+        value = as_list(value)
+    if value is None:
+        raise DataError(
+            f"{place}missing labels in column '{shown}': write an empty list for a text without any"
+        )
+    if not isinstance(value, list | tuple):
+        raise DataError(
+            f"{place}a list of labels is needed, but column '{shown}' holds {describe(value)}"
+        )
+    names = [checked_label(one, place, shown, keep_null) for one in value]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise DataError(f"{place}column '{shown}' names the label '{shorten(twice)}' twice")
+    return tuple(names)
+
+
+def as_list(cell: str) -> list[Any]:
+    """Return the labels in a cell of text: a list of JSON, or labels joined by ``|``.
+
+    >>> as_list('["a", "b"]'), as_list("a|b"), as_list("")
+    (['a', 'b'], ['a', 'b'], [])
+    """
+    if cell.lstrip().startswith("["):
+        try:
+            found = json.loads(cell)
+        except ValueError:
+            found = None
+        if isinstance(found, list):
+            return found
+    return [part.strip() for part in cell.split(SEPARATOR)] if cell.strip() else []

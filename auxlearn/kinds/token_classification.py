@@ -1,0 +1,301 @@
+"""A tag for each word of a text: spans in BIO tags, or plain tags such as parts of speech."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from auxlearn.core.errors import ConfigError, DataError, describe, shorten
+from auxlearn.kinds.base import LEAST, Kind, most_frequent, smooth_f1, softmax
+from auxlearn.kinds.labels import checked_label
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor
+
+    from auxlearn.data.tables import Table
+
+#: Target of a token that begins no word, which the loss leaves out.
+NO_TAG = -100
+
+_BIO, _OTHER_SCHEME = re.compile(r"O|[BI]-.+"), re.compile(r"O|[BIESLU]-.+")
+_WHITE = re.compile(r"\s")
+
+
+class TokenClassification(Kind):
+    """Words with tags; cross-entropy at the first token of each word.
+
+    Words are joined by single spaces, so that all that works on texts works on these, and are
+    tokenised as that text. The head is ``AutoModelForTokenClassification``. Tags O, B-TYPE and
+    I-TYPE mark spans, which are scored by the F1 of whole spans as in CoNLL (micro-average); other
+    tags by the share of words that have the right one. Words that are cut off, or have no token,
+    are predicted to have the most frequent tag of train.
+    """
+
+    name = "token_classification"
+    per_token = True
+    text_columns = ("text", "tokens", "words")
+    label_columns = ("label", "tags", "ner_tags", "labels")
+
+    def texts(self, table: Table, column: str) -> Table:
+        words = [
+            None if value is None else " ".join(_words(value, table.place(row), column))
+            for row, value in enumerate(table.columns[column])
+        ]
+        return replace(table, columns={**table.columns, column: words})
+
+    def written_text(self, text: str) -> list[str]:
+        return text.split(" ")
+
+    def read(self, table: Table, column: str, keep_null: bool) -> list[tuple[str, ...]]:
+        values = table.columns[column]
+        found = [_tags(value, table.place(row), column) for row, value in enumerate(values)]
+        names = {name for tags in found for name in tags}
+        if is_bio(names):
+            for row, tags in enumerate(found):
+                _check_spans(tags, table.place(row))
+        elif any("-" in name for name in names) and all(map(_OTHER_SCHEME.fullmatch, names)):
+            raise DataError(
+                f"{table.where}: column '{shorten(column)}' has BIOES tags: write spans as BIO"
+            )
+        return found
+
+    def check(self, table: Table, texts: Sequence[str], labels: Sequence[Any]) -> None:
+        for row, (text, tags) in enumerate(zip(texts, labels, strict=True)):
+            if (words := len(text.split(" "))) != len(tags):
+                raise DataError(
+                    f"{table.place(row)}: {words} words but {len(tags)} tags: each word has one"
+                )
+
+    def names(self, label: tuple[str, ...]) -> tuple[str, ...]:
+        return label
+
+    def renamed(self, label: tuple[str, ...], classes: Mapping[str, str]) -> tuple[str, ...]:
+        return tuple(classes.get(name, name) for name in label)
+
+    def encode(self, label: tuple[str, ...], index: Mapping[str, int]) -> tuple[int, ...]:
+        return tuple(index[name] for name in label)
+
+    def written(self, label: Sequence[int], names: Sequence[str]) -> list[str]:
+        return [names[number] for number in label]
+
+    def classes(self, label: tuple[int, ...]) -> tuple[int, ...]:
+        return label
+
+    def targets(self, labels: Sequence[tuple[int, ...]], classes: int) -> Tensor:
+        import torch
+
+        return torch.tensor([tag for label in labels for tag in label], dtype=torch.int64)
+
+    def items(self, targets: Tensor) -> int:
+        return int((targets != NO_TAG).sum())
+
+    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        # The sum over no words is a zero that still has a graph; the mean would be NaN.
+        from torch import nn
+
+        total = nn.functional.cross_entropy(
+            logits.flatten(0, -2), targets.flatten(), ignore_index=NO_TAG, reduction="sum"
+        )
+        return total / (targets != NO_TAG).sum().clamp(min=1)
+
+    def smooth(self, logits: Tensor, targets: Tensor, metric: str) -> Tensor:
+        """Return one minus the expected accuracy, or the F1 of expected counts of tags but O.
+
+        The F1 of whole spans has no expectation that is cheap to compute; tags are counted instead.
+        The most frequent tag of the batch, O in any text with spans, is left out.
+        """
+
+        import torch
+        from torch import nn
+
+        here = targets.flatten() != NO_TAG
+        chosen, truth = logits.flatten(0, -2)[here].softmax(-1), targets.flatten()[here]
+        wanted = nn.functional.one_hot(truth, logits.shape[-1]).to(chosen)
+        if metric == "accuracy":
+            return 1 - (chosen * wanted).sum(-1).mean()
+        inside = torch.arange(logits.shape[-1], device=logits.device) != wanted.sum(0).argmax()
+        return 1 - smooth_f1(chosen[:, inside], wanted[:, inside], "micro")
+
+    def constant_loss(self, targets: Tensor, metric: str) -> float:
+        counts = targets[targets != NO_TAG].unique(return_counts=True)[1].double()
+        shares = counts / counts.sum()
+        if metric == "accuracy":
+            return 1 - float(shares.max())
+        return -float((shares * shares.log()).sum()) if metric not in self.metrics else 1.0
+
+    def decode(self, output: np.ndarray, thresholds: np.ndarray | None = None) -> tuple[int, ...]:
+        return tuple(output.argmax(-1).tolist())
+
+    def constant(self, labels: Sequence[tuple[int, ...]]) -> int:
+        return int(most_frequent(tag for label in labels for tag in label))
+
+    def repeated(self, constant: int, label: tuple[int, ...]) -> tuple[int, ...]:
+        return (constant,) * len(label)
+
+    def scores(
+        self,
+        truth: Sequence[Any],
+        predicted: Sequence[Any],
+        outputs: Sequence[np.ndarray] | None,
+        names: Sequence[str],
+    ) -> dict[str, float]:
+        right = sum(
+            t == p
+            for one, two in zip(truth, predicted, strict=True)
+            for t, p in zip(one, two, strict=True)
+        )
+        found = {"accuracy": right / max(1, sum(map(len, truth)))}
+        if not is_bio(names):
+            return found
+        return {"span_f1": _f1(*self._counts(truth, predicted, names))["f1"]} | found
+
+    def per_class(
+        self, truth: Sequence[Any], predicted: Sequence[Any], names: Sequence[str]
+    ) -> dict[str, dict[str, float]]:
+        right, said, there = self._counts(truth, predicted, names)
+        return {
+            name: _f1(*(Counter({name: one[name]}) for one in (right, said, there)))
+            for name in sorted({*said, *there})
+        }
+
+    def _counts(
+        self, truth: Sequence[Any], predicted: Sequence[Any], names: Sequence[str]
+    ) -> tuple[Counter[str], Counter[str], Counter[str]]:
+        """Return how many spans (or tags) of each type are right, predicted, and there."""
+        right, said, there = Counter[str](), Counter[str](), Counter[str]()
+        for one, two in zip(truth, predicted, strict=True):
+            first, second = (self._spans(tags, names) for tags in (one, two))
+            right.update(kind for kind, *_ in first & second)
+            said.update(kind for kind, *_ in second)
+            there.update(kind for kind, *_ in first)
+        return right, said, there
+
+    def _spans(self, tags: Sequence[int], names: Sequence[str]) -> set[tuple[str, int, int]]:
+        written = [names[tag] for tag in tags]
+        if is_bio(names):
+            return spans_of(written)
+        return {(tag, place, place) for place, tag in enumerate(written)}
+
+    def line(self, output: np.ndarray) -> dict[str, Any]:
+        rows = softmax(output).tolist()
+        return {"probabilities": [[round(p, 8) for p in row] for row in rows]}
+
+    def output(self, line: Mapping[str, Any], names: Sequence[str]) -> np.ndarray:
+        import numpy as np
+
+        chosen = np.array(line["probabilities"], dtype=float)
+        if chosen.shape != (len(line["label"]), len(names)):
+            raise ValueError("another number of probabilities than of tags")
+        return np.asarray(np.log(chosen.clip(LEAST)))
+
+    def decode_written(self, label: Any, index: Mapping[str, int]) -> tuple[int, ...]:
+        return self.encode(tuple(label), index)
+
+    def decisions(
+        self, truth: Sequence[Any], outputs: Sequence[np.ndarray]
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+        import numpy as np
+
+        owners = np.repeat(np.arange(len(truth)), [len(label) for label in truth])
+        labels = np.array([tag for label in truth for tag in label])
+        return softmax(np.concatenate(list(outputs))), labels, owners
+
+    def default_metric(self, names: Sequence[str]) -> str:
+        return "span_f1" if is_bio(names) else "accuracy"
+
+    def check_metric(self, metric: str, names: Sequence[str]) -> None:
+        super().check_metric(metric, names)
+        if metric == "span_f1" and not is_bio(names):
+            raise ConfigError(
+                "metric: span_f1 is of BIO tags (B-TYPE, I-TYPE, O), but train has others: choose "
+                "accuracy"
+            )
+
+
+def is_bio(names: Iterable[str]) -> bool:
+    """Return whether tags mark spans: O, B-TYPE and I-TYPE, with one span at least."""
+    found = set(names)
+    return all(map(_BIO.fullmatch, found)) and bool(found - {"O"})
+
+
+def spans_of(tags: Sequence[str]) -> set[tuple[str, int, int]]:
+    """Return the spans of BIO tags: type, first word, last word.
+
+    As in the evaluation of CoNLL-2000 and 2003 (``conlleval``), a predicted I- without a span of
+    its type before it begins one.
+
+    >>> sorted(spans_of(["B-PER", "I-PER", "O", "I-LOC"]))
+    [('LOC', 3, 3), ('PER', 0, 1)]
+    """
+    found: set[tuple[str, int, int]] = set()
+    begun = 0
+    for place, tag in enumerate([*tags, "O"]):
+        before = tags[place - 1] if place else "O"
+        if before != "O" and not (tag.startswith("I-") and tag[2:] == before[2:]):
+            found.add((before[2:], begun, place - 1))
+        if tag != "O" and not (tag.startswith("I-") and before != "O" and tag[2:] == before[2:]):
+            begun = place
+    return found
+
+
+def _f1(right: Counter[str], said: Counter[str], there: Counter[str]) -> dict[str, float]:
+    good, told, real = right.total(), said.total(), there.total()
+    return {
+        "precision": good / max(1, told),
+        "recall": good / max(1, real),
+        "f1": 2 * good / max(1, told + real),
+        "support": real,
+    }
+
+
+def _check_spans(tags: Sequence[str], place: str) -> None:
+    before = "O"
+    for number, tag in enumerate(tags, 1):
+        if tag.startswith("I-") and before[1:] != tag[1:]:
+            raise DataError(
+                f"{place}: word {number} has the tag {shorten(tag)} after {shorten(before)}: a "
+                "span begins with B- (IOB2)"
+            )
+        before = tag
+
+
+def _list_of(value: Any) -> Any:
+    """Return the items of a list, of a list in JSON, or of a text divided by white space."""
+    if isinstance(value, str):
+        if value.startswith("["):
+            try:
+                return json.loads(value)
+            except ValueError:
+                pass
+        return value.split()
+    return value
+
+
+def _words(value: Any, place: str, column: str) -> list[str]:
+    words = _list_of(value)
+    shown = shorten(column)
+    if not isinstance(words, list | tuple) or not all(isinstance(one, str) for one in words):
+        raise DataError(
+            f"{place}: a list of words is needed in column '{shown}', not {describe(value)}"
+        )
+    if not words:
+        raise DataError(f"{place}: empty text in column '{shown}': fill it in or delete the row")
+    if "" in (stripped := [word.strip() for word in words]):
+        raise DataError(f"{place}: column '{shown}' has an empty word: remove it and its tag")
+    # A no-break space, as in "10 000", keeps a word with a space in it one word of the text.
+    return [_WHITE.sub("\u00a0", word) for word in stripped]
+
+
+def _tags(value: Any, place: str, column: str) -> tuple[str, ...]:
+    tags = _list_of(value)
+    if not isinstance(tags, list | tuple):
+        raise DataError(
+            f"{place}: column '{shorten(column)}' needs a list of tags, not {describe(value)}"
+        )
+    # A tag such as NA is no missing value: every word has one.
+    return tuple(checked_label(tag, f"{place}: ", shorten(column), keep_null=True) for tag in tags)

@@ -1,0 +1,79 @@
+"""Difference masking: what sets the texts of the task apart from other texts."""
+
+from __future__ import annotations
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from auxlearn.core.errors import ConfigError
+from auxlearn.core.registry import register_task
+from auxlearn.objectives.context import ObjectiveContext
+from auxlearn.tasks.base import ScoredMasking, ScoredMaskingOptions
+
+
+class DifferenceOptions(ScoredMaskingOptions):
+    """Settings of difference masking."""
+
+    background: str | None = Field(
+        None, description="File of texts of other domains, against which the anchors stand out."
+    )
+    anchors: int = Field(20, ge=1, description="Number of anchors.")
+
+
+def tf_icf(own: Tensor, background: Tensor) -> Tensor:
+    r"""Return how much each token type belongs to the texts of the task.
+
+    :math:`\frac{n_v}{N} \log \frac{N + M}{n_v + m_v}` for the counts :math:`n_v` in the texts of
+    the task and :math:`m_v` in the background, :math:`N` and :math:`M` in all.
+
+    Args:
+        own: Counts in the texts of the task, ``(vocabulary,)``, float64.
+        background: Counts in the background, ``(vocabulary,)``, float64.
+
+    Examples:
+        >>> own, background = torch.tensor([2.0, 2.0, 0.0]), torch.tensor([0.0, 6.0, 6.0])
+        >>> [round(value, 4) for value in tf_icf(own, background).tolist()]
+        [1.0397, 0.3466, 0.0]
+    """
+    both = (own + background).clamp(min=1)
+    return own / own.sum().clamp(min=1) * ((own.sum() + background.sum()) / both).log()
+
+
+@register_task("difference")
+class Difference(ScoredMasking):
+    """Mask tokens that resemble what is frequent in the task's texts and rare in others.
+
+    Wilf et al. 2023, `Difference-Masking <https://arxiv.org/abs/2305.14577>`_. The anchors are the
+    20 token types of the highest TF-ICF (:func:`tf_icf`) of the task's texts against a background.
+    The score of a token is the highest cosine of its input embedding with that of an anchor, at
+    least 0.
+
+    It departs from the paper in these points: anchors and scores are those of tokens, not of words;
+    embeddings are those of the encoder's input layer, so that a token has one score everywhere;
+    each token is chosen independently, in proportion to its score.
+    """
+
+    Options = DifferenceOptions
+    options: DifferenceOptions
+
+    def scores(self, context: ObjectiveContext) -> Tensor:
+        """Return the similarity of each token to the nearest anchor."""
+        if self.options.background is None:
+            raise ConfigError(
+                f"{context.name} compares the texts with others: name a file of texts of other "
+                "domains by background"
+            )
+        embeddings = context.encoder.body.get_input_embeddings().weight.detach().cpu().double()
+        counts = [
+            texts.input_ids[texts.maskable].bincount(minlength=len(embeddings)).double()
+            for texts in (self.texts, context.texts_of(self.options.background))
+        ]
+        found = tf_icf(*counts)
+        count = min(self.options.anchors, int((found > 0).sum()))
+        self.anchors = found.argsort(descending=True, stable=True)[:count]
+        directions = torch.nn.functional.normalize(embeddings, dim=1)
+        nearest = torch.zeros(len(embeddings), dtype=torch.float64)
+        if count:
+            nearest = (directions @ directions[self.anchors].T).amax(1).clamp(min=0)
+        return nearest[self.texts.input_ids.long()]

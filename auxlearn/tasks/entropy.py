@@ -1,0 +1,44 @@
+"""Entropy masking: tokens whose place the encoder is uncertain about."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from auxlearn.core.registry import register_task
+from auxlearn.objectives.context import ObjectiveContext
+from auxlearn.scoring.cached import score_texts
+from auxlearn.scoring.pseudo_likelihood import log_probability_and_entropy
+from auxlearn.tasks.base import ScoredMasking
+from auxlearn.tasks.l3mask import DTYPES, ScoringOptions
+
+
+@register_task("entropy")
+class Entropy(ScoredMasking):
+    r"""Mask a token the more often, the less the pretrained encoder can say what stands there.
+
+    Srinivasagan, Hartung and Georges 2026, `Entropy-aware Masking
+    <https://arxiv.org/abs/2605.28526>`_. The score of a token is the entropy of the encoder's
+    prediction where it and the later tokens of its word are masked,
+    :math:`-\sum_v p_v \log p_v`, in nats. ``l3mask`` asks how unlikely the token is that stands
+    there; entropy does not look at it. Both need the same pass over the texts.
+
+    It departs from the paper in these points: there, the encoder that is trained scores the text
+    again in every step, without masks, and the tokens of highest entropy are masked, not those
+    drawn in proportion to it.
+    """
+
+    Options = ScoringOptions
+    options: ScoringOptions
+
+    def scores(self, context: ObjectiveContext) -> Tensor:
+        """Return the entropy at each token, from the cache where possible."""
+        found = score_texts(
+            context.encoder,
+            self.texts,
+            context.cache,
+            passes=self.options.passes,
+            dtype=DTYPES[self.options.precision],
+            statistic=log_probability_and_entropy,
+            progress=context.progress,
+        )
+        return found[:, 1].clamp(min=0)

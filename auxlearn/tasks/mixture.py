@@ -1,0 +1,117 @@
+"""A mixture of masking strategies."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import torch
+from pydantic import Field, field_validator, model_validator
+from torch import Tensor
+
+from auxlearn.core.errors import ConfigError
+from auxlearn.core.registry import TASKS, register_task
+from auxlearn.core.settings import PluginChoice, validate
+from auxlearn.data.batches import Batch
+from auxlearn.objectives.context import ObjectiveContext
+from auxlearn.tasks.base import MaskedLanguageModelling, MaskingOptions
+
+#: Options that all strategies of a mixture have in common.
+SHARED = ("probability", "corpus", "schedule")
+
+
+class MixtureOptions(MaskingOptions):
+    """Settings of a mixture."""
+
+    strategies: tuple[PluginChoice, ...] = Field(
+        (),
+        description="Names of masking strategies, or mappings of a name to its options.",
+    )
+    weights: tuple[float, ...] = Field(
+        (), description="Share of the texts that each strategy masks; by default all the same."
+    )
+
+    @field_validator("strategies", mode="before")
+    @classmethod
+    def _one_or_many(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str | dict) else value
+
+    @model_validator(mode="after")
+    def _fit(self) -> Self:
+        if self.weights and len(self.weights) != len(self.strategies):
+            raise ValueError(
+                f"{len(self.weights)} weights for {len(self.strategies)} strategies: give one each"
+            )
+        if self.weights and (min(self.weights) < 0 or not sum(self.weights)):
+            raise ValueError("weights are 0 or more, and one is more than 0")
+        return self
+
+
+@register_task("mixture")
+class Mixture(MaskedLanguageModelling):
+    r"""Mask each text by one of several strategies, drawn anew for every mini-batch.
+
+    The probability of a token to be masked is :math:`\sum_k w_k q_k`, where :math:`q_k` is its
+    probability under strategy :math:`k` and :math:`w_k` the share of the strategy; what a strategy
+    masks together stays together. ``probability``, ``corpus`` and ``schedule`` are those of all
+    strategies.
+    """
+
+    Options = MixtureOptions
+    options: MixtureOptions
+
+    def prepare(self, context: ObjectiveContext) -> None:
+        """Prepare each strategy."""
+        super().prepare(context)
+        self.parts: list[MaskedLanguageModelling] = []
+        for choice in self.options.strategies:
+            cls = TASKS.get(choice.name)
+            if not issubclass(cls, MaskedLanguageModelling):
+                raise ConfigError(f"{context.name}: '{choice.name}' is no masking strategy")
+            if own := sorted(set(choice.options) & {*SHARED, "corruption"}):
+                raise ConfigError(
+                    f"{context.name}: {choice.name} has {own[0]} of its own: give it to the mixture"
+                )
+            shared = {name: getattr(self.options, name) for name in SHARED}
+            options = validate(cls.Options, {**shared, **choice.options}, choice.name)
+            self.parts.append(cls(options))
+            self.parts[-1].prepare(context)
+        if not self.parts:
+            raise ConfigError(f"{context.name} has no strategies to mix: name some by strategies")
+        self.watches_primary = any(part.watches_primary for part in self.parts)
+        weights = self.options.weights or (1.0,) * len(self.parts)
+        self.shares = torch.tensor(weights, dtype=torch.float64) / sum(weights)
+
+    def mask_probabilities(self, batch: Batch) -> Tensor:
+        """Return the mean of the strategies' probabilities by their shares."""
+        found = [part.checked_probabilities(batch).double() for part in self.parts]
+        return torch.einsum("k,kbt->bt", self.shares, torch.stack(found)).clamp(max=1)
+
+    def choose_tokens(self, batch: Batch, generator: torch.Generator) -> Tensor:
+        """Draw a strategy for each text, and let it choose."""
+        draws = torch.rand(len(batch), generator=generator, dtype=torch.float64)
+        drawn = torch.searchsorted(self.shares.cumsum(0), draws, right=True)
+        found = torch.stack([part.choose_tokens(batch, generator) for part in self.parts])
+        return found[drawn.clamp(max=len(self.parts) - 1), torch.arange(len(batch))]
+
+    def begin_step(self, step: int, total: int) -> None:
+        """Tell every strategy."""
+        for part in self.parts:
+            part.begin_step(step, total)
+
+    def observe_primary(self, token_ids: Tensor, gradients: Tensor) -> None:
+        """Show the gradient to the strategies that ask for it."""
+        for part in self.parts:
+            if part.watches_primary:
+                part.observe_primary(token_ids, gradients)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the state of every strategy."""
+        states = enumerate(part.state_dict() for part in self.parts)
+        return {f"{number}/{key}": value for number, own in states for key, value in own.items()}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Restore the state of every strategy."""
+        for number, part in enumerate(self.parts):
+            begin = f"{number}/"
+            own = {k.removeprefix(begin): v for k, v in state.items() if k.startswith(begin)}
+            part.load_state_dict(own)

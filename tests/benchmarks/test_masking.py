@@ -1,0 +1,109 @@
+"""The benchmark of masking strategies: what it trains, reuses and says."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from auxlearn.core.config import RunConfig
+from auxlearn.core.registry import TASKS
+from auxlearn.data.load import load_dataset
+from benchmarks import masking
+from benchmarks.horizon.bed import SINGLE
+from benchmarks.horizon.record import Recorded
+from benchmarks.masking import BEDS, SHARE, STRATEGIES
+
+#: Test examples of a hundred that a strategy is right on, in all settings.
+RIGHT = {None: 50, "random_mlm": 60, "whole_word": 80, "frequency": 70}
+
+
+def faked(trained):
+    """Return a ``record`` whose runs are right on as many examples as their strategy says."""
+
+    def record(settings, other):
+        task = next(iter(settings["aux"][0])) if "aux" in settings else None
+        trained.append((settings["dataset"], task))
+        dataset = load_dataset(settings["dataset"])
+        labels = [np.array(dataset.split(name).labels) for name in ("dev", "test")]
+        found = Recorded(steps=[1], labels=labels, seconds=2.0 if task else 1.0)
+        for own, kept in zip(labels, (found.dev, found.test), strict=True):
+            right = np.arange(len(own)) % 100 < RIGHT[task]
+            chosen = np.where(right, own, (own + 1) % 5)
+            kept.append(0.8 * np.eye(5)[chosen] + 0.04)
+        found.average = [found.dev[0], found.test[0]]
+        return found
+
+    return record
+
+
+def run(monkeypatch, folder, *arguments):
+    places = ["--output", str(folder), "--results", str(folder / "masking.jsonl")]
+    words = ["masking", *places, "--only", "pydocs", "--draws", "0", *arguments]
+    monkeypatch.setattr(sys, "argv", words)
+    return masking.main()
+
+
+def test_what_is_trained_is_not_trained_again_and_ranks_are_by_test(tmp_path, monkeypatch, capsys):
+    trained: list = []
+    monkeypatch.setattr(masking, "record", faked(trained))
+    strategies = ("--strategies", "random", "whole word", "frequency")
+    plot = tmp_path / "ranks.png"
+    assert run(monkeypatch, tmp_path, *strategies, "--plot", str(plot)) == 0
+    text = capsys.readouterr().out
+    # A setting trains the single task, and each strategy with two shares.
+    assert len(trained) == 2 * (1 + 3 * 2)
+    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    names = [row[0].removeprefix("| ") for row in rows[1:5]]
+    assert names == ["whole word", "frequency", "random", "single task"]
+    assert rows[1][2] == "80.0"
+    assert "Friedman's test over 2 settings" in text
+    assert (tmp_path / "ranks_share.png").is_file()
+    assert run(monkeypatch, tmp_path, *strategies) == 0
+    assert len(trained) == 2 * (1 + 3 * 2)
+    assert run(monkeypatch, tmp_path, *strategies, "--no-run") == 0
+    again = capsys.readouterr().out
+    assert text.split("Test accuracy")[1] in again
+    assert "| whole word | 1.00 |" in again
+    assert "100 to 999 times" in again
+
+
+def test_random_masking_has_the_records_of_the_horizons(tmp_path):
+    options = argparse.Namespace(output=tmp_path, encoder="tiny", data=None)
+    own, first = (masking.strategy_folder(options, BEDS[0], 0, one) for one in ("random", "span"))
+    assert own == masking.record_folder(options, BEDS[0], 0)
+    assert first == own / "span"
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_strategies_are_settings_of_runs(tmp_path, strategy):
+    options = argparse.Namespace(
+        output=tmp_path,
+        encoder="tiny",
+        data=None,
+        epochs=2,
+        batch_size=16,
+        max_length=64,
+        learning_rate=None,
+        precision="fp32",
+    )
+    (tmp_path / "background.txt").write_text("a text\n")
+    bed = next(one for one in BEDS if one.data)
+    given = masking.run_settings(options, bed, 3, strategy, SHARE, Path(tmp_path))
+    config = RunConfig(**given).resolved()
+    assert config.seed == 3
+    ((_, settings),) = config.model_dump(mode="json")["aux"][0].items()
+    assert settings["probability"] == (0.4 if "40%" in strategy else 0.15)
+    assert "corpus" in given["aux"][0][STRATEGIES[strategy][0]]
+    assert "aux" not in masking.run_settings(options, bed, 3, "", SINGLE[0], Path(tmp_path))
+
+
+def test_every_masking_task_is_a_strategy_of_the_benchmark():
+    from auxlearn.tasks.base import MaskedLanguageModelling
+
+    ours = {n for n in TASKS.names() if TASKS.get(n).__module__.startswith("auxlearn.tasks.")}
+    masks = {name for name in ours if issubclass(TASKS.get(name), MaskedLanguageModelling)}
+    assert masks == {task for task, _ in STRATEGIES.values()}

@@ -1,0 +1,201 @@
+"""What the kinds compute, against other libraries, finite differences and enumeration."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from auxlearn.core.errors import ConfigError
+from auxlearn.core.metric_names import METRICS
+from auxlearn.kinds.choose import KINDS, REFUSED, require
+from auxlearn.kinds.token_classification import NO_TAG, spans_of
+
+MULTI, REGRESSION, TOKENS = (
+    KINDS[name] for name in ("multi_label", "regression", "token_classification")
+)
+BIO = ("B-A", "B-B", "I-A", "I-B", "O")
+
+
+def examples(kind, count=7, seed=0):
+    """Logits in double precision and targets, as of a batch."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape):
+        return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+    if kind is REGRESSION:
+        return normal(count, 1), normal(count)
+    if kind is MULTI:
+        return normal(count, 3), (normal(count, 3) > 0).double()
+    targets = torch.randint(0, 4, (count, 5), generator=generator)
+    targets[torch.rand(count, 5, generator=generator) < 0.3] = NO_TAG
+    if kind is TOKENS:
+        return normal(count, 5, 4), targets
+    return normal(count, 3), torch.randint(0, 3, (count,), generator=generator)
+
+
+@pytest.mark.parametrize(
+    ("name", "metric"), [(k, m) for k in METRICS for m in (*METRICS[k], "cross_entropy")]
+)
+def test_every_smooth_form_has_the_derivative_of_finite_differences(name, metric):
+    kind = KINDS[name]
+    for seed in range(3):
+        logits, targets = examples(kind, seed=seed)
+        logits.requires_grad_()
+        assert torch.autograd.gradcheck(
+            partial(kind.surrogate, targets=targets, metric=metric), logits
+        )
+        gradient = torch.autograd.grad(kind.surrogate(logits, targets, metric), logits)[0]
+        assert gradient.abs().max() > 1e-6
+
+
+@pytest.mark.parametrize("metric", ["micro_f1", "macro_f1", "accuracy"])
+def test_the_smooth_forms_of_certain_predictions_are_the_metrics_of_scikit_learn(metric):
+    _, targets = examples(MULTI, 50, 1)
+    chosen = examples(MULTI, 50, 2)[1]
+    logits = (2 * chosen - 1) * 200
+    truth, said = (
+        [tuple(row.nonzero().flatten().tolist()) for row in one] for one in (targets, chosen)
+    )
+    found = MULTI.scores(truth, said, None, ("a", "b", "c"))[metric]
+    assert 1 - float(MULTI.smooth(logits, targets, metric)) == pytest.approx(found, abs=1e-12)
+
+
+def test_the_smooth_form_of_pearson_is_that_of_scipy():
+    logits, targets = examples(REGRESSION, 40)
+    truth, said = targets.tolist(), logits[:, 0].tolist()
+    scores = REGRESSION.scores(truth, said, None, ("score",))
+    assert 1 - float(REGRESSION.smooth(logits, targets, "pearson")) == pytest.approx(
+        scores["pearson"], abs=1e-12
+    )
+    assert float(REGRESSION.smooth(logits, targets, "mae")) == pytest.approx(scores["mae"])
+    same = REGRESSION.scores([1.0, 2.0], [3.0, 3.0], None, ("score",))
+    assert same == {"pearson": 0.0, "spearman": 0.0, "mae": 1.5}
+
+
+def test_the_loss_of_tags_is_the_mean_over_words_alone():
+    logits, targets = examples(TOKENS)
+    here = targets != NO_TAG
+    expected = -logits.log_softmax(-1)[here].gather(-1, targets[here][:, None]).mean()
+    torch.testing.assert_close(TOKENS.loss(logits, targets), expected)
+    nothing = TOKENS.loss(logits.requires_grad_(), torch.full_like(targets, NO_TAG))
+    assert nothing.item() == 0
+    assert nothing.requires_grad
+
+
+def test_spans_have_the_f1_of_seqeval():
+    """40 random cases with their scores by seqeval 1.2.2, predictions with malformed spans."""
+    cases = json.loads(Path(__file__).with_name("seqeval_cases.json").read_text())
+    assert len(cases) == 40
+    assert any("O I-" in case[1] for case in cases)
+    for true, said, f1, precision, recall in cases:
+        index = {tag: number for number, tag in enumerate(BIO)}
+        truth, predicted = (
+            [tuple(index[tag] for tag in one.split()) for one in text.split(" | ")]
+            for text in (true, said)
+        )
+        assert TOKENS.scores(truth, predicted, None, BIO)["span_f1"] == pytest.approx(f1)
+        right, told, there = TOKENS._counts(truth, predicted, BIO)
+        assert right.total() == pytest.approx(precision * told.total())
+        assert right.total() == pytest.approx(recall * there.total())
+
+
+def test_spans_of_one_type_may_follow_each_other():
+    assert spans_of(["B-A", "B-A", "I-A", "I-B"]) == {("A", 0, 0), ("A", 1, 2), ("B", 3, 3)}
+    assert spans_of(["O"]) == set()
+
+
+def test_plain_tags_have_the_share_of_right_ones():
+    names = ("DET", "NOUN")
+    assert TOKENS.scores([(0, 1), (1,)], [(0, 0), (1,)], None, names) == {"accuracy": 2 / 3}
+    found = TOKENS.per_class([(0, 1), (1,)], [(0, 0), (1,)], names)
+    assert found["DET"] == {"precision": 0.5, "recall": 1.0, "f1": 2 / 3, "support": 1}
+    with pytest.raises(ConfigError, match="span_f1 is of BIO tags"):
+        TOKENS.check_metric("span_f1", names)
+
+
+def test_thresholds_are_the_best_of_all_that_differ():
+    logits, targets = examples(MULTI, 12, 3)
+    truth = [tuple(row.nonzero().flatten().tolist()) for row in targets]
+    truth = [tuple(one for one in label if one != 2) for label in truth]
+    chosen = MULTI.best_thresholds(truth, list(logits.numpy()))
+    assert chosen[2] == 0.5, "a label without examples"
+
+    def f1(label, threshold):
+        said = logits.sigmoid().numpy()[:, label] >= threshold
+        true = np.array([label in one for one in truth])
+        return 2 * (said & true).sum() / (said.sum() + true.sum())
+
+    for label in (0, 1):
+        best = max(f1(label, one) for one in np.linspace(0, 1, 2001))
+        assert f1(label, chosen[label]) == pytest.approx(best)
+        assert best > f1(label, 0.5)
+
+
+@pytest.mark.parametrize("kind", [MULTI, REGRESSION, TOKENS], ids=lambda kind: kind.name)
+def test_a_line_of_predictions_gives_the_outputs_back(kind):
+    logits, _ = examples(kind, 4)
+    names = ("score",) if kind is REGRESSION else ("a", "b", "c", "d")[: logits.shape[-1]]
+    index = {name: number for number, name in enumerate(names)}
+    for output in logits.numpy():
+        label = kind.decode(output)
+        line = {
+            "label": kind.written(label, names),
+            "predicted": kind.written(label, names),
+            **kind.line(output),
+        }
+        read = json.loads(json.dumps(line))
+        assert kind.decode_written(read["label"], index) == label
+        back = kind.output(read, names)
+        if kind is TOKENS:
+            output = output - np.log(np.exp(output).sum(-1, keepdims=True))
+        np.testing.assert_allclose(back, output, rtol=1e-5, atol=1e-5)
+
+
+def test_decisions_are_those_of_each_label_and_word():
+    logits, targets = examples(MULTI, 5)
+    truth = [tuple(row.nonzero().flatten().tolist()) for row in targets]
+    probabilities, labels, owners = MULTI.decisions(truth, list(logits.numpy()))
+    expected = torch.nn.functional.binary_cross_entropy_with_logits(logits, targets)
+    found = -np.log(probabilities[np.arange(len(labels)), labels]).mean()
+    assert found == pytest.approx(float(expected))
+    assert owners.tolist() == [row for row in range(5) for _ in range(3)]
+    assert REGRESSION.decisions([1.0], [np.array([1.0])]) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "targets", "metric", "expected"),
+    [
+        (REGRESSION, torch.tensor([1.0, 2.0, 6.0]), "pearson", 1.0),
+        (REGRESSION, torch.tensor([1.0, 2.0, 6.0]), "mae", 5 / 3),
+        (REGRESSION, torch.tensor([1.0, 2.0, 6.0]), "cross_entropy", 14 / 3),
+        (MULTI, torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 0.0]]), "accuracy", 1 / 3),
+        (MULTI, torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 0.0]]), "micro_f1", 1 - 4 / 5),
+        (TOKENS, torch.tensor([[0, 0, 1, NO_TAG]]), "accuracy", 1 / 3),
+        (TOKENS, torch.tensor([[0, 0, 1, NO_TAG]]), "span_f1", 1.0),
+    ],
+    ids=lambda one: getattr(one, "name", str(one)[:9]),
+)
+def test_the_loss_of_a_constant_prediction(kind, targets, metric, expected):
+    assert kind.constant_loss(targets, metric) == pytest.approx(expected)
+
+
+def test_what_is_refused_is_refused_by_name_in_one_line():
+    checked = 0
+    for feature, (kinds, _) in REFUSED.items():
+        for name, kind in KINDS.items():
+            if name in kinds:
+                with pytest.raises(ConfigError) as error:
+                    require(kind, feature)
+                assert "\n" not in str(error.value)
+                assert feature in str(error.value)
+                assert name in str(error.value)
+                checked += 1
+            else:
+                require(kind, feature)
+    assert checked > 10

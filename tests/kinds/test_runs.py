@@ -1,0 +1,393 @@
+"""Runs on labels of every kind: trained, resumed, exported, evaluated, compared by meta."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import transformers
+
+import auxlearn
+from auxlearn.core.errors import UserError
+from auxlearn.core.registry import WEIGHTINGS
+from tests import helpers
+from tests.cli.helpers import call
+
+WORDS = (
+    *("alpha", "beta", "gamma", "delta", "runs", "eats", "sees", "the", "a"),
+    *("Paris", "London", "John", "Mary"),
+)
+KINDS = ("multi_label", "regression", "token_classification")
+SPANS = {"Paris": "B-LOC", "London": "B-LOC", "John": "B-PER", "Mary": "B-PER"}
+FIRST = {"multi_label": "micro_f1", "regression": "pearson", "token_classification": "span_f1"}
+
+
+def example(kind, draw):
+    words = [draw.choice(WORDS) for _ in range(draw.randint(4, 9))]
+    text = " ".join(words)
+    if kind == "multi_label":
+        return {"text": text, "label": [w for w in ("Paris", "London", "John") if w in words]}
+    if kind == "regression":
+        return {"text": text, "label": words.count("the") + 0.5 * words.count("a") + 0.25}
+    return {"tokens": words, "tags": [SPANS.get(word, "O") for word in words]}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    root = tmp_path_factory.mktemp("kinds")
+    for kind in KINDS:
+        draw = random.Random(0)
+        (root / kind).mkdir()
+        for name, count in (("train", 40), ("dev", 16), ("test", 16)):
+            rows = [example(kind, draw) for _ in range(count)]
+            text = "".join(json.dumps(row) + "\n" for row in rows)
+            (root / kind / f"{name}.jsonl").write_text(text)
+    return root
+
+
+def settings(folders, data, **changes):
+    base = {"epochs": 2, "batch_size": 8, "max_length": 32, "learning_rate": 1e-3}
+    return base | {"dataset": str(folders / data), "verbose": False} | changes
+
+
+@pytest.fixture(scope="module")
+def finished(folders, tmp_path_factory):
+    """A run of each kind with masked language modelling beside it."""
+    root = tmp_path_factory.mktemp("runs")
+    return {
+        kind: auxlearn.train(
+            **settings(folders, kind, aux=["random_mlm"], epochs=4, output=str(root / kind))
+        )
+        for kind in KINDS
+    }
+
+
+def lines_of(path):
+    return [json.loads(line) for line in Path(path).read_text().splitlines()]
+
+
+def content(folder):
+    patterns = ("*.safetensors", "predictions/*", "metrics.jsonl")
+    paths = [path for pattern in patterns for path in folder.rglob(pattern)]
+    assert len(paths) > 4
+    return {path.relative_to(folder): path.read_bytes() for path in sorted(paths)}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_kind_and_its_metric_are_found_and_chosen_by(kind, finished):
+    found = finished[kind]
+    metric = FIRST[kind]
+    assert (found.config["kind"], found.config["metric"]) == (kind, metric)
+    rows = lines_of(found.folder / "metrics.jsonl")
+    values = [row[f"dev/{metric}"] for row in rows if row["kind"] == "eval"]
+    assert found.best.value == max(values)
+    assert found.best.value > found.evaluations["dev"].majority.metrics[metric]
+    assert auxlearn.load_run(found.folder).reproducible() == found.reproducible()
+    assert set(found.to_frame().columns) >= {metric, f"unseen_{metric}", f"majority_{metric}"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_predictions_have_the_metrics_by_hand(kind, finished, folders):
+    from sklearn.metrics import f1_score
+
+    run = finished[kind]
+    lines = lines_of(run.folder / "predictions" / "test.jsonl")
+    rows = lines_of(folders / kind / "test.jsonl")
+    column = "tags" if kind == "token_classification" else "label"
+    wanted = [row[column] for row in rows]
+    if kind == "multi_label":
+        assert [set(line["label"]) for line in lines] == [set(one) for one in wanted]
+        names = run.dataset.label_names
+        truth, said = (
+            [[int(name in line[key]) for name in names] for line in lines]
+            for key in ("label", "predicted")
+        )
+        expected = f1_score(truth, said, average="micro")
+        chosen = [
+            [n for n, p in zip(names, line["probabilities"], strict=True) if p >= 0.5]
+            for line in lines
+        ]
+        assert chosen == [line["predicted"] for line in lines]
+    elif kind == "regression":
+        assert [line["label"] for line in lines] == wanted
+        expected = np.corrcoef(wanted, [line["predicted"] for line in lines])[0, 1]
+    else:
+        assert [line["label"] for line in lines] == wanted
+        right = said = there = 0
+        for line in lines:  # every span is one word here, but for predicted I-
+            pairs = list(zip(line["label"], line["predicted"], strict=True))
+            assert not any(two.startswith("I-") for _, two in pairs)
+            right += sum(one == two != "O" for one, two in pairs)
+            said += sum(two != "O" for _, two in pairs)
+            there += sum(one != "O" for one, _ in pairs)
+        expected = 2 * right / (said + there)
+    assert run.evaluations["test"].all.metrics[FIRST[kind]] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_model_opens_in_transformers_with_the_same_outputs(kind, finished, folders):
+    run = finished[kind]
+    folder = str(run.folder / "model")
+    tokens = kind == "token_classification"
+    cls = (
+        transformers.AutoModelForTokenClassification
+        if tokens
+        else transformers.AutoModelForSequenceClassification
+    )
+    model, info = cls.from_pretrained(folder, output_loading_info=True)
+    assert not any(info[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    row = lines_of(folders / kind / "test.jsonl")[0]
+    line = lines_of(run.folder / "predictions" / "test.jsonl")[0]
+    with torch.no_grad():
+        if tokens:
+            inputs = tokenizer(row["tokens"], is_split_into_words=True, return_tensors="pt")
+            logits = model(**inputs).logits[0]
+            words = inputs.word_ids()
+            first = [words.index(number) for number in range(len(row["tokens"]))]
+            found = logits.softmax(-1)[first]
+            said = [model.config.id2label[int(one)] for one in found.argmax(-1)]
+            assert said == line["predicted"]
+        else:
+            logits = model(**tokenizer(row["text"], return_tensors="pt")).logits[0]
+            found = logits.sigmoid() if kind == "multi_label" else logits
+    expected = line.get("probabilities", [line["predicted"]])
+    np.testing.assert_allclose(found.numpy(), expected, atol=1e-5)
+    types = {"multi_label": "multi_label_classification", "regression": "regression"}
+    assert model.config.problem_type == types.get(kind)
+    task = "token-classification" if tokens else "text-classification"
+    assert transformers.pipeline(task, folder)("John sees the alpha")
+    assert f'pipeline("{task}"' in (run.folder / "model" / "README.md").read_text()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_evaluate_and_predict_say_what_the_run_said(kind, finished, folders, tmp_path):
+    run = finished[kind]
+    again = auxlearn.evaluate(run, str(folders / kind))[kind]
+    recorded = run.evaluations["test"]
+    for name, value in recorded.all.metrics.items():
+        assert again.all.metrics[name] == pytest.approx(value, abs=1e-6)
+    assert again.majority == recorded.majority
+    assert again.loss == pytest.approx(recorded.loss, abs=1e-5)
+    rows = lines_of(folders / kind / "test.jsonl")
+    frame = pd.DataFrame(rows).drop(columns="tags" if "tags" in rows[0] else "label")
+    table = auxlearn.predict(run, frame, output=tmp_path / "out.jsonl")
+    lines = lines_of(run.folder / "predictions" / "test.jsonl")
+    said = [line["predicted"] for line in lines]
+    if kind == "regression":
+        np.testing.assert_allclose(table["predicted_label"], said, atol=1e-5)
+    else:
+        assert list(table["predicted_label"]) == said
+    written = lines_of(tmp_path / "out.jsonl")
+    assert [row["predicted_label"] for row in written] == list(table["predicted_label"])
+    done = call("predict", run.folder, "John sees the alpha")
+    assert done.exit_code == 0, done.output
+    assert done.output.endswith("\tJohn sees the alpha\n")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_killed_run_ends_with_the_same_bytes(kind, folders, tmp_path, monkeypatch):
+    given = settings(folders, kind, aux=["random_mlm", "mask_tuning"], eval_steps=3)
+    given |= {"gradient_accumulation_steps": 2}
+    whole = auxlearn.train(**given, output=str(tmp_path / "whole"))
+    with monkeypatch.context() as patch:
+        helpers.stop_before_step(patch, 5)
+        with pytest.raises(SystemExit):
+            auxlearn.train(**given, output=str(tmp_path / "killed"))
+    again = auxlearn.train(**given, output=str(tmp_path / "killed"))
+    assert content(whole.folder) == content(again.folder)
+    assert again.evaluations == whole.evaluations
+
+
+#: Weightings with the options that they need here.
+OPTIONS = {"meta": {"horizon": "steps", "warmup_steps": 1}, "dwa": {"window": 1}}
+
+
+def weightings():
+    ours = [n for n in WEIGHTINGS.names() if WEIGHTINGS.get(n).__module__.startswith("auxlearn.")]
+    assert len(ours) > 20
+    return ours
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "names",
+    [("fixed", "meta", "tartan", "uncertainty"), pytest.param(None, marks=pytest.mark.slow)],
+    ids=["quick", "all"],
+)
+def test_every_weighting_trains_every_kind_with_masked_language_modelling(
+    kind, names, folders, tmp_path
+):
+    for name in names or weightings():
+        weights = {name: OPTIONS.get(name, {})}
+        given = settings(
+            folders, kind, aux=["random_mlm"], weights=weights, epochs=1, batch_size=20
+        )
+        found = auxlearn.train(**given, output=str(tmp_path / name))
+        assert np.isfinite(list(found.weights.values())).all(), name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_meta_compares_whole_runs_by_the_scores_of_examples(kind, folders, tmp_path):
+    given = settings(folders, kind, aux=["random_mlm"], weights="meta", epochs=1)
+    found = auxlearn.train(**given, output=str(tmp_path / "run"))
+    assert len(found.branches) == 3
+    single = next(one for one in found.branches if one.gain is None)
+    other = next(one for one in found.branches if one.gain is not None)
+    assert np.isfinite([other.gain, other.gain_error, other.correct]).all()
+    if kind == "regression":
+        errors = {}
+        for one in (single, other):
+            path = Path(found.folder) / one.folder / "predictions" / "dev.jsonl"
+            lines = lines_of(path)
+            errors[one.title] = [(line["label"] - line["predicted"]) ** 2 for line in lines]
+        gains = np.array(errors[single.title]) - np.array(errors[other.title])
+        assert other.gain == pytest.approx(gains.mean())
+        assert other.gain_error == pytest.approx(gains.std(ddof=1) / np.sqrt(len(gains)))
+        assert "squared error per example" in found.account["random_mlm"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sets_of_every_kind_train_beside_every_kind(kind, folders, tmp_path):
+    sets = [str(folders / one) for one in KINDS]
+    given = settings(folders, kind, aux=[{"supervised": {"datasets": sets}}], epochs=3)
+    found = auxlearn.train(**given, output=str(tmp_path / "run"))
+    metrics = found.auxiliary["supervised"]
+    assert set(metrics) >= {f"{one}/{FIRST[one]}" for one in KINDS}
+    assert np.isfinite(list(metrics.values())).all()
+    heads = list((Path(found.folder) / "heads" / "supervised").iterdir())
+    assert len(heads) == 3
+
+
+def test_a_further_set_of_numbers_can_be_named(folders, tmp_path):
+    rows = [{"text": f"alpha {'beta ' * n}", "label": n % 5} for n in range(20)]
+    folder = tmp_path / "rated"
+    folder.mkdir()
+    (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    sets = [{"dataset": str(folder), "kind": "regression"}]
+    given = settings(folders, "multi_label", aux=[{"supervised": {"datasets": sets}}], epochs=1)
+    found = auxlearn.train(**given, output=str(tmp_path / "run"))
+    assert set(found.auxiliary["supervised"]) == {"pearson", "spearman", "mae"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_of_micro_batches_add_up_to_the_batch(kind, folders, tmp_path):
+    """With accumulation the loss of the first step is that of the whole batch."""
+    losses = []
+    for parts in (1, 4):
+        given = settings(folders, kind, epochs=1, batch_size=40, gradient_accumulation_steps=parts)
+        given |= {"gradient_log_steps": 1, "attention_dropout": 0.0}
+        found = auxlearn.train(**given, output=str(tmp_path / str(parts)))
+        rows = lines_of(found.folder / "metrics.jsonl")
+        losses.append(next(row["loss/primary"] for row in rows if "loss/primary" in row))
+    assert losses[0] == pytest.approx(losses[1], rel=0.05)  # the masks of dropout differ
+
+
+def test_mae_chooses_the_smallest(folders, tmp_path):
+    found = auxlearn.train(
+        **settings(folders, "regression", metric="mae", epochs=3), output=str(tmp_path / "run")
+    )
+    rows = lines_of(found.folder / "metrics.jsonl")
+    values = [row["dev/mae"] for row in rows if row["kind"] == "eval"]
+    assert found.best.value == min(values)
+
+
+def test_thresholds_of_dev_are_exported_and_used(folders, tmp_path):
+    given = settings(folders, "multi_label", thresholds="dev", epochs=1)
+    found = auxlearn.train(**given, output=str(tmp_path / "run"))
+    config = json.loads((found.folder / "model" / "config.json").read_text())
+    lines = lines_of(found.folder / "predictions" / "test.jsonl")
+    names = found.dataset.label_names
+    for line in lines:
+        pairs = zip(names, line["probabilities"], config["thresholds"], strict=True)
+        assert [name for name, p, least in pairs if p >= least] == line["predicted"]
+    again = auxlearn.evaluate(found, str(folders / "multi_label"))["multi_label"]
+    assert again.all.metrics == pytest.approx(found.evaluations["test"].all.metrics)
+    assert found.evaluations["dev"].all.metrics["macro_f1"] > 0
+
+
+def test_plain_tags_words_that_are_cut_off_and_a_run_that_continues(folders, tmp_path):
+    rows = [
+        {
+            "tokens": [f"w{n % 7}", "the", "\u200b", *["runs"] * 40],
+            "tags": ["N", "D", "X", *"V" * 40],
+        }
+        for n in range(20)
+    ]
+    frame = pd.DataFrame(rows)
+    given = {"epochs": 1, "batch_size": 8, "max_length": 12, "verbose": False}
+    found = auxlearn.train(dataset=frame, **given, output=str(tmp_path / "run"))
+    assert found.config["metric"] == "accuracy"
+    line = lines_of(found.folder / "predictions" / "dev.jsonl")[0]
+    assert len(line["predicted"]) == 43
+    assert line["predicted"][2] == "V", "a word without a token has the most frequent tag"
+    assert set(line["predicted"][20:]) == {"V"}, "and so have words that are cut off"
+    again = auxlearn.train(
+        dataset=frame, **given, init_from=str(found.folder), output=str(tmp_path / "again")
+    )
+    assert "classification head" in again.init_from["parts"]
+    assert auxlearn.predict(again, "w1 the runs")["predicted_label"][0]
+
+
+REFUSALS = {
+    "a loss of classes": ("regression", {"loss": "focal"}, "losses (focal): not offered for"),
+    "class weights": (
+        "multi_label",
+        {"loss": {"cross_entropy": {"class_weights": "balanced"}}},
+        "class weights and label smoothing: not offered for multi_label",
+    ),
+    "a metric of another kind": (
+        "regression",
+        {"metric": "macro_f1"},
+        "metric: macro_f1 is not of regression: choose pearson, spearman, mae",
+    ),
+    "out-of-distribution sets": (
+        "regression",
+        {"ood": ["elsewhere"]},
+        "out-of-distribution sets: not offered for regression",
+    ),
+    "a closed dev head": (
+        "multi_label",
+        {"aux": ["random_mlm"], "weights": {"meta": {"horizon": "steps", "dev_head": "closed"}}},
+        "dev heads: not offered for multi_label",
+    ),
+    "thresholds": ("regression", {"thresholds": "dev"}, "thresholds: regression has none"),
+    "another kind": ("regression", {"kind": "multi_label"}, "a list of labels is needed"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_what_is_not_offered_is_refused_in_one_line(case, folders, tmp_path):
+    kind, changes, expected = REFUSALS[case]
+    with pytest.raises(UserError) as error:
+        auxlearn.train(**settings(folders, kind, **changes), output=str(tmp_path / "run"))
+    assert expected in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_sweep_names_the_kind(folders, tmp_path):
+    base = settings(folders, "regression", epochs=1)
+    del base["verbose"]
+    plan = {"name": "s", "base": base | {"kind": "regression"}, "seeds": [0, 1], "grid": {}}
+    found = auxlearn.sweep(plan, output=str(tmp_path / "sweep"), jobs=1, verbose=False)
+    assert "test_pearson" in found.to_frame().columns
+    with pytest.raises(UserError, match="compare: not offered for regression"):
+        auxlearn.compare(str(tmp_path / "sweep"))
+
+
+def test_commands_that_are_not_offered_say_so(finished, tmp_path):
+    run = finished["multi_label"].folder
+    for arguments in (
+        ["report", str(run)],
+        ["compare", str(run)],
+        ["ensemble", str(run), str(finished["multi_label"].folder)],
+        ["perturbations", str(run)],
+    ):
+        done = call(*arguments)
+        assert done.exit_code == 2, arguments
+        assert f"{arguments[0]}: not offered for multi_label" in done.output, done.output
