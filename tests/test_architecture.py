@@ -147,7 +147,7 @@ BUDGETS = {
     "data": 4850,
     "encoders": 1850,
     "scoring": 1250,
-    "objectives": 1050,
+    "objectives": 1200,
     "tasks": 2200,
     "losses": 1700,
     "weighting": 4250,

@@ -22,7 +22,7 @@ from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS, Registry
 from auxlearn.data.batches import Batch, collate
 from auxlearn.encoders.device import choose_compute
 from auxlearn.objectives.base import Objective
-from auxlearn.tasks.base import TaskResult
+from auxlearn.tasks.base import AuxiliaryTask, TaskResult
 from auxlearn.testing.check_base import Check, Checks, Report, require_finite
 from auxlearn.testing.tiny_run import STEPS, Choice, Objectives, TinyRun, build, with_other_padding
 from auxlearn.training.plugin_checks import check_trained
@@ -108,17 +108,15 @@ class ObjectiveChecks(Checks):
         return "reaches " + ", ".join(parts)
 
     def check_accumulation(self) -> str:
-        """Losses are finite in micro-batches, and a task's ``items`` weigh these right.
+        """Losses are finite in micro-batches, and items (of a loss: examples) weigh these right.
 
         The gradient of a mean over items is the mean of the gradients of parts, weighted by their
         items. Where some share of two parts gives the gradient of the whole, it must be theirs.
         """
         finite = super().check_accumulation()
-        if self.registry is LOSSES:
-            return finite
-        run = TinyRun(self.objectives(), self.circumstances(dropout=False))
-        task = next(iter(run.tasks.values()))
-        stream = run.step.auxiliaries[0].stream or run.step.primary
+        run, objective, _ = self.run(dropout=False)
+        of_task = objective if isinstance(objective, AuxiliaryTask) else None
+        stream = (of_task and run.step.auxiliaries[0].stream) or run.step.primary
         rows = stream.indices(0)
         if len(rows) < 2:
             return f"{finite}; a batch of one example has no parts"
@@ -130,8 +128,10 @@ class ObjectiveChecks(Checks):
 
         # With equal draws the fate of a token does not depend on the other texts of its batch.
         with mock.patch("torch.rand", equal_draws):
-            items = [task.items(part, torch.Generator().manual_seed(3)) for part in parts[1:]]
-            whole, first, second = (_gradient(run, task, part) for part in parts)
+            items = [len(part) for part in parts[1:]]
+            if of_task:
+                items = [of_task.items(one, torch.Generator().manual_seed(3)) for one in parts[1:]]
+            whole, first, second = (_gradient(run, objective, part) for part in parts)
         given = items[0] / max(1, sum(items))
         apart = first - second
         best = float((whole - second) @ apart / (apart @ apart).clamp(min=1e-30))

@@ -13,7 +13,7 @@ from benchmarks.horizon import bed, record, scores
 from benchmarks.horizon.bed import FOR_KIND, SETTINGS, SINGLE, Setting, Variant, settings_of
 from benchmarks.horizon.report import page
 from benchmarks.horizon.scores import Summary, by_draw, gain, is_positive, restarts, taken, tried
-from tests.weighting.test_mixing import RecordingStep
+from tests.weighting.network import RecordingStep
 
 SMALL = Setting("pydocs 60", None, 60, ("random_mlm",), "corpus")
 

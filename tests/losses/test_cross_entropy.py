@@ -70,17 +70,6 @@ def test_listed_weights_multiply_each_examples_loss(cls, tiny_bert, tmp_path):
     assert value == pytest.approx((weights * losses).mean(), abs=1e-6)
 
 
-def test_micro_batches_of_weighted_losses_add_up(tiny_bert, tmp_path):
-    loss = CrossEntropy(validate(CrossEntropy.Options, {"class_weights": "balanced"}, "loss"))
-    context = context_of(tiny_bert, tmp_path)
-    loss.prepare(context)
-    with torch.no_grad():
-        whole = loss.loss(tiny_bert, batch_of(context), draws())
-        first = loss.loss(tiny_bert, batch_of(context, 0, 1, 2), draws())
-        second = loss.loss(tiny_bert, batch_of(context, 3, 4, 5, 6, 7), draws())
-    assert float(whole) == pytest.approx(float(3 * first + 5 * second) / 8, abs=1e-6)
-
-
 FAULTS = [
     ({"class_weights": {"background": 1, "method": 1}}, "list every label once"),
     ({"class_weights": {**LISTED, "other": 1}}, "list every label once"),

@@ -15,7 +15,6 @@ from auxlearn.tasks.consistency import Consistency
 from auxlearn.tasks.replaced_tokens import ReplacedTokens
 from auxlearn.tasks.sentence_order import SentenceOrder, divide
 from auxlearn.tasks.simcse import SimCSE
-from auxlearn.training.step import split_batch
 from tests import helpers
 from tests.training.harness import CLASSES, Harness
 
@@ -161,19 +160,6 @@ def test_replaced_tokens_is_detection_and_a_share_of_generation(encoder, prepare
     assert loss.item() == pytest.approx(expected, abs=2e-6)
     loss.backward()
     assert encoder.heads[task.head][0].weight.grad.abs().sum() > 0
-
-
-def test_losses_of_micro_batches_add_up(encoder, prepared):
-    """The same masks in both halves: the generator is asked anew for each of them."""
-    task = prepared(ReplacedTokens, probability=1.0, temperature=1e-4, generator_weight=0.3)
-    batch = helpers.collated(helpers.tokenized(encoder, helpers.LINES[:6]))
-    whole = task.loss(encoder, batch, torch.Generator())
-    parts = split_batch(batch, 2)
-    items = [task.items(part, torch.Generator()) for part in parts]
-    losses = [task.loss(encoder, part, torch.Generator()).item() for part in parts]
-    assert sum(items) == task.items(batch, torch.Generator())
-    mean = sum(count * loss for count, loss in zip(items, losses, strict=True)) / sum(items)
-    assert mean == pytest.approx(whole.item(), abs=1e-5)
 
 
 @pytest.mark.parametrize("cls", [SimCSE, ReplacedTokens, Consistency])

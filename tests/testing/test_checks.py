@@ -219,6 +219,17 @@ def test_faults_of_a_loss_are_found(tmp_path):
     found = found_by(ObjectiveChecks(LOSSES, (Headless, {}), tmp_path), "gradient")
     assert "no gradient reaches the classification head" in found
 
+    class DividesByWeights(PrimaryLoss):
+        name = "divides"
+
+        def loss(self, encoder, batch, generator):
+            logits = encoder.classify(batch)
+            weight = torch.tensor([3.0, 1.0, 1.0])
+            return nn.functional.cross_entropy(logits, batch.labels, weight=weight)
+
+    found = found_by(ObjectiveChecks(LOSSES, (DividesByWeights, {}), tmp_path), "accumulation")
+    assert "items are 3 and 1 of two parts of a batch, a share of 0.750, but" in found
+
 
 class Half(LossWeighting):
     name = "half"

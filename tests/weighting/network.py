@@ -106,3 +106,32 @@ def sgd(params):
 
 def adamw(params):
     return torch.optim.AdamW(params, lr=RATE, weight_decay=0.01)
+
+
+class RecordingStep(NetworkStep):
+    """Computes as many objectives as the rule has, and records their losses."""
+
+    def __init__(self, optimizer=adamw, count=3):
+        super().__init__(Network(), optimizer, 0.0)
+        self.names = NAMES[:count]
+
+    def current_losses(self):
+        losses = self.network.losses(self.parameters, self.number)[: len(self.names)]
+        return torch.stack(losses).detach()
+
+    def record(self):
+        self.losses = dict(zip(self.names, self.current_losses(), strict=True))
+
+    def backward(self, weights):
+        self.record()
+        super().backward([*weights, *[0.0] * (3 - len(weights))])
+
+    def gradients(self):
+        self.record()
+        return super().gradients()[: len(self.names)]
+
+    def micro_gradients(self):
+        yield self.gradients()
+
+    def validation_gradient(self, index=0, batches=1):
+        return super().validation_gradient(batches)

@@ -6,7 +6,6 @@ import math
 
 import pytest
 import torch
-from pydantic import ValidationError
 
 from auxlearn.weighting.dwa import DynamicWeightAverage, DynamicWeightAverageOptions, dwa_weights
 from tests.weighting.fakes import NAMES, run_on_losses
@@ -49,18 +48,3 @@ def test_windows_by_hand():
     assert used[:4] == [[1.0] * 3] * 4
     rates = values(1.0 / 2.0, 2.5 / 3.0, 1.0)
     assert used[4] == pytest.approx((3 * (rates / 0.5).softmax(0)).tolist(), abs=1e-12)
-
-
-def test_a_resumed_rule_makes_the_same_steps():
-    losses = [[2.0 - step / 10, 1.0, 0.5 + step / 20] for step in range(9)]
-    undisturbed = run_on_losses(make(window=2), losses)
-    first, second = make(window=2), make(window=2)
-    used = run_on_losses(first, losses[:5])  # within a window
-    second.load_state_dict({key: value.clone() for key, value in first.state_dict().items()})
-    assert used + run_on_losses(second, losses, start=5) == undisturbed
-
-
-@pytest.mark.parametrize("wrong", [{"temperature": 0}, {"window": 0}])
-def test_options_out_of_range(wrong):
-    with pytest.raises(ValidationError, match=next(iter(wrong))):
-        make(**wrong)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from pydantic import ValidationError
 from torchjd.scalarization import FAMO as Reference
 
 from auxlearn.weighting.famo import FAMO, FAMOOptions, famo_logit_gradient, famo_weights
-from tests.weighting.fakes import NAMES, FakeStep, random_gradients, resumed, run
+from tests.weighting.fakes import NAMES, FakeStep, random_gradients, run
 
 BEFORE = [[2.0, 0.5, 7.0], [1.5, 0.6, 6.0], [1.2, 0.2, 5.0], [1.0, 0.3, 4.0], [0.8, 0.1, 3.0]]
 AFTER = [[1.9, 0.6, 6.0], [1.2, 0.5, 6.1], [1.2, 0.1, 4.0], [1.1, 0.2, 4.0], [0.7, 0.1, 2.9]]
@@ -80,20 +79,6 @@ def test_steps_with_fixed_logits_are_on_log_losses_as_well():
     for used, losses in zip(weights, BEFORE, strict=True):
         inverse = [1 / loss for loss in losses]
         assert used == pytest.approx([value / sum(inverse) for value in inverse], rel=1e-7)
-
-
-@pytest.mark.parametrize("at", [1, 3])
-def test_a_resumed_rule_makes_the_same_steps(at):
-    undisturbed, halted = (FakeStep(random_gradients(5), BEFORE, AFTER) for _ in range(2))
-    run(make(learning_rate=0.3), undisturbed)
-    resumed(lambda: make(learning_rate=0.3), halted, at=at)
-    assert halted.combined == undisturbed.combined
-
-
-@pytest.mark.parametrize("wrong", [{"learning_rate": 0}, {"weight_decay": -1}])
-def test_options_out_of_range(wrong):
-    with pytest.raises(ValidationError, match=next(iter(wrong))):
-        make(**wrong)
 
 
 def test_moments_named_as_in_older_checkpoints_are_restored():

@@ -170,26 +170,6 @@ def test_a_single_objective_keeps_its_weight():
     assert rule.weights.tolist() == [1.0]
 
 
-def test_a_resumed_rule_has_the_same_weights():
-    given = meta_options(mix="scaled", warmup_steps=2, every=2)
-
-    def run(steps, interrupt):
-        fake = NetworkStep(Network(), adamw, 0.0)
-        rule = Meta(given, NAMES)
-        for step in range(steps):
-            if step == interrupt:
-                state = {name: tensor.clone() for name, tensor in rule.checkpoint().items()}
-                rule = Meta(given, NAMES)
-                rule.resume(state)
-            fake.number = step
-            rule.step(fake)
-        return rule.weights
-
-    undisturbed = run(8, None)
-    for interrupt in (0, 1, 5):
-        assert torch.equal(run(8, interrupt), undisturbed)
-
-
 @pytest.mark.parametrize(
     ("split", "source"),
     [

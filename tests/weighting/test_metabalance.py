@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from pydantic import ValidationError
 
 from auxlearn.weighting.metabalance import (
     MetaBalance,
@@ -13,7 +12,7 @@ from auxlearn.weighting.metabalance import (
     metabalance_weights,
 )
 from auxlearn.weighting.mixing import metabalance_factors
-from tests.weighting.fakes import NAMES, FakeStep, random_gradients, resumed, run
+from tests.weighting.fakes import NAMES, FakeStep, random_gradients, run
 
 
 def make(**given):
@@ -109,17 +108,3 @@ def test_weights_are_ratios_of_norms_over_the_encoder():
     expected = [1.0, *(np.sqrt((a**2).sum()) / n for a, n in zip(alone, norms[1:], strict=True))]
     assert rule.weights.tolist() == pytest.approx(expected, rel=1e-12)
     assert list(rule.metrics().values()) == pytest.approx(norms, rel=1e-14)
-
-
-def test_a_resumed_rule_makes_the_same_steps():
-    steps = random_gradients(9)
-    undisturbed, halted = FakeStep(steps), FakeStep(steps)
-    run(make(), undisturbed)
-    resumed(make, halted, at=4)
-    assert halted.combined == undisturbed.combined
-
-
-@pytest.mark.parametrize("wrong", [{"relaxation": 1.1}, {"relaxation": -0.1}, {"beta": 1.0}])
-def test_options_out_of_range(wrong):
-    with pytest.raises(ValidationError, match=next(iter(wrong))):
-        make(**wrong)

@@ -7,36 +7,13 @@ from auxlearn.core.config import RunConfig
 from auxlearn.core.registry import WEIGHTINGS
 from auxlearn.weighting.fixed import Fixed, FixedOptions
 from auxlearn.weighting.mixing import LossWeighting
-from tests.weighting.network import NAMES, Network, NetworkStep, adamw, sgd
+from tests.weighting.network import NAMES, Network, NetworkStep, RecordingStep, adamw, sgd
 
 MIXES = ("gradients", "scaled", "steps")
 
 
 def rule_of(mix, alpha=(0.2, 0.1)):
     return Fixed(FixedOptions(alpha=alpha, mix=mix), NAMES)
-
-
-class RecordingStep(NetworkStep):
-    """Computes as many objectives as the rule has, and records their losses."""
-
-    def __init__(self, optimizer=adamw, count=3):
-        super().__init__(Network(), optimizer, 0.0)
-        self.names = NAMES[:count]
-
-    def current_losses(self):
-        losses = self.network.losses(self.parameters, self.number)[: len(self.names)]
-        return torch.stack(losses).detach()
-
-    def record(self):
-        self.losses = dict(zip(self.names, self.current_losses(), strict=True))
-
-    def backward(self, weights):
-        self.record()
-        super().backward([*weights, *[0.0] * (3 - len(weights))])
-
-    def gradients(self):
-        self.record()
-        return super().gradients()[: len(self.names)]
 
 
 def parameters_after(rule, steps, optimizer=adamw):
@@ -134,31 +111,3 @@ def test_the_single_task_is_the_same_in_every_mixing(mix):
     expected = parameters_after(rule_of("gradients", (0.0, 0.0)), 5)
     for one, two in zip(parameters_after(rule_of(mix, (0.0, 0.0)), 5), expected, strict=True):
         assert torch.equal(one, two)
-
-
-@pytest.mark.parametrize("name", ["fixed", "uncertainty", "dwa", "gradnorm", "famo", "ol_aux"])
-@pytest.mark.parametrize("mix", ["scaled", "steps"])
-def test_a_resumed_mixture_makes_the_same_steps(name, mix):
-    cls = WEIGHTINGS.get(name)
-
-    def run(interrupt):
-        fake = RecordingStep()
-        rule = cls(cls.Options(mix=mix), NAMES)
-        for number in range(6):
-            if number == interrupt:
-                state = {key: value.clone() for key, value in rule.checkpoint().items()}
-                rule = cls(cls.Options(mix=mix), NAMES)
-                rule.resume(state)
-            fake.number = number
-            rule.step(fake)
-        return [parameter.detach().clone() for parameter in fake.parameters]
-
-    undisturbed = run(None)
-    for interrupt in (1, 4):
-        for one, two in zip(run(interrupt), undisturbed, strict=True):
-            assert torch.equal(one, two)
-    plain = cls(cls.Options(mix="gradients"), NAMES)
-    assert any(
-        not torch.equal(one, two)
-        for one, two in zip(parameters_after(plain, 6), undisturbed, strict=True)
-    )

@@ -7,7 +7,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from pydantic import ValidationError
 
 from auxlearn.weighting.ol_aux import (
     OLAux,
@@ -16,7 +15,7 @@ from auxlearn.weighting.ol_aux import (
     ol_aux_slopes,
     ol_aux_weights,
 )
-from tests.weighting.fakes import NAMES, FakeStep, random_gradients, resumed, run
+from tests.weighting.fakes import NAMES, FakeStep, random_gradients, run
 
 LOSSES = [[2.0, 0.5, 7.0], [1.5, 0.6, 6.0], [1.2, 0.2, 5.0], [1.0, 0.3, 4.0], [0.8, 0.1, 3.0]]
 
@@ -146,22 +145,6 @@ def test_the_floor_of_the_primary_task():
     for weights in run(rule, FakeStep([step] * 3))[1]:
         assert weights[0] == 1.0
         assert weights[0] / math.fsum(weights) >= 0.25 - 1e-12
-
-
-def test_a_resumed_rule_makes_the_same_steps():
-    def new():
-        return make(every=3, learning_rate=0.5)
-
-    undisturbed, halted = (FakeStep(random_gradients(5), LOSSES) for _ in range(2))
-    run(new(), undisturbed)
-    resumed(new, halted, at=2)  # in the midst of a mean
-    assert halted.combined == undisturbed.combined
-
-
-@pytest.mark.parametrize("wrong", [{"learning_rate": 0}, {"every": 0}, {"least": 0}])
-def test_options_out_of_range(wrong):
-    with pytest.raises(ValidationError, match=next(iter(wrong))):
-        make(**wrong)
 
 
 def test_the_default_rate_is_that_of_the_released_code():

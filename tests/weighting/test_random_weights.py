@@ -7,7 +7,7 @@ from torchjd.scalarization import Random
 
 from auxlearn.core import rng
 from auxlearn.weighting.random import RandomWeights, random_weights
-from tests.weighting.fakes import NAMES, FakeStep, resumed, run
+from tests.weighting.fakes import NAMES, FakeStep, run
 
 STEPS = [[[[1.0, 0.0]] * 4, [[0.0, 1.0]] * 4, [[0.0, 0.0]] * 4]] * 6
 
@@ -46,13 +46,6 @@ def test_weights_follow_from_the_seed_and_the_step():
     assert weights[4] == expected
     assert combined[4][0] == expected[:2]  # the gradient of the weighted losses, heads included
     assert combined[4][3] == expected[:2]
-
-
-def test_a_resumed_rule_makes_the_same_steps():
-    undisturbed, halted = FakeStep(STEPS), FakeStep(STEPS)
-    run(make(), undisturbed)
-    resumed(make, halted, at=3)
-    assert halted.combined == undisturbed.combined
 
 
 def test_no_global_random_state_is_touched():

@@ -153,24 +153,6 @@ def test_the_optimizer_is_left_with_the_state_of_the_primary_task():
     assert {group["weight_decay"] for group in fake.optimizer.param_groups} == {0.01}
 
 
-def test_a_resumed_rule_makes_the_same_steps():
-    def run(interrupt):
-        fake, rule = ready(warmup_steps=1, margin=0.1)
-        for step in range(7):
-            if step == interrupt:
-                state = {name: tensor.clone() for name, tensor in rule.checkpoint().items()}
-                _, rule = ready(warmup_steps=1, margin=0.1)
-                rule.resume(state)
-            fake.number = step
-            rule.step(fake)
-        return [*(p.detach() for p in fake.parameters), rule.weights]
-
-    undisturbed = run(None)
-    for interrupt in (0, 1, 4):
-        for found, wanted in zip(run(interrupt), undisturbed, strict=True):
-            assert torch.equal(found, wanted)
-
-
 def test_the_recorded_norms_are_those_of_gradients_before_they_are_clipped():
     fake, rule = ready()
     for fake.number in range(3):

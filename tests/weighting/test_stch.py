@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from pydantic import ValidationError
 from torchjd.scalarization import STCH
 
 from auxlearn.weighting.stch import SmoothTchebycheff, SmoothTchebycheffOptions, stch_weights
-from tests.weighting.fakes import NAMES, FakeStep, random_gradients, resumed, run
+from tests.weighting.fakes import NAMES, FakeStep, random_gradients, run
 
 LOSSES = [[2.0, 0.5, 7.0], [1.5, 0.6, 6.0], [1.2, 0.2, 5.0], [1.0, 0.3, 4.0], [0.8, 0.1, 3.0]]
 
@@ -66,20 +65,3 @@ def test_log_losses_first_and_then_the_mean_of_the_window():
             w * values(*g[0]) for w, g in zip(expected, random_gradients(5)[step], strict=True)
         )
         torch.testing.assert_close(values(*combined[step][0]), by_hand)
-
-
-@pytest.mark.parametrize("at", [2, 4])
-def test_a_resumed_rule_makes_the_same_steps(at):
-    def new():
-        return make(mu=0.5, warmup_steps=1, window=2)
-
-    undisturbed, halted = (FakeStep(random_gradients(5), LOSSES) for _ in range(2))
-    run(new(), undisturbed)
-    resumed(new, halted, at=at)
-    assert halted.combined == undisturbed.combined
-
-
-@pytest.mark.parametrize("wrong", [{"mu": 0}, {"warmup_steps": -1}, {"window": 0}])
-def test_options_out_of_range(wrong):
-    with pytest.raises(ValidationError, match=next(iter(wrong))):
-        make(**wrong)
