@@ -18,16 +18,22 @@ from tests.weighting.network import RecordingStep
 SMALL = Setting("pydocs 60", None, 60, ("random_mlm",), "corpus")
 
 
-def test_a_draw_divides_the_union_of_train_and_dev(tmp_path):
-    bed.write_draw(SMALL, 0, None, tmp_path / "0")
-    bed.write_draw(SMALL, 1, None, tmp_path / "1")
-    whole = load_dataset("pydocs")
+@pytest.fixture(scope="module")
+def draws(tmp_path_factory):
+    """A folder for draws, whose built-in data are read once."""
+    return tmp_path_factory.mktemp("draws")
+
+
+def test_a_draw_divides_the_union_of_train_and_dev(draws):
+    bed.write_draw(SMALL, 0, None, draws / "0")
+    bed.write_draw(SMALL, 1, None, draws / "1")
+    whole = load_dataset("pydocs", cache_dir=draws / "cache")
     pool = {*whole.split("train").texts, *whole.split("dev").texts}
     drawn = []
     for draw in ("0", "1"):
-        found = load_dataset(str(tmp_path / draw))
+        found = load_dataset(str(draws / draw))
         train, dev = found.split("train").texts, found.split("dev").texts
-        lines = (tmp_path / draw / "unlabelled" / "corpus.jsonl").read_text().splitlines()
+        lines = (draws / draw / "unlabelled" / "corpus.jsonl").read_text().splitlines()
         rest = [json.loads(line)["text"] for line in lines]
         assert {*train, *dev, *rest} == pool
         assert len(train) + len(dev) + len(rest) == 1300
@@ -38,9 +44,13 @@ def test_a_draw_divides_the_union_of_train_and_dev(tmp_path):
     assert drawn[0] != drawn[1]
 
 
-def test_related_sets_are_the_other_examples_with_their_labels(tmp_path):
-    bed.write_draw(Setting("related", None, 60, ("supervised",), "related"), 0, None, tmp_path)
-    related, drawn = (load_dataset(str(path)) for path in (tmp_path / "related", tmp_path))
+def test_related_sets_are_the_other_examples_with_their_labels(draws):
+    bed.write_draw(
+        Setting("related", None, 60, ("supervised",), "related"), 0, None, draws / "related"
+    )
+    related, drawn = (
+        load_dataset(str(path)) for path in (draws / "related" / "related", draws / "related")
+    )
     assert not {*related.split("train").texts} & {*drawn.split("train").texts}
     assert related.split("train").labels is not None
 
