@@ -156,7 +156,7 @@ BUDGETS = {
     "training": 4000,
     "mask_analysis": 1650,
     "sweeps": 3250,
-    "comparison": 4050,
+    "comparison": 3950,
     "reports": 850,
     "testing": 1000,
     "commands": 2250,

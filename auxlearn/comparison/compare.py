@@ -25,7 +25,7 @@ from auxlearn.comparison.result import (
     RankComparison,
 )
 from auxlearn.comparison.rows import pair_rows, score_rows
-from auxlearn.comparison.runs import joined_folds, read_runs, renamed
+from auxlearn.comparison.runs import Method, joined_folds, read_runs, renamed
 from auxlearn.comparison.scores import (
     Predictions,
     check_metric,
@@ -46,7 +46,10 @@ from auxlearn.comparison.statistics import (
 )
 from auxlearn.comparison.tables import Layout
 from auxlearn.core.arguments import Count, UserPath, checked
-from auxlearn.core.errors import ConfigError, SweepError, did_you_mean, shorten
+from auxlearn.core.config import Metric
+from auxlearn.core.errors import ConfigError, SweepError, UserError, did_you_mean, shorten
+from auxlearn.results.plots import METRIC_TITLES
+from auxlearn.results.record import RunResults
 from auxlearn.sweeps.published import named_by_sweep, read_published
 
 if TYPE_CHECKING:
@@ -297,6 +300,23 @@ def _compare_by(
     return MetricComparison(
         dataset, name, metric, scores, means, noises, tuple(pairs), found.examples
     )
+
+
+def example_intervals(results: RunResults, name: str) -> dict[Metric, tuple[float, float]]:
+    """Return the 95% interval over examples of a run's scores; empty without predictions."""
+    assert results.folder is not None
+    method = Method("run", runs={0: results.folder}, results={0: results})
+    try:
+        found, places = read_predictions([method], name)
+    except UserError:
+        return {}
+    ends: dict[Metric, tuple[float, float]] = {}
+    for metric in METRIC_TITLES:
+        column = _compare_by("", name, metric, found, places, None)
+        mean, half = column.means["run"], column.noises["run"].half_width()
+        if not math.isnan(half):
+            ends[metric] = (max(0.0, mean - half), min(1.0, mean + half))
+    return ends
 
 
 def _detectable(column: MetricComparison, against: str | None) -> float:

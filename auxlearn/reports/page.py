@@ -17,15 +17,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from pydantic import Field
 
-from auxlearn.comparison.compare import Comparison, compare
+from auxlearn.comparison.compare import Comparison, compare, example_intervals
 from auxlearn.comparison.figures import print_style
 from auxlearn.comparison.methods import NamedRun, named_runs
 from auxlearn.comparison.plots import figures_of
-from auxlearn.comparison.runs import Method
-from auxlearn.comparison.scores import read_predictions, scores_and_covariance
-from auxlearn.comparison.statistics import Column, noise_of
 from auxlearn.core.arguments import Count, UserPath, checked
-from auxlearn.core.config import Metric, RunConfig
+from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import RunError, UserError, printable, shorten
 from auxlearn.core.files import expand, user_path, write_text
 from auxlearn.core.manifest import Damaged, tensors_of
@@ -306,7 +303,7 @@ class RunView:
         return [
             [f"{name} {METRIC_TITLES[metric]}", f"{low:.3f} to {high:.3f}"]
             for name in self.evaluations
-            for metric, (low, high) in example_intervals(self.run, name).items()
+            for metric, (low, high) in example_intervals(self.results, name).items()
         ]
 
     @property
@@ -450,23 +447,6 @@ def _grouped_warnings(views: Sequence[RunView]) -> list[str]:
         f"{of[0] if len(of) == 1 else many(len(of), ', '.join(of))}: {line}"
         for line, of in titles.items()
     ]
-
-
-def example_intervals(run: Run, name: str) -> dict[Metric, tuple[float, float]]:
-    """Return the 95% interval of each metric over examples; empty without predictions."""
-    method = Method("run", runs={0: run.path}, results={0: run.results})
-    try:
-        found, places = read_predictions([method], name)
-    except UserError:
-        return {}
-    ends = {}
-    for metric in METRIC_TITLES:
-        (score,), covariance = scores_and_covariance(found, metric)
-        column = Column({"run": {0: float(score)}}, places, covariance, found.examples)
-        half = noise_of(column, {"run": 1.0}, [0]).half_width()
-        if not math.isnan(half):
-            ends[metric] = (max(0.0, score - half), min(1.0, score + half))
-    return ends
 
 
 def _compared(

@@ -16,11 +16,12 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 import auxlearn
+from auxlearn.comparison.compare import example_intervals
 from auxlearn.comparison.figures import print_style
 from auxlearn.core.errors import UserError
 from auxlearn.core.files import read_checked_json, write_checked_json
 from auxlearn.core.locks import is_held
-from auxlearn.reports.page import FILE, collect, example_intervals, report, title_of
+from auxlearn.reports.page import FILE, collect, report, title_of
 from auxlearn.results.plots import inline_svg, new_figure
 from auxlearn.sweeps.folder import SweepFolder
 from tests.cli.helpers import call, error
@@ -135,7 +136,7 @@ def test_a_run_is_told_in_full(page, place):
 
 def test_the_interval_of_one_run_is_over_its_examples(place):
     (run,) = collect([place / "plain"]).runs
-    low, high = example_intervals(run, "test")["accuracy"]
+    low, high = example_intervals(run.results, "test")["accuracy"]
     # Of 8 examples 6 are right: the variance of the mean is 0.75 * 0.25 / 7; t(0.975, 7) = 2.3646.
     assert low == pytest.approx(0.75 - 2.364624 * (0.75 * 0.25 / 7) ** 0.5)
     assert high == 1  # no score is above
