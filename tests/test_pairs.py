@@ -8,6 +8,8 @@ from itertools import combinations, product
 import pytest
 import torch
 
+from auxlearn.core.registry import TASKS
+from auxlearn.plugins import MaskedLanguageModelling
 from auxlearn.testing import TinyRun
 from auxlearn.testing.tiny_run import Circumstances, Objectives
 from tests.test_conformance import (
@@ -17,9 +19,17 @@ from tests.test_conformance import (
     further as further,  # a fixture
 )
 
+#: Masking strategies differ in their probabilities alone, but for those with state of their own.
+PAIRED = [
+    name
+    for name in TASK_OPTIONS
+    if not issubclass(TASKS.get(name), MaskedLanguageModelling)
+    or name in ("random_mlm", "l3mask", "typhoon")
+]
+
 #: Every weighting with every loss; the tasks rotate, so that each meets every other name.
 TRIPLES = [
-    (weighting, loss, list(TASK_OPTIONS)[(row + column) % len(TASK_OPTIONS)])
+    (weighting, loss, PAIRED[(row + column) % len(PAIRED)])
     for row, weighting in enumerate(WEIGHTING_OPTIONS)
     for column, loss in enumerate(LOSS_OPTIONS)
 ]
@@ -31,7 +41,7 @@ def cache(tmp_path_factory):
 
 
 def test_every_two_plug_ins_meet():
-    tables = (WEIGHTING_OPTIONS, LOSS_OPTIONS, TASK_OPTIONS)
+    tables = (WEIGHTING_OPTIONS, LOSS_OPTIONS, PAIRED)
     for one, other in combinations(range(3), 2):
         met = {(case[one], case[other]) for case in TRIPLES}
         assert met == set(product(tables[one], tables[other]))

@@ -101,9 +101,7 @@ class PretrainFolder:
                     f"{self.path} holds another pretraining (it has {'; '.join(differing)}): "
                     "choose another --output or delete the folder"
                 )
-        elif self.path.is_dir() and any(
-            not entry.name.startswith(".") and entry.name != FAULT for entry in self.path.iterdir()
-        ):
+        elif self.path.is_dir() and self._holds_more_than(FAULT):
             raise RunError(f"{self.path} is not empty: choose another --output")
 
     @contextmanager
@@ -132,9 +130,15 @@ class PretrainFolder:
             try:
                 yield
             except Exception:
-                if not self.finished and not self.checkpoints.any:  # free for other settings
+                if not self._holds_more_than(FAULT, FILE):  # free for other settings
                     (self.path / FILE).unlink(missing_ok=True)
                 raise
+
+    def _holds_more_than(self, *names: str) -> bool:
+        return any(
+            not entry.name.startswith(".") and entry.name not in names
+            for entry in self.path.iterdir()
+        )
 
     def finish(self, encoder: SharedEncoder, results: PretrainResults) -> None:
         """Write the encoder and the results, and delete the checkpoints."""

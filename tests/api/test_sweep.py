@@ -128,13 +128,13 @@ def test_a_failed_trial_is_among_the_results(settings, tmp_path):
     source = {
         "name": "fails",
         "base": settings,
-        "grid": {"encoder": [str(settings["encoder"]), str(tmp_path / "missing")]},
+        "grid": {"max_length": [settings.get("max_length", 32), 1000]},
         "seeds": 1,
     }
     results = auxlearn.sweep(source, output=tmp_path / "out", executor=InlineExecutor())
     assert [trial.state for trial in results.failed] == ["error"]
     assert "1 finished, 1 error" in repr(results)
-    assert "missing" in results.to_frame()["error"][1]
+    assert "max_length 1000 is more than" in results.to_frame()["error"][1]
 
 
 @pytest.mark.parametrize(

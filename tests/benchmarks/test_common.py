@@ -23,7 +23,7 @@ NEEDED = {
 #: Modules that measure nothing, those of statistics, the one that measures a GPU alone, a package.
 NO_DEVICE_OPTION = {
     *("common", "work", "tables", "report", "report_gpu", "gpu", "regret"),
-    *("compare", "significance", "first_use", "horizon"),
+    *("compare", "significance", "first_use", "horizon", "masking"),
     *("kills", "bit_flips", "file_operations"),
 }
 MODULES = sorted(

@@ -364,7 +364,7 @@ def test_results_go_to_standard_output_and_messages_to_standard_error(
     assert said[0] == "a note on the data"
     assert said[1] == (
         "step 10  epoch 1.0  loss primary 2.750 l3mask 1.750  "
-        "weights primary 0.333 l3mask 0.667  dev accuracy 0.650 macro-F1 0.700"
+        "weights primary 0.500 l3mask 0.500  dev accuracy 0.650 macro-F1 0.700"
     )
     assert [line.split()[1] for line in said[1:5]] == ["10", "20", "30", "40"]
     assert said[5].startswith("training: 40 in ")

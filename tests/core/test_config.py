@@ -179,6 +179,10 @@ def test_resolving_fills_in_every_default():
     assert config.aux[0].options == {
         "probability": 0.15,
         "corpus": None,
+        "schedule": "constant",
+        "corruption": "bert",
+        "unit": "token",
+        "reverse": False,
         "score": "complement",
         "passes": None,
         "precision": "fp32",

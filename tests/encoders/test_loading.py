@@ -141,9 +141,9 @@ def test_load_classifier_gives_what_was_exported(tiny_bert, tmp_path):
 @pytest.mark.parametrize(("family", "limit"), [("bert", 128), ("roberta", 128), ("bart", 128)])
 def test_texts_longer_than_the_positions_are_refused(family, limit, encoder_folder):
     encoder = load_encoder(str(encoder_folder(family)), LABELS)
-    check_length(encoder, limit)
+    check_length(encoder.config, limit)
     with pytest.raises(EncoderError, match=f"use --max-length {limit} or less"):
-        check_length(encoder, limit + 1)
+        check_length(encoder.config, limit + 1)
     # The limit is the true one: it works, and one more does not.
     texts = helpers.tokenized(encoder, ["the " * 200], max_length=limit)
     batch = helpers.collated(texts)
