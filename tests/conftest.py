@@ -7,6 +7,7 @@ process as well, which runs no test and which all workers wait for.
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import shutil
 import tempfile
@@ -62,6 +63,28 @@ def one_thread() -> None:
     import torch
 
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def texts_of_libraries(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Read the texts of the built-in data set once for all workers: it takes many seconds."""
+    from filelock import FileLock
+
+    from auxlearn.data.pydocs import build
+
+    base = tmp_path_factory.getbasetemp()
+    place = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "pydocs.json"
+    real, all_of_them = build._read, build._SUBPACKAGES
+
+    def read() -> Any:
+        if build._SUBPACKAGES is not all_of_them or "no_such_library" in build.LABELS:
+            return real()
+        with FileLock(place.with_suffix(".lock")):
+            if not place.is_file():
+                place.write_text(json.dumps(real()))
+        return json.loads(place.read_text())
+
+    build._read = read
 
 
 @pytest.fixture(scope="session", autouse=True)
