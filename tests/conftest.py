@@ -32,8 +32,12 @@ if TYPE_CHECKING:
 LONGEST = (
     "sweeps/test_executors.py",
     "test_conformance.py",
+    "kinds/test_runs.py",
     "accelerator/test_runs.py",
+    "training/test_processes.py",
     "data/test_pydocs.py",
+    "sweeps/test_branches.py",
+    "tasks/test_strategies.py",
     "test_pairs.py",
     "training/test_run.py",
     "hardening/test_bad_input.py",

@@ -93,6 +93,13 @@ WEIGHTING_OPTIONS: dict[str, dict] = {
 }
 STEPS = 3
 
+#: Masking strategies that are a score alone, or groups of tokens: their base class is checked by
+#: the others in every run of the tests.
+SCORES_ALONE = {
+    *("frequency", "pos", "salient", "difference", "entropy", "selective"),
+    *("whole_word", "span", "pmi", "mixture"),
+}
+
 ENTRIES = [
     *((TASKS, name) for name in TASK_OPTIONS),
     *((LOSSES, name) for name in LOSS_OPTIONS),
@@ -199,7 +206,7 @@ def further(tmp_path_factory):
 #: What is checked in every run of the tests: all tasks, and losses and rules of each kind. The
 #: others are slow; the pairs below train each of them.
 QUICK = {
-    *TASK_OPTIONS,
+    *(name for name in TASK_OPTIONS if name not in SCORES_ALONE),
     *("cross_entropy", "r_drop", "poe", "confidence"),
     *("fixed", "meta", "tartan", "uncertainty", "gradnorm", "pcgrad", "nash_mtl"),
 }

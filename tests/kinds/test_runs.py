@@ -23,6 +23,9 @@ WORDS = (
     *("Paris", "London", "John", "Mary"),
 )
 KINDS = ("multi_label", "regression", "token_classification")
+
+#: What takes several runs is tested with one kind in every run of the tests, with all in the slow.
+ONE_AND_SLOW = [*(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[:2]), KINDS[2]]
 SPANS = {"Paris": "B-LOC", "London": "B-LOC", "John": "B-PER", "Mary": "B-PER"}
 FIRST = {"multi_label": "micro_f1", "regression": "pearson", "token_classification": "span_f1"}
 
@@ -190,7 +193,7 @@ def test_evaluate_and_predict_say_what_the_run_said(kind, finished, folders, tmp
     assert done.output.endswith("\tJohn sees the alpha\n")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ONE_AND_SLOW)
 def test_a_killed_run_ends_with_the_same_bytes(kind, folders, tmp_path, monkeypatch):
     given = settings(folders, kind, aux=["random_mlm", "mask_tuning"], eval_steps=3)
     given |= {"gradient_accumulation_steps": 2}
@@ -214,7 +217,7 @@ def weightings():
     return ours
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ONE_AND_SLOW)
 @pytest.mark.parametrize(
     "names",
     [("fixed", "meta", "tartan", "uncertainty"), pytest.param(None, marks=pytest.mark.slow)],
@@ -232,7 +235,7 @@ def test_every_weighting_trains_every_kind_with_masked_language_modelling(
         assert np.isfinite(list(found.weights.values())).all(), name
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ONE_AND_SLOW)
 def test_meta_compares_whole_runs_by_the_scores_of_examples(kind, folders, tmp_path):
     given = settings(folders, kind, aux=["random_mlm"], weights="meta", epochs=1)
     found = auxlearn.train(**given, output=str(tmp_path / "run"))
@@ -393,6 +396,7 @@ def test_what_is_not_offered_is_refused_in_one_line(case, folders, tmp_path):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.slow
 def test_a_sweep_names_the_kind(folders, tmp_path):
     base = settings(folders, "regression", epochs=1)
     del base["verbose"]

@@ -182,7 +182,15 @@ class _KilledError(Exception):
     pass
 
 
-@pytest.mark.parametrize("moment", ["first", "second", "third", "copied", "written"])
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "first",
+        "second",
+        *(pytest.param(m, marks=pytest.mark.slow) for m in ("third", "copied")),
+        "written",
+    ],
+)
 def test_a_killed_run_ends_with_the_same_bytes(config, evidence, monkeypatch, tmp_path, moment):
     evidence(random_mlm_03=0.1, random_mlm_05=0.05)
     whole = train(config(output=str(tmp_path / "whole")))

@@ -104,7 +104,10 @@ def test_the_mean_rate_of_every_text_is_the_set_one(trained_bert, tmp_path, name
     assert (means[-2:] == 0).all()
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name == "informask")) for name in ALL],
+)
 def test_tokens_are_chosen_as_often_as_the_probabilities_say(trained_bert, tmp_path, name):
     task = prepared(name, trained_bert, tmp_path, LINES[:6], **ALL[name])
     batch = whole(task)

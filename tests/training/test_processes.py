@@ -135,6 +135,7 @@ def test_a_killed_process_ends_the_others_and_one_process_resumes(
     assert found.read_bytes() == expected.read_bytes()
 
 
+@pytest.mark.slow
 def test_a_mistake_is_one_line(dataset, tmp_path, encoder_folder):
     run = tmp_path / "r"
     arguments = ["train", "--batch-size", "1", "--output", run, "--dataset", dataset]
