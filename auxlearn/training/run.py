@@ -453,6 +453,11 @@ class _Run:
         auxiliaries = []
         for name, choice in zip(config.objective_names()[1:], config.aux, strict=True):
             task = prepare_task(choice, self._context(name, train_texts))
+            if task.watches_primary and self.processes.count > 1:
+                raise ConfigError(
+                    f"{name} follows the gradients of all examples, which several processes do not "
+                    "tell each other: start one process"
+                )
             stream = None
             if task.batches == "own":
                 size = task.batch_size or config.batch_size

@@ -16,10 +16,13 @@ from click.testing import CliRunner
 from safetensors.torch import load_file
 
 from auxlearn.cli import cli
+from auxlearn.core.config import RunConfig
+from auxlearn.core.errors import ConfigError
 from auxlearn.core.processes import Processes, _buckets
 from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS
 from auxlearn.losses.bias import BiasLoss
 from auxlearn.results.perturbation_log import FILE
+from auxlearn.training import run
 from tests import helpers
 from tests.training.together import train_all
 
@@ -31,9 +34,12 @@ RULES = [
     ("meta", {}),
 ]
 
+#: Tasks that no run can have without options of theirs, and the one for a single process.
+LEFT_OUT = ("supervised", "difference", "mixture", "typhoon")
+
 
 def cases_of(rules, folder, encoder):
-    tasks = [name for name in sorted(TASKS.names()) if name not in ("supervised", "difference")]
+    tasks = [name for name in sorted(TASKS.names()) if name not in LEFT_OUT]
     losses = ("cross_entropy", "r_drop", "focal")
     return [
         {
@@ -86,7 +92,12 @@ def compare(cases, folder):
         one, two = (folder / name / str(number) for name in ("one", "two"))
         for path in one.rglob("*.safetensors"):
             expected, found = load_file(path), load_file(two / path.relative_to(one))
-            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5, msg=str(case))
+            assert found.keys() == expected.keys()
+            # AdamW makes a whole step of a gradient that is zero but for rounding, so that single
+            # entries may differ, where gradients are added in another order.
+            apart = torch.cat([(found[name] - expected[name]).flatten() for name in expected])
+            whole = torch.cat([tensor.flatten() for tensor in expected.values()])
+            assert apart.norm() <= 1e-4 * whole.norm(), (case, apart.norm() / whole.norm())
         entries = [
             [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
             for run in (one, two)
@@ -119,16 +130,16 @@ def test_a_killed_process_ends_the_others_and_one_process_resumes(
     case = cases_of(RULES[:1], dataset, encoder_folder("bert"))[0]
     case |= {"epochs": 12, "patience": 0, "aux": ["random_mlm"], "weights": "fixed"}
     train_all([case], tmp_path / "whole", 2)
-    run = tmp_path / "killed" / "0"
-    program = launch("tests.training.together", json.dumps([case]), run.parent, 1)
+    place = tmp_path / "killed" / "0"
+    program = launch("tests.training.together", json.dumps([case]), place.parent, 1)
     deadline = time.monotonic() + 120
-    while not (run / "checkpoint" / "latest.json").exists() and time.monotonic() < deadline:
+    while not (place / "checkpoint" / "latest.json").exists() and time.monotonic() < deadline:
         time.sleep(0.01)
     children = Path(f"/proc/{program.pid}/task/{program.pid}/children").read_text().split()
     os.kill(int(children[-1]), signal.SIGKILL)
     output = program.communicate(timeout=60)[0]
     assert program.returncode != 0, output
-    assert not (run / "results.json").exists(), "it had ended before it was killed"
+    assert not (place / "results.json").exists(), "it had ended before it was killed"
     train_all([case], tmp_path / "killed", 1)  # as many micro-batches as before
     model = Path("0", "model", "model.safetensors")
     expected, found = (tmp_path / name / model for name in ("whole", "killed"))
@@ -162,6 +173,19 @@ def test_the_first_process_speaks_of_settings(arguments, said, monkeypatch):
         spoken.append(result.output)
     assert said in spoken[0]
     assert spoken[1] == ""
+
+
+def test_a_task_that_follows_all_examples_needs_one_process(dataset, encoder_folder, tmp_path):
+    (case,) = cases_of(RULES[:1], dataset, encoder_folder("bert"))
+    config = RunConfig(**case | {"aux": ["typhoon"]}, output=str(tmp_path / "run"))
+    with pytest.raises(ConfigError, match="typhoon follows the gradients of all examples"):
+        run.train(config, processes=_NothingToShare(0, 2))
+    assert not (tmp_path / "run").exists()
+
+
+class _NothingToShare(Processes):
+    def share(self, value=None, source=0):
+        return value
 
 
 def test_one_process_alone_does_nothing():
