@@ -31,8 +31,7 @@ from auxlearn.core.files import write_text
 from auxlearn.core.progress import Reporter
 from auxlearn.data.load import load_dataset
 from auxlearn.mask_analysis.masks import MaskReport, inspect_masks
-from benchmarks.common import RESULTS
-from benchmarks.horizon.__main__ import folder_name, record_folder
+from benchmarks.horizon.__main__ import folder_name, options_of, record_folder
 from benchmarks.horizon.bed import (
     FOR_RULES,
     GRID,
@@ -111,23 +110,8 @@ def main() -> int:
 
 def read_options() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.masking", description=__doc__)
-    parser.add_argument("--data", type=Path, metavar="DIR", help="folder with the data sets")
-    parser.add_argument("--output", type=Path, default=Path("runs/horizon"), metavar="DIR")
-    parser.add_argument("--results", type=Path, default=RESULTS / "masking.jsonl", metavar="FILE")
-    parser.add_argument("--encoder", default="tiny", help="tiny, or a folder")
-    parser.add_argument("--only", nargs="+", metavar="TEXT", help="settings whose name has it")
+    parser = options_of("masking", __doc__, list(FOR_RULES))
     parser.add_argument("--strategies", nargs="+", choices=STRATEGIES, default=list(STRATEGIES))
-    parser.add_argument("--draws", nargs="+", type=int, default=list(FOR_RULES))
-    parser.add_argument("--epochs", type=int, default=10)
-    parser.add_argument("--batch-size", type=int, default=16)
-    parser.add_argument("--max-length", type=int, default=64)
-    parser.add_argument("--learning-rate", type=float)
-    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
-    parser.add_argument("--minutes", type=float, help="begin no further run after this time")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--no-run", action="store_true", help="report on what has finished")
-    parser.add_argument("--page", type=Path, help="page whose section of tables is replaced")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="critical-difference diagram")
     return parser.parse_args()
 

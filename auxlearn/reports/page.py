@@ -22,7 +22,6 @@ from auxlearn.comparison.figures import print_style
 from auxlearn.comparison.methods import NamedRun, named_runs
 from auxlearn.comparison.plots import figures_of
 from auxlearn.core.arguments import Count, UserPath, checked
-from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import RunError, UserError, printable, shorten
 from auxlearn.core.files import expand, user_path, write_text
 from auxlearn.core.manifest import Damaged, tensors_of
@@ -32,6 +31,7 @@ from auxlearn.reports.texts import (
     DataReader,
     MarkedTexts,
     Mistakes,
+    Run,
     masked_texts,
     mistakes,
     perturbed_texts,
@@ -39,7 +39,7 @@ from auxlearn.reports.texts import (
 from auxlearn.results.folder import RunFolder, check_finished
 from auxlearn.results.outputs import check_output_file
 from auxlearn.results.plots import METRIC_TITLES, inline_svg, run_figure
-from auxlearn.results.record import RunResults, Scores
+from auxlearn.results.record import Scores
 from auxlearn.results.tables import account_lines, branches_grid, example_sentences, metrics_grid
 from auxlearn.sweeps.folder import RESULTS, SweepFolder
 from auxlearn.sweeps.sweep_file import FOLD
@@ -128,30 +128,6 @@ def _check_file(file: Path) -> None:
         ) from None
     if not ours:
         raise UserError(f"{file} exists and is no report: choose another --output")
-
-
-@dataclass(frozen=True)
-class Run:
-    """A finished run.
-
-    Scores on other sets than dev are not revealed of values of a sweep that may still lose, or have
-    lost, the choice on dev.
-    """
-
-    named: NamedRun
-    results: RunResults
-    config: RunConfig
-    reveal: bool
-
-    @property
-    def path(self) -> Path:
-        return self.named.path
-
-    @property
-    def sets(self) -> list[str]:
-        """Names of the evaluation sets whose scores may be shown: test first, dev last."""
-        names = [name for name in self.results.evaluations if self.reveal or name == "dev"]
-        return sorted(names, key=lambda name: (name == "dev", name != "test"))
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
+from auxlearn.comparison.methods import NamedRun
+from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import RunError, UserError, first_fault
 from auxlearn.core.files import expand, read_json
 from auxlearn.data.dataset import Split
@@ -27,15 +29,36 @@ from auxlearn.results.perturbation_log import (
     read_perturbations,
 )
 from auxlearn.results.predictions import predictions_path, read_predictions, recorded_ood_content
-
-if TYPE_CHECKING:
-    from auxlearn.reports.page import Run
-
+from auxlearn.results.record import RunResults
 
 #: Characters of a text.
 MOST_CHARACTERS = 600
 #: Classes of an example whose probabilities are shown.
 MOST_CLASSES = 3
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run.
+
+    Scores on other sets than dev are not revealed of values of a sweep that may still lose, or have
+    lost, the choice on dev.
+    """
+
+    named: NamedRun
+    results: RunResults
+    config: RunConfig
+    reveal: bool
+
+    @property
+    def path(self) -> Path:
+        return self.named.path
+
+    @property
+    def sets(self) -> list[str]:
+        """Names of the evaluation sets whose scores may be shown: test first, dev last."""
+        names = [name for name in self.results.evaluations if self.reveal or name == "dev"]
+        return sorted(names, key=lambda name: (name == "dev", name != "test"))
 
 
 @dataclass(frozen=True)

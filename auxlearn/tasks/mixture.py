@@ -48,7 +48,7 @@ class MixtureOptions(MaskingOptions):
 
 @register_task("mixture")
 class Mixture(MaskedLanguageModelling):
-    r"""Mask each text by one of several strategies, drawn anew for every mini-batch.
+    r"""Mask each text by one of several strategies, drawn for every mini-batch.
 
     The probability of a token to be masked is :math:`\sum_k w_k q_k`, where :math:`q_k` is its
     probability under strategy :math:`k` and :math:`w_k` the share of the strategy; what a strategy

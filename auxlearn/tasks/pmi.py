@@ -134,7 +134,7 @@ def pmi(counts: Sequence[Counter[Words]]) -> dict[Words, float]:
     found = {}
     for n in range(2, len(counts)):
         for gram, own in logs[n].items():
-            # The likeliest way to put the first ``end`` words together from parts.
+            # The most probable way to put the first ``end`` words together from parts.
             best = [0.0]
             for end in range(1, n + 1):
                 parts = ((start, gram[start:end]) for start in range(end == n, end))

@@ -31,7 +31,7 @@ class Span(RandomMLM):
 
     Joshi et al. 2020, `SpanBERT <https://arxiv.org/abs/1907.10529>`_, section 3.1. Each text is cut
     into spans of :math:`\ell` words, :math:`p(\ell) \propto 0.2 \cdot 0.8^{\ell - 1}` for
-    :math:`1 \le \ell \le 10`, anew for every mini-batch, and each span is masked as a whole with
+    :math:`1 \le \ell \le 10`, drawn for every mini-batch, and each span is masked as a whole with
     ``probability``.
 
     It departs from the paper in these points:

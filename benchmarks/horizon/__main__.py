@@ -71,25 +71,31 @@ def main() -> int:
 
 def read_options() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.horizon", description=__doc__)
+    parser = options_of("horizon", __doc__, [*FOR_RULES, *FOR_KIND])
+    parser.add_argument("--groups", nargs="+", choices=GROUPS, default=list(GROUPS)[:-2])
+    parser.add_argument("--eval-epochs", type=int, default=1, help="epochs between evaluations")
+    return parser.parse_args()
+
+
+def options_of(name: str, description: str | None, draws: list[int]) -> argparse.ArgumentParser:
+    """Return the options of a program that trains on draws of the settings."""
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=description)
     parser.add_argument("--data", type=Path, metavar="DIR", help="folder with the data sets")
     parser.add_argument("--output", type=Path, default=Path("runs/horizon"), metavar="DIR")
-    parser.add_argument("--results", type=Path, default=RESULTS / "horizon.jsonl", metavar="FILE")
+    parser.add_argument("--results", type=Path, default=RESULTS / f"{name}.jsonl", metavar="FILE")
     parser.add_argument("--encoder", default="tiny", help="tiny, or a folder")
     parser.add_argument("--only", nargs="+", metavar="TEXT", help="settings whose name has it")
-    parser.add_argument("--groups", nargs="+", choices=GROUPS, default=list(GROUPS)[:-2])
-    parser.add_argument("--draws", nargs="+", type=int, default=[*FOR_RULES, *FOR_KIND])
+    parser.add_argument("--draws", nargs="+", type=int, default=draws)
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--max-length", type=int, default=64)
     parser.add_argument("--learning-rate", type=float)
     parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
-    parser.add_argument("--eval-epochs", type=int, default=1, help="epochs between evaluations")
     parser.add_argument("--minutes", type=float, help="begin no further run after this time")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--no-run", action="store_true", help="report on what has finished")
     parser.add_argument("--page", type=Path, help="page whose section of tables is replaced")
-    return parser.parse_args()
+    return parser
 
 
 def train_missing(options: argparse.Namespace) -> None:
