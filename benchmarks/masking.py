@@ -2,7 +2,7 @@
 
 Settings, draws and records are those of :mod:`benchmarks.horizon`: with its ``--output``, the
 single task and ``random_mlm`` are not trained again. Each strategy is trained with the share 0.3
-and, as ``meta`` would, with 0.1 or 0.5. What has a record is not trained again, so that the
+and, with ``--learned``, as ``meta`` would, with 0.1 or 0.5. What has a record is not trained again, so that the
 benchmark runs in slices (``--minutes``).
 """
 
@@ -112,6 +112,7 @@ def read_options() -> argparse.Namespace:
     """Read the command line."""
     parser = options_of("masking", __doc__, list(FOR_RULES))
     parser.add_argument("--strategies", nargs="+", choices=STRATEGIES, default=list(STRATEGIES))
+    parser.add_argument("--learned", action="store_true", help="the shares of meta as well")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="critical-difference diagram")
     return parser.parse_args()
 
@@ -144,7 +145,7 @@ def train_strategy(
     masks = strategy_folder(options, setting, draw, strategy) / "masks.json"
     if draw == options.draws[0] and not masks.is_file() and time.monotonic() < end:
         look(options, setting, draw, strategy, data, masks)
-    if train_one(options, setting, draw, strategy, SHARE, data, end):
+    if train_one(options, setting, draw, strategy, SHARE, data, end) and options.learned:
         found = summaries(options, setting, draw, strategy)
         second = tried(found, DEFAULT_ORDER, "calibrated", "best")[1]
         variant = next(one for one in GRID if one.name == second)

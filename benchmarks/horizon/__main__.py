@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -112,10 +112,13 @@ def train_missing(options: argparse.Namespace) -> None:
         "cache_dir": str(options.output / "cache"),
     }
     only = options.only or [""]
+    known = {(one.encoder, one.setting, one.draw, one.variant) for one in read_all(options)}
     for draw in options.draws:
         for setting in SETTINGS:
             if any(part in setting.name for part in only):
-                train_draw(setting, draw, options, base, end)
+                key = (Path(options.encoder).name, setting.name, draw)
+                names = {variant for *rest, variant in known if tuple(rest) == key}
+                train_draw(setting, draw, options, base, end, names)
 
 
 def train_draw(
@@ -124,16 +127,25 @@ def train_draw(
     options: argparse.Namespace,
     base: Mapping[str, Any],
     end: float | None,
+    known: Collection[str],
 ) -> None:
-    """Train the variants of one draw that have no record yet."""
+    """Train the variants of one draw that are not among the results yet.
+
+    What others are compared with, the single task, needs a record on this machine as well.
+    """
+    every = dict.fromkeys(one for group in options.groups for one in GROUPS[group])
+    if draw in FOR_KIND:
+        every = dict.fromkeys(one for one in every if one in GROUPS["grid"])
+    if all(one.name in known for one in every):
+        return
     data = options.output / "data" / folder_name(setting) / str(draw)
     write_draw(setting, draw, options.data, data)
     epoch = -(-setting.train // options.batch_size)
     base = {**base, "eval_steps": options.eval_epochs * epoch}
     single: dict[str, torch.Tensor] = {}
-    for variant in dict.fromkeys(one for group in options.groups for one in GROUPS[group]):
+    for variant in dict.fromkeys((SINGLE[0], *every)):
         path = record_folder(options, setting, draw) / f"{variant.name.replace(' ', '_')}.npz"
-        if path.is_file() or (draw in FOR_KIND and variant not in GROUPS["grid"]):
+        if path.is_file() or (variant != SINGLE[0] and variant.name in known):
             continue
         if end is not None and time.monotonic() > end:
             return
