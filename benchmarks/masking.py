@@ -2,8 +2,8 @@
 
 Settings, draws and records are those of :mod:`benchmarks.horizon`: with its ``--output``, the
 single task and ``random_mlm`` are not trained again. Each strategy is trained with the share 0.3
-and, with ``--learned``, as ``meta`` would, with 0.1 or 0.5. What has a record is not trained again, so that the
-benchmark runs in slices (``--minutes``).
+and, with ``--learned``, as ``meta`` would, with 0.1 or 0.5. What has a
+record is not trained again, so that the benchmark runs in slices (``--minutes``).
 """
 
 from __future__ import annotations
