@@ -45,7 +45,7 @@ docs: .venv/.docs
 	touch $@
 
 bench: .venv/.installed
-	set -e; for name in scoring training objectives joined weighting startup growth report; do \
+	set -e; for name in scoring training objectives weighting startup report; do \
 		$(BIN)/python -m benchmarks.$$name; done
 
 # One GPU, at most 25 minutes; the same command measures what is missing.

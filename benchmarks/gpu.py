@@ -87,20 +87,15 @@ def _weighting(size: str, precision: str) -> Contest:
     return Contest(f"weighting-{size}-{precision}", "weighting", options)
 
 
-def _joined(precision: str) -> Contest:
-    options = ("--encoder", "base", "--precision", precision, "--rounds", "3")
-    return Contest(f"joined-base-{precision}", "joined", options, pieces=6)
-
-
 PARTS = (
     Part(
         "scoring",
-        0.36,
+        0.45,
         tuple(_scoring(size, length) for length in (128, 512, 256) for size in ("base", "large")),
     ),
     Part(
         "training",
-        0.22,
+        0.25,
         (
             _training("training-base", "--encoder base --steps 32 --no-compile"),
             _training("training-large", "--encoder large --steps 16 --no-compile"),
@@ -109,16 +104,14 @@ PARTS = (
     ),
     Part(
         "weighting",
-        0.22,
+        0.25,
         (_weighting("base", "fp32"), _weighting("base", "bf16"), _weighting("large", "bf16")),
     ),
-    Part("joined", 0.06, (_joined("fp32"), _joined("bf16"))),
     Part(
         "objectives",
         0.05,
         (Contest("objectives-bf16", "objectives", ("--precision", "bf16", "--rounds", "3"), 2),),
     ),
-    Part("memory", 0.09, (Contest("growth-base", "growth", ("--encoder", "base")),)),
 )
 
 

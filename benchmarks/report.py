@@ -1,4 +1,4 @@
-"""Writes the results of the benchmarks into ``benchmarks/RESULTS.md``, as tables and a plot.
+"""Writes the results of the benchmarks into ``benchmarks/RESULTS.md``, as tables.
 
 ``--results`` and ``--page`` name other places, to try a report without touching the page.
 """
@@ -13,10 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from auxlearn.core.files import write_text
-from auxlearn.results.plots import WIDTH, colour, save_figure
 from benchmarks import report_gpu
 from benchmarks.common import RESULTS
-from benchmarks.report_gpu import AXES, series_axis
 from benchmarks.tables import machine, table
 
 PAGE = Path(__file__).parent / "RESULTS.md"
@@ -34,10 +32,6 @@ def main() -> None:
         for path in sorted(options.results.glob(f"{name}*.json")):
             found = json.loads(path.read_text(encoding="utf-8"))
             texts += [machine(found, said), *write(found)]
-            if name == "growth":
-                plot = options.page.parent / "img" / "growth.png"
-                plot.parent.mkdir(exist_ok=True)
-                draw(found["points"], plot)
         if texts:
             page = put(page, name, texts)
     texts = list(report_gpu.write(options.results / report_gpu.FOLDER))
@@ -90,31 +84,6 @@ def scoring(found: dict[str, Any]) -> Iterable[str]:
 _CLOSE = (("spearman", 4), ("mean difference", 4), ("largest difference", 3))
 
 
-def approximation(found: dict[str, Any]) -> Iterable[str]:
-    """Estimators by number of copies; then what bf16 does to exact scores."""
-    kinds = ("1 - P", "scaled")
-    keys = (("spearman", 4), ("mean difference", 4), ("largest difference", 3))
-
-    def row(result: dict[str, Any]) -> list[str]:
-        return [f"{result[kind][key]:.{digits}f}" for kind in kinds for key, digits in keys]
-
-    yield (
-        f"{found['tokens']} tokens of {found['judged on']} texts, to which nothing was fitted; "
-        f"corrections are fitted to {found['fitted to']} others, scored exactly. Mean of P "
-        f"{found['mean of P']:.3f}; exact scores take {found['exact copies']} masked copies."
-    )
-    heads = [f"{kind}: {key}" for kind in kinds for key in ("Spearman", "mean error", "largest")]
-    yield table(
-        ("", "copies", *heads),
-        [
-            (f"{passes} passes: {name}", str(at["copies"]), *row(result))
-            for passes, at in found["passes"].items()
-            for name, result in at["estimators"].items()
-        ]
-        + [("exact, in bf16", str(found["exact copies"]), *row(found["bf16, exact"]))],
-    )
-
-
 def training(found: dict[str, Any]) -> Iterable[str]:
     """Contestants, ratios, padding."""
     whole = found["against Trainer"]
@@ -159,24 +128,6 @@ def objectives(found: dict[str, Any]) -> Iterable[str]:
     )
 
 
-def joined(found: dict[str, Any]) -> Iterable[str]:
-    """One pass through the body against one for each objective."""
-    head = ("encoder", "rows of a batch", "time, one pass over two", "padding, two", "padding, one")
-    yield table(
-        head,
-        [
-            (
-                contest["encoder"],
-                str(contest["rows"]),
-                f"{contest['one pass over one pass each']:.2f}",
-                f"{contest['padding']['one pass each']:.0%}",
-                f"{contest['padding']['one pass']:.0%}",
-            )
-            for contest in found["contests"]
-        ],
-    )
-
-
 def weighting(found: dict[str, Any]) -> Iterable[str]:
     """Time and memory of an optimizer step under each rule, by size of the encoder."""
     for size, results in found["sizes"].items():
@@ -217,93 +168,13 @@ def startup(found: dict[str, Any]) -> Iterable[str]:
     )
 
 
-def growth(found: dict[str, Any]) -> Iterable[str]:
-    """One table for each series, and the plot."""
-    for title, points in found["points"].items():
-        key = series_axis(title)
-        yield f"**{title[0].upper()}{title[1:]}**"
-        yield table(
-            (
-                AXES[key],
-                "seconds",
-                "G operations",
-                "G operations a second",
-                "MB above the loaded encoder",
-                "MB at the peak",
-            ),
-            [
-                (
-                    str(p[key]),
-                    f"{p['seconds']:.2f}",
-                    f"{p['operations'] / 1e9:.1f}",
-                    f"{p['operations'] / p['seconds'] / 1e9:.0f}",
-                    f"{p['megabytes'] - p['megabytes before']:.0f}",
-                    f"{p['megabytes']:.0f}",
-                )
-                for p in points
-            ],
-        )
-    yield "![Time and peak memory of each series](img/growth.png)"
-
-
-def draw(results: dict[str, list[dict[str, Any]]], path: Path) -> None:
-    """Draw time and memory of every series, and beside the time the work."""
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import LogLocator
-
-    # As wide as a page, with a row for each series, so that nothing is scaled down in print.
-    figure = Figure(figsize=(WIDTH, 1.55 * len(results)), layout="constrained")
-    rows = figure.subplots(len(results), 2, squeeze=False)
-    for (seconds, megabytes), (title, points) in zip(rows, results.items(), strict=True):
-        key = series_axis(title)
-        names = [f"{p[key]:,}" if isinstance(p[key], int) else str(p[key]) for p in points]
-        places = range(len(points))
-        seconds.plot(
-            places, [p["seconds"] for p in points], marker="o", color=colour(0), label="measured"
-        )
-        # The work of each point at the speed of the fastest one.
-        speed = max(p["operations"] / p["seconds"] for p in points)
-        seconds.plot(
-            places,
-            [p["operations"] / speed for p in points],
-            linestyle="--",
-            color="0.5",
-            label="work at best speed",
-        )
-        seconds.set_yscale("log")
-        spans = max(p["seconds"] for p in points) / min(p["seconds"] for p in points)
-        seconds.yaxis.set_major_locator(LogLocator(subs=(1,) if spans > 50 else (1, 2, 5)))
-        seconds.yaxis.set_major_formatter("{x:g}")
-        seconds.yaxis.set_minor_formatter("")
-        seconds.set_ylabel("seconds", fontsize=8)
-        seconds.set_title(title, fontsize=9, loc="left")
-        megabytes.plot(places, [p["megabytes"] for p in points], marker="o", color=colour(1))
-        megabytes.set_ylim(0, 1.1 * max(p["megabytes"] for p in points))
-        megabytes.set_ylabel("MB at the peak", fontsize=8)
-        for plot in (seconds, megabytes):
-            plot.set_xticks(places, names)
-            plot.tick_params(labelsize=8)
-            plot.set_xlabel(AXES[key], fontsize=8)
-            plot.grid(color="0.9")
-            plot.spines[["top", "right"]].set_visible(False)
-    rows[0][0].legend(fontsize=8, frameon=False)
-    figure.align_ylabels()
-    save_figure(figure, path)
-
-
 #: Each benchmark: what writes its section, and which of its settings count.
 SECTIONS = {
     "scoring": (scoring, "encoder {encoder}, {texts} texts of {dataset}, {rounds} rounds"),
-    "approximation": (
-        approximation,
-        "encoder {encoder}, {texts} texts of {dataset}, at most {max_length} tokens each",
-    ),
     "training": (training, "encoder {encoder}, {texts} texts of {dataset}, {rounds} rounds"),
     "objectives": (objectives, "batches of 32 texts of {dataset}, {rounds} rounds"),
-    "joined": (joined, "{texts} texts of {dataset}, {rounds} rounds"),
     "weighting": (weighting, "{rounds} rounds after one that warms up"),
     "startup": (startup, "encoder tiny, data set pydocs, {rounds} rounds"),
-    "growth": (growth, "encoder {encoder} where none is named, one measurement for each point"),
 }
 
 

@@ -105,23 +105,6 @@ def weighting(found: list[Found]) -> Iterable[str]:
     )
 
 
-def joined(found: list[Found]) -> Iterable[str]:
-    """One pass through the body against one for each objective."""
-    yield table(
-        ("encoder", "precision", "examples of a batch", "time, one pass over two"),
-        [
-            (
-                contest["encoder"],
-                one["settings"]["precision"],
-                str(contest["rows"]),
-                f"{contest['one pass over one pass each']:.2f}",
-            )
-            for one in found
-            for contest in one["contests"]
-        ],
-    )
-
-
 def objectives(found: list[Found]) -> Iterable[str]:
     """What further objectives cost."""
     yield table(
@@ -133,34 +116,6 @@ def objectives(found: list[Found]) -> Iterable[str]:
             for count, over in result["over one"].items()
         ],
     )
-
-
-def memory(found: list[Found]) -> Iterable[str]:
-    """Time, work and memory of every point."""
-    yield table(
-        ("", "ms", "T operations a second", "MB above the loaded encoder", "MB at the peak"),
-        [
-            (
-                f"{series}: {point[series_axis(series)]}",
-                f"{1000 * point['seconds']:.1f}",
-                f"{point['operations'] / point['seconds'] / 1e12:.1f}",
-                f"{point['megabytes'] - point['megabytes before']:.0f}",
-                f"{point['megabytes']:.0f}",
-            )
-            for one in found
-            for series, points in one["points"].items()
-            for point in points
-        ],
-    )
-
-
-#: What a series of points goes through, and how the axis is called.
-AXES = {"length": "length", "texts": "texts", "aux": "auxiliary tasks", "size": "encoder"}
-
-
-def series_axis(title: str) -> str:
-    """Return the setting that a series goes through."""
-    return next(key for key, name in AXES.items() if f" by {name}" in title)
 
 
 def title(found: Found) -> str:
@@ -185,7 +140,5 @@ PARTS: tuple[tuple[str, str, Callable[[list[Found]], Iterable[str]]], ...] = (
     ("Scoring", "scoring-*.json", scoring),
     ("Training", "training-*.json", training),
     ("Weightings", "weighting-*.json", weighting),
-    ("Joined passes", "joined-*.json", joined),
     ("Several objectives", "objectives-*.json", objectives),
-    ("Growth and memory", "growth-*.json", memory),
 )

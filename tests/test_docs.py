@@ -283,7 +283,7 @@ def test_commands_in_running_text_parse():
         "auxlearn train --aux l3mask --l3mask-scores surprisal",
         "auxlearn train --weights meat",
         "make no-such-target",
-        "python -m benchmarks.growth --no-such-option",
+        "python -m benchmarks.startup --no-such-option",
         "pip install '.[no-such-extra]'",
         "ls",
     ],

@@ -15,16 +15,10 @@ import benchmarks
 from benchmarks import common
 from benchmarks.common import Stopwatch, check_device, command, contest, gpu, peak_bytes
 
-#: Options without which a program does not begin.
-NEEDED = {
-    "primary_losses": ["--dataset=x", "--ood=x"],
-    "mask_tuning": [f"--{name}=x" for name in ("sst2", "contrast", "cad", "encoder", "output")],
-}
-#: Modules that measure nothing, those of statistics, the one that measures a GPU alone, a package.
+#: Modules that measure nothing, experiments, and the one that measures a GPU alone.
 NO_DEVICE_OPTION = {
-    *("common", "work", "tables", "report", "report_gpu", "gpu", "regret"),
-    *("compare", "significance", "first_use", "horizon", "masking"),
-    *("kills", "bit_flips", "file_operations"),
+    *("common", "work", "tables", "report", "report_gpu", "gpu"),
+    *("significance", "horizon", "masking"),
 }
 MODULES = sorted(
     {module.name for module in pkgutil.iter_modules(benchmarks.__path__)} - NO_DEVICE_OPTION
@@ -73,7 +67,7 @@ def device(monkeypatch) -> Device:
 
 
 def test_there_are_modules():
-    assert len(MODULES) >= 10
+    assert len(MODULES) >= 5
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -81,7 +75,7 @@ def test_every_benchmark_refuses_a_device_that_is_not_there(name, monkeypatch, c
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     module = importlib.import_module(f"benchmarks.{name}")
-    monkeypatch.setattr(sys, "argv", [name, "--device", "cuda", *NEEDED.get(name, [])])
+    monkeypatch.setattr(sys, "argv", [name, "--device", "cuda"])
     with pytest.raises(SystemExit) as ended:
         module.main()
     assert ended.value.code == 2

@@ -54,7 +54,7 @@ def became(folder: Path, runner: Runner, seconds: float = 1000.0, overwrite: boo
 def test_the_parts_share_all_of_the_time():
     assert sum(one.share for one in PARTS) == pytest.approx(1.0)
     contests = [contest for one in PARTS for contest in one.contests]
-    assert len(contests) >= 14
+    assert len(contests) >= 12
     assert len({contest.name for contest in contests}) == len(contests)
     for contest in contests:  # what the results will be known by
         assert command([f"{contest.module}.py", *contest.command[1:]]) == contest.command
@@ -162,13 +162,13 @@ def test_the_program_says_what_is_missing(tmp_path, monkeypatch, capsys):
 
     def parts(chosen, folder, seconds, overwrite):
         given.update(names=[one.name for one in chosen], folder=folder, seconds=seconds)
-        return {"joined-base-fp32": "done", "joined-base-bf16": "no time left"}
+        return {"weighting-base-fp32": "done", "weighting-base-bf16": "no time left"}
 
     monkeypatch.setattr(gpu, "run_parts", parts)
-    assert main(["--only", "joined", "--minutes", "2", "--output", str(tmp_path)]) == 1
-    assert given == {"names": ["joined"], "folder": tmp_path, "seconds": 120.0}
+    assert main(["--only", "weighting", "--minutes", "2", "--output", str(tmp_path)]) == 1
+    assert given == {"names": ["weighting"], "folder": tmp_path, "seconds": 120.0}
     said = capsys.readouterr().out
-    assert "missing: joined-base-bf16: no time left" in said
+    assert "missing: weighting-base-bf16: no time left" in said
     assert "1 of 2 contests have results" in said
 
 

@@ -50,7 +50,7 @@ def run(monkeypatch, folder, *arguments):
 def test_what_is_trained_is_not_trained_again_and_ranks_are_by_test(tmp_path, monkeypatch, capsys):
     trained: list = []
     monkeypatch.setattr(masking, "record", faked(trained))
-    strategies = ("--strategies", "random", "whole word", "frequency")
+    strategies = ("--learned", "--strategies", "random", "whole word", "frequency")
     plot = tmp_path / "ranks.png"
     assert run(monkeypatch, tmp_path, *strategies, "--plot", str(plot)) == 0
     text = capsys.readouterr().out

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from auxlearn.core.errors import ConfigError
-from benchmarks import growth, objectives, scoring, weighting
+from benchmarks import objectives, scoring, weighting
 from benchmarks.common import Stopwatch, classes_of, encoder_of_size, long_texts_of
 
 
@@ -24,16 +24,6 @@ def test_training_with_more_classes_than_the_built_in_set(benchmark, bert, seven
     assert found["machine"]["gpu"] is None
     assert found["settings"]["dataset"] == seven_classes.rsplit("/", 1)[-1]
     assert found["command"][:3] == ["training", "--encoder", bert]
-
-
-def test_joined_with_more_classes_than_the_built_in_set(
-    benchmark, bert, seven_classes, monkeypatch
-):
-    monkeypatch.setattr("benchmarks.joined.ROWS", (4,))
-    monkeypatch.setattr("benchmarks.joined.STEPS", 1)
-    options = f"--encoder {bert} --rounds 1 --texts 8 --precision bf16".split()
-    found = benchmark("joined", *options, "--dataset", seven_classes)
-    assert [contest["rows"] for contest in found["contests"]] == [4, 4]
 
 
 def test_objectives(benchmark, bert, seven_classes, monkeypatch):
@@ -102,14 +92,6 @@ def test_weighting_compares_rules_with_fixed(benchmark, monkeypatch):
     assert timed["fixed"]["memory_over_fixed_in_parameter_copies"] == 0
     assert timed["single task"]["peak_bytes"] < timed["fixed"]["peak_bytes"]
     assert results["floor"] == 1 + timed["validation pass"]["time_ratio"]
-
-
-def test_growth_counts_time_work_and_memory(encoder_folder):
-    for what in ("score", "step"):
-        found = growth.point(what, 1, str(encoder_folder("bert")), 8, 2)
-        assert found["seconds"] > 0
-        assert found["operations"] > 0
-        assert found["megabytes"] >= found["megabytes before"] > 0
 
 
 def test_classes_are_those_of_the_data_set(seven_classes, bert):

@@ -12,9 +12,28 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.sweep_kills import alive, processes_of
-
 pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="reads /proc")
+
+
+def processes_of(parent: int) -> list[int]:
+    """The worker processes that a process has started, helpers of the engine left out."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = status.read_text().rsplit(")", 1)[1].split()
+            command = status.with_name("cmdline").read_text()
+        except OSError:
+            continue
+        if int(fields[1]) == parent and fields[0] != "Z" and "popen_loky" in command:
+            found.append(int(status.parent.name))
+    return found
+
+
+def alive(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def wait_for(condition, seconds: float, what: str) -> None:
