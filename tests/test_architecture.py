@@ -158,9 +158,9 @@ BUDGETS = {
     "sweeps": 3250,
     "comparison": 3950,
     "reports": 850,
-    "testing": 1000,
+    "testing": 940,
     "commands": 2250,
-    "root": 1050,
+    "root": 820,
 }
 
 
