@@ -44,6 +44,8 @@ from auxlearn.weighting.base import (
     ValidationOptions as ValidationOptions,
     Weighting as Weighting,
     apply_gradient as apply_gradient,
+)
+from auxlearn.weighting.gradients import (
     dot as dot,
     gather_scalars as gather_scalars,
     shared_gradient as shared_gradient,

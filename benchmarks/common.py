@@ -36,6 +36,7 @@ RESULTS = Path(__file__).parent / "results"
 
 #: Shapes of BERT: layers, width, heads, width of the feed-forward.
 SIZES = {
+    "narrow": (12, 32, 2, 64),
     "minilm": (6, 384, 12, 1536),
     "base": (12, 768, 12, 3072),
     "large": (24, 1024, 16, 4096),

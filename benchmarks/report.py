@@ -151,6 +151,15 @@ def weighting(found: dict[str, Any]) -> Iterable[str]:
         yield table(head, rows)
 
 
+def rule_operations(found: dict[str, Any]) -> Iterable[str]:
+    """Torch operations of an optimizer step under each rule."""
+    rows = [
+        [name, f"{figures['operations']:,}", f"{figures['operations_ratio']:.2f}"]
+        for name, figures in found["contestants"].items()
+    ]
+    yield table(("", "operations", "over fixed weights with separate steps"), rows)
+
+
 def startup(found: dict[str, Any]) -> Iterable[str]:
     """Times, and what is imported."""
     names = {
@@ -174,6 +183,7 @@ SECTIONS = {
     "training": (training, "encoder {encoder}, {texts} texts of {dataset}, {rounds} rounds"),
     "objectives": (objectives, "batches of 32 texts of {dataset}, {rounds} rounds"),
     "weighting": (weighting, "{rounds} rounds after one that warms up"),
+    "rule_operations": (rule_operations, "12 layers, width 32, batches of 4 texts"),
     "startup": (startup, "encoder tiny, data set pydocs, {rounds} rounds"),
 }
 

@@ -3,6 +3,7 @@
     python -m benchmarks.weighting            # all registered rules, the larger encoder with a few
     python -m benchmarks.weighting --quick    # the small encoder, few contestants and rounds
     python -m benchmarks.weighting --device cuda --sizes base --precision bf16    # all on one size
+    python -m benchmarks.weighting --operations    # count torch operations, in seconds; no times
 
 Encoders are built from configurations, with random weights: the cost of a step does not depend
 on them. All contestants share one encoder and take turns within one process, so that a machine
@@ -12,6 +13,9 @@ batch has the rule's default size.
 
 The lower bound of a rule that uses as many validation as training examples in every step is one
 more pass of a batch. It is measured as well, as ``validation pass``.
+
+``--operations`` counts the torch operations of a step, whose number does not depend on the width of
+the encoder: each takes a GPU some microseconds to begin, however small its tensors.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification, BertTokenizer
 
 from auxlearn.core.errors import UserError
@@ -279,6 +284,44 @@ def measure(
     }
 
 
+class Operations(TorchDispatchMode):
+    """Counts the operations of torch within the block.
+
+    Attributes:
+        count: Operations so far.
+    """
+
+    count = 0
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, arguments: Any = (), keywords: Any = None
+    ) -> Any:
+        self.count += 1
+        return function(*arguments, **(keywords or {}))
+
+
+def count_operations(choices: dict[str, Choice]) -> dict[str, Any]:
+    """Return the torch operations of a step of each rule on a narrow encoder of 12 layers.
+
+    The weights have been updated twice before, and are updated in this step.
+    """
+    encoder, rows = build("narrow"), texts()
+    counts = {}
+    for name, choice in choices.items():
+        contestant = Contestant(encoder, rows, name, choice, batch=4)
+        contestant.warm_up()
+        for number in (1, 2):
+            contestant.step(number * contestant.period - 1)
+        with Operations() as operations:
+            contestant.step(3 * contestant.period - 1)
+        counts[name] = operations.count
+    fixed = counts["fixed, separate steps"]
+    return {
+        name: {"operations": count, "operations_ratio": count / fixed}
+        for name, count in counts.items()
+    }
+
+
 def plan(options: argparse.Namespace) -> dict[str, dict[str, Choice]]:
     """Return the contestants by size of the encoder."""
     every = contestants()
@@ -302,6 +345,7 @@ def main() -> None:
     parser.add_argument(
         "--sizes", nargs="+", choices=list(SIZES), help="encoder sizes to measure all rules on"
     )
+    parser.add_argument("--operations", action="store_true", help="count operations, nothing else")
     parser.add_argument("--rounds", type=int, help="number of rounds")
     parser.add_argument("--seconds", type=float, help="start no further round after this time")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
@@ -314,6 +358,12 @@ def main() -> None:
     torch.set_num_threads(given.threads)
     given.rounds = given.rounds or (3 if given.quick else 5)
     given.length = LENGTH
+    if given.operations:
+        counted = count_operations(contestants())
+        for name, figures in counted.items():
+            print(f"{name:24}{figures['operations']:8}{figures['operations_ratio']:8.2f}")
+        save("rule_operations", given, {"contestants": counted})
+        return
     watch = Stopwatch.of(given)
     sizes = {
         size: measure(size, choices, given.rounds, watch, given.precision, given.seconds)

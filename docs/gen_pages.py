@@ -141,12 +141,10 @@ def options_table(name: str) -> str:
 
 
 def _module_text(cls: type) -> Iterable[str]:
-    """Return what the module of a class says, unless it holds several classes of its kind."""
+    """Return what the module of a class says, if it is more than a title."""
     text = inspect.cleandoc(importlib.import_module(cls.__module__).__doc__ or "")
-    title, _, rest = text.partition("\n\n")
-    yield markdown(title)
-    if rest:
-        yield markdown(rest)
+    if "\n\n" in text:
+        yield markdown(text)
 
 
 # ----------------------------------------------------------------------------------------- tables

@@ -1,10 +1,10 @@
 """Every task, loss and weighting passes its checks, and every two of them train together.
 
-The registries are read, so that a new plug-in is caught here: it needs an entry in the tables
-below, with the options that it is tested with. Each goes through the checks that authors use. Pairs
-of a weighting and a loss, a weighting and a task, and a loss and a task are covered by runs of one
-of each. The other settings of a step (precision, metric, dev head, several tasks) are tested in
-pairs, by cases of their own, as whole runs that are killed and resumed.
+The registries are read, so that a new plug-in is tested here; one that cannot be made with its
+defaults needs options below. Each goes through the checks that authors use. Pairs of a weighting
+and a loss, a weighting and a task, and a loss and a task are covered by runs of one of each. The
+other settings of a step (precision, metric, dev head, several tasks) are tested in pairs, by cases
+of their own, as whole runs that are killed and resumed.
 """
 
 from __future__ import annotations
@@ -23,74 +23,34 @@ from auxlearn.testing.tiny_run import LABELS, TRAIN
 from auxlearn.weighting.learned import LearnedWeighting
 from tests import helpers
 
-#: Options that each auxiliary task is tested with.
-TASK_OPTIONS: dict[str, dict] = {
-    "random_mlm": {},
-    "whole_word": {},
-    "span": {},
+#: Options that a task, loss or weighting is tested with where its defaults will not do: DATA
+#: becomes the folder of a data set, BIAS a file with probabilities of its training examples, TEXTS
+#: a file of texts. Learned weights must change within three steps.
+OPTIONS: dict[str, dict] = {
     "pmi": {"min_count": 2},
-    "frequency": {},
-    "pos": {},
-    "salient": {},
-    "entropy": {},
-    "informask": {},
     "difference": {"background": "TEXTS"},
-    "selective": {},
-    "typhoon": {},
     "mixture": {"strategies": ["span", "typhoon", {"informask": {"by": "token"}}]},
-    "l3mask": {},
-    "mask_tuning": {},
     "supervised": {"datasets": "DATA"},
-    "simcse": {},
-    "sentence_order": {},
-    "replaced_tokens": {},
-    "consistency": {},
-}
-
-#: Options that each loss of the primary task is tested with. DATA becomes the folder of a data set,
-#: BIAS a file with probabilities of its training examples.
-LOSS_OPTIONS: dict[str, dict] = {
     "cross_entropy": {"class_weights": "balanced"},
-    "focal": {},
-    "r_drop": {},
-    "span_cutoff": {},
-    "hidden_cut": {},
     "poe": {"bias": "BIAS"},
     "learned_mixin": {"bias": "BIAS", "entropy_penalty": 0.03},
     "debiased_focal": {"bias": "BIAS"},
     "confidence": {"teacher": "BIAS", "bias": "BIAS"},
+    "meta": {"horizon": "steps", "warmup_steps": 1},
+    "dwa": {"window": 1},
+    "ol_aux": {"every": 2},
+    "stch": {"warmup_steps": 0, "window": 1},
 }
 
-#: Options that each weighting is tested with; learned weights must change within three steps.
-WEIGHTING_OPTIONS: dict[str, dict] = {
-    "fixed": {},
-    "equal": {},
-    "meta": {"horizon": "steps", "warmup_steps": 1},
-    "tartan": {},
-    "tartan_released": {},
-    "uncertainty": {},
-    "gradnorm": {},
-    "dwa": {"window": 1},
-    "upgrad": {},
-    "pcgrad": {},
-    "mgda": {},
-    "cagrad": {},
-    "imtl_g": {},
-    "aligned_mtl": {},
-    "dualproj": {},
-    "fairgrad": {},
-    "gradvac": {},
-    "pcd": {},
-    "geometric_mean": {},
-    "imtl_l": {},
-    "metabalance": {},
-    "gcs": {},
-    "ol_aux": {"every": 2},
-    "famo": {},
-    "stch": {"warmup_steps": 0, "window": 1},
-    "nash_mtl": {},
-    "random": {},
-}
+
+def built_in(registry) -> dict[str, dict]:
+    """Every built-in plug-in of a kind, with the options that it is tested with."""
+    # Other tests leave plug-ins of their own behind in this process.
+    ours = [n for n in registry.names() if registry.get(n).__module__.startswith("auxlearn.")]
+    return {name: OPTIONS.get(name, {}) for name in ours}
+
+
+TASK_OPTIONS, LOSS_OPTIONS, WEIGHTING_OPTIONS = map(built_in, (TASKS, LOSSES, WEIGHTINGS))
 STEPS = 3
 
 #: Masking strategies that are a score alone, or groups of tokens: their base class is checked by
@@ -140,15 +100,12 @@ PAIR_CASES: list[tuple[str, dict, str, int, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("registry", "options"),
-    [(TASKS, TASK_OPTIONS), (LOSSES, LOSS_OPTIONS), (WEIGHTINGS, WEIGHTING_OPTIONS)],
-)
-def test_every_plug_in_has_an_entry(registry, options):
-    # Other tests leave plug-ins of their own behind in this process.
-    ours = {n for n in registry.names() if registry.get(n).__module__.startswith("auxlearn.")}
-    missing = ours - set(options)
-    assert not missing, f"add an entry for {registry.kind} {sorted(missing)} to {__file__}"
+def test_every_built_in_plug_in_takes_part():
+    assert len(TASK_OPTIONS) >= 20
+    assert len(LOSS_OPTIONS) >= 9
+    assert len(WEIGHTING_OPTIONS) >= 27
+    unknown = set(OPTIONS) - {*TASK_OPTIONS, *LOSS_OPTIONS, *WEIGHTING_OPTIONS}
+    assert not unknown
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from hashlib import sha256
 from importlib.machinery import SOURCE_SUFFIXES, SourceFileLoader
 from importlib.metadata import EntryPoint, entry_points
@@ -28,6 +28,8 @@ from auxlearn.core.files import content_digest
 
 _PLUGIN_MODULE = "auxlearn_plugin_"
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
+#: A decorator that registers what follows under a name.
+_DECORATOR = re.compile(r'^@\w+\(\s*"([a-z][a-z0-9_]*)"', re.MULTILINE)
 #: Base class by kind of plug-in, and what every class of the kind has.
 _INTERFACE = {
     "auxiliary task": ("AuxiliaryTask", ("prepare", "loss", "items", "state_dict")),
@@ -39,10 +41,10 @@ _INTERFACE = {
 class Registry:
     """Registry of one kind of plug-in."""
 
-    def __init__(self, kind: str, builtin: Mapping[str, str], group: str) -> None:
+    def __init__(self, kind: str, room: str, group: str) -> None:
         self.kind = kind
         self.group = group
-        self._builtin = dict(builtin)
+        self._room = room
         self._registered: dict[str, type] = {}
         self._code: dict[str, dict[str, str]] = {}
 
@@ -50,7 +52,7 @@ class Registry:
         """Return a class decorator that registers a class under a name.
 
         Examples:
-            >>> registry = Registry("auxiliary task", {}, "auxlearn.tasks")
+            >>> registry = Registry("auxiliary task", "tasks", "auxlearn.tasks")
             >>> @registry.register("my_task")
             ... class MyTask: ...
             >>> registry.get("my-task").name
@@ -77,6 +79,15 @@ class Registry:
             return cls
 
         return decorate
+
+    @cached_property
+    def _builtin(self) -> Mapping[str, str]:
+        """Modules of this package by the names that their decorators register, read unimported."""
+        return {
+            name: f"auxlearn.{self._room}.{path.stem}"
+            for path in sorted((Path(__file__).parents[1] / self._room).glob("*.py"))
+            for name in _DECORATOR.findall(path.read_text(encoding="utf-8"))
+        }
 
     def names(self) -> list[str]:
         """Return all names that :meth:`get` accepts, sorted."""
@@ -173,89 +184,10 @@ def canonical(name: str) -> str:
     return name.replace("-", "_")
 
 
-TASKS = Registry(
-    "auxiliary task",
-    {
-        "random_mlm": "auxlearn.tasks.random_mlm",
-        "l3mask": "auxlearn.tasks.l3mask",
-        "whole_word": "auxlearn.tasks.whole_word",
-        "span": "auxlearn.tasks.span",
-        "pmi": "auxlearn.tasks.pmi",
-        "frequency": "auxlearn.tasks.frequency",
-        "pos": "auxlearn.tasks.pos",
-        "salient": "auxlearn.tasks.salient",
-        "entropy": "auxlearn.tasks.entropy",
-        "informask": "auxlearn.tasks.informask",
-        "difference": "auxlearn.tasks.difference",
-        "selective": "auxlearn.tasks.selective",
-        "typhoon": "auxlearn.tasks.typhoon",
-        "mixture": "auxlearn.tasks.mixture",
-        "mask_tuning": "auxlearn.tasks.mask_tuning",
-        "supervised": "auxlearn.tasks.supervised",
-        "simcse": "auxlearn.tasks.simcse",
-        "sentence_order": "auxlearn.tasks.sentence_order",
-        "replaced_tokens": "auxlearn.tasks.replaced_tokens",
-        "consistency": "auxlearn.tasks.consistency",
-    },
-    "auxlearn.tasks",
-)
-WEIGHTINGS = Registry(
-    "weighting",
-    {
-        "fixed": "auxlearn.weighting.fixed",
-        "equal": "auxlearn.weighting.fixed",
-        "meta": "auxlearn.weighting.meta",
-        "tartan": "auxlearn.weighting.tartan",
-        "tartan_released": "auxlearn.weighting.tartan",
-        "uncertainty": "auxlearn.weighting.uncertainty",
-        "gradnorm": "auxlearn.weighting.gradnorm",
-        "dwa": "auxlearn.weighting.dwa",
-        "upgrad": "auxlearn.weighting.projection",
-        "pcgrad": "auxlearn.weighting.torchjd",
-        "mgda": "auxlearn.weighting.projection",
-        "cagrad": "auxlearn.weighting.torchjd",
-        "imtl_g": "auxlearn.weighting.torchjd",
-        "aligned_mtl": "auxlearn.weighting.torchjd",
-        "dualproj": "auxlearn.weighting.projection",
-        "fairgrad": "auxlearn.weighting.torchjd",
-        "gradvac": "auxlearn.weighting.torchjd",
-        "pcd": "auxlearn.weighting.torchjd",
-        "geometric_mean": "auxlearn.weighting.torchjd",
-        "imtl_l": "auxlearn.weighting.torchjd",
-        "metabalance": "auxlearn.weighting.metabalance",
-        "gcs": "auxlearn.weighting.gcs",
-        "ol_aux": "auxlearn.weighting.ol_aux",
-        "famo": "auxlearn.weighting.famo",
-        "stch": "auxlearn.weighting.stch",
-        "nash_mtl": "auxlearn.weighting.nash",
-        "random": "auxlearn.weighting.random",
-    },
-    "auxlearn.weightings",
-)
-LOSSES = Registry(
-    "loss",
-    {
-        "cross_entropy": "auxlearn.losses.cross_entropy",
-        "focal": "auxlearn.losses.focal",
-        "r_drop": "auxlearn.losses.r_drop",
-        "span_cutoff": "auxlearn.losses.span_cutoff",
-        "hidden_cut": "auxlearn.losses.hidden_cut",
-        "poe": "auxlearn.losses.poe",
-        "learned_mixin": "auxlearn.losses.learned_mixin",
-        "debiased_focal": "auxlearn.losses.debiased_focal",
-        "confidence": "auxlearn.losses.confidence",
-    },
-    "auxlearn.losses",
-)
-REPORTERS = Registry(
-    "reporter",
-    {
-        "tensorboard": "auxlearn.results.loggers",
-        "wandb": "auxlearn.results.loggers",
-        "mlflow": "auxlearn.results.loggers",
-    },
-    "auxlearn.reporters",
-)
+TASKS = Registry("auxiliary task", "tasks", "auxlearn.tasks")
+WEIGHTINGS = Registry("weighting", "weighting", "auxlearn.weightings")
+LOSSES = Registry("loss", "losses", "auxlearn.losses")
+REPORTERS = Registry("reporter", "results", "auxlearn.reporters")
 register_task = TASKS.register
 register_loss = LOSSES.register
 register_weighting = WEIGHTINGS.register

@@ -47,7 +47,7 @@ from auxlearn.sweeps.executors.base import Executor
 from auxlearn.sweeps.jobs import Job
 from auxlearn.training import run
 from auxlearn.training.checkpoint import LOGS
-from auxlearn.training.inputs import RunInputs, code_content
+from auxlearn.training.inputs import RunInputs, code_content, load_inputs, save_inputs
 from auxlearn.training.setup import build_weighting, check_shared_parameters, check_source
 from auxlearn.weighting.base import Branches
 
@@ -360,7 +360,7 @@ class _Training:
         if source.model_path.is_dir():
             card = model_card(results)
             _copy_folder(source.model_path, self.folder.model_path, {"README.md": card})
-        self._inputs().save(self.folder.path)
+        save_inputs(self.folder.path, self._inputs())
         plot_run(self.folder.read_metrics(), results, self.folder.plots_path)
         results.save(self.folder.path)
         _delete_models(self.folder)
@@ -386,16 +386,12 @@ class _Training:
 
     def _inputs(self) -> RunInputs:
         """Return the inputs of all branches as those of this run."""
-        inputs: dict[str, Any] = {}
-        files: dict[str, Any] = {}
-        datasets: dict[str, Any] = {}
+        inputs: RunInputs = {}
         for path in self.paths.values():
-            recorded = RunInputs.load(path)
+            recorded = load_inputs(path)
             assert recorded is not None
-            inputs |= {k: v for k, v in recorded.inputs.items() if not k.startswith("weighting ")}
-            files |= recorded.files
-            datasets |= recorded.datasets
-        return RunInputs(inputs | code_content(self.config), files, datasets)
+            inputs |= {k: v for k, v in recorded.items() if not k.startswith("weighting ")}
+        return inputs | code_content(self.config)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from auxlearn.sweeps.jobs import FAILURES, Outcome
 from auxlearn.sweeps.plan import Trial, chosen_trials, mean_dev, number_of_trials, rounds
 from auxlearn.sweeps.sweep_file import SweepFile
 from auxlearn.training.checkpoint import CheckpointFolder
-from auxlearn.training.inputs import FILE, Comparison, InputReader, RunInputs
+from auxlearn.training.inputs import FILE, Comparison, InputReader, load_inputs
 
 
 def compare_inputs(folder: SweepFolder, trial: Trial, reader: InputReader) -> Comparison:
@@ -31,7 +31,7 @@ def compare_inputs(folder: SweepFolder, trial: Trial, reader: InputReader) -> Co
     begun = run.finished or CheckpointFolder(run.checkpoint_path).any
     if not begun or run.in_use:
         return Comparison()
-    recorded = RunInputs.load(run.path)
+    recorded = load_inputs(run.path)
     if recorded is None:
         return Comparison(missing=(f"some trials have no {FILE} to compare their data with",))
     return reader.compare(run.with_own_data(trial.config), recorded)

@@ -4,7 +4,8 @@ A run records its inputs in ``inputs.json`` of its folder when it begins, and th
 sets that its objectives read when they read them. They are compared when the run is resumed and
 when the results of a finished run are requested again: results are never returned for data, weights
 or code other than those that produced them. Comparing reads the data; it tokenises nothing and
-loads no model.
+loads no model. Each input has a digest, commit or version of each of its components, such as the
+splits of a data set:
 
 ==============================  ==============================================================
 ``data set``                    each split, by its examples as they were read
@@ -14,10 +15,10 @@ loads no model.
                                 the commit of an encoder on the hub
 ``plug-in file F``              the file
 ``task N``, ``weighting N``     of a plug-in: its module, and the version of its distribution
-``auxlearn``                    the version
 ``loss L``                      likewise
-``files``                       files that objectives read, by objective and path
-``datasets``                    data sets that objectives read, by objective and source
+``auxlearn``                    the version
+``file P that O reads``         a file that an objective has read
+``further data D that O ...``   each split of a data set that an objective has loaded
 ==============================  ==============================================================
 """
 
@@ -25,8 +26,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -46,43 +48,45 @@ from auxlearn.training.setup import initial_content
 
 FILE = "inputs.json"
 
+#: Digest or version of each component of an input.
 Content = Mapping[str, str]
-"""Digest or version of each component of an input, such as each split of a data set."""
 
-_OOD = "out-of-distribution set "
+#: Content by input; the docstring of this module lists their names.
+RunInputs = dict[str, Content]
+
+_OOD, _FILE, _FURTHER = "out-of-distribution set ", "file ", "further data "
 
 
-@dataclass(frozen=True)
-class RunInputs:
-    """The inputs of a run.
+def load_inputs(folder: Path) -> RunInputs | None:
+    """Read the inputs that a run has recorded; ``None`` if it has recorded none."""
+    path = folder / FILE
+    try:
+        content = read_checked_json(path)
+        return TypeAdapter(RunInputs).validate_python({**content["inputs"], **_earlier(content)})
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else first_fault(error)
+        raise RunError(f"{path} is damaged ({reason}): delete {folder} to train again") from None
 
-    Attributes:
-        inputs: Content by input; the docstring of this module lists their names.
-        files: Digest of each file that an objective has read, by objective and path.
-        datasets: Content of each data set that an objective has read, by objective and source.
-    """
 
-    inputs: Mapping[str, Content]
-    files: Mapping[str, Content] = field(default_factory=dict)
-    datasets: Mapping[str, Mapping[str, Content]] = field(default_factory=dict)
+def _earlier(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what objectives have read, in the form of an earlier version."""
+    files = {
+        f"{_FILE}{path} that {objective} reads": {"content": digest}
+        for objective, digests in content.get("files", {}).items()
+        for path, digest in digests.items()
+    }
+    return files | {
+        f"{_FURTHER}{source} that {objective} reads": found
+        for objective, datasets in content.get("datasets", {}).items()
+        for source, found in datasets.items()
+    }
 
-    @classmethod
-    def load(cls, folder: Path) -> RunInputs | None:
-        """Read the inputs that a run has recorded; ``None`` if it has recorded none."""
-        path = folder / FILE
-        try:
-            return TypeAdapter(RunInputs).validate_python(read_checked_json(path))
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, KeyError) as error:
-            reason = error.strerror if isinstance(error, OSError) else first_fault(error)
-            raise RunError(
-                f"{path} is damaged ({reason}): delete {folder} to train again"
-            ) from None
 
-    def save(self, folder: Path) -> None:
-        """Write ``inputs.json``."""
-        write_checked_json(folder / FILE, asdict(self))
+def save_inputs(folder: Path, inputs: RunInputs) -> None:
+    """Write ``inputs.json``."""
+    write_checked_json(folder / FILE, {"inputs": inputs})
 
 
 @dataclass(frozen=True)
@@ -104,6 +108,36 @@ class Comparison:
         return f"{', '.join(self.changed)} {verb} changed"
 
 
+class _Absent(UserError):
+    """An input is not there to compare."""
+
+
+def compare(recorded: RunInputs, now: Callable[[str, Content], Content]) -> Comparison:
+    """Compare recorded inputs with what ``now`` returns for each, given its name and its content.
+
+    What can no longer be read has changed, unless it is :class:`_Absent`.
+    """
+    changed, missing = [], []
+    for name, before in recorded.items():
+        try:
+            present = now(name, before)
+        except _Absent as error:
+            missing.append(f"the {name} is not there to compare: {_one_line(error)}")
+        except UserError as error:
+            changed.append(f"the {name} ({_one_line(error)})")
+        else:
+            both = {*before, *present}
+            if differing := sorted(one for one in both if before.get(one) != present.get(one)):
+                shown = ", ".join(differing[:4]) + (", ..." if len(differing) > 4 else "")
+                changed.append(f"the {name} ({shown})")
+    return Comparison(tuple(changed), tuple(missing))
+
+
+def _source(name: str) -> str:
+    """Return the path of a file or the source of a data set that an objective reads."""
+    return name.removeprefix(_FILE).removeprefix(_FURTHER).rpartition(" that ")[0]
+
+
 class InputReader:
     """Reads the present inputs of runs; each source once, however many runs share it."""
 
@@ -113,38 +147,17 @@ class InputReader:
 
     def compare(self, config: RunConfig, recorded: RunInputs) -> Comparison:
         """Compare the recorded inputs of a run with those that exist now."""
-        changed, missing = [], []
         code = code_content(config)
-        for name, before in recorded.inputs.items():
+
+        def now(name: str, before: Content) -> Content:
             try:
-                differing = _differing(before, self._content(name, config, before, code))
+                return self._content(name, config, before, code)
             except UserError as error:
                 if self._exists(name, config):  # but can no longer be read
-                    changed.append(f"the {name} ({_one_line(error)})")
-                else:
-                    missing.append(f"the {name} is not there to compare: {_one_line(error)}")
-                continue
-            if differing:
-                changed.append(_describe(name, differing))
-        for task, files in recorded.files.items():
-            for path, digest in files.items():
-                if not Path(path).exists():
-                    missing.append(f"{path}, which {task} has read, is not there to compare")
-                elif content_digest(Path(path)) != digest:
-                    changed.append(_describe_file(task, path))
-        for objective, datasets in recorded.datasets.items():
-            for source, before in datasets.items():
-                try:
-                    differing = _differing(before, self._objective_dataset(source, config))
-                except UserError as error:
-                    missing.append(
-                        f"a data set that {objective} has read cannot be compared: "
-                        f"{_one_line(error)}"
-                    )
-                    continue
-                if differing:
-                    changed.append(_describe_dataset(objective, source, differing))
-        return Comparison(tuple(changed), tuple(missing))
+                    raise
+                raise _Absent(str(error)) from None
+
+        return compare(recorded, now)
 
     def read(self, config: RunConfig) -> None:
         """Read what a run is to be trained on; what cannot be read is a :class:`UserError`."""
@@ -160,26 +173,30 @@ class InputReader:
         if name == "data set":
             return self._dataset(config)
         if name == "encoder":
-            return self._once(
-                f"encoder {config.initial_encoder}", lambda _: initial_content(config), config
-            )
+            return self._once(f"encoder {config.initial_encoder}", lambda: initial_content(config))
         if name == "validation file":
             return {path: _file_digest(Path(path)) for path in before}
         if name.startswith(_OOD):
             return self._ood(config, name.removeprefix(_OOD))
+        if name.startswith(_FILE):
+            return _read_again(name)
+        if name.startswith(_FURTHER):
+            return self._loaded(_source(name), config)
         return code.get(name, {})
 
     def _exists(self, name: str, config: RunConfig) -> bool:
         """Return whether a local folder of that input exists, whatever it contains."""
         paths = {"data set": config.dataset, "encoder": config.initial_encoder}
+        if name.startswith(_FILE):
+            paths[name] = _source(name)
         if name.startswith(_OOD) and _dataset_key(config) in self._datasets:
             paths[name] = _ood_source(config, name.removeprefix(_OOD)).dataset
         return name in paths and expand(paths[name]).exists()
 
-    def _once(self, key: str, read: Callable[[RunConfig], Content], config: RunConfig) -> Content:
+    def _once(self, key: str, read: Callable[[], Content]) -> Content:
         if key not in self._contents:
             try:
-                self._contents[key] = read(config)
+                self._contents[key] = read()
             except UserError as error:
                 self._contents[key] = error
         content = self._contents[key]
@@ -190,7 +207,7 @@ class InputReader:
     def _dataset(self, config: RunConfig) -> Content:
         key = _dataset_key(config)
 
-        def read(config: RunConfig) -> Content:
+        def read() -> Content:
             dataset = load_dataset(
                 config.dataset,
                 columns=columns_of(config),
@@ -200,25 +217,23 @@ class InputReader:
             self._datasets[key] = dataset.name, dataset.label_names
             return dataset_content(dataset)
 
-        return self._once(key, read, config)
+        return self._once(key, read)
 
-    def _objective_dataset(self, source: str, config: RunConfig) -> Content:
+    def _loaded(self, source: str, config: RunConfig) -> Content:
         spec, names = json.loads(source)
         columns = None if names is None else ColumnNames(**names)
-
-        def read(config: RunConfig) -> Content:
-            return dataset_content(
-                load_dataset(spec, columns=columns, cache_dir=_cache_folder(config))
-            )
-
-        return self._once(f"data set of an objective {source}", read, config)
+        cache = _cache_folder(config)
+        return self._once(
+            f"data set of an objective {source}",
+            lambda: dataset_content(load_dataset(spec, columns=columns, cache_dir=cache)),
+        )
 
     def _ood(self, config: RunConfig, name: str) -> Content:
         self._dataset(config)  # its classes and its card determine how the set is read
         dataset = self._datasets[_dataset_key(config)]
         source = _ood_source(config, name)
         key = f"{_OOD}{source.model_dump_json()} {dataset}"
-        return self._once(key, lambda _: ood_content(load_ood_set(source, *dataset)), config)
+        return self._once(key, lambda: ood_content(load_ood_set(source, *dataset)))
 
 
 class InputRecord(InputTracker):
@@ -228,27 +243,20 @@ class InputRecord(InputTracker):
         self._folder = folder
         self._inputs = present
         if resumes:
-            before = RunInputs.load(folder)
+            before = load_inputs(folder)
             if before is None:
                 raise RunError(
                     f"{folder} holds a checkpoint but no {FILE}, so its data cannot be compared: "
                     f"delete {folder} to train again"
                 )
-            changed = [
-                _describe(name, differing)
-                for name, content in before.inputs.items()
-                if (name in present.inputs or not name.startswith(_OOD))
-                and (differing := _differing(content, present.inputs.get(name, {})))
-            ]
-            changed += [
-                _describe_file(task, path)
-                for task, files in before.files.items()
-                for path, digest in files.items()
-                if not Path(path).exists() or content_digest(Path(path)) != digest
-            ]
-            self._refuse(changed)
-            self._inputs = replace(before, inputs={**before.inputs, **present.inputs})
-        self._inputs.save(folder)
+            kept = {
+                name: content
+                for name, content in before.items()
+                if name in present or not name.startswith((_OOD, _FURTHER))
+            }
+            self._refuse(compare(kept, lambda name, _: _read_again(name) or present.get(name, {})))
+            self._inputs = {**before, **present}
+        save_inputs(folder, self._inputs)
 
     def file(self, objective: str, path: Path) -> None:
         """Record a file, or a folder with its contents, before an objective reads it."""
@@ -256,31 +264,26 @@ class InputRecord(InputTracker):
             digest = content_digest(path)
         except OSError as error:
             raise DataError(f"'{objective}' cannot read {path} ({error.strerror})") from None
-        files = {name: dict(content) for name, content in self._inputs.files.items()}
-        if files.setdefault(objective, {}).setdefault(str(path), digest) != digest:
-            self._refuse([_describe_file(objective, str(path))])
-        self._inputs = replace(self._inputs, files=files)
-        self._inputs.save(self._folder)
+        self._add(f"{_FILE}{path} that {objective} reads", {"content": digest})
 
     def dataset(
         self, objective: str, source: str, columns: ColumnNames | None, dataset: TextDataset
     ) -> None:
         """Record a data set that an objective has loaded."""
         key = json.dumps([source, None if columns is None else asdict(columns)])
-        datasets = {name: dict(content) for name, content in self._inputs.datasets.items()}
-        content = dataset_content(dataset)
-        before = datasets.setdefault(objective, {}).setdefault(key, content)
-        if differing := _differing(before, content):
-            self._refuse([_describe_dataset(objective, key, differing)])
-        self._inputs = replace(self._inputs, datasets=datasets)
-        self._inputs.save(self._folder)
+        self._add(f"{_FURTHER}{key} that {objective} reads", dataset_content(dataset))
 
-    def _refuse(self, changed: list[str]) -> None:
-        if changed:
+    def _add(self, name: str, content: Content) -> None:
+        recorded = self._inputs.get(name, content)
+        self._refuse(compare({name: recorded}, lambda *_: content))
+        self._inputs = {**self._inputs, name: recorded}
+        save_inputs(self._folder, self._inputs)
+
+    def _refuse(self, comparison: Comparison) -> None:
+        if comparison.changed:
             raise RunError(
-                f"the run in {self._folder} cannot be resumed, as "
-                f"{Comparison(tuple(changed)).changes} since it began: choose another --output, or "
-                f"delete {self._folder} to train again"
+                f"the run in {self._folder} cannot be resumed, as {comparison.changes} since it "
+                f"began: choose another --output, or delete {self._folder} to train again"
             )
 
 
@@ -289,15 +292,13 @@ def collect_inputs(
 ) -> RunInputs:
     """Return the present inputs of a run; call this before the encoder is loaded."""
     file = None if validation is None else validation.file
-    return RunInputs(
-        {
-            "data set": dataset_content(data.dataset),
-            **{f"{_OOD}{ood.source.name}": ood_content(ood) for ood in data.ood_sets},
-            **({} if file is None else {"validation file": {str(file): _file_digest(file)}}),
-            "encoder": initial_content(config),
-            **code_content(config),
-        }
-    )
+    return {
+        "data set": dataset_content(data.dataset),
+        **{f"{_OOD}{ood.source.name}": ood_content(ood) for ood in data.ood_sets},
+        **({} if file is None else {"validation file": {str(file): _file_digest(file)}}),
+        "encoder": initial_content(config),
+        **code_content(config),
+    }
 
 
 def code_content(config: RunConfig) -> dict[str, Content]:
@@ -318,7 +319,7 @@ def code_content(config: RunConfig) -> dict[str, Content]:
 
 def verify_finished(folder: Path, config: RunConfig) -> tuple[str, ...]:
     """Compare the inputs of a finished run with those that exist now."""
-    recorded = RunInputs.load(folder)
+    recorded = load_inputs(folder)
     if recorded is None:
         return (f"{folder} holds no {FILE}: whether its data have changed cannot be said",)
     comparison = InputReader().compare(config, recorded)
@@ -345,6 +346,11 @@ def _ood_source(config: RunConfig, name: str) -> OODSource:
     return known.get(name) or OODSource(dataset=name, name=name)
 
 
+def _read_again(name: str) -> Content:
+    """Return the present content of a file that an objective has read; nothing for other inputs."""
+    return {"content": _file_digest(Path(_source(name)))} if name.startswith(_FILE) else {}
+
+
 def _file_digest(path: Path) -> str:
     try:
         return content_digest(path)
@@ -352,24 +358,6 @@ def _file_digest(path: Path) -> str:
         raise DataError(f"there is no file {path}: check the path") from None
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}") from None
-
-
-def _differing(before: Content, now: Content) -> list[str]:
-    """Return the components that were added, removed or changed."""
-    return sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
-
-
-def _describe(name: str, components: list[str]) -> str:
-    shown = ", ".join(components[:4]) + (", ..." if len(components) > 4 else "")
-    return f"the {name} ({shown})"
-
-
-def _describe_file(objective: str, path: str) -> str:
-    return f"{path}, which {objective} reads,"
-
-
-def _describe_dataset(objective: str, source: str, components: list[str]) -> str:
-    return f"{_describe(f'data set {json.loads(source)[0]}', components)} that {objective} reads"
 
 
 def _one_line(error: Exception) -> str:

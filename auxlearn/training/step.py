@@ -31,7 +31,8 @@ from auxlearn.training.optimizer import LinearSchedule
 from auxlearn.training.plugin_checks import calling, check_loss, check_result, check_trained
 from auxlearn.training.terms import Auxiliary, StepSettings, Term, placements_of
 from auxlearn.training.validation import ValidationObjective
-from auxlearn.weighting.base import Gradient, shared_gradient
+from auxlearn.weighting.base import Gradient
+from auxlearn.weighting.gradients import shared_gradient
 
 
 def split_batch(batch: Batch, count: int) -> list[Batch]:

@@ -239,6 +239,7 @@ class Weighting(ABC):
     def __init__(self, options: Settings, objectives: Sequence[str]) -> None:
         self.options = options
         self.objectives = tuple(objectives)
+        self._metrics: dict[str, float] = {}
 
     @property
     def validation_source(self) -> ValidationSource | None:
@@ -295,8 +296,8 @@ class Weighting(ABC):
         """
 
     def metrics(self) -> dict[str, float]:
-        """Return further metrics of the last step for ``metrics.jsonl``; none by default."""
-        return {}
+        """Return further metrics of the last step for ``metrics.jsonl``: those in ``_metrics``."""
+        return self._metrics
 
     def account(
         self, rows: Sequence[Mapping[str, Any]], exported: int, steps: int
@@ -313,10 +314,20 @@ class Weighting(ABC):
         """
         return {}
 
+    def parts(self) -> Mapping[str, Any]:
+        """Return what has a ``state_dict`` of its own, by name; nothing by default."""
+        return {}
+
     def state_dict(self) -> dict[str, Tensor]:
-        """Return what a resumed run needs to make the same steps; by default :attr:`buffers`."""
-        found = {name.lstrip("_"): getattr(self, name) for name in self.buffers}
-        return {name: tensor.detach() for name, tensor in found.items() if tensor is not None}
+        """Return what a resumed run needs to make the same steps: :attr:`buffers`, :meth:`parts`.
+
+        The tensors of a part are named ``PART/KEY``.
+        """
+        kept = {name.lstrip("_"): getattr(self, name) for name in self.buffers}
+        found = {name: tensor.detach() for name, tensor in kept.items() if tensor is not None}
+        for name, part in self.parts().items():
+            found |= {f"{name}/{key}": value for key, value in part.state_dict().items()}
+        return found
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Restore what :meth:`state_dict` returned; its tensors are on the CPU."""
@@ -327,6 +338,8 @@ class Weighting(ABC):
             else:
                 with torch.no_grad():
                     kept.copy_(given)  # in place: an optimizer may hold it
+        for name, part in self.parts().items():
+            part.load_state_dict(under(f"{name}/", state))
 
     def checkpoint(self) -> dict[str, Tensor]:
         """Return :meth:`state_dict` with what base classes keep; not to be overridden by a rule."""
@@ -352,68 +365,3 @@ def apply_gradient(step: TrainingStep, gradient: Gradient) -> None:
 def under(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return copies of the tensors whose name begins with a prefix, by the rest of the name."""
     return {k.removeprefix(prefix): v.clone() for k, v in state.items() if k.startswith(prefix)}
-
-
-def weighted_sum(gradients: Sequence[Gradient], weights: Sequence[float] | Tensor) -> Gradient:
-    """Return the weighted sum of gradients.
-
-    Args:
-        gradients: One by objective, each with the same number of parameters.
-        weights: One by objective.
-
-    Returns:
-        New tensors; ``None`` for a parameter that no objective depends on.
-    """
-    values = [float(weight) for weight in weights]
-    found: Gradient = []
-    for by_objective in zip(*gradients, strict=True):
-        total = None
-        for weight, grad in zip(values, by_objective, strict=True):
-            if grad is not None:
-                total = grad * weight if total is None else total.add_(grad, alpha=weight)
-        found.append(total)
-    return found
-
-
-def shared_gradient(gradient: Gradient, placements: Sequence[Placement]) -> Gradient:
-    """Return a gradient with ``None`` for the parameters of the heads."""
-    return [
-        grad if placement == "encoder" else None
-        for grad, placement in zip(gradient, placements, strict=True)
-    ]
-
-
-def dot(left: Gradient, right: Gradient) -> Tensor:
-    """Return the inner product of two gradients, a float64 scalar; ``None`` counts as zero."""
-    pairs = [(a, b) for a, b in zip(left, right, strict=True) if a is not None and b is not None]
-    if not pairs:
-        return torch.zeros((), dtype=torch.float64)
-    products = torch._foreach_mul([a for a, _ in pairs], [b for _, b in pairs])
-    return torch.stack([product.sum() for product in products]).double().sum()
-
-
-def squared_norm(gradient: Gradient) -> Tensor:
-    """Return the inner product of a gradient with itself, a float64 scalar.
-
-    It makes few operations, however many parameters there are.
-    """
-    given = [part for part in gradient if part is not None]
-    if not given:
-        return torch.zeros((), dtype=torch.float64)
-    return torch.stack(torch._foreach_norm(given)).double().square().sum()
-
-
-def gather_scalars(scalars: Sequence[Tensor]) -> Tensor:
-    """Copy scalars into one vector on the CPU, with one synchronisation per device.
-
-    Args:
-        scalars: Tensors with one element each, on any devices.
-
-    Returns:
-        ``(len(scalars),)``, float64, without graph.
-    """
-    values = torch.empty(len(scalars), dtype=torch.float64)
-    for device in {scalar.device for scalar in scalars}:
-        places = [place for place, scalar in enumerate(scalars) if scalar.device == device]
-        values[places] = torch.stack([scalars[place].detach().double() for place in places]).cpu()
-    return values

@@ -1,18 +1,4 @@
-r"""Dynamic weight average (DWA): weights from the rate at which each loss decreases.
-
-Liu, Johns and Davison 2019, "End-to-End Multi-Task Learning with Attention",
-https://arxiv.org/abs/1803.10704, equation 7. With n objectives, :math:`L_i(t)` the mean of loss i
-over window t, and the temperature T,
-
-.. math:: w_i(t) = n \, \mathrm{softmax}_i \bigl( r_i(t-1) / T \bigr), \qquad
-    r_i(t-1) = L_i(t-1) / L_i(t-2):
-
-an objective whose loss has decreased less than the others' gets a larger weight.
-
-Cost: that of fixed weights.
-
-Departure from the paper: a window is a number of optimizer steps; there it is an epoch.
-"""
+"""Dynamic weight average (DWA): weights from the rate at which each loss decreases."""
 
 from __future__ import annotations
 
@@ -23,7 +9,8 @@ from pydantic import Field
 from torch import Tensor
 
 from auxlearn.core.registry import register_weighting
-from auxlearn.weighting.base import TrainingStep, gather_scalars
+from auxlearn.weighting.base import TrainingStep
+from auxlearn.weighting.gradients import gather_scalars
 from auxlearn.weighting.learned import LearnedOptions, LearnedWeighting
 
 #: Smallest loss that another is divided by.
@@ -31,15 +18,10 @@ EPSILON = 1e-12
 
 
 def dwa_weights(previous: Tensor, before: Tensor, temperature: float) -> Tensor:
-    """Return the weights after two windows.
+    """Return the weights after two windows, ``(objectives,)``, with sum ``objectives``.
 
-    Args:
-        previous: Mean losses over the window just completed, ``(objectives,)``.
-        before: Mean losses over the window before that, ``(objectives,)``.
-        temperature: T, above zero; the higher, the closer the weights are to 1.
-
-    Returns:
-        ``(objectives,)``, positive, with sum ``objectives``.
+    ``previous`` has the mean losses of the window just completed, ``before`` those of the one
+    before.
     """
     # Of a loss that was zero, nothing is known of the rate: it counts as constant.
     rates = torch.where(before > 0, previous / before.clamp(min=EPSILON), 1)
@@ -62,7 +44,20 @@ class DynamicWeightAverageOptions(LearnedOptions):
 
 @register_weighting("dwa")
 class DynamicWeightAverage(LearnedWeighting):
-    """Weights from the rate at which each loss decreases (Liu et al. 2019).
+    r"""Weights from the rate at which each loss decreases (Liu et al. 2019).
+
+    Liu, Johns and Davison 2019, "End-to-End Multi-Task Learning with Attention",
+    https://arxiv.org/abs/1803.10704, equation 7. With n objectives, :math:`L_i(t)` the mean of loss
+    i over window t, and the temperature T,
+
+    .. math:: w_i(t) = n \, \mathrm{softmax}_i \bigl( r_i(t-1) / T \bigr), \qquad
+        r_i(t-1) = L_i(t-1) / L_i(t-2):
+
+    an objective whose loss has decreased less than the others' gets a larger weight.
+
+    Cost: that of fixed weights.
+
+    Departure from the paper: a window is a number of optimizer steps; there it is an epoch.
 
     During the first two windows the weights are the initial ones.
     """

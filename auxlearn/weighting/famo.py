@@ -1,27 +1,4 @@
-r"""FAMO: weights that let all losses decrease at the same rate.
-
-Liu, Feng, Stone and Liu 2023, "FAMO: Fast Adaptive Multitask Optimization",
-https://arxiv.org/abs/2306.03792, Algorithm 1.
-
-With logits :math:`\xi`, :math:`z = \mathrm{softmax}(\xi)` and losses :math:`L_i`, the optimizer
-step is made with the gradient of :math:`c \sum_i z_i \log L_i`, where
-:math:`c = (\sum_i z_i / L_i)^{-1}` is held constant: weights :math:`c z_i / L_i`, which sum to 1.
-Then the losses :math:`L_i'` of the same batches at the new parameters show how much each has
-decreased, and Adam updates the logits with the gradient
-
-.. math:: \delta = J^\top (\log L - \log L'), \quad J = \partial z / \partial \xi:
-
-an objective whose loss decreases fast loses weight. ``weight_decay`` is the paper's :math:`\gamma`.
-
-Cost: a second forward pass of every objective. The paper needs no gradients of single objectives;
-here they are kept, because the weights depend on all losses of the step and only one objective's
-graph is in memory at a time.
-
-Departures from the authors' code (Cranial-XIX/FAMO, ``famo.py``): the lower bound of the losses is
-0; gradients are clipped by the run's ``max_grad_norm``. The second forward pass has the dropout
-masks and corrupted tokens of the first. The logits are updated at the start of the next step, which
-saves a synchronisation with the GPU and changes no number.
-"""
+"""FAMO: weights that let all losses decrease at the same rate."""
 
 from __future__ import annotations
 
@@ -40,15 +17,7 @@ EPSILON = 1e-8
 
 
 def famo_weights(logits: Tensor, losses: Tensor) -> Tensor:
-    r"""Return the weights of the losses, :math:`c z_i / L_i`.
-
-    Args:
-        logits: :math:`\xi`, ``(objectives,)``.
-        losses: :math:`L_i`, ``(objectives,)``, none negative.
-
-    Returns:
-        ``(objectives,)``, with sum 1; zero for a loss of zero unless all are.
-    """
+    """Return the weights :math:`c z_i / L_i`, with sum 1; 0 for a loss of zero unless all are."""
     shares = _shares(logits, losses) / (losses + EPSILON)
     return shares / shares.sum()
 
@@ -60,13 +29,7 @@ def _shares(logits: Tensor, losses: Tensor) -> Tensor:
 
 
 def famo_logit_gradient(logits: Tensor, before: Tensor, after: Tensor) -> Tensor:
-    r"""Return the gradient of the logits, :math:`\delta`, ``(objectives,)``; its sum is 0.
-
-    Args:
-        logits: :math:`\xi`, ``(objectives,)``.
-        before: :math:`L_i`, losses before the optimizer step, ``(objectives,)``.
-        after: :math:`L_i'`, losses of the same batches after it, ``(objectives,)``.
-    """
+    """Return the gradient of the logits from losses before and after the step; its sum is 0."""
     decreases = (before + EPSILON).log() - (after + EPSILON).log()
     shares = _shares(logits, before)
     return shares * (decreases - (shares * decreases).sum())
@@ -83,7 +46,30 @@ class FAMOOptions(LearnedOptions):
 
 @register_weighting("famo")
 class FAMO(LearnedWeighting):
-    """Weights that let all losses decrease at the same rate (Liu et al. 2023).
+    r"""Weights that let all losses decrease at the same rate (Liu et al. 2023).
+
+    Liu, Feng, Stone and Liu 2023, "FAMO: Fast Adaptive Multitask Optimization",
+    https://arxiv.org/abs/2306.03792, Algorithm 1.
+
+    With logits :math:`\xi`, :math:`z = \mathrm{softmax}(\xi)` and losses :math:`L_i`, the optimizer
+    step is made with the gradient of :math:`c \sum_i z_i \log L_i`, where :math:`c = (\sum_i z_i /
+    L_i)^{-1}` is held constant: weights :math:`c z_i / L_i`, which sum to 1. Then the losses
+    :math:`L_i'` of the same batches at the new parameters show how much each has decreased, and
+    Adam updates the logits with the gradient
+
+    .. math:: \delta = J^\top (\log L - \log L'), \quad J = \partial z / \partial \xi:
+
+    an objective whose loss decreases fast loses weight. ``weight_decay`` is the paper's
+    :math:`\gamma`.
+
+    Cost: a second forward pass of every objective. The paper needs no gradients of single
+    objectives; here they are kept, because the weights depend on all losses of the step and only
+    one objective's graph is in memory at a time.
+
+    Departures from the authors' code (Cranial-XIX/FAMO, ``famo.py``): the lower bound of the losses
+    is 0; gradients are clipped by the run's ``max_grad_norm``. The second forward pass has the
+    dropout masks and corrupted tokens of the first. The logits are updated at the start of the next
+    step, which saves a synchronisation with the GPU and changes no number.
 
     A loss of exactly zero, such as one of a batch without a masked token, has no gradient, and its
     logarithm would take the weight of all others: in such a step it has weight zero, and its logit

@@ -15,17 +15,9 @@ from auxlearn.weighting.mixing import MIX_DESCRIPTION, LossWeighting, MixOptions
 
 
 def fixed_weights(alpha: float | Sequence[float], count: int) -> Tensor:
-    """Return the weights of the primary task and of ``count`` auxiliary tasks.
+    """Return the weights of the primary task and of ``count`` auxiliary tasks, with sum 1.
 
-    Args:
-        alpha: Share of the auxiliary tasks, split equally among them; or the share of each.
-        count: Number of auxiliary tasks; with 0 the primary task has weight 1 whatever alpha.
-
-    Returns:
-        ``(1 + count,)``, float64, the primary task first, with sum 1.
-
-    Raises:
-        ConfigError: alpha is outside (0, 1), or there are not as many shares as auxiliary tasks.
+    ``alpha`` is the share of the auxiliary tasks, split equally among them, or the share of each.
     """
     if count == 0:
         return torch.ones(1, dtype=torch.float64)

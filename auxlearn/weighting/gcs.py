@@ -1,22 +1,4 @@
-r"""Gradient cosine similarity (GCS): gate auxiliary gradients by their cosine with the primary's.
-
-Du, Czarnecki, Jayakumar, Farajtabar, Pascanu and Lakshminarayanan 2018, "Adapting Auxiliary Losses
-Using Gradient Similarity", https://arxiv.org/abs/1812.02224.
-
-With :math:`g_0` the gradient of the primary task over the shared parameters, :math:`g_i` that of
-auxiliary task i, and :math:`c_i = \cos(g_i, g_0)`, the optimizer step is made with
-
-.. math:: g_0 + \sum_i \max(0, c_i) \, g_i \quad \text{or} \quad g_0 + \sum_i [c_i > 0] \, g_i,
-
-the weighted and the unweighted version. The sum never conflicts with the primary gradient:
-:math:`\langle g_0, g_0 + \sum_i w_i g_i \rangle \ge \lVert g_0 \rVert^2`. As in the paper, heads
-are trained on their own losses, ungated.
-
-Cost: keeps the gradient of each objective; inner products of all pairs, O(objectives^2 x
-parameters). No state.
-
-Departure from the paper: it has one auxiliary task; here each of several has a gate of its own.
-"""
+"""Gradient cosine similarity (GCS): gate auxiliary gradients by their cosine with the primary's."""
 
 from __future__ import annotations
 
@@ -33,16 +15,10 @@ from auxlearn.weighting.gram import GramWeighting
 
 
 def gcs_gates(gram: Tensor, version: Literal["weighted", "unweighted"]) -> Tensor:
-    """Return the gates of the objectives.
+    """Return the gate of each objective from the Gram matrix, ``(objectives,)``.
 
-    Args:
-        gram: Inner products of the gradients, the primary task first,
-            ``(objectives, objectives)``.
-        version: ``weighted``: the cosine where it is positive; ``unweighted``: 1 there.
-
-    Returns:
-        ``(objectives,)``: 1 for the primary task, in [0, 1] for the others. A gradient of norm
-        zero has no direction; its gate is 0.
+    It is 1 for the primary task, in [0, 1] for the others, and 0 for a gradient of norm zero, which
+    has no direction.
     """
     norms = gram.diagonal().clamp(min=0).sqrt()
     lengths = norms * norms[0]
@@ -64,7 +40,25 @@ class GradientCosineOptions(Settings):
 
 @register_weighting("gcs")
 class GradientCosine(GramWeighting):
-    """Leave out auxiliary gradients that conflict with the primary one (Du et al. 2018)."""
+    r"""Leave out auxiliary gradients that conflict with the primary one (Du et al. 2018).
+
+    Du, Czarnecki, Jayakumar, Farajtabar, Pascanu and Lakshminarayanan 2018, "Adapting Auxiliary
+    Losses Using Gradient Similarity", https://arxiv.org/abs/1812.02224.
+
+    With :math:`g_0` the gradient of the primary task over the shared parameters, :math:`g_i` that
+    of auxiliary task i, and :math:`c_i = \cos(g_i, g_0)`, the optimizer step is made with
+
+    .. math:: g_0 + \sum_i \max(0, c_i) \, g_i \quad \text{or} \quad g_0 + \sum_i [c_i > 0] \, g_i,
+
+    the weighted and the unweighted version. The sum never conflicts with the primary gradient:
+    :math:`\langle g_0, g_0 + \sum_i w_i g_i \rangle \ge \lVert g_0 \rVert^2`. As in the paper,
+    heads are trained on their own losses, ungated.
+
+    Cost: keeps the gradient of each objective; inner products of all pairs, O(objectives^2 x
+    parameters). No state.
+
+    Departure from the paper: it has one auxiliary task; here each of several has a gate of its own.
+    """
 
     Options = GradientCosineOptions
     options: GradientCosineOptions

@@ -1,26 +1,4 @@
-r"""GradNorm: weights that balance the norms of the objectives' gradients.
-
-Chen, Badrinarayanan, Lee and Rabinovich 2018, "GradNorm: Gradient Normalization for Adaptive Loss
-Balancing in Deep Multitask Networks", https://arxiv.org/abs/1711.02257, Algorithm 1.
-
-With :math:`w_i` the weight of objective i, :math:`g_i` the gradient of its loss :math:`L_i` over
-the shared parameters, and :math:`L_i(0)` the loss in the first step,
-
-.. math::
-    G_i = w_i \lVert g_i \rVert, \qquad \bar G = \mathrm{mean}_j \, G_j, \qquad
-    r_i = \frac{L_i / L_i(0)}{\mathrm{mean}_j \, L_j / L_j(0)},
-
-the weights minimise :math:`\sum_i | G_i - \bar G r_i^\alpha |` by Adam, where the targets
-:math:`\bar G r_i^\alpha` are held constant, and are then scaled to sum to the number of objectives.
-:math:`r_i` is the relative inverse training rate: above 1 for an objective whose loss has decreased
-less than the others', which then gets a larger gradient norm. The exponent :math:`\alpha` says how
-much larger.
-
-Cost: keeps the gradient of each objective; one norm by objective.
-
-Departure from the paper: the norms are over the whole encoder. The paper uses the last shared layer
-only, to save time; here the gradients of all layers are computed anyway.
-"""
+"""GradNorm: weights that balance the norms of the objectives' gradients."""
 
 from __future__ import annotations
 
@@ -32,7 +10,8 @@ from torch import Tensor
 
 from auxlearn.core.metric_names import Quantity
 from auxlearn.core.registry import register_weighting
-from auxlearn.weighting.base import TrainingStep, dot, gather_scalars, shared_gradient
+from auxlearn.weighting.base import TrainingStep
+from auxlearn.weighting.gradients import dot, gather_scalars, shared_gradient
 from auxlearn.weighting.learned import LearnedOptions, LearnedWeighting
 
 #: Lower bound of a weight: from zero it could not increase again.
@@ -45,18 +24,7 @@ EPSILON = 1e-12
 def gradnorm_weight_gradient(
     weights: Tensor, norms: Tensor, losses: Tensor, initial_losses: Tensor, alpha: float
 ) -> Tensor:
-    r"""Return the gradient of GradNorm's loss with respect to the weights.
-
-    Args:
-        weights: :math:`w_i`, ``(objectives,)``.
-        norms: :math:`\lVert g_i \rVert`, of the unweighted gradients, ``(objectives,)``.
-        losses: :math:`L_i`, ``(objectives,)``.
-        initial_losses: :math:`L_i(0)`, ``(objectives,)``.
-        alpha: Exponent of the relative inverse training rates, 0 or more; 0: equal norms.
-
-    Returns:
-        ``(objectives,)``.
-    """
+    """Return the gradient of GradNorm's loss by the weights, from norms of unweighted gradients."""
     # Of a loss that was zero at first, the progress is unknown: it counts as none.
     ratios = losses / initial_losses.clamp(min=EPSILON)
     progress = torch.where(initial_losses > 0, ratios, 1)
@@ -85,7 +53,29 @@ class GradNormOptions(LearnedOptions):
 
 @register_weighting("gradnorm")
 class GradNorm(LearnedWeighting):
-    """Weights that let all objectives train at similar rates (Chen et al. 2018)."""
+    r"""Weights that let all objectives train at similar rates (Chen et al. 2018).
+
+    Chen, Badrinarayanan, Lee and Rabinovich 2018, "GradNorm: Gradient Normalization for Adaptive
+    Loss Balancing in Deep Multitask Networks", https://arxiv.org/abs/1711.02257, Algorithm 1.
+
+    With :math:`w_i` the weight of objective i, :math:`g_i` the gradient of its loss :math:`L_i`
+    over the shared parameters, and :math:`L_i(0)` the loss in the first step,
+
+    .. math::
+        G_i = w_i \lVert g_i \rVert, \qquad \bar G = \mathrm{mean}_j \, G_j, \qquad
+        r_i = \frac{L_i / L_i(0)}{\mathrm{mean}_j \, L_j / L_j(0)},
+
+    the weights minimise :math:`\sum_i | G_i - \bar G r_i^\alpha |` by Adam, where the targets
+    :math:`\bar G r_i^\alpha` are held constant, and are then scaled to sum to the number of
+    objectives. :math:`r_i` is the relative inverse training rate: above 1 for an objective whose
+    loss has decreased less than the others', which then gets a larger gradient norm. The exponent
+    :math:`\alpha` says how much larger.
+
+    Cost: keeps the gradient of each objective; one norm by objective.
+
+    Departure from the paper: the norms are over the whole encoder. The paper uses the last shared
+    layer only, to save time; here the gradients of all layers are computed anyway.
+    """
 
     Options = GradNormOptions
     options: GradNormOptions

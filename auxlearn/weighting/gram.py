@@ -8,21 +8,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from itertools import repeat
 
 import torch
 from torch import Tensor
 
 from auxlearn.core.config import Settings
 from auxlearn.core.metric_names import Quantity
-from auxlearn.weighting.base import (
-    Gradient,
-    Placement,
-    TrainingStep,
-    Weighting,
-    apply_gradient,
-    shared_gradient,
-    weighted_sum,
-)
+from auxlearn.weighting.base import TrainingStep, Weighting, apply_gradient
+from auxlearn.weighting.gradients import combine, shared_gradient
 from auxlearn.weighting.optimizer_steps import gram_matrices
 
 
@@ -38,7 +32,6 @@ class GramWeighting(Weighting):
     def __init__(self, options: Settings, objectives: Sequence[str]) -> None:
         super().__init__(options, objectives)
         self._weights = torch.ones(len(objectives), dtype=torch.float64)
-        self._metrics: dict[str, float] = {}
 
     @abstractmethod
     def weigh(self, gram: Tensor, step: TrainingStep) -> Tensor:
@@ -68,38 +61,4 @@ class GramWeighting(Weighting):
         self._metrics = Quantity.NORM.row(step.names, norms)
         if len(gradients) > 1:
             self._weights = self.weigh(gram, step)
-        apply_gradient(step, combine(gradients, self._weights, step.placements))
-
-    def metrics(self) -> dict[str, float]:
-        """``norm/NAME``: norm of each objective's gradient over the shared parameters."""
-        return self._metrics
-
-
-def head_gradient(gradient: Gradient, placements: Sequence[Placement]) -> Gradient:
-    """Return a gradient with ``None`` for the shared parameters."""
-    return [
-        None if placement == "encoder" else grad
-        for grad, placement in zip(gradient, placements, strict=True)
-    ]
-
-
-def combine(
-    gradients: Sequence[Gradient], weights: Tensor, placements: Sequence[Placement]
-) -> Gradient:
-    """Return the weighted sum over the shared parameters, and the plain sum over the heads.
-
-    Args:
-        gradients: One by objective, each with the same number of parameters.
-        weights: One by objective.
-        placements: Where each parameter belongs.
-    """
-    shared = weighted_sum(
-        [shared_gradient(gradient, placements) for gradient in gradients], weights
-    )
-    heads = weighted_sum(
-        [head_gradient(gradient, placements) for gradient in gradients], torch.ones(len(gradients))
-    )
-    return [
-        inside if placement == "encoder" else outside
-        for inside, outside, placement in zip(shared, heads, placements, strict=True)
-    ]
+        apply_gradient(step, combine(gradients, repeat(self._weights), step.placements))

@@ -14,21 +14,14 @@ from auxlearn.core.errors import ConfigError
 from auxlearn.core.metric_names import VALIDATION, Quantity
 from auxlearn.weighting.base import TrainingStep
 from auxlearn.weighting.mixing import LossWeighting, MixOptions
+from auxlearn.weighting.optimizer_steps import Moments
 
 #: Smallest product of gradient norms that an inner product is divided by.
 EPSILON = 1e-30
 
 
 def floored_weights(weights: Tensor, floor: float) -> Tensor:
-    """Raise the primary task's weight to its floor, and scale the others down in proportion.
-
-    Args:
-        weights: ``(objectives,)``, none negative, the primary task first.
-        floor: Smallest share of the sum that the primary task may have, from 0 to less than 1.
-
-    Returns:
-        Weights of the same sum.
-    """
+    """Raise the primary task's weight to its share of the sum, and scale the others down."""
     total, least = weights.sum(), floor * weights.sum()
     if len(weights) == 1 or weights[0] >= least:
         return weights
@@ -37,24 +30,15 @@ def floored_weights(weights: Tensor, floor: float) -> Tensor:
 
 
 def floored_primary_logit(logits: Tensor, floor: float) -> Tensor:
-    """Return the primary task's logit at which its softmax weight equals the floor.
-
-    Args:
-        logits: ``(objectives,)``, float64, the primary task first.
-        floor: Weight of the primary task, above 0 and below 1.
-    """
+    """Return the primary task's logit at which its softmax weight equals the floor."""
     return logits[1:].logsumexp(0) + torch.logit(torch.tensor(floor, dtype=torch.float64))
 
 
 def softmax_gradient(weights: Tensor, weight_gradient: Tensor) -> Tensor:
-    r"""Return the gradient with respect to logits, given that with respect to their softmax.
+    r"""Return the gradient by logits, given that by their softmax, ``(objectives,)``.
 
     With :math:`w = \mathrm{softmax}(z)` and :math:`d_i = \partial L / \partial w_i`:
     :math:`\partial L / \partial z_i = w_i (d_i - \sum_j w_j d_j)`.
-
-    Args:
-        weights: :math:`w`, ``(objectives,)``.
-        weight_gradient: :math:`d`, ``(objectives,)``.
     """
     return weights * (weight_gradient - (weights * weight_gradient).sum())
 
@@ -95,10 +79,6 @@ class LearnedWeighting(LossWeighting):
     options: LearnedOptions
     optimizer: torch.optim.Optimizer
 
-    def __init__(self, options: LearnedOptions, objectives: Sequence[str]) -> None:
-        super().__init__(options, objectives)
-        self._metrics: dict[str, float] = {}
-
     @abstractmethod
     def learn(self, step: TrainingStep) -> None:
         """Make one optimizer step and update the weights."""
@@ -117,14 +97,9 @@ class LearnedWeighting(LossWeighting):
             self._metrics = {}
             super().step(step)
 
-    def metrics(self) -> dict[str, float]:
-        """Metrics of the last step, such as ``norm/NAME``; none while weights are held fixed."""
-        return self._metrics | super().metrics()
-
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the buffers and the moments of the rule's optimizer."""
-        moments = {key: value for key, value in self._moments().items() if value is not None}
-        return super().state_dict() | moments
+        """Return buffers and parts, and the moments of the rule's optimizer."""
+        return super().state_dict() | self._moments.state_dict()
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Restore what :meth:`state_dict` returned."""
@@ -132,14 +107,14 @@ class LearnedWeighting(LossWeighting):
         named = {key.removeprefix("adam/"): value for key, value in state.items()}
         known = {name.lstrip("_") for name in self.buffers}
         moments = {k: v.clone() for k, v in named.items() if k not in known and "/" not in k}
-        self._moments().update(moments)
+        self._moments.load_state_dict(moments)
 
-    def _moments(self) -> dict[str, Tensor]:
-        """Return the optimizer's state of its only tensor."""
+    @property
+    def _moments(self) -> Moments:
+        """What the optimizer keeps of its only tensor."""
         if (optimizer := getattr(self, "optimizer", None)) is None:
-            return {}
-        state: dict[str, Tensor] = optimizer.state[optimizer.param_groups[0]["params"][0]]
-        return state
+            return Moments(None, torch.empty(0))
+        return Moments(optimizer, optimizer.param_groups[0]["params"][0])
 
     def initial_weights(self) -> Tensor:
         """Return the initial weights, ``(objectives,)``, float64, with sum 1.
@@ -245,22 +220,17 @@ class LogitWeighting(LearnedWeighting):
                 self.logits[0] = floored_primary_logit(self.logits, floor)
 
 
-def alignment_metrics(names: Sequence[str], gram: Tensor, products: Tensor) -> dict[str, float]:
-    """Return norms of gradients and their cosines with the validation gradient.
+def cosines_with(products: Tensor, norms: Tensor, norm: Tensor) -> Tensor:
+    """Return the cosines of vectors with another one, ``(vectors,)``; 0 where a norm is zero."""
+    return products / (norms * norm).clamp(min=EPSILON)
 
-    Args:
-        names: The objectives.
-        gram: Inner products of their gradients, ``(objectives, objectives)``.
-        products: Inner products of the validation gradient with each of them and, last, with
-            itself, ``(objectives + 1,)``.
 
-    Returns:
-        ``norm/NAME``, ``cosine/NAME`` and ``norm/validation``.
-    """
-    size = float(products[-1].sqrt())
-    found = {Quantity.NORM.key(VALIDATION): size}
-    for index, name in enumerate(names):
-        norm = float(gram[index, index].sqrt())
+def alignment_metrics(
+    names: Sequence[str], norms: Tensor, cosines: Tensor, validation: Tensor
+) -> dict[str, float]:
+    """Return norms of gradients, cosines with the validation gradient, and the norm of that."""
+    found = {Quantity.NORM.key(VALIDATION): float(validation)}
+    for name, norm, cosine in zip(names, norms.tolist(), cosines.tolist(), strict=True):
         found[Quantity.NORM.key(name)] = norm
-        found[Quantity.COSINE.key(name)] = float(products[index]) / max(norm * size, EPSILON)
+        found[Quantity.COSINE.key(name)] = cosine
     return found

@@ -1,53 +1,4 @@
-r"""Meta-learned weights: the exact derivative of the validation loss after one or several steps.
-
-Notation: :math:`\theta` are the parameters, :math:`w = \mathrm{softmax}(z)` the weights of the
-objectives with the primary task at index 0, :math:`L_{val}` the validation loss, and v its gradient
-at the parameters :math:`\theta'` after the step.
-
-With ``mix: steps``, the default, each objective i has an optimizer step of its own, :math:`u_i`,
-and :math:`\theta' = \theta + u_0 + \sum_{i>0} (w_i / w_0) u_i`
-(:mod:`auxlearn.weighting.optimizer_steps`). The meta-gradient of that step is
-
-.. math:: \partial L_{val} / \partial z_i = (w_i / w_0) \, v^\top u_i \quad (i > 0), \qquad
-    \partial L_{val} / \partial z_0 = -\sum_{i>0} \partial L_{val} / \partial z_i,
-
-exact, and without second derivatives of the encoder.
-
-Three departures make the direction reliable. In place of the gradient of one step's validation
-batches, v is a moving average over steps (:mod:`auxlearn.weighting.gram`), and so is
-each :math:`u_i`. The average of :math:`u_i` is, up to a factor, what a constant :math:`w_i / w_0`
-has changed in the parameters over the last steps if second derivatives are left out: forward
-accumulation with decay (Franceschi et al. 2017, "Forward and Reverse Gradient-Based Hyperparameter
-Optimization", https://arxiv.org/abs/1703.01785, without its Hessians). And an auxiliary objective
-is charged a price p, a share of the mean of :math:`|v^\top u_0|` over the steps so far:
-:math:`(w_i / w_0) (v^\top u_i + p)`, the derivative of :math:`L_{val} + p \sum_{i>0} w_i / w_0`
-with the price held constant. Without them (``validation_decay: 0``, ``step_decay: 0``,
-``margin: 0``) the update follows the derivative of the loss alone.
-
-Any change of training changes its result, for better or worse. So an auxiliary objective starts
-with a small weight and is applied only once its weight has passed a gate; until then, the
-parameters of the primary task are bit by bit those of training it alone. Nor is there evidence for
-or against anything while the primary task is no better than a constant prediction: the logits stay
-as they are while the moving average of the validation loss is above that of one. A gate that no
-objective has passed in a share of the steps is closed, and the rest of the run trains the primary
-task alone: a late objective can do little but harm.
-
-With ``mix: gradients`` or ``scaled``, :math:`\theta' = U(\theta, \sum_i w_i g_i)` is one step U of
-the run's optimizer with the gradients :math:`g_i` of all objectives at :math:`\theta`, and
-:math:`\partial L_{val} / \partial w_i = v^\top (\partial U / \partial g) \, g_i`, exact as well:
-only the optimizer step is differentiated. Both follow the idea of META-TARTAN (Dery et al. 2022,
-"Should We Be Pre-training?", https://arxiv.org/abs/2109.07437), whose own rule leaves out the
-derivatives of the optimizer and of the softmax.
-
-With ``unroll: K`` the validation loss is differentiated through the next K steps with constant
-weights (as in Franceschi et al. 2018, "Bilevel Programming for Hyperparameter Optimization and
-Meta-Learning", https://arxiv.org/abs/1806.04910, and in MAML, https://arxiv.org/abs/1703.03400);
-then the first of them is made.
-
-Cost: keeps the gradient or step of each objective, the averages of the validation gradient and of
-each objective's steps (a copy of the parameters each), and makes one backward pass by validation
-batch when the weights are updated; with ``unroll`` it keeps the graphs of K steps.
-"""
+"""Meta-learned weights: the exact derivative of the validation loss after one or several steps."""
 
 from __future__ import annotations
 
@@ -67,16 +18,22 @@ from auxlearn.weighting.base import (
     Gradient,
     TrainingStep,
     apply_gradient,
+)
+from auxlearn.weighting.gradients import (
+    GradientAverage,
     dot,
     gather_scalars,
+    head_gradient,
     shared_gradient,
     squared_norm,
-    under,
     weighted_sum,
 )
-from auxlearn.weighting.gradient_average import GradientAverage
-from auxlearn.weighting.gram import head_gradient
-from auxlearn.weighting.learned import EPSILON, LogitWeighting, alignment_metrics
+from auxlearn.weighting.learned import (
+    EPSILON,
+    LogitWeighting,
+    alignment_metrics,
+    cosines_with,
+)
 from auxlearn.weighting.meta_options import (
     MetaOptions,
     default_meta_weights,
@@ -95,15 +52,7 @@ def account_of_steps(
     gate: float,
     gate_end: int,
 ) -> dict[str, str]:
-    """Return the sentence of each auxiliary task of a rule that applies it once past a gate.
-
-    Args:
-        rows: Entries of ``metrics.jsonl``; weights are logged every few steps.
-        tasks: The auxiliary tasks.
-        best_step: Step of the exported checkpoint.
-        gate: Weight from which on one task is applied.
-        gate_end: Step after which no further task is applied.
-    """
+    """Return the sentence of each auxiliary task of a rule that applies it once past a gate."""
     found = {}
     for task in tasks:
         weights = [
@@ -143,7 +92,56 @@ LEAST = 1 / 3
 
 @register_weighting("meta")
 class Meta(LogitWeighting):
-    """Softmax weights learned by the exact meta-gradient.
+    r"""Softmax weights learned by the exact meta-gradient.
+
+    Notation: :math:`\theta` are the parameters, :math:`w = \mathrm{softmax}(z)` the weights of the
+    objectives with the primary task at index 0, :math:`L_{val}` the validation loss, and v its
+    gradient at the parameters :math:`\theta'` after the step.
+
+    With ``mix: steps``, the default, each objective i has an optimizer step of its own,
+    :math:`u_i`, and :math:`\theta' = \theta + u_0 + \sum_{i>0} (w_i / w_0) u_i`
+    (:mod:`auxlearn.weighting.optimizer_steps`). The meta-gradient of that step is
+
+    .. math:: \partial L_{val} / \partial z_i = (w_i / w_0) \, v^\top u_i \quad (i > 0), \qquad
+        \partial L_{val} / \partial z_0 = -\sum_{i>0} \partial L_{val} / \partial z_i,
+
+    exact, and without second derivatives of the encoder.
+
+    Three departures make the direction reliable. In place of the gradient of one step's validation
+    batches, v is a moving average over steps
+    (:class:`~auxlearn.weighting.gradients.GradientAverage`), and so is each :math:`u_i`. The
+    average of :math:`u_i` is, up to a factor, what a constant :math:`w_i / w_0` has changed in the
+    parameters over the last steps if second derivatives are left out: forward accumulation with
+    decay (Franceschi et al. 2017, "Forward and Reverse Gradient-Based Hyperparameter Optimization",
+    https://arxiv.org/abs/1703.01785, without its Hessians). And an auxiliary objective is charged a
+    price p, a share of the mean of :math:`|v^\top u_0|` over the steps so far: :math:`(w_i / w_0)
+    (v^\top u_i + p)`, the derivative of :math:`L_{val} + p \sum_{i>0} w_i / w_0` with the price
+    held constant. Without them (``validation_decay: 0``, ``step_decay: 0``, ``margin: 0``) the
+    update follows the derivative of the loss alone.
+
+    Any change of training changes its result, for better or worse. So an auxiliary objective starts
+    with a small weight and is applied only once its weight has passed a gate; until then, the
+    parameters of the primary task are bit by bit those of training it alone. Nor is there evidence
+    for or against anything while the primary task is no better than a constant prediction: the
+    logits stay as they are while the moving average of the validation loss is above that of one. A
+    gate that no objective has passed in a share of the steps is closed, and the rest of the run
+    trains the primary task alone: a late objective can do little but harm.
+
+    With ``mix: gradients`` or ``scaled``, :math:`\theta' = U(\theta, \sum_i w_i g_i)` is one step U
+    of the run's optimizer with the gradients :math:`g_i` of all objectives at :math:`\theta`, and
+    :math:`\partial L_{val} / \partial w_i = v^\top (\partial U / \partial g) \, g_i`, exact as
+    well: only the optimizer step is differentiated. Both follow the idea of META-TARTAN (Dery et
+    al. 2022, "Should We Be Pre-training?", https://arxiv.org/abs/2109.07437), whose own rule leaves
+    out the derivatives of the optimizer and of the softmax.
+
+    With ``unroll: K`` the validation loss is differentiated through the next K steps with constant
+    weights (as in Franceschi et al. 2018, "Bilevel Programming for Hyperparameter Optimization and
+    Meta-Learning", https://arxiv.org/abs/1806.04910, and in MAML,
+    https://arxiv.org/abs/1703.03400); then the first of them is made.
+
+    Cost: keeps the gradient or step of each objective, the averages of the validation gradient and
+    of each objective's steps (a copy of the parameters each), and makes one backward pass by
+    validation batch when the weights are updated; with ``unroll`` it keeps the graphs of K steps.
 
     The meta-gradient is small and has no fixed scale (it is proportional to the learning rate), so
     the logits are learned by Adam, whose steps do not depend on the scale.
@@ -246,11 +244,8 @@ class Meta(LogitWeighting):
     ) -> None:
         """Update the logits with the meta-gradient of the separate steps that were just made.
 
-        Args:
-            step: The step.
-            squares: Squared norm of each objective's gradient.
-            weights: Weights that the steps were made with.
-            steps: The step of each objective.
+        ``squares`` are the squared norms of the objectives' gradients, ``weights`` those that the
+        steps were made with.
         """
         validation = self._validation_gradient(step)
         averages = zip(self._step_averages, steps, strict=True)
@@ -277,11 +272,10 @@ class Meta(LogitWeighting):
             if gate:
                 self._bound_logits(step)
         cosines = -products / (square * step_squares).sqrt().clamp(min=EPSILON)
-        self._metrics = {Quantity.NORM.key(VALIDATION): float(square.sqrt())}
+        norm = square.sqrt()
+        self._metrics = Quantity.NORM.row([VALIDATION], norm.tolist())
         self._metrics |= Quantity.CANDIDATE.row(step.names, self.softmax().tolist())
-        for name, norm, cosine in zip(step.names, gradient_squares.sqrt(), cosines, strict=True):
-            self._metrics[Quantity.NORM.key(name)] = float(norm)
-            self._metrics[Quantity.COSINE.key(name)] = float(cosine)
+        self._metrics |= alignment_metrics(step.names, gradient_squares.sqrt(), cosines, norm)
 
     def _bound_logits(self, step: TrainingStep) -> None:
         """Keep the logits of tasks that are not applied within what the gate leaves them."""
@@ -296,7 +290,7 @@ class Meta(LogitWeighting):
     def _drop_state(self) -> None:
         """Forget the moments and averages of a gate that is closed for good."""
         self.mixture.separate.load_state_dict({})
-        for _, average in self._parts():
+        for average in self.parts().values():
             average.load_state_dict({})
 
     def _validation_gradient(self, step: TrainingStep) -> Gradient:
@@ -349,7 +343,9 @@ class Meta(LogitWeighting):
         weight_gradient, products = derivative.weight_gradient(
             gradients, weights, gram, self._validation_gradient(step)
         )
-        self._metrics = alignment_metrics(step.names, gram, products)
+        norms, norm = gram.diagonal().sqrt(), products[-1].sqrt()
+        cosines = cosines_with(products[:-1], norms, norm)
+        self._metrics = alignment_metrics(step.names, norms, cosines, norm)
         self.apply_weight_gradient(self._charged(factors * weight_gradient))
 
     def _unrolled(self, step: TrainingStep) -> None:
@@ -393,22 +389,7 @@ class Meta(LogitWeighting):
         gate = options.gate / max(1, len(tasks))
         return account_of_steps(rows, tasks, exported, gate, int(options.gate_share * steps))
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return what the logits need, and the moving averages."""
-        found = super().state_dict()
-        for prefix, part in self._parts():
-            found |= {f"{prefix}/{key}": value for key, value in part.state_dict().items()}
-        return found
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore what :meth:`state_dict` returned."""
-        super().load_state_dict(state)
-        for prefix, part in self._parts():
-            part.load_state_dict(under(f"{prefix}/", state))
-
-    def _parts(self) -> list[tuple[str, GradientAverage]]:
-        return [
-            ("validation", self._average),
-            ("loss", self._loss_average),
-            *((f"step_{i}", average) for i, average in enumerate(self._step_averages)),
-        ]
+    def parts(self) -> dict[str, GradientAverage]:
+        """Return the moving averages."""
+        steps = {f"step_{i}": average for i, average in enumerate(self._step_averages)}
+        return {"validation": self._average, "loss": self._loss_average, **steps}

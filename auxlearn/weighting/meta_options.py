@@ -24,33 +24,19 @@ MAX_LOGIT_CHANGE = 8.0
 
 
 def logit_learning_rate(steps: int, every: int, decay: float) -> float:
-    """Return the default learning rate of the logits.
+    """Return the default learning rate of the logits for a run of ``steps`` optimizer steps.
 
     Adam changes a logit by about its learning rate in each step, whatever the norm of the gradient.
     So the number of steps decides how much the weights can change, and the learning rate is
-    inversely proportional to it. In a short run it is limited: a moving average remembers
-    ``1 / (1 - decay)`` updates, and what chance leaves in it must not decide alone.
-
-    Args:
-        steps: Number of optimizer steps of the run.
-        every: Steps from one update of the logits to the next.
-        decay: Decay of the moving average of validation gradients.
-
-    Returns:
-        The rate at which a logit can change by :data:`MAX_LOGIT_CHANGE` in all, and by at most 1 in
-        the updates that the average remembers.
+    inversely proportional to it: in all updates, a logit can change by :data:`MAX_LOGIT_CHANGE`. In
+    a short run it is limited: a moving average remembers ``1 / (1 - decay)`` updates, in which a
+    logit can change by at most 1, and what chance leaves in it must not decide alone.
     """
     return min(1 - decay, MAX_LOGIT_CHANGE * every / steps)
 
 
 def default_meta_weights(count: int) -> Tensor:
-    """Return the default initial weights of ``count`` objectives, the primary task first.
-
-    The primary task has :data:`INITIAL_PRIMARY`, the others share the rest equally.
-
-    Returns:
-        ``(count,)``, float64, with sum 1.
-    """
+    """Return the default initial weights of ``count`` objectives, the primary task first."""
     others = max(1, count - 1)
     weights = torch.full((count,), (1 - INITIAL_PRIMARY) / others, dtype=torch.float64)
     weights[0] = INITIAL_PRIMARY
@@ -58,19 +44,11 @@ def default_meta_weights(count: int) -> Tensor:
 
 
 def with_price(gains: Tensor, price: float) -> Tensor:
-    r"""Charge auxiliary objectives for what they must at least contribute.
+    """Add a price to the derivative of each auxiliary objective, ``(objectives,)``.
 
     The optimizer of the logits sees whether the validation loss falls along a step, hardly by how
     much, so that an objective that contributes next to nothing would keep or gain weight by chance.
     With a price it has to lower the loss by more than that.
-
-    Args:
-        gains: Derivatives of the validation loss along the objectives' steps, or by their weights,
-            ``(objectives,)``, the primary task first; negative where an objective helps.
-        price: At least 0.
-
-    Returns:
-        The same, plus ``price`` for all but the first.
     """
     charged = gains.clone()
     charged[1:] += price
@@ -78,18 +56,10 @@ def with_price(gains: Tensor, price: float) -> Tensor:
 
 
 def meta_gradient_of_logits(weights: Tensor, products: Tensor) -> Tensor:
-    r"""Return the derivative of the validation loss after separate steps, by logit.
+    r"""Return :math:`\partial L_{val} / \partial z_i` after separate steps, ``(objectives,)``.
 
-    The parameters of heads that the primary task does not depend on have no part in it: the
-    validation gradient is zero there.
-
-    Args:
-        weights: :math:`w`, ``(objectives,)``, the primary task first.
-        products: :math:`v^\top u_i`, inner product of the validation gradient after the step with
-            each objective's own step, ``(objectives,)``; the first is not used.
-
-    Returns:
-        :math:`\partial L_{val} / \partial z_i`, ``(objectives,)``; they sum to 0.
+    ``products`` are :math:`v^\top u_i`. The parameters of heads that the primary task does not
+    depend on have no part in it: the validation gradient is zero there.
     """
     gradient = weights / weights[0] * products
     gradient[0] = -gradient[1:].sum()
@@ -102,40 +72,9 @@ def lowest_logit(logits: Tensor, least: float) -> float:
     For a task that is not applied yet, evidence is summed up from the last time that there was none
     (as in Page's cumulative sum test, 1954, "Continuous Inspection Schemes", Biometrika 41): it
     need not make up for the steps in which, say, the task's own head had yet to learn something.
-
-    Args:
-        logits: ``(objectives,)``, at least two, the primary task first.
-        least: Sum of the weights of the auxiliary tasks if all of them are at the smallest weight,
-            above 0 and below 1.
+    ``least`` is the sum of the weights of the auxiliary tasks if all of them have the smallest one.
     """
     return float(logits[0].detach()) + math.log(least / (1 - least) / (len(logits) - 1))
-
-
-#: Default of the smallest weight of the primary task.
-FLOOR = 0.6
-
-#: Default share of the primary task's mean contribution that an auxiliary task must exceed.
-MARGIN = 0.5
-
-#: Default weight of all auxiliary tasks together from which on they are applied.
-GATE = 0.06
-
-#: Default share of the optimizer steps in which an auxiliary task can pass the gate.
-GATE_SHARE = 0.5
-
-#: Default decay of the moving average of validation gradients.
-VALIDATION_DECAY = 0.95
-
-#: Default decay of the moving average of each objective's steps.
-STEP_DECAY = 0.95
-
-
-#: Shares that are tried with horizon run: first, if that is no better than the single task, and if
-#: it is.
-SHARES = (0.3, 0.1, 0.5)
-
-#: Default of the standard errors by which a branch must be better.
-EVIDENCE = 0.5
 
 
 class MetaOptions(LogitOptions, ValidationOptions):
@@ -148,12 +87,12 @@ class MetaOptions(LogitOptions, ValidationOptions):
         "steps, within one run (steps). All options but shares, evidence and mix belong to steps.",
     )
     shares: tuple[float, float, float] = Field(
-        SHARES,
+        (0.3, 0.1, 0.5),
         description="Shares of an auxiliary task that are tried with horizon run: the first, then "
         "the second if it was no better than the single task, and the third if it was.",
     )
     evidence: float = Field(
-        EVIDENCE,
+        0.5,
         description="Standard errors by which a run with the task must be better on dev than the "
         "single task to be taken, with horizon run.",
     )
@@ -164,7 +103,7 @@ class MetaOptions(LogitOptions, ValidationOptions):
     )
     mix: Mix = Field("steps", description=MIX_DESCRIPTION)
     floor: float = Field(
-        FLOOR, ge=0, lt=1, description="Smallest share of the sum of weights for the primary task."
+        0.6, ge=0, lt=1, description="Smallest share of the sum of weights for the primary task."
     )
     warmup_steps: int = Field(
         5,
@@ -179,7 +118,7 @@ class MetaOptions(LogitOptions, ValidationOptions):
         f"by {MAX_LOGIT_CHANGE:g} in the run, at most 1 - validation_decay.",
     )
     gate: float = Field(
-        GATE,
+        0.06,
         ge=0,
         lt=1,
         description="Weight, divided by the number of auxiliary tasks, that one of them must have "
@@ -188,7 +127,7 @@ class MetaOptions(LogitOptions, ValidationOptions):
         "that of a constant prediction. Only with mix steps; 0: no gate.",
     )
     gate_share: float = Field(
-        GATE_SHARE,
+        0.5,
         gt=0,
         le=1,
         description="Share of the optimizer steps, counted from the first, in which an auxiliary "
@@ -196,20 +135,20 @@ class MetaOptions(LogitOptions, ValidationOptions):
         "of the run is single-task training, at no further cost.",
     )
     margin: float = Field(
-        MARGIN,
+        0.5,
         ge=0,
         description="Share of the primary task's mean contribution to the validation loss so far "
         "that an auxiliary task must exceed for its weight to grow.",
     )
     validation_decay: float = Field(
-        VALIDATION_DECAY,
+        0.95,
         ge=0,
         lt=1,
         description="Decay of the moving average of validation gradients, which takes the place "
         "of a step's own gradient; 0: no average. Not with unroll.",
     )
     step_decay: float = Field(
-        STEP_DECAY,
+        0.95,
         ge=0,
         lt=1,
         description="Decay of the moving average of each objective's steps, which takes the place "

@@ -1,33 +1,4 @@
-r"""MetaBalance: scale auxiliary gradients towards the norm of the primary gradient.
-
-He, Feng, Cheng, Ji, Guo and Caverlee 2022, "MetaBalance: Improving Multi-Task Recommendations via
-Adapting Gradient Magnitudes of Auxiliary Tasks", https://arxiv.org/abs/2203.06801.
-
-For each shared parameter tensor k and objective i, with :math:`g_{ik}` the gradient in the current
-step and i = 0 the primary task,
-
-.. math::
-    m_{ik} &\leftarrow \beta \, m_{ik} + (1 - \beta) \lVert g_{ik} \rVert \\
-    f_{ik} &= r \, m_{0k} / m_{ik} + (1 - r)
-
-and the optimizer step is made with :math:`\sum_i f_{ik} g_{ik}`: larger gradients are scaled down,
-smaller ones up. :math:`r` is the relaxation (0: gradients as they are; 1: the norm of the primary
-gradient), :math:`\beta` the decay of the moving average :math:`m_{ik}` of gradient norms, which
-starts at zero; its bias cancels in the ratio. :math:`f_{ik}` is the factor that gradient i is
-multiplied by.
-
-This is what the released code does (facebookresearch/MetaBalance, ``metabalance.py``): norms by
-parameter tensor, scaled in both directions.
-
-Cost: keeps the gradient of each objective; one norm by objective and tensor.
-
-Departures from that code:
-
-* Where it finds a parameter without gradient it skips all further parameters for that objective;
-  here only that parameter is skipped.
-* A moving average of zero, of a gradient that has always been zero, causes no division by zero.
-* The shared parameters are those of the encoder; heads take their own gradients.
-"""
+"""MetaBalance: scale auxiliary gradients towards the norm of the primary gradient."""
 
 from __future__ import annotations
 
@@ -46,20 +17,16 @@ from auxlearn.weighting.base import (
     TrainingStep,
     Weighting,
     apply_gradient,
-    weighted_sum,
 )
+from auxlearn.weighting.gradients import combine
 from auxlearn.weighting.mixing import metabalance_factors
 
 
 def metabalance_weights(norms: Tensor, factors: Tensor) -> Tensor:
-    """Summarise the factors of an objective as the norm of its scaled over its unscaled gradient.
+    """Return the norm of each objective's scaled over its unscaled gradient, ``(objectives,)``.
 
-    Args:
-        norms: Norm of the gradient by objective and tensor, ``(objectives, tensors)``.
-        factors: Factors of the same shape.
-
-    Returns:
-        ``(objectives,)``; 1 for a gradient of norm zero.
+    ``norms`` and ``factors`` are by objective and tensor, ``(objectives, tensors)``; the weight of
+    a gradient of norm zero is 1.
     """
     unscaled = norms.norm(dim=1)
     scaled = (factors * norms).norm(dim=1)
@@ -83,7 +50,35 @@ class MetaBalanceOptions(Settings):
 
 @register_weighting("metabalance")
 class MetaBalance(Weighting):
-    """Scale auxiliary gradients to the primary gradient's norm, by tensor (He et al. 2022).
+    r"""Scale auxiliary gradients to the primary gradient's norm, by tensor (He et al. 2022).
+
+    He, Feng, Cheng, Ji, Guo and Caverlee 2022, "MetaBalance: Improving Multi-Task Recommendations
+    via Adapting Gradient Magnitudes of Auxiliary Tasks", https://arxiv.org/abs/2203.06801.
+
+    For each shared parameter tensor k and objective i, with :math:`g_{ik}` the gradient in the
+    current step and i = 0 the primary task,
+
+    .. math::
+        m_{ik} &\leftarrow \beta \, m_{ik} + (1 - \beta) \lVert g_{ik} \rVert \\
+        f_{ik} &= r \, m_{0k} / m_{ik} + (1 - r)
+
+    and the optimizer step is made with :math:`\sum_i f_{ik} g_{ik}`: larger gradients are scaled
+    down, smaller ones up. :math:`r` is the relaxation (0: gradients as they are; 1: the norm of the
+    primary gradient), :math:`\beta` the decay of the moving average :math:`m_{ik}` of gradient
+    norms, which starts at zero; its bias cancels in the ratio. :math:`f_{ik}` is the factor that
+    gradient i is multiplied by.
+
+    This is what the released code does (facebookresearch/MetaBalance, ``metabalance.py``): norms by
+    parameter tensor, scaled in both directions.
+
+    Cost: keeps the gradient of each objective; one norm by objective and tensor.
+
+    Departures from that code:
+
+    * Where it finds a parameter without gradient it skips all further parameters for that
+      objective; here only that parameter is skipped.
+    * A moving average of zero, of a gradient that has always been zero, causes no division by zero.
+    * The shared parameters are those of the encoder; heads take their own gradients.
 
     The reported weight of an objective is :func:`metabalance_weights` over the encoder.
     """
@@ -96,7 +91,6 @@ class MetaBalance(Weighting):
         super().__init__(options, objectives)
         self._weights = torch.ones(len(self.objectives), dtype=torch.float64)
         self._averages: Tensor | None = None
-        self._metrics: dict[str, float] = {}
 
     @property
     def weights(self) -> Tensor:
@@ -113,17 +107,7 @@ class MetaBalance(Weighting):
         )
         self._weights = metabalance_weights(norms, factors)
         self._metrics = Quantity.NORM.row(step.names, norms.norm(dim=1).tolist())
-        by_tensor = iter(factors.T)
-        ones = torch.ones(len(gradients))
-        combined: Gradient = []
-        for number, placement in enumerate(step.placements):
-            used = next(by_tensor) if placement == "encoder" else ones
-            combined += weighted_sum([[gradient[number]] for gradient in gradients], used)
-        apply_gradient(step, combined)
-
-    def metrics(self) -> dict[str, float]:
-        """``norm/NAME``: norm of each objective's gradient over the shared parameters."""
-        return self._metrics
+        apply_gradient(step, combine(gradients, factors.T, step.placements))
 
 
 def _tensor_norms(gradients: Sequence[Gradient], placements: Sequence[Placement]) -> Tensor:

@@ -32,10 +32,9 @@ from auxlearn.weighting.base import (
     TrainingStep,
     Weighting,
     apply_gradient,
-    shared_gradient,
     under,
-    weighted_sum,
 )
+from auxlearn.weighting.gradients import shared_gradient, weighted_sum
 from auxlearn.weighting.optimizer_steps import SeparateSteps, gram_matrices
 
 #: What the names of the mixture's tensors begin with in a checkpoint.
@@ -54,18 +53,10 @@ MIX_DESCRIPTION = (
 def metabalance_factors(
     norms: Tensor, averages: Tensor, relaxation: float, beta: float
 ) -> tuple[Tensor, Tensor]:
-    r"""Return the factors :math:`f_{ik}` and the new moving averages :math:`m_{ik}`.
+    """Return the factors :math:`f_{ik}` and the new moving averages :math:`m_{ik}` of MetaBalance.
 
-    Args:
-        norms: :math:`\lVert g_{ik} \rVert` by objective and parameter tensor, the primary task
-            first, ``(objectives, tensors)``; 0 where an objective does not depend on a tensor.
-        averages: Moving averages of the previous step, of the same shape; zeros at the start.
-        relaxation: :math:`r`, from 0 to 1.
-        beta: :math:`\beta`, from 0 to less than 1.
-
-    Returns:
-        Factors and moving averages, both ``(objectives, tensors)``. The factors of the primary
-        task are 1.
+    All are by objective and parameter tensor, ``(objectives, tensors)``; a norm is 0 where an
+    objective does not depend on a tensor. The factors of the primary task are 1.
     """
     averages = beta * averages + (1 - beta) * norms
     ratios = torch.where(averages > 0, averages[0] / averages, torch.zeros_like(averages))
@@ -85,10 +76,6 @@ class Mixture:
 
     Memory: with ``steps``, the moments of each auxiliary objective and two copies of the parameters
     that it depends on.
-
-    Args:
-        mix: What is weighted.
-        count: Number of objectives, the primary task first.
     """
 
     def __init__(self, mix: Mix, count: int) -> None:
@@ -100,13 +87,7 @@ class Mixture:
     def step(
         self, step: TrainingStep, weights: Tensor, gradients: Sequence[Gradient] | None = None
     ) -> None:
-        """Make the optimizer step.
-
-        Args:
-            step: The step.
-            weights: One by objective, none negative. An objective of weight 0 is not trained on.
-            gradients: One by objective, if they are known already.
-        """
+        """Make the optimizer step; an objective of weight 0 is not trained on."""
         if gradients is None:
             if self.mix == "gradients" or int((weights > 0).sum()) == 1:
                 step.backward(weights)
@@ -133,16 +114,10 @@ class Mixture:
         return self.factors(gram.diagonal().sqrt())
 
     def factors(self, norms: Tensor) -> Tensor:
-        """Return the factors that gradients are scaled by before they are weighted.
+        """Return what gradients are multiplied by before they are weighted, ``(objectives,)``.
 
-        To be called once a step: it updates the moving averages.
-
-        Args:
-            norms: Norm of each gradient over the shared parameters, ``(objectives,)``, float64.
-
-        Returns:
-            ``(objectives,)``, float64; 1 for the primary task, and for all unless ``mix`` is
-            ``scaled``.
+        To be called once a step: it updates the moving averages of the norms over the shared
+        parameters. 1 for the primary task, and for all unless ``mix`` is ``scaled``.
         """
         if self.mix != "scaled":
             return torch.ones_like(norms)
@@ -189,8 +164,8 @@ class LossWeighting(Weighting):
         self.mixture.step(step, self.weights)
 
     def metrics(self) -> dict[str, float]:
-        """Metrics of the last step: factors of scaled gradients."""
-        return self.mixture.metrics(self.objectives)
+        """Metrics of the last step, with the factors of scaled gradients."""
+        return super().metrics() | self.mixture.metrics(self.objectives)
 
     def checkpoint(self) -> dict[str, Tensor]:
         """Return the state of the rule and of its mixture."""

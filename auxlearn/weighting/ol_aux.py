@@ -1,37 +1,4 @@
-r"""OL-AUX: auxiliary weights that follow inner products with the primary gradient.
-
-Lin, Baweja, Kantor and Held 2019, "Adaptive Auxiliary Task Weighting for Reinforcement Learning",
-NeurIPS 32,
-https://papers.nips.cc/paper/2019/hash/0e900ad84f63618452210ab8baae0218-Abstract.html.
-
-The loss is :math:`\log L_0 + \sum_i w_i \log L_i`, with :math:`L_0` the primary loss and
-:math:`w_i` the weight of auxiliary loss :math:`L_i`: logarithms bring losses of different scales
-together. By an SGD step of learning rate :math:`\alpha`, auxiliary task i changes
-:math:`\log L_0` by :math:`-\alpha \, w_i \langle \nabla \log L_0, \nabla \log L_i \rangle` to first
-order. So after every N steps the weights ascend the mean of these inner products over the N steps,
-and are kept from becoming negative:
-
-.. math:: w_i \leftarrow \max\bigl(0, \; w_i + \eta \, \mathrm{mean}_{t}
-    \langle \nabla \log L_0, \nabla \log L_i \rangle_t \bigr)
-
-with :math:`w_i = 1` at the start, gradients over the shared parameters, t the step within the N
-steps, and :math:`\eta` the ``learning_rate``. No validation examples: the primary task's training
-loss decides.
-
-Cost: keeps the gradient of each objective; one inner product by objective.
-
-Departures from the code of one of the authors (Xingyu-Lin/auxiliary-tasks-rl, ``olaux/ddpg.py``,
-by its own account not the code behind the paper's results):
-
-* The loss is multiplied by :math:`L_0`, held constant, so that the primary gradient stays as it is;
-  under Adam the scale has no effect.
-* That code takes the gradient of the whole weighted sum for the primary gradient in the inner
-  products; here it is the primary task's own, as in the paper.
-* Its learning rate of the weights is 5 times N = 5, and multiplies the mean of the inner products
-  times the parameters' learning rate of 1e-3; here :math:`\eta` is the product of the three, 0.025.
-  Its moving mean over four gradients is left out.
-* ``least`` is added to every loss before the logarithm, there to auxiliary losses only.
-"""
+"""OL-AUX: auxiliary weights that follow inner products with the primary gradient."""
 
 from __future__ import annotations
 
@@ -42,48 +9,28 @@ from pydantic import Field
 from torch import Tensor
 
 from auxlearn.core.registry import register_weighting
-from auxlearn.weighting.base import TrainingStep, dot, shared_gradient
+from auxlearn.weighting.base import TrainingStep
+from auxlearn.weighting.gradients import dot, shared_gradient
 from auxlearn.weighting.learned import LearnedOptions, LearnedWeighting
 
 
 def ol_aux_slopes(products: Tensor, losses: Tensor, least: float) -> Tensor:
-    r"""Return :math:`\langle \nabla \log L_0, \nabla \log L_i \rangle` for each objective i.
+    r"""Return :math:`\langle \nabla \log L_0, \nabla \log L_i \rangle`, ``(objectives,)``.
 
-    Args:
-        products: :math:`\langle \nabla L_0, \nabla L_i \rangle`, ``(objectives,)``.
-        losses: :math:`L_i`, ``(objectives,)``, the primary loss first.
-        least: Added to a loss before the logarithm, above zero.
-
-    Returns:
-        ``(objectives,)``.
+    ``products`` are those of the gradients of the losses themselves.
     """
     shifted = losses + least
     return products / (shifted * shifted[0])
 
 
 def ol_aux_coefficients(weights: Tensor, losses: Tensor, least: float) -> Tensor:
-    r"""Return the coefficients of the losses' gradients that weighted log losses amount to.
-
-    Args:
-        weights: :math:`w_i` of the log losses, ``(objectives,)``; the primary's is 1.
-        losses: :math:`L_i`, ``(objectives,)``, the primary loss first.
-        least: Added to a loss before the logarithm, above zero.
-
-    Returns:
-        :math:`w_i L_0 / L_i` with ``least`` added to each loss, ``(objectives,)``.
-    """
+    """Return the factors of the losses' gradients that weights of log losses amount to."""
     shifted = losses + least
     return weights * (shifted[0] / shifted)
 
 
 def ol_aux_weights(weights: Tensor, slopes: Tensor, learning_rate: float) -> Tensor:
-    r"""Return the weights after an update: :math:`\max(0, w_i + \eta s_i)`, 1 for the primary.
-
-    Args:
-        weights: :math:`w_i`, ``(objectives,)``, the primary task first.
-        slopes: :math:`s_i`, the mean of :func:`ol_aux_slopes` over the N steps, ``(objectives,)``.
-        learning_rate: :math:`\eta`, above zero.
-    """
+    """Return the weights after an update by the mean slopes; 1 for the primary task."""
     updated = (weights + learning_rate * slopes).clamp(min=0)
     updated[0] = 1
     return updated
@@ -106,7 +53,40 @@ class OLAuxOptions(LearnedOptions):
 
 @register_weighting("ol_aux")
 class OLAux(LearnedWeighting):
-    """Weights that grow while a task's gradient agrees with the primary's (Lin et al. 2019)."""
+    r"""Weights that grow while a task's gradient agrees with the primary's (Lin et al. 2019).
+
+    Lin, Baweja, Kantor and Held 2019, "Adaptive Auxiliary Task Weighting for Reinforcement
+    Learning", NeurIPS 32,
+    https://papers.nips.cc/paper/2019/hash/0e900ad84f63618452210ab8baae0218-Abstract.html.
+
+    The loss is :math:`\log L_0 + \sum_i w_i \log L_i`, with :math:`L_0` the primary loss and
+    :math:`w_i` the weight of auxiliary loss :math:`L_i`: logarithms bring losses of different
+    scales together. By an SGD step of learning rate :math:`\alpha`, auxiliary task i changes
+    :math:`\log L_0` by :math:`-\alpha \, w_i \langle \nabla \log L_0, \nabla \log L_i \rangle` to
+    first order. So after every N steps the weights ascend the mean of these inner products over the
+    N steps, and are kept from becoming negative:
+
+    .. math:: w_i \leftarrow \max\bigl(0, \; w_i + \eta \, \mathrm{mean}_{t}
+        \langle \nabla \log L_0, \nabla \log L_i \rangle_t \bigr)
+
+    with :math:`w_i = 1` at the start, gradients over the shared parameters, t the step within the N
+    steps, and :math:`\eta` the ``learning_rate``. No validation examples: the primary task's
+    training loss decides.
+
+    Cost: keeps the gradient of each objective; one inner product by objective.
+
+    Departures from the code of one of the authors (Xingyu-Lin/auxiliary-tasks-rl,
+    ``olaux/ddpg.py``, by its own account not the code behind the paper's results):
+
+    * The loss is multiplied by :math:`L_0`, held constant, so that the primary gradient stays as it
+      is; under Adam the scale has no effect.
+    * That code takes the gradient of the whole weighted sum for the primary gradient in the inner
+      products; here it is the primary task's own, as in the paper.
+    * Its learning rate of the weights is 5 times N = 5, and multiplies the mean of the inner
+      products times the parameters' learning rate of 1e-3; here :math:`\eta` is the product of the
+      three, 0.025. Its moving mean over four gradients is left out.
+    * ``least`` is added to every loss before the logarithm, there to auxiliary losses only.
+    """
 
     Options = OLAuxOptions
     options: OLAuxOptions

@@ -25,14 +25,15 @@ copies of the parameters that it depends on, and one pass over memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations_with_replacement
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from auxlearn.weighting.base import Gradient, TrainingStep, apply_gradient, gather_scalars
+from auxlearn.weighting.base import Gradient, TrainingStep, apply_gradient
+from auxlearn.weighting.gradients import gather_scalars
 
 
 def step_coefficients(
@@ -40,15 +41,9 @@ def step_coefficients(
 ) -> list[float]:
     """Return the factors of the objectives' steps for one parameter.
 
-    Args:
-        weights: One by objective, above zero, the primary task first.
-        has_step: Whether each objective has a gradient, and so a step, for the parameter.
-        applied: Whether the steps of each objective change the parameters that the primary task
-            has a step for; all others they change in any case.
-
-    Returns:
-        One by objective: its weight over the primary task's, or over the sum of the weights of the
-        objectives that have a step if the primary task has none; 0 for objectives without a step.
+    A factor is the objective's weight over the primary task's, or over the sum of the weights of
+    the objectives that have a step if the primary task has none. It is 0 for objectives without a
+    step, and for those not ``applied``, except at parameters that the primary task has no step for.
     """
     used = [has and (on or not has_step[0]) for has, on in zip(has_step, applied, strict=True)]
     if has_step[0]:
@@ -62,10 +57,7 @@ class SeparateSteps:
     """Steps of a run's optimizer for several objectives, each with a state of its own.
 
     The optimizer itself holds the primary task's state, as in single-task training. The states of
-    the auxiliary objectives are kept here.
-
-    Args:
-        count: Number of objectives, the primary task first.
+    the ``count - 1`` auxiliary objectives are kept here.
     """
 
     def __init__(self, count: int) -> None:
@@ -78,18 +70,12 @@ class SeparateSteps:
         weights: Tensor,
         applied: Sequence[bool],
     ) -> list[Gradient]:
-        """Compute the step of every objective, and add their weighted sum to the parameters.
+        """Add the weighted sum of the objectives' optimizer steps to the parameters; return them.
 
-        Args:
-            step: The training step; its optimizer is stepped once by objective.
-            gradients: One by objective.
-            weights: One by objective, above zero; only their ratios count.
-            applied: Which objectives change the parameters that the primary task reaches. With the
-                primary task alone these become, bit by bit, what single-task training makes of
-                them.
-
-        Returns:
-            :math:`u_i` of each objective; ``None`` for a parameter without gradient.
+        Only the ratios of the weights count. Only objectives that are ``applied`` change the
+        parameters that the primary task reaches: with none of the others these become, bit by bit,
+        what single-task training makes of them. A step is ``None`` for a parameter without
+        gradient.
         """
         with torch.no_grad():
             before = list(torch._foreach_mul([*step.parameters], 1.0))
@@ -182,19 +168,28 @@ def _difference(
 
 
 def _undo(parameters: Sequence[Tensor], before: Sequence[Tensor], gradient: Gradient) -> Gradient:
-    """Undo the step that was made with a gradient, and return it.
-
-    Args:
-        parameters: The parameters after the step; set back to ``before``.
-        before: The parameters before the step.
-        gradient: ``None`` where the step changed nothing.
-    """
+    """Set the parameters back to ``before`` a step with a gradient, and return the step."""
     found = _difference(parameters, before, gradient)
     reached = [number for number, grad in enumerate(gradient) if grad is not None]
     if reached:
         with torch.no_grad():
             torch._foreach_copy_([parameters[n] for n in reached], [before[n] for n in reached])
     return found
+
+
+class Moments:
+    """What an optimizer keeps of one tensor, as a part of a rule's state."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer | None, tensor: Tensor) -> None:
+        self._kept: dict[str, Tensor | None] = {} if optimizer is None else optimizer.state[tensor]
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the moments by the optimizer's names."""
+        return {key: value for key, value in self._kept.items() if value is not None}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Restore what :meth:`state_dict` returned."""
+        self._kept.update(state)
 
 
 #: Elements of a chunk on a CPU; some ten chunks fit the cache of a core.
@@ -232,15 +227,7 @@ class StepDerivative:
     """Derivative of a step of SGD or AdamW with respect to the weights of the gradients.
 
     To be constructed before the optimizer step, and called after it: it uses the moments after the
-    step.
-
-    Args:
-        optimizer: The optimizer about to be stepped: SGD, or AdamW without amsgrad.
-        parameters: Its parameters, in the order of the gradients.
-        max_grad_norm: Norm to which the gradient is clipped before the step; 0: no clipping.
-
-    Raises:
-        ValueError: The optimizer is of another class, or has amsgrad.
+    step. Another optimizer, or amsgrad, is a ``ValueError``.
     """
 
     def __init__(
@@ -272,11 +259,8 @@ class StepDerivative:
     ) -> tuple[Tensor, Tensor]:
         r"""Return the derivative of a function of the updated parameters by each weight.
 
-        Args:
-            gradients: :math:`g_i`, one by objective; the step was made with their weighted sum.
-            weights: :math:`w_i`, ``(objectives,)``, float64, on the CPU.
-            gram: Gram matrix of the gradients, as :func:`gram_matrices` returns it.
-            direction: v, the gradient of the function at the updated parameters.
+        The step was made with the weighted sum of the gradients :math:`g_i`, whose Gram matrix is
+        ``gram``; ``direction`` is v, the gradient of the function at the updated parameters.
 
         Returns:
             :math:`v^\top (\partial U / \partial w_i)`, ``(objectives,)``; and the inner products of

@@ -26,17 +26,10 @@ from auxlearn.weighting.gram import GramWeighting
 
 
 def dual_cone_weights(gram: Tensor, least: Tensor) -> Tensor:
-    r"""Return :math:`\arg\min_{v \ge u} v^\top G v`.
+    r"""Return :math:`\arg\min_{v \ge u} v^\top G v`, ``(objectives,)``; NaN if G is not finite.
 
     :math:`\sum_i v_i g_i` is the projection of :math:`\sum_i u_i g_i` onto the dual cone: the
     vectors whose inner product with no gradient is negative (Quinton and Rey 2024, proposition 1).
-
-    Args:
-        gram: G, ``(objectives, objectives)``, float64.
-        least: u, ``(objectives,)``, float64.
-
-    Returns:
-        v, ``(objectives,)``; NaN if G is not finite.
     """
     if not gram.isfinite().all():
         return torch.full_like(least, torch.nan)
@@ -49,16 +42,10 @@ def dual_cone_weights(gram: Tensor, least: Tensor) -> Tensor:
 
 
 def least_norm_weights(gram: Tensor) -> Tensor:
-    r"""Return :math:`\arg\min_{v \ge 0, \sum v = 1} v^\top G v`.
+    r"""Return :math:`\arg\min_{v \ge 0, \sum v = 1} v^\top G v`; NaN if G is not finite.
 
     With G the inner products of the columns of R, the u that minimises :math:`\lVert R u \rVert^2 +
     (1 - \sum_i u_i)^2` for :math:`u \ge 0` is a multiple of it.
-
-    Args:
-        gram: G, ``(objectives, objectives)``, float64.
-
-    Returns:
-        v, ``(objectives,)``; NaN if G is not finite.
     """
     if not gram.isfinite().all():
         return torch.full_like(gram.diagonal(), torch.nan)

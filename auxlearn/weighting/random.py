@@ -1,15 +1,4 @@
-r"""Random loss weighting (RLW).
-
-Lin, Ye, Zhang and Tsang 2022, "Reasonable Effectiveness of Random Weighting: A Litmus Test for
-Multi-Task Learning", https://arxiv.org/abs/2111.10603.
-
-In every step the weights are :math:`w = \mathrm{softmax}(\lambda)` with :math:`\lambda_i` sampled
-from the standard normal distribution, independently of the losses. Together with ``equal`` it is
-the baseline that a learned rule has to beat.
-
-Cost: that of fixed weights. The random numbers follow from the run's seed and the step's number, so
-that a resumed run has the same.
-"""
+"""Random loss weighting (RLW)."""
 
 from __future__ import annotations
 
@@ -26,21 +15,24 @@ from auxlearn.weighting.mixing import LossWeighting
 
 
 def random_weights(count: int, generator: torch.Generator) -> Tensor:
-    """Return the softmax of standard normal numbers.
-
-    Args:
-        count: Number of objectives.
-        generator: Source of the random numbers, on the CPU.
-
-    Returns:
-        ``(count,)``, float64, positive, with sum 1.
-    """
+    """Return the softmax of standard normal numbers, ``(count,)``, float64."""
     return torch.randn(count, generator=generator, dtype=torch.float64).softmax(0)
 
 
 @register_weighting("random")
 class RandomWeights(LossWeighting):
-    """New random weights in every step, whatever the losses (Lin et al. 2022)."""
+    r"""New random weights in every step, whatever the losses (Lin et al. 2022).
+
+    Lin, Ye, Zhang and Tsang 2022, "Reasonable Effectiveness of Random Weighting: A Litmus Test for
+    Multi-Task Learning", https://arxiv.org/abs/2111.10603.
+
+    In every step the weights are :math:`w = \mathrm{softmax}(\lambda)` with :math:`\lambda_i`
+    sampled from the standard normal distribution, independently of the losses. Together with
+    ``equal`` it is the baseline that a learned rule has to beat.
+
+    Cost: that of fixed weights. The random numbers follow from the run's seed and the step's
+    number, so that a resumed run has the same.
+    """
 
     buffers = ("_weights",)
 

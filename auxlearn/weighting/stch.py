@@ -1,24 +1,4 @@
-r"""Smooth Tchebycheff scalarization (STCH): the largest relative loss counts most.
-
-Lin, Zhang, Yang, Liu, Wang and Zhang 2024, "Smooth Tchebycheff Scalarization for Multi-Objective
-Optimization", https://arxiv.org/abs/2402.19078.
-
-With n objectives, losses :math:`L_i`, and :math:`N_i` the nadir, the mean of loss i over the last
-steps of a warm-up, the smooth maximum of the n log losses relative to their nadirs is minimised,
-
-.. math:: n \, \mu \log \sum_i \exp\bigl( \log(L_i / N_i) / \mu \bigr),
-
-so that the weight of loss i is :math:`n \, \mathrm{softmax}_i(\log(L_i / N_i) / \mu) / L_i`. The
-smaller the smoothing :math:`\mu`, the closer to the maximum alone; with :math:`\mu = 1` the weights
-are :math:`(n / N_i) / \sum_j (L_j / N_j)`. During the warm-up :math:`\sum_i \log L_i` is minimised.
-This is the paper's scalarization with equal preferences, on the normalised log losses of its code
-for multi-task learning.
-
-Cost: keeps the gradient of each objective, because the weights depend on all losses of the step.
-
-Departure from the authors' code (Xi-L/STCH, ``LibMTL/weighting/STCH.py``): it warms up for four
-epochs and takes the mean over a fifth; here ``warmup_steps`` and ``window`` are numbers of steps.
-"""
+"""Smooth Tchebycheff scalarization (STCH): the largest relative loss counts most."""
 
 from __future__ import annotations
 
@@ -30,23 +10,18 @@ from torch import Tensor
 
 from auxlearn.core.config import Settings
 from auxlearn.core.registry import register_weighting
-from auxlearn.weighting.base import TrainingStep, Weighting, apply_gradient, weighted_sum
+from auxlearn.weighting.base import TrainingStep, Weighting, apply_gradient
+from auxlearn.weighting.gradients import weighted_sum
 
 #: Added to losses before logarithms and divisions, as the authors do.
 EPSILON = 1e-20
 
 
 def stch_weights(losses: Tensor, nadir: Tensor, mu: float) -> Tensor:
-    r"""Return the derivative of the smooth maximum with respect to each loss.
+    """Return the derivative of the smooth maximum by each loss, ``(objectives,)``.
 
-    Args:
-        losses: :math:`L_i`, ``(objectives,)``, none negative.
-        nadir: :math:`N_i`, ``(objectives,)``, above zero.
-        mu: The smoothing :math:`\mu`, above zero.
-
-    Returns:
-        ``(objectives,)``. The weighted losses sum to the number of objectives. The weight of a loss
-        of zero, or whose nadir is zero, is zero.
+    The weighted losses sum to their number. The weight of a loss of zero, or whose nadir is zero,
+    is zero.
     """
     counted = (losses > 0) & (nadir > 0)
     relative = ((losses / nadir + EPSILON).log() / mu)[counted]
@@ -73,10 +48,32 @@ class SmoothTchebycheffOptions(Settings):
 
 @register_weighting("stch")
 class SmoothTchebycheff(Weighting):
-    """Train on the smooth maximum of the losses relative to early ones (Lin et al. 2024).
+    r"""Train on the smooth maximum of the losses relative to early ones (Lin et al. 2024).
 
-    A loss of exactly zero, such as one of a batch without a masked token, has no gradient, and
-    the derivative of its logarithm would be without bound: in such a step it has weight zero.
+    Lin, Zhang, Yang, Liu, Wang and Zhang 2024, "Smooth Tchebycheff Scalarization for
+    Multi-Objective Optimization", https://arxiv.org/abs/2402.19078.
+
+    With n objectives, losses :math:`L_i`, and :math:`N_i` the nadir, the mean of loss i over the
+    last steps of a warm-up, the smooth maximum of the n log losses relative to their nadirs is
+    minimised,
+
+    .. math:: n \, \mu \log \sum_i \exp\bigl( \log(L_i / N_i) / \mu \bigr),
+
+    so that the weight of loss i is :math:`n \, \mathrm{softmax}_i(\log(L_i / N_i) / \mu) / L_i`.
+    The smaller the smoothing :math:`\mu`, the closer to the maximum alone; with :math:`\mu = 1` the
+    weights are :math:`(n / N_i) / \sum_j (L_j / N_j)`. During the warm-up :math:`\sum_i \log L_i`
+    is minimised. This is the paper's scalarization with equal preferences, on the normalised log
+    losses of its code for multi-task learning.
+
+    Cost: keeps the gradient of each objective, because the weights depend on all losses of the
+    step.
+
+    Departure from the authors' code (Xi-L/STCH, ``LibMTL/weighting/STCH.py``): it warms up for four
+    epochs and takes the mean over a fifth; here ``warmup_steps`` and ``window`` are numbers of
+    steps.
+
+    A loss of exactly zero, such as one of a batch without a masked token, has no gradient, and the
+    derivative of its logarithm would be without bound: in such a step it has weight zero.
     """
 
     Options = SmoothTchebycheffOptions

@@ -28,7 +28,6 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from auxlearn.core.metric_names import VALIDATION, Quantity
 from auxlearn.core.registry import register_weighting
 from auxlearn.weighting.base import (
     DevHead,
@@ -36,33 +35,18 @@ from auxlearn.weighting.base import (
     Placement,
     TrainingStep,
     ValidationOptions,
-    dot,
-    gather_scalars,
-    weighted_sum,
 )
-from auxlearn.weighting.learned import EPSILON, LogitOptions, LogitWeighting
-
-
-def cosines_with(products: Tensor, norms: Tensor, norm: Tensor) -> Tensor:
-    """Return the cosines of vectors with another one.
-
-    Args:
-        products: Inner product of each vector with the other one, ``(vectors,)``.
-        norms: Norm of each vector, ``(vectors,)``.
-        norm: Norm of the other one, a scalar.
-
-    Returns:
-        ``(vectors,)``; 0 where a norm is zero.
-    """
-    return products / (norms * norm).clamp(min=EPSILON)
+from auxlearn.weighting.gradients import dot, gather_scalars, weighted_sum
+from auxlearn.weighting.learned import (
+    LogitOptions,
+    LogitWeighting,
+    alignment_metrics,
+    cosines_with,
+)
 
 
 def tartan_logit_gradient(cosines: Tensor) -> Tensor:
-    r"""Return the surrogate gradient :math:`\delta` of the logits, ``(objectives,)``.
-
-    Args:
-        cosines: :math:`\cos(g_i, v)` by micro-batch and objective, ``(micro-batches, objectives)``.
-    """
+    r"""Return :math:`\delta` from cosines by micro-batch and objective, ``(objectives,)``."""
     return -cosines.mean(0)
 
 
@@ -122,10 +106,7 @@ class Tartan(LogitWeighting):
         found = gather_scalars([dot(validation, validation), *squares, *products])
         norm, norms = found[0].sqrt(), found[1 : 1 + len(squares)].sqrt()
         cosines = cosines_with(found[1 + len(squares) :], norms, norm)
-        self._metrics = {Quantity.NORM.key(VALIDATION): float(norm)}
-        for name, size, cosine in zip(step.names, norms.tolist(), cosines.tolist(), strict=True):
-            self._metrics[Quantity.NORM.key(name)] = size
-            self._metrics[Quantity.COSINE.key(name)] = cosine
+        self._metrics = alignment_metrics(step.names, norms, cosines, norm)
         return cosines
 
     def _restrict(self, gradient: Gradient, step: TrainingStep) -> Gradient:

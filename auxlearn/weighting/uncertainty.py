@@ -1,18 +1,4 @@
-r"""Uncertainty weighting: weights from the learned noise of each objective.
-
-Kendall, Gal and Cipolla 2018, "Multi-Task Learning Using Uncertainty to Weigh Losses for Scene
-Geometry and Semantics", https://arxiv.org/abs/1705.07115.
-
-Each objective i has a learned log variance :math:`s_i = \log \sigma_i^2`. The model's parameters
-and the log variances together minimise
-
-.. math:: \sum_i e^{-s_i} L_i + s_i / 2
-
-(equation 10 for cross-entropies, with the logarithm learned as the authors advise). So the weight
-of loss :math:`L_i` is :math:`e^{-s_i}`; at a constant loss it converges to :math:`1 / (2 L_i)`.
-
-Cost: that of fixed weights.
-"""
+"""Uncertainty weighting: weights from the learned noise of each objective."""
 
 from __future__ import annotations
 
@@ -23,7 +9,8 @@ from pydantic import Field
 from torch import Tensor
 
 from auxlearn.core.registry import register_weighting
-from auxlearn.weighting.base import TrainingStep, gather_scalars
+from auxlearn.weighting.base import TrainingStep
+from auxlearn.weighting.gradients import gather_scalars
 from auxlearn.weighting.learned import LearnedOptions, LearnedWeighting
 
 
@@ -33,15 +20,7 @@ def uncertainty_weights(log_variances: Tensor) -> Tensor:
 
 
 def uncertainty_gradient(log_variances: Tensor, losses: Tensor) -> Tensor:
-    r"""Return the gradient of :math:`\sum_i e^{-s_i} L_i + s_i / 2` with respect to every s.
-
-    Args:
-        log_variances: :math:`s_i`, ``(objectives,)``.
-        losses: :math:`L_i`, ``(objectives,)``.
-
-    Returns:
-        ``(objectives,)``.
-    """
+    """Return the gradient of the minimised sum by the log variances, ``(objectives,)``."""
     return 0.5 - (-log_variances).exp() * losses
 
 
@@ -53,7 +32,21 @@ class UncertaintyOptions(LearnedOptions):
 
 @register_weighting("uncertainty")
 class Uncertainty(LearnedWeighting):
-    """Smaller weights for objectives whose loss stays high (Kendall et al. 2018).
+    r"""Smaller weights for objectives whose loss stays high (Kendall et al. 2018).
+
+    Kendall, Gal and Cipolla 2018, "Multi-Task Learning Using Uncertainty to Weigh Losses for Scene
+    Geometry and Semantics", https://arxiv.org/abs/1705.07115.
+
+    Each objective i has a learned log variance :math:`s_i = \log \sigma_i^2`. The model's
+    parameters and the log variances together minimise
+
+    .. math:: \sum_i e^{-s_i} L_i + s_i / 2
+
+    (equation 10 for cross-entropies, with the logarithm learned as the authors advise). So the
+    weight of loss :math:`L_i` is :math:`e^{-s_i}`; at a constant loss it converges to :math:`1 / (2
+    L_i)`.
+
+    Cost: that of fixed weights.
 
     Initial weights are multiplied by the number of objectives, so that equal ones are 1.
     """

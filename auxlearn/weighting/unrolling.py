@@ -60,21 +60,14 @@ higher.register_optim(torch.optim.AdamW, DifferentiableAdamW)
 def unrolled_gradient(
     step: TrainingStep, weights: Tensor, steps: int, heads_only: bool = False, batches: int = 1
 ) -> tuple[Tensor, Gradient]:
-    """Differentiate the validation loss through several optimizer steps.
+    """Differentiate the validation loss through several optimizer steps with constant weights.
 
     The model and its optimizer are copied; nothing of the originals is changed. The graphs are
     freed before the function ends, with a result or with an error.
 
-    Args:
-        step: The first of the steps.
-        weights: Weight of each objective in all of the steps, ``(objectives,)``.
-        steps: Number of steps.
-        heads_only: Freeze the encoder and update the heads only.
-        batches: Validation batches that the loss is averaged over.
-
     Returns:
-        The gradient with respect to the weights, ``(objectives,)``, in the dtype of the losses; and
-        the gradient of the weighted sum in the first step, before clipping.
+        The gradient by the weights, ``(objectives,)``, in the dtype of the losses; and the gradient
+        of the weighted sum in the first step, before clipping.
     """
     weights = weights.detach().clone().requires_grad_()
     first: list[Gradient] = []
@@ -133,12 +126,7 @@ def _release(model: Any, optimizer: Any) -> None:
 
 
 def clip(gradient: Gradient, max_norm: float) -> Gradient:
-    """Clip a gradient to a norm as :func:`torch.nn.utils.clip_grad_norm_` does, with a graph.
-
-    Args:
-        gradient: A tensor by parameter, or ``None``.
-        max_norm: Maximum norm; 0: no clipping.
-    """
+    """Clip a gradient to a norm as :func:`torch.nn.utils.clip_grad_norm_` does, with a graph."""
     if not max_norm:
         return gradient
     norms = [torch.linalg.vector_norm(grad) for grad in gradient if grad is not None]

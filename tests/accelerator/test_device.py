@@ -108,7 +108,7 @@ def test_waits_are_counted(on_accelerator, source, count):
 
 
 def place_of_a_wait() -> tuple[str, str]:
-    from auxlearn.weighting.base import weighted_sum
+    from auxlearn.weighting.gradients import weighted_sum
 
     with pretend.counted() as found:
         weighted_sum([[on_device(2)]], on_device(1))  # reads the weights one by one

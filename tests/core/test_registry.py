@@ -17,7 +17,7 @@ from auxlearn.core.registry import TASKS, WEIGHTINGS, Registry, load_plugin, plu
 
 @pytest.fixture
 def tasks():
-    return Registry("auxiliary task", {"l3mask": "auxlearn.tasks.l3mask"}, "nobody.announces")
+    return Registry("auxiliary task", "tasks", "nobody.announces")
 
 
 def test_registering_sets_the_name(tasks):
@@ -27,7 +27,7 @@ def test_registering_sets_the_name(tasks):
 
     assert Mine.name == "mine"
     assert tasks.get("mine") is Mine
-    assert tasks.names() == ["l3mask", "mine"]
+    assert tasks.names() == sorted([*TASKS._builtin, "mine"])
 
 
 def test_a_name_belongs_to_one_class(tasks):
@@ -183,7 +183,7 @@ def installed(tmp_path, monkeypatch):
         monkeypatch.setattr(
             registry, "_declared", lambda group, _: points if group == "auxlearn.tasks" else {}
         )
-        return Registry("auxiliary task", {}, "auxlearn.tasks")
+        return Registry("auxiliary task", "no room", "auxlearn.tasks")
 
     return announce
 
@@ -257,7 +257,7 @@ def test_a_broken_package_is_one_line(installed, body, reason):
 
 
 def test_a_package_installed_in_a_running_process_is_found(tmp_path, monkeypatch):
-    tasks = Registry("auxiliary task", {}, "auxlearn.tasks")
+    tasks = Registry("auxiliary task", "no room", "auxlearn.tasks")
     monkeypatch.syspath_prepend(tmp_path)
     assert "theirs" not in tasks.names()
     about = tmp_path / "someones-1.0.dist-info"

@@ -254,7 +254,5 @@ def test_a_data_set_that_an_objective_reads_is_part_of_the_run(config, dataset, 
     assert train(config(**settings)) == results
     lines = (further / "train.jsonl").read_text().splitlines()
     (further / "train.jsonl").write_text("\n".join(lines[1:]) + "\n")
-    with pytest.raises(
-        RunError, match=r"further \(.*train.*\) that longer_texts reads has changed"
-    ):
+    with pytest.raises(RunError, match=r"that longer_texts reads \(train\) has changed"):
         train(config(**settings))

@@ -13,11 +13,12 @@ import pytest
 from auxlearn import RunConfig, train
 from auxlearn.core.config import PluginChoice
 from auxlearn.core.errors import EncoderError, RunError
+from auxlearn.core.files import write_checked_json
 from auxlearn.core.progress import Reporter
 from auxlearn.core.registry import TASKS
 from auxlearn.encoders.load import encoder_content
 from auxlearn.training import run
-from auxlearn.training.inputs import RunInputs
+from auxlearn.training.inputs import load_inputs
 from tests import helpers
 
 PLUGIN = """
@@ -104,21 +105,19 @@ def nothing_computed(monkeypatch):
 
 def test_the_record_names_every_input(finished):
     place, _, _ = finished
-    recorded = RunInputs.load(place / "run")
-    assert set(recorded.inputs) == {
+    recorded = load_inputs(place / "run")
+    assert set(recorded) == {
         "data set",
         "out-of-distribution set other",
         "validation file",
         "encoder",
         "plug-in file words.py",
         "auxlearn",
+        f"file {place / 'corpus.jsonl'} that random_mlm reads",
+        f"file {place / 'words.txt'} that {place.name} reads",
     }
-    assert set(recorded.inputs["data set"]) == {"train", "dev", "test"}
-    assert {"config.json", "model.safetensors"} < set(recorded.inputs["encoder"])
-    assert {task: [*files] for task, files in recorded.files.items()} == {
-        "random_mlm": [str(place / "corpus.jsonl")],
-        place.name: [str(place / "words.txt")],
-    }
+    assert set(recorded["data set"]) == {"train", "dev", "test"}
+    assert {"config.json", "model.safetensors"} < set(recorded["encoder"])
 
 
 def test_a_finished_run_is_returned_while_nothing_has_changed(finished, nothing_computed):
@@ -135,8 +134,8 @@ CHANGES = [
     ("validation.jsonl", "the validation file ({place}/validation.jsonl) has"),
     ("encoder/model.safetensors", "the encoder (model.safetensors) has"),
     ("encoder/tokenizer.json", "the encoder (tokenizer.json) has"),
-    ("corpus.jsonl", "{place}/corpus.jsonl, which random_mlm reads, has"),
-    ("words.txt", "{place}/words.txt, which {place.name} reads, has"),
+    ("corpus.jsonl", "the file {place}/corpus.jsonl that random_mlm reads (content) has"),
+    ("words.txt", "the file {place}/words.txt that {place.name} reads (content) has"),
     ("words.py", "the plug-in file words.py (content) has"),
 ]
 
@@ -181,7 +180,7 @@ def test_a_new_split_and_two_changes_at_once(finished):
         change(place / "corpus.jsonl")
         write_examples(place / "data" / "hard.jsonl", 0, 3)
         with pytest.raises(
-            RunError, match=r"the data set \(hard\), .*corpus.jsonl, .* have changed"
+            RunError, match=r"the data set \(hard\), .*corpus.jsonl .* have changed"
         ):
             train(config)
     finally:
@@ -203,7 +202,10 @@ def test_another_version_of_the_package_is_another_run(finished, monkeypatch):
         ("other", ["the out-of-distribution set other is not there to compare"]),
         ("validation.jsonl", ["the validation file is not there to compare"]),
         ("encoder", ["the encoder is not there to compare"]),
-        ("corpus.jsonl", ["corpus.jsonl, which random_mlm has read, is not there to compare"]),
+        (
+            "corpus.jsonl",
+            ["corpus.jsonl that random_mlm reads is not there to compare"],
+        ),
     ],
 )
 def test_results_are_returned_with_a_note_where_an_input_is_missing(
@@ -284,15 +286,28 @@ def test_a_run_is_not_resumed_on_other_inputs(killed, tmp_path):
 def test_a_run_killed_before_its_first_checkpoint_begins_with_the_present_inputs(killed, tmp_path):
     config = killed(1)
     assert not (tmp_path / "run" / "checkpoint" / "latest.json").exists()
-    before = RunInputs.load(tmp_path / "run")
+    before = load_inputs(tmp_path / "run")
     change(tmp_path / "corpus.jsonl")
     change(tmp_path / "data" / "train.jsonl")
     train(config)
-    after = RunInputs.load(tmp_path / "run")
-    assert after.inputs["data set"]["train"] != before.inputs["data set"]["train"]
-    assert after.inputs["data set"]["dev"] == before.inputs["data set"]["dev"]
-    assert after.files["random_mlm"] != before.files["random_mlm"]
+    after = load_inputs(tmp_path / "run")
+    assert after["data set"]["train"] != before["data set"]["train"]
+    assert after["data set"]["dev"] == before["data set"]["dev"]
+    corpus = f"file {tmp_path / 'corpus.jsonl'} that random_mlm reads"
+    assert after[corpus] != before[corpus]
     train(config)  # its results are those of the present inputs
+
+
+def test_a_record_of_an_earlier_version_has_what_objectives_read_apart(tmp_path):
+    files = {"random_mlm": {"/corpus.txt": "1"}}
+    datasets = {"supervised": {'["set", null]': {"train": "2"}}}
+    content = {"inputs": {"auxlearn": {"version": "0"}}, "files": files, "datasets": datasets}
+    write_checked_json(tmp_path / "inputs.json", content)
+    assert load_inputs(tmp_path) == {
+        "auxlearn": {"version": "0"},
+        "file /corpus.txt that random_mlm reads": {"content": "1"},
+        'further data ["set", null] that supervised reads': {"train": "2"},
+    }
 
 
 def test_a_checkpoint_without_a_record_is_not_resumed(killed, tmp_path):

@@ -11,7 +11,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from auxlearn.core.registry import WEIGHTINGS
 from auxlearn.core.settings import Settings
 from auxlearn.encoders.load import load_encoder
-from auxlearn.weighting.base import Weighting, dot, gather_scalars, squared_norm, weighted_sum
+from auxlearn.weighting.base import Weighting
+from auxlearn.weighting.gradients import (
+    dot,
+    gather_scalars,
+    squared_norm,
+    weighted_sum,
+)
 from tests import helpers
 from tests.training.harness import Harness, MaskedWords
 

@@ -17,11 +17,11 @@ from auxlearn.encoders.load import load_encoder
 from auxlearn.training.loop import TrainingLoop
 from auxlearn.training.optimizer import LinearSchedule, run_optimizer
 from auxlearn.training.validation import ValidationObjective, initialise_head
+from auxlearn.weighting.learned import cosines_with
 from auxlearn.weighting.tartan import (
     Tartan,
     TartanOptions,
     TartanReleased,
-    cosines_with,
     tartan_logit_gradient,
 )
 from tests.helpers import LABELS, LINES, without_dropout

@@ -61,7 +61,7 @@ def test_the_step_is_the_librarys_aggregation_of_the_jacobian(name):
     for step, (found, gradients) in enumerate(zip(combined, steps, strict=True)):
         matrix = jacobian(gradients)
         scale = 1.0
-        if rule.row.scaled:
+        if rule.scaled:
             scale = float((matrix**2).sum(1).mean().sqrt())
         with rng.seeded(0, name, step):
             expected = aggregator(matrix / scale) * scale

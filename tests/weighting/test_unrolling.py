@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from auxlearn.weighting.base import weighted_sum
+from auxlearn.weighting.gradients import weighted_sum
 from auxlearn.weighting.optimizer_steps import StepDerivative, gram_matrices
 from auxlearn.weighting.unrolling import DifferentiableAdamW, clip
 

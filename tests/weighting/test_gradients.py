@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from auxlearn.weighting.gradient_average import GradientAverage
+from auxlearn.weighting.gradients import GradientAverage
 
 
 def gradients(count):

@@ -1,0 +1,164 @@
+"""Arithmetic of gradients: sums, inner products, moving averages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from auxlearn.weighting.base import Gradient, Placement
+
+
+def weighted_sum(gradients: Sequence[Gradient], weights: Sequence[float] | Tensor) -> Gradient:
+    """Return the weighted sum of gradients.
+
+    Args:
+        gradients: One by objective, each with the same number of parameters.
+        weights: One by objective.
+
+    Returns:
+        New tensors; ``None`` for a parameter that no objective depends on.
+    """
+    values = [float(weight) for weight in weights]
+    found: Gradient = []
+    for by_objective in zip(*gradients, strict=True):
+        total = None
+        for weight, grad in zip(values, by_objective, strict=True):
+            if grad is not None:
+                total = grad * weight if total is None else total.add_(grad, alpha=weight)
+        found.append(total)
+    return found
+
+
+def shared_gradient(gradient: Gradient, placements: Sequence[Placement]) -> Gradient:
+    """Return a gradient with ``None`` for the parameters of the heads."""
+    return [
+        grad if placement == "encoder" else None
+        for grad, placement in zip(gradient, placements, strict=True)
+    ]
+
+
+def dot(left: Gradient, right: Gradient) -> Tensor:
+    """Return the inner product of two gradients, a float64 scalar; ``None`` counts as zero."""
+    pairs = [(a, b) for a, b in zip(left, right, strict=True) if a is not None and b is not None]
+    if not pairs:
+        return torch.zeros((), dtype=torch.float64)
+    products = torch._foreach_mul([a for a, _ in pairs], [b for _, b in pairs])
+    return torch.stack([product.sum() for product in products]).double().sum()
+
+
+def squared_norm(gradient: Gradient) -> Tensor:
+    """Return the inner product of a gradient with itself, a float64 scalar.
+
+    It makes few operations, however many parameters there are.
+    """
+    given = [part for part in gradient if part is not None]
+    if not given:
+        return torch.zeros((), dtype=torch.float64)
+    return torch.stack(torch._foreach_norm(given)).double().square().sum()
+
+
+def gather_scalars(scalars: Sequence[Tensor]) -> Tensor:
+    """Copy scalars into one vector on the CPU, with one synchronisation per device.
+
+    Args:
+        scalars: Tensors with one element each, on any devices.
+
+    Returns:
+        ``(len(scalars),)``, float64, without graph.
+    """
+    values = torch.empty(len(scalars), dtype=torch.float64)
+    for device in {scalar.device for scalar in scalars}:
+        places = [place for place, scalar in enumerate(scalars) if scalar.device == device]
+        values[places] = torch.stack([scalars[place].detach().double() for place in places]).cpu()
+    return values
+
+
+def head_gradient(gradient: Gradient, placements: Sequence[Placement]) -> Gradient:
+    """Return a gradient with ``None`` for the shared parameters."""
+    return [
+        None if placement == "encoder" else grad
+        for grad, placement in zip(gradient, placements, strict=True)
+    ]
+
+
+def combine(
+    gradients: Sequence[Gradient], weights: Iterable[Tensor], placements: Sequence[Placement]
+) -> Gradient:
+    """Return the sum of gradients, weighted over the shared parameters; heads take their own.
+
+    ``weights`` has the weights of the objectives for each shared parameter in turn.
+    """
+    by_tensor, ones = iter(weights), torch.ones(len(gradients))
+    found: Gradient = []
+    for number, placement in enumerate(placements):
+        used = next(by_tensor) if placement == "encoder" else ones
+        found += weighted_sum([[gradient[number]] for gradient in gradients], used)
+    return found
+
+
+class GradientAverage:
+    r"""The bias-corrected moving average of gradients, or of steps, with a decay below 1.
+
+    The gradient of a few batches is mostly noise. Parameters change little from one step to the
+    next, so that an average over steps has far less noise at the price of a small lag, and costs no
+    further pass. With decay :math:`\beta` and the gradients :math:`v_1, \dots, v_t`,
+
+    .. math:: \bar v_t = \frac{1 - \beta}{1 - \beta^t} \sum_{s=1}^{t} \beta^{t-s} v_s,
+
+    the first moment of Adam with its bias correction (Kingma and Ba 2015, algorithm 1,
+    https://arxiv.org/abs/1412.6980). Memory: one copy of the parameters that have a gradient; none
+    if ``decay`` is 0.
+    """
+
+    def __init__(self, decay: float) -> None:
+        self.decay = decay
+        self._count = 0
+        self._sums: dict[int, Tensor] = {}
+
+    def update(self, gradient: Gradient) -> Gradient:
+        """Add a gradient, and return the average.
+
+        A parameter without gradient counts as zero once it has had one.
+        """
+        if not self.decay:
+            return gradient
+        self._count += 1
+        correction = 1 - self.decay**self._count
+        given = {number: part for number, part in enumerate(gradient) if part is not None}
+        average: Gradient = [None] * len(gradient)
+        with torch.no_grad():
+            if given:  # the sums of a resumed run are on the CPU
+                device = next(iter(given.values())).device
+                self._sums = {number: total.to(device) for number, total in self._sums.items()}
+            self._sums |= {
+                number: torch.zeros_like(part)
+                for number, part in given.items()
+                if number not in self._sums
+            }
+            # One operation for all parameters, not one for each.
+            if given:
+                sums = [self._sums[number] for number in given]
+                torch._foreach_lerp_(sums, list(given.values()), 1 - self.decay)
+            if without := [total for number, total in self._sums.items() if number not in given]:
+                torch._foreach_mul_(without, self.decay)
+            if self._sums:
+                found = torch._foreach_div(list(self._sums.values()), correction)
+                for number, mean in zip(self._sums, found, strict=True):
+                    average[number] = mean
+        return average
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the sums by number of the parameter, and how many gradients they hold."""
+        if not self._count:
+            return {}
+        sums = {str(number): total for number, total in self._sums.items()}
+        return sums | {"count": torch.tensor(self._count)}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Restore what :meth:`state_dict` returned."""
+        self._count = int(state.get("count", 0))
+        self._sums = {
+            int(number): total.clone() for number, total in state.items() if number != "count"
+        }
