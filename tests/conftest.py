@@ -92,6 +92,15 @@ def texts_of_libraries(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def without_fsync() -> Iterator[None]:
+    """Do not wait for the disk: a tiny run would wait longer than it computes."""
+    real = os.fsync
+    os.fsync = lambda file: None
+    yield
+    os.fsync = real
+
+
+@pytest.fixture(scope="session", autouse=True)
 def without_plots() -> Iterator[Callable[..., Any]]:
     """Leave out the plots of runs, which take longer than tiny trainings; see ``plots``."""
     from auxlearn.results import plots

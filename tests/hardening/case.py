@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -64,3 +65,22 @@ class Case:
     lines: int = 3
     leaves: tuple[str, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
+
+
+def cases(
+    of: str,
+    command: Sequence[str],
+    rows: Mapping[str, Any],
+    write: Callable[..., Callable[[Place], object]] | None = None,
+    **more: Any,
+) -> list[Case]:
+    """Cases of one command: by name the error line, alone or with what makes the case.
+
+    With ``write`` that is what it is called with, such as the content of a bad file.
+    """
+    found = []
+    for name, row in rows.items():
+        line, *given = (row,) if isinstance(row, str) else row
+        make = write(*given) if write and given else given[0] if given else None
+        found.append(Case(f"{of}: {name}" if of else name, command, line, make, **more))
+    return found

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.hardening.case import Case, Place
-from tests.hardening.cases_encoders import encoder, setting
+from tests.hardening.case import Case, Place, cases
+from tests.hardening.cases_encoders import encoders, setting
 from tests.hardening.inputs import (
     CHECK,
     GOOD,
@@ -60,97 +60,69 @@ def columns(*names: str) -> tuple[str, ...]:
 
 
 CASES: list[Case] = [
-    Case("parquet: a text 6,000 times", CHECK, r"more than 4,294,967,296 bytes", repeated_texts),
-    Case("parquet: a text in lists", CHECK, r"more than 4,294,967,296 bytes", repeated_in_lists),
-    Case("parquet: a billion nulls", CHECK, r"more than 4,294,967,296 bytes", nothing_repeated),
-    encoder("a billion labels", r"num_labels is 1000000000: at most", setting(num_labels=10**9)),
-    encoder(
-        "a billion labels inside",
-        r"num_labels is 1000000000",
-        setting(text_config={"num_labels": 10**9}),
+    *cases(
+        "parquet",
+        CHECK,
+        {
+            "a text 6,000 times": (r"more than 4,294,967,296 bytes", repeated_texts),
+            "a text in lists": (r"more than 4,294,967,296 bytes", repeated_in_lists),
+            "a billion nulls": (r"more than 4,294,967,296 bytes", nothing_repeated),
+        },
     ),
-    Case(
-        "train: a pipe for probabilities",
-        ["train", *DATA, "--loss", "poe", "--poe-bias", "p.csv"],
-        r"p.csv .*not a regular file",
-        beside(trainable, pipe("p.csv")),
-        leaves=("cache",),
+    *encoders(
+        {
+            "a billion labels": (r"num_labels is 1000000000: at most", setting(num_labels=10**9)),
+            "a billion labels inside": (
+                r"num_labels is 1000000000",
+                setting(text_config={"num_labels": 10**9}),
+            ),
+        }
     ),
-    Case(
-        "train: a pipe for a plug-in",
-        ["train", "--plugin", "p.py"],
-        r"p.py does not exist",
-        pipe("p.py"),
-    ),
-    Case(
-        "report: a pipe for an output",
-        ["report", "run", "--output", "p"],
-        r"p is not a regular file: choose another --output",
-        beside(Place.copy_run, pipe("p")),
-    ),
-    Case(
-        "predict: a pipe for an output",
-        ["predict", "run", "a text", "--output", "p.csv"],
-        r"p.csv is not a regular file: choose another --output",
-        beside(Place.copy_run, pipe("p.csv")),
-    ),
-    Case(
-        "config: 3,000 tasks",
+    *cases(
+        "config",
         train(),
-        r"aux: Tuple should have at most 100 items",
-        config("aux: [" + ", ".join(["random_mlm"] * 3000) + "]"),
+        {
+            "3,000 tasks": (
+                r"aux: Tuple should have at most 100 items",
+                "aux: [" + ", ".join(["random_mlm"] * 3000) + "]",
+            ),
+            "3,000 plug-ins": (
+                r"plugins: Tuple should have at most 100 items",
+                "plugins: [" + ", ".join(["p.py"] * 3000) + "]",
+            ),
+            "200,000 values": (
+                r"it or its aliases stand for more than 100,000 values",
+                "report_to: [" + ",".join("a" * 200_000) + "]",
+            ),
+        },
+        config,
     ),
-    Case(
-        "config: 3,000 plug-ins",
-        train(),
-        r"plugins: Tuple should have at most 100 items",
-        config("plugins: [" + ", ".join(["p.py"] * 3000) + "]"),
-    ),
-    Case(
-        "config: 200,000 values",
-        train(),
-        r"it or its aliases stand for more than 100,000 values",
-        config("report_to: [" + ",".join("a" * 200_000) + "]"),
-    ),
-    Case("train: 400 digits", ["train", "--epochs", "9" * 400], r"epochs: .*at most 18 digits"),
-    Case("train: 31 digits", ["train", "--batch-size", "9" * 31], r"batch_size: .*18 digits"),
-    Case("train: a huge rank", ["train", "--lora-rank", "100000000"], r"lora_rank: .*1024"),
-    Case("train: NUL in the cache", ["train", "--cache-dir", "a\0b"], r"no null character"),
-    Case("train: no output", ["train", "--output", ""], r"output: a path is needed"),
-    Case(
-        "train: NUL in a bias",
-        ["train", "--loss", "poe", "--poe-bias", "a\0.csv"],
-        r"bias: a path has no null character",
-    ),
-    Case(
-        "score: an unknown word", ["score", "--encoder", "tiny", "\u6f22\u5b57"], r"knows no word"
-    ),
-    Case("score: a long word", ["score", "--encoder", "tiny", "q" * 101], r"knows no word"),
-    Case("score: not UTF-8", ["score", "--encoder", "tiny", "a\udcff"], r"surrogate"),
-    Case("score: a text and a file", ["score", "--encoder", "tiny", "a", "--file", "x"], r"twice"),
-    Case("score: a long text", ["score", "--encoder", "tiny", "x" * 1_000_001], r"1,000,001"),
-    Case(
-        "score: 23 digits",
-        ["score", "--encoder", "tiny", "a", "--passes", "9" * 23],
-        r"passes: .*at most 18 digits",
-    ),
-    Case(
-        "sweep: a search of nothing",
+    *cases(
+        "sweep",
         SWEEP,
-        r"search.space.epochs has no values",
-        sweep("name: a\nsearch: {space: {epochs: []}}"),
-    ),
-    Case(
-        "sweep: an axis twice",
-        SWEEP,
-        r"'epochs' is an axis of both",
-        sweep("name: a\ngrid: {epochs: [1]}\nsearch: {space: {epochs: [2]}}"),
-    ),
-    Case(
-        "sweep: unknown published results",
-        SWEEP,
-        r"published: there are no published results 'nope': known: l3masking_table3",
-        sweep("name: a\npublished: nope"),
+        {
+            "a search of nothing": (
+                r"search.space.epochs has no values",
+                "name: a\nsearch: {space: {epochs: []}}",
+            ),
+            "an axis twice": (
+                r"'epochs' is an axis of both",
+                "name: a\ngrid: {epochs: [1]}\nsearch: {space: {epochs: [2]}}",
+            ),
+            "unknown published results": (
+                r"published: there are no published results 'nope': known: l3masking_table3",
+                "name: a\npublished: nope",
+            ),
+            "nothing to exclude": (
+                r"exclude: epochs has no value '7': known: 1, 2",
+                "name: a\ngrid: {epochs: [1, 2]}\nexclude: [{epochs: 7}]",
+            ),
+            "three unknown axes": (
+                r"unknown setting 'nosuch0': see `auxlearn train --help`",
+                "name: a\ngrid: {nosuch0: [1], nosuch1: [1], nosuch2: [1]}",
+            ),
+        },
+        sweep,
     ),
     *(
         Case(
@@ -181,19 +153,6 @@ CASES: list[Case] = [
             ("a cache", "dataset: d", ("--cache-dir", "s.yaml/c"), r"cannot write to s.yaml/c"),
         )
     ),
-    Case(
-        "sweep: nothing to exclude",
-        SWEEP,
-        r"exclude: epochs has no value '7': known: 1, 2",
-        sweep("name: a\ngrid: {epochs: [1, 2]}\nexclude: [{epochs: 7}]"),
-    ),
-    Case(
-        "sweep: three unknown axes",
-        SWEEP,
-        r"unknown setting 'nosuch0': see `auxlearn train --help`",
-        sweep("name: a\ngrid: {nosuch0: [1], nosuch1: [1], nosuch2: [1]}"),
-    ),
-    # ------------------------------------------------------------- two roles of one column
     *(
         Case(
             f"columns: {' '.join(names)}",
@@ -208,6 +167,53 @@ CASES: list[Case] = [
             ("--label-column", "text"),
             ("--text-column", "body", "--label-column", "body"),
         )
+    ),
+    Case(
+        "train: a pipe for probabilities",
+        ["train", *DATA, "--loss", "poe", "--poe-bias", "p.csv"],
+        r"p.csv .*not a regular file",
+        beside(trainable, pipe("p.csv")),
+        leaves=("cache",),
+    ),
+    Case(
+        "train: a pipe for a plug-in",
+        ["train", "--plugin", "p.py"],
+        r"p.py does not exist",
+        pipe("p.py"),
+    ),
+    Case(
+        "report: a pipe for an output",
+        ["report", "run", "--output", "p"],
+        r"p is not a regular file: choose another --output",
+        beside(Place.copy_run, pipe("p")),
+    ),
+    Case(
+        "predict: a pipe for an output",
+        ["predict", "run", "a text", "--output", "p.csv"],
+        r"p.csv is not a regular file: choose another --output",
+        beside(Place.copy_run, pipe("p.csv")),
+    ),
+    Case("train: 400 digits", ["train", "--epochs", "9" * 400], r"epochs: .*at most 18 digits"),
+    Case("train: 31 digits", ["train", "--batch-size", "9" * 31], r"batch_size: .*18 digits"),
+    Case("train: a huge rank", ["train", "--lora-rank", "100000000"], r"lora_rank: .*1024"),
+    Case("train: NUL in the cache", ["train", "--cache-dir", "a\0b"], r"no null character"),
+    Case("train: no output", ["train", "--output", ""], r"output: a path is needed"),
+    Case(
+        "train: NUL in a bias",
+        ["train", "--loss", "poe", "--poe-bias", "a\0.csv"],
+        r"bias: a path has no null character",
+    ),
+    Case(
+        "score: an unknown word", ["score", "--encoder", "tiny", "\u6f22\u5b57"], r"knows no word"
+    ),
+    Case("score: a long word", ["score", "--encoder", "tiny", "q" * 101], r"knows no word"),
+    Case("score: not UTF-8", ["score", "--encoder", "tiny", "a\udcff"], r"surrogate"),
+    Case("score: a text and a file", ["score", "--encoder", "tiny", "a", "--file", "x"], r"twice"),
+    Case("score: a long text", ["score", "--encoder", "tiny", "x" * 1_000_001], r"1,000,001"),
+    Case(
+        "score: 23 digits",
+        ["score", "--encoder", "tiny", "a", "--passes", "9" * 23],
+        r"passes: .*at most 18 digits",
     ),
     Case(
         "columns: the label as text in training",

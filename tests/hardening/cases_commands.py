@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
+from typing import Any
 
 from tests.hardening.case import Case, Place
 from tests.hardening.inputs import GOOD, MANY, folder, pipe, sparse_file, writes
@@ -18,20 +20,145 @@ def beside_a_run(make: Callable[[Place], object]) -> Callable[[Place], object]:
     return lambda place: (with_run(place), make(place))
 
 
-COMMANDS = [
-    Case("unknown command", ["trian"], r"unknown command 'trian': did you mean 'train'\?"),
-    Case(
-        "unknown option",
-        ["data", "check", "d", "--txt-column", "x"],
-        r"unknown option '--txt-column'",
+#: By name: the command, the error line, and what makes the case.
+COMMANDS: dict[str, tuple[Any, ...]] = {
+    "unknown command": ("trian", r"unknown command 'trian': did you mean 'train'\?"),
+    "unknown option": ("data check d --txt-column x", r"unknown option '--txt-column'"),
+    "option without a value": ("train --seed", r"--seed"),
+    "text for a number": ("train --epochs ten", r"'ten' is not a valid integer"),
+    "a long value for a number": (["train", "--epochs", "9" * 5000], r"epochs"),
+    "NaN for a rate": ("train --learning-rate nan", r"learning_rate"),
+    "infinity for a rate": ("train --learning-rate inf", r"learning_rate"),
+    "name of a set leads out": ("train --ood a/..", r"plain name"),
+    "a length of one token": ("data check d --max-length 1", r"max-length"),
+    "no encoder": (
+        "data check d --encoder ''",
+        r"a path is needed, not an empty text",
+        writes("d/train.jsonl", MANY),
     ),
-    Case("option without a value", ["train", "--seed"], r"--seed"),
-    Case("text for a number", ["train", "--epochs", "ten"], r"'ten' is not a valid integer"),
-    Case("a long value for a number", ["train", "--epochs", "9" * 5000], r"epochs"),
-    Case("NaN for a rate", ["train", "--learning-rate", "nan"], r"learning_rate"),
-    Case("infinity for a rate", ["train", "--learning-rate", "inf"], r"learning_rate"),
-    Case("name of a set leads out", ["train", "--ood", "a/.."], r"plain name"),
-    Case("a length of one token", ["data", "check", "d", "--max-length", "1"], r"max-length"),
+    "evaluate: a path of no characters": (
+        "evaluate run --dataset ''",
+        r"a path is needed, not an empty text|unknown data set ''",
+        beside_a_run(writes("test.jsonl", GOOD)),
+    ),
+    "train: a task with the name of the primary one": (
+        "train --aux random_mlm:primary",
+        r"the name 'primary' is that of the primary task",
+    ),
+    "no run folder": ("predict '' a", r"a path is needed, not an empty text"),
+    "no data set": ("evaluate run", r"missing option '--dataset'"),
+    "no run": ("predict nowhere text", r"there is no run folder nowhere"),
+    "run: long path": (["predict", "r" * 5000, "text"], r"(File name too long)"),
+    "run: home of nobody": (
+        "predict '~nosuchuser/r' text",
+        r"is not a path|no run folder|no home folder",
+    ),
+    "predict: two sources": ("predict run a --file x", r"both on the command line"),
+    "predict: empty text": ("predict run ' '", r"an empty text"),
+    "predict: zero-width space": (["predict", "run", "\u200b"], r"an empty text"),
+    "predict: not UTF-8": (
+        ["predict", "run", "a\udcff"],
+        r"the command line contains a text that is not UTF-8: a\\udcff",
+    ),
+    "predict: a long text": (
+        ["predict", "run", "x" * 1_000_001],
+        r"a text of 1,000,001 characters",
+        with_run,
+    ),
+    "predict: a JSON key twice in the first line": (
+        "predict run --file f.txt",
+        r"f.txt:1: the key 'text' occurs twice",
+        beside_a_run(writes("f.txt", '{"text": "b", "text": "c"}\n')),
+    ),
+    "predict: no file": ("predict run --file no.txt", r"there is no file no.txt", with_run),
+    "predict: a folder for a file": (
+        "predict run --file f",
+        r"is not a regular",
+        beside_a_run(folder("f")),
+    ),
+    "predict: a pipe for a file": (
+        "predict run --file f",
+        r"is not a regular",
+        beside_a_run(pipe("f")),
+    ),
+    "predict: a large file": (
+        "predict run --file f",
+        r"is too large",
+        beside_a_run(sparse_file("f", 5 * 1024**3)),
+    ),
+    "predict: no text column": (
+        "predict run --file f.csv",
+        r"has no column 'text'",
+        beside_a_run(writes("f.csv", "a\nb\n")),
+    ),
+    "predict: corpus not UTF-8": (
+        "predict run --file f.txt",
+        r"f.txt:1: not UTF-8",
+        beside_a_run(writes("f.txt", b"\xff\n")),
+    ),
+    "evaluate: no data": ("evaluate run --dataset ./no", r"no folder", with_run),
+    "evaluate: no split": (
+        "evaluate run --dataset d",
+        r"has no split 'test': its splits are",
+        beside_a_run(writes("d/dev.jsonl", GOOD)),
+    ),
+    "evaluate: other labels": (
+        "evaluate run --dataset d",
+        r"no counterpart for",
+        beside_a_run(writes("d/test.jsonl", GOOD)),
+    ),
+    "evaluate: a long split": (
+        ["evaluate", "run", "--dataset", "d", "--split", "s" * 3000],
+        r"has no split 'sss",
+        beside_a_run(writes("d/test.jsonl", GOOD)),
+    ),
+    "evaluate: home of nobody": (
+        "evaluate run --dataset '~nosuchuser'",
+        r"is not a path|no home folder",
+        with_run,
+    ),
+    "pretrain: no corpus": (
+        "pretrain --encoder tiny --corpus no.txt --output o",
+        r"no.txt does not exist",
+    ),
+    "pretrain: a pipe for a corpus": (
+        "pretrain --encoder tiny --corpus f --output o",
+        r"is not a regular",
+        pipe("f"),
+    ),
+    "pretrain: corpus of nothing": (
+        "pretrain --encoder tiny --corpus f --output o",
+        r"contains no text",
+        writes("f", "\u200b\n \n"),
+    ),
+}
+
+#: By name: the error line, and what ``predict`` is given as standard input.
+TYPED: dict[str, tuple[str, str | bytes]] = {
+    "no input": (r"standard input contains no text", ""),
+    "input not UTF-8": (r"standard input:2: not UTF-8", b"ok\ncaf\xe9\n"),
+    "JSON surrogate": (r"standard input:1: half of a surrogate pair", '{"text": "\\ud83d"}\n'),
+    "JSON without text": (
+        r"standard input has no column 'text': its columns are label",
+        '{"label": 1}\n',
+    ),
+    "JSON, then none": (r"standard input:2: not a JSON object", '{"text": "a"}\nb\n'),
+    "a JSON key twice": (
+        r"standard input:2: the key 'text' occurs twice",
+        '{"text": "a"}\n{"text": "b", "text": "c"}\n',
+    ),
+    "deep JSON": (r"standard input:2: not a JSON object", '{"text": "a"}\n' + "[" * 20_000),
+}
+
+CASES: list[Case] = [
+    *(
+        Case(name, shlex.split(command) if isinstance(command, str) else command, *more)
+        for name, (command, *more) in COMMANDS.items()
+    ),
+    *(
+        Case(f"predict: {name}", ("predict", "run"), line, with_run, typed=given)
+        for name, (line, given) in TYPED.items()
+    ),
     *(
         Case(
             f"no output: {command[0]}",
@@ -52,186 +179,4 @@ COMMANDS = [
             ["sweep", "s.yaml"],
         )
     ),
-    Case(
-        "no encoder",
-        ["data", "check", "d", "--encoder", ""],
-        r"a path is needed, not an empty text",
-        writes("d/train.jsonl", MANY),
-    ),
-    Case(
-        "evaluate: a path of no characters",
-        ["evaluate", "run", "--dataset", ""],
-        r"a path is needed, not an empty text|unknown data set ''",
-        lambda place: (place.copy_run(), place.write("test.jsonl", GOOD)),
-    ),
-    Case(
-        "train: a task with the name of the primary one",
-        ["train", "--aux", "random_mlm:primary"],
-        r"the name 'primary' is that of the primary task",
-    ),
-    Case("no run folder", ["predict", "", "a"], r"a path is needed, not an empty text"),
-    Case("no data set", ["evaluate", "run"], r"missing option '--dataset'"),
-    Case("no run", ["predict", "nowhere", "text"], r"there is no run folder nowhere"),
-    Case("run: long path", ["predict", "r" * 5000, "text"], r"(File name too long)"),
-    Case(
-        "run: home of nobody",
-        ["predict", "~nosuchuser/r", "text"],
-        r"is not a path|no run folder|no home folder",
-    ),
-    Case(
-        "predict: two sources", ["predict", "run", "a", "--file", "x"], r"both on the command line"
-    ),
-    Case("predict: empty text", ["predict", "run", " "], r"an empty text"),
-    Case("predict: zero-width space", ["predict", "run", "\u200b"], r"an empty text"),
-    Case(
-        "predict: not UTF-8",
-        ["predict", "run", "a\udcff"],
-        r"the command line contains a text that is not UTF-8: a\\udcff",
-    ),
-    Case(
-        "predict: a long text",
-        ["predict", "run", "x" * 1_000_001],
-        r"a text of 1,000,001 characters",
-        with_run,
-    ),
-    Case(
-        "predict: no input",
-        ["predict", "run"],
-        r"standard input contains no text",
-        with_run,
-        typed="",
-    ),
-    Case(
-        "predict: input not UTF-8",
-        ["predict", "run"],
-        r"standard input:2: not UTF-8",
-        with_run,
-        typed=b"ok\ncaf\xe9\n",
-    ),
-    Case(
-        "predict: JSON surrogate",
-        ["predict", "run"],
-        r"standard input:1: half of a surrogate pair",
-        with_run,
-        typed='{"text": "\\ud83d"}\n',
-    ),
-    Case(
-        "predict: JSON without text",
-        ["predict", "run"],
-        r"standard input has no column 'text': its columns are label",
-        with_run,
-        typed='{"label": 1}\n',
-    ),
-    Case(
-        "predict: JSON, then none",
-        ["predict", "run"],
-        r"standard input:2: not a JSON object",
-        with_run,
-        typed='{"text": "a"}\nb\n',
-    ),
-    Case(
-        "predict: a JSON key twice",
-        ["predict", "run"],
-        r"standard input:2: the key 'text' occurs twice",
-        with_run,
-        typed='{"text": "a"}\n{"text": "b", "text": "c"}\n',
-    ),
-    Case(
-        "predict: a JSON key twice in the first line",
-        ["predict", "run", "--file", "f.txt"],
-        r"f.txt:1: the key 'text' occurs twice",
-        beside_a_run(writes("f.txt", '{"text": "b", "text": "c"}\n')),
-    ),
-    Case(
-        "predict: deep JSON",
-        ["predict", "run"],
-        r"standard input:2: not a JSON object",
-        with_run,
-        typed='{"text": "a"}\n' + "[" * 20_000,
-    ),
-    Case(
-        "predict: no file",
-        ["predict", "run", "--file", "no.txt"],
-        r"there is no file no.txt",
-        with_run,
-    ),
-    Case(
-        "predict: a folder for a file",
-        ["predict", "run", "--file", "f"],
-        r"is not a regular",
-        beside_a_run(folder("f")),
-    ),
-    Case(
-        "predict: a pipe for a file",
-        ["predict", "run", "--file", "f"],
-        r"is not a regular",
-        beside_a_run(pipe("f")),
-    ),
-    Case(
-        "predict: a large file",
-        ["predict", "run", "--file", "f"],
-        r"is too large",
-        beside_a_run(sparse_file("f", 5 * 1024**3)),
-    ),
-    Case(
-        "predict: no text column",
-        ["predict", "run", "--file", "f.csv"],
-        r"has no column 'text'",
-        lambda place: (place.copy_run(), place.write("f.csv", "a\nb\n")),
-    ),
-    Case(
-        "predict: corpus not UTF-8",
-        ["predict", "run", "--file", "f.txt"],
-        r"f.txt:1: not UTF-8",
-        beside_a_run(writes("f.txt", b"\xff\n")),
-    ),
-    Case(
-        "evaluate: no data",
-        ["evaluate", "run", "--dataset", "./no"],
-        r"no folder",
-        lambda place: place.copy_run(),
-    ),
-    Case(
-        "evaluate: no split",
-        ["evaluate", "run", "--dataset", "d"],
-        r"has no split 'test': its splits are",
-        lambda place: (place.copy_run(), place.write("d/dev.jsonl", GOOD)),
-    ),
-    Case(
-        "evaluate: other labels",
-        ["evaluate", "run", "--dataset", "d"],
-        r"no counterpart for",
-        lambda place: (place.copy_run(), place.write("d/test.jsonl", GOOD)),
-    ),
-    Case(
-        "evaluate: a long split",
-        ["evaluate", "run", "--dataset", "d", "--split", "s" * 3000],
-        r"has no split 'sss",
-        lambda place: (place.copy_run(), place.write("d/test.jsonl", GOOD)),
-    ),
-    Case(
-        "evaluate: home of nobody",
-        ["evaluate", "run", "--dataset", "~nosuchuser"],
-        r"is not a path|no home folder",
-        lambda place: place.copy_run(),
-    ),
-    Case(
-        "pretrain: no corpus",
-        ["pretrain", "--encoder", "tiny", "--corpus", "no.txt", "--output", "o"],
-        r"no.txt does not exist",
-    ),
-    Case(
-        "pretrain: a pipe for a corpus",
-        ["pretrain", "--encoder", "tiny", "--corpus", "f", "--output", "o"],
-        r"is not a regular",
-        pipe("f"),
-    ),
-    Case(
-        "pretrain: corpus of nothing",
-        ["pretrain", "--encoder", "tiny", "--corpus", "f", "--output", "o"],
-        r"contains no text",
-        writes("f", "\u200b\n \n"),
-    ),
 ]
-
-CASES: list[Case] = COMMANDS

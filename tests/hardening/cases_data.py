@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
-from tests.hardening.case import Case
+from tests.hardening.case import Case, cases
 from tests.hardening.inputs import (
     CHECK,
     GOOD,
@@ -24,149 +25,211 @@ from tests.hardening.inputs import (
 )
 
 DATA = [
-    # ------------------------------------------------------------------------------ folders
-    Case("data: no such folder", ["data", "check", "./nowhere"], r"no folder './nowhere'"),
-    Case("data: no such name", ["data", "check", "pydoc"], r"did you mean 'pydocs'\?"),
-    Case("data: no name", ["data", "check", ""], r"a path is needed, not an empty text"),
-    Case("data: an empty folder", CHECK, r"d has no train file .*it is empty", folder("d")),
-    Case("data: a file for a folder", ["data", "check", "d"], r"d is a file", writes("d", GOOD)),
-    Case("data: no train", CHECK, r"its splits are test", writes("d/test.jsonl", GOOD)),
-    Case("data: hidden files only", CHECK, r"no train file", writes("d/._train.jsonl", GOOD)),
-    Case(
-        "data: two dev files",
+    *cases(
+        "data",
         CHECK,
-        r"two files for the split 'dev'",
-        beside_good_train(
-            lambda place: [place.write(f"d/{n}.jsonl", GOOD) for n in ("dev", "validation")]
-        ),
+        {
+            "an empty folder": (r"d has no train file .*it is empty", folder("d")),
+            "a folder for a split": (r"is not a regular file", folder("d/train.jsonl")),
+            "no train": (r"its splits are test", writes("d/test.jsonl", GOOD)),
+            "hidden files only": (r"no train file", writes("d/._train.jsonl", GOOD)),
+            "two dev files": (
+                r"two files for the split 'dev'",
+                beside_good_train(
+                    lambda place: [place.write(f"d/{n}.jsonl", GOOD) for n in ("dev", "validation")]
+                ),
+            ),
+            "many other files": (
+                r"it holds f0, f1, f10, .* and 92 more",
+                lambda place: [place.write(f"d/f{number}", "x") for number in range(100)],
+            ),
+            "a link out of the folder": (r"test.jsonl is a link out of the fold", linked),
+            "a link to nowhere": (r"is a link that leads nowhere", link_to_nowhere),
+            "a link to itself": (r"is a link that leads nowhere", link_to_itself),
+            "a long file name": (
+                r"too long for a name",
+                beside_good_train(writes("d/" + "z" * 200 + ".jsonl", GOOD)),
+            ),
+            "a line break in a file name": (
+                r"'a\\nb' is not a plain name",
+                beside_good_train(writes("d/a\nb.jsonl", GOOD)),
+            ),
+            "a file of 5 GB": (
+                r"is too large: 5,368,709,120 bytes",
+                sparse_file("d/train.jsonl", 5 * 1024**3),
+            ),
+            "a pipe for a split": (r"is not a regular file", pipe("d/train.jsonl")),
+        },
     ),
-    Case(
-        "data: many other files",
+    *cases(
+        "jsonl",
         CHECK,
-        r"it holds f0, f1, f10, .* and 92 more",
-        lambda place: [place.write(f"d/f{number}", "x") for number in range(100)],
+        {
+            "empty": (r"train.jsonl has no rows", ""),
+            "blank lines": (r"has no rows", "\n\n \n"),
+            "Latin-1": (r":1: not UTF-8", GOOD.encode("utf-16")),
+            "no such columns": (r"no text column 'text'", '{"a": 1}'),
+            "many columns, none the text": (
+                r"its columns are c0, c1, .* and 492 more",
+                json.dumps({f"c{i}": i for i in range(500)}),
+            ),
+        },
+        partial(writes, "d/train.jsonl"),
     ),
-    Case("data: name of 5,000 characters", ["data", "check", "x" * 5000], r"(File name too long)"),
-    Case(
-        "data: path of 5,000 characters",
-        ["data", "check", "./" + "y/" * 2500],
-        r"cannot be opened \(File name too long\)|no folder",
-    ),
-    Case(
-        "data: home of nobody", ["data", "check", "~nosuchuser/d"], r"is not a path|no home folder"
-    ),
-    Case("data: NUL in a path", ["data", "check", "a\0b"], r"a\\x00b is not a path"),
-    Case("data: control characters", ["data", "check", "a\x1b[31mb"], r"unknown data set 'a\\x1b"),
-    Case("data: a pipe for a split", CHECK, r"is not a regular file", pipe("d/train.jsonl")),
-    Case("data: a folder for a split", CHECK, r"is not a regular file", folder("d/train.jsonl")),
-    Case("data: a link out of the folder", CHECK, r"test.jsonl is a link out of the fold", linked),
-    Case("data: a link to nowhere", CHECK, r"is a link that leads nowhere", link_to_nowhere),
-    Case("data: a link to itself", CHECK, r"is a link that leads nowhere", link_to_itself),
-    Case(
-        "data: a long file name",
+    *cases(
+        "jsonl",
         CHECK,
-        r"too long for a name",
-        beside_good_train(writes("d/" + "z" * 200 + ".jsonl", GOOD)),
+        {
+            "half a line": (r"train.jsonl:3: bad JSON", '{"text": "x'),
+            "a list": (r":3: a JSON object is needed", "[1]"),
+            "a number": (r"but this is a number", "1"),
+            "null": (r"but this is null", "null"),
+            "deep nesting": (r":3: bad JSON", "[" * 20_000),
+            "deep objects": (r":3: bad JSON", '{"a":' * 20_000),
+            "5,000 digits": (r":3: bad JSON \(Exceeds", f'{{"n": {"9" * 5000}}}'),
+            "a key twice": (
+                r":3: bad JSON \(the key 'label' occurs twice\)",
+                '{"text": "x", "label": "good", "label": "bad"}',
+            ),
+            "a key twice inside": (
+                r":3: bad JSON \(the key 'a' occurs twice\)",
+                '{"text": "x", "label": "good", "more": {"a": 1, "a": 2}}',
+            ),
+            "half a surrogate": (r":3: half of a surrogate", row("x", "\ud83d")),
+            "half a surrogate in a key": (
+                r":3: half of a surrogate",
+                '{"text": "x", "label": "good", "\\udc00": 1}',
+            ),
+            "no text": (r":3: empty text in column 'text'", '{"label": "good"}'),
+            "empty text": (r":3: empty text", row("good", "")),
+            "white space": (r":3: empty text", row("good", " \t\n ")),
+            "zero-width space": (r":3: empty text", row("good", "\u200b")),
+            "marks alone": (r":3: empty text", row("good", "\u200e\ufeff\u2060")),
+            "a number for text": (r":3: .* must hold text", row("good", 7)),
+            "a list for text": (r":3: .* must hold text", row("good", ["a"] * 999)),
+            "a text of a million characters": (
+                r":3: a text of 1,000,001 characters",
+                row("good", "x" * 1_000_001),
+            ),
+            "3,000 columns": (
+                r"has 3,00\d columns",
+                json.dumps({"text": "x", "label": "good", **{f"c{i}": i for i in range(3000)}}),
+            ),
+        },
+        on_lines,
     ),
-    Case(
-        "data: a line break in a file name",
+    *cases(
+        "label",
         CHECK,
-        r"'a\\nb' is not a plain name",
-        beside_good_train(writes("d/a\nb.jsonl", GOOD)),
+        {
+            "null": (r":3: missing label", row(None)),
+            "empty": (r":3: missing label", row("")),
+            "nothing visible": (r":3: missing label", row("\u200b\u2060")),
+            "absent": (r":3: missing label", '{"text": "x"}'),
+            "NaN": (r":3: missing label", '{"text": "x", "label": NaN}'),
+            "infinite": (r":3: missing label", '{"text": "x", "label": 1e999}'),
+            "a fraction": (r":3: .*regression", row(0.5)),
+            "a fraction as text": (r":3: .*regression", row("0.5")),
+            "a list": (r":3: .*one label; several", row(["good", "bad"])),
+            "an object": (r":3: .*one label; several", row({"a": 1})),
+            "a list as text": (r":3: .*several at once", row("['good', 'bad']")),
+            "a set as text": (r":3: .*several at once", row("{good,bad}")),
+            "long": (r":3: a label of 300 characters", row("x" * 300)),
+            "control character": (r":3: .*control character", row("a\x1b[31m")),
+            "line break": (r":3: .*control character", row("a\nb")),
+        },
+        on_lines,
     ),
-    Case(
-        "data: a file of 5 GB",
+    *cases(
+        "label",
         CHECK,
-        r"is too large: 5,368,709,120 bytes",
-        sparse_file("d/train.jsonl", 5 * 1024**3),
+        {
+            "empty in csv": (r"csv:3: missing label", csv_of("a", "")),
+            "fractions in csv": (
+                r"csv:2: the label 0\.25 in column 'label' looks like a number to predict \(--kind",
+                csv_of("0.25", "3.5", "a"),
+            ),
+            "exponents": (r"regression", csv_of("1e-3", "a")),
+            "many whole numbers": (
+                r"60 different numbers in 60 rows.*regression",
+                csv_of(*(str(17 * i) for i in range(60))),
+            ),
+            "one class": (r"a single class, 'a'", csv_of("a", "a")),
+        },
+        partial(writes, "d/train.csv"),
     ),
-    # --------------------------------------------------------------------------- JSON lines
-    Case("jsonl: empty", CHECK, r"train.jsonl has no rows", writes("d/train.jsonl", "")),
-    Case("jsonl: blank lines", CHECK, r"has no rows", writes("d/train.jsonl", "\n\n \n")),
-    Case("jsonl: half a line", CHECK, r"train.jsonl:3: bad JSON", on_lines('{"text": "x')),
-    Case("jsonl: a list", CHECK, r":3: a JSON object is needed", on_lines("[1]")),
-    Case("jsonl: a number", CHECK, r"but this is a number", on_lines("1")),
-    Case("jsonl: null", CHECK, r"but this is null", on_lines("null")),
-    Case("jsonl: deep nesting", CHECK, r":3: bad JSON", on_lines("[" * 20_000)),
-    Case("jsonl: deep objects", CHECK, r":3: bad JSON", on_lines('{"a":' * 20_000)),
-    Case(
-        "jsonl: 5,000 digits", CHECK, r":3: bad JSON \(Exceeds", on_lines(f'{{"n": {"9" * 5000}}}')
-    ),
-    Case(
-        "jsonl: a key twice",
+    *cases(
+        "label",
         CHECK,
-        r":3: bad JSON \(the key 'label' occurs twice\)",
-        on_lines('{"text": "x", "label": "good", "label": "bad"}'),
+        {
+            "unknown to train": (
+                r"test.jsonl:1: test has labels that train lacks: 'x0', .* and 92 more",
+                beside_good_train(
+                    writes("d/test.jsonl", "".join(row(f"x{i}") + "\n" for i in range(100)))
+                ),
+            ),
+            "no column": (
+                r"no label column 'label'.*did you mean 'labels'",
+                writes("d/train.jsonl", '{"text": "x", "labels": 1}'),
+            ),
+        },
     ),
-    Case(
-        "jsonl: a key twice inside",
+    *cases(
+        "csv",
         CHECK,
-        r":3: bad JSON \(the key 'a' occurs twice\)",
-        on_lines('{"text": "x", "label": "good", "more": {"a": 1, "a": 2}}'),
+        {
+            "empty": (r"train.csv has no rows", ""),
+            "header alone": (r"has no rows", "text,label\n"),
+            "open quote": (r"csv:3: bad CSV", 'text,label\na,b\n"c,d\n'),
+            "too many cells": (r"csv:2: 3 cells", "text,label\na,b,c\n"),
+            "too few cells": (r"csv:2: 1 cells", "text,label\na\n"),
+            "a column twice": (r"two columns called 'text'", "text,text\na,b\n"),
+            "Latin-1": (r"csv:2: not UTF-8", b"text,label\ncaf\xe9,a\n"),
+            "NUL": (r"csv:2: a null character", "text,label\na,b\0\n"),
+            "a cell of 2 MB": (
+                r"csv:2: a text of 2,000,000 characters",
+                "text,label\n" + "x" * 2_000_000 + ",a\n",
+            ),
+            "3,000 columns": (r"has 3,000 columns", ",".join(f"c{i}" for i in range(3000))),
+            "a semicolon for a comma": (r"no text column", "text;label\na;b\n"),
+        },
+        partial(writes, "d/train.csv"),
     ),
-    Case(
-        "jsonl: half a surrogate", CHECK, r":3: half of a surrogate", on_lines(row("x", "\ud83d"))
-    ),
-    Case(
-        "jsonl: half a surrogate in a key",
+    *cases(
+        "meta",
         CHECK,
-        r":3: half of a surrogate",
-        on_lines('{"text": "x", "label": "good", "\\udc00": 1}'),
+        {
+            "rows missing": (
+                r"train_meta.tsv has 1 rows but",
+                beside_good_train(writes("d/train_meta.tsv", "kind\na\n")),
+            ),
+            "a pipe": (r"is not a regular file", beside_good_train(pipe("d/train_meta.tsv"))),
+        },
     ),
-    Case("jsonl: Latin-1", CHECK, r":1: not UTF-8", writes("d/train.jsonl", GOOD.encode("utf-16"))),
-    Case(
-        "jsonl: no text", CHECK, r":3: empty text in column 'text'", on_lines('{"label": "good"}')
-    ),
-    Case("jsonl: empty text", CHECK, r":3: empty text", on_lines(row("good", ""))),
-    Case("jsonl: white space", CHECK, r":3: empty text", on_lines(row("good", " \t\n "))),
-    Case("jsonl: zero-width space", CHECK, r":3: empty text", on_lines(row("good", "\u200b"))),
-    Case(
-        "jsonl: marks alone", CHECK, r":3: empty text", on_lines(row("good", "\u200e\ufeff\u2060"))
-    ),
-    Case("jsonl: a number for text", CHECK, r":3: .* must hold text", on_lines(row("good", 7))),
-    Case(
-        "jsonl: a list for text",
+    *cases(
+        "parquet",
         CHECK,
-        r":3: .* must hold text",
-        on_lines(row("good", ["a"] * 999)),
+        {
+            "text": (r"cannot be read as a Parquet", "x" * 99),
+            "empty": (r"cannot be read as a Parquet", ""),
+            "cut": (r"cannot be read as a Parquet", b"PAR1" + bytes(90)),
+        },
+        partial(writes, "d/train.parquet"),
     ),
-    Case(
-        "jsonl: a text of a million characters",
+    *cases(
+        "parquet",
         CHECK,
-        r":3: a text of 1,000,001 characters",
-        on_lines(row("good", "x" * 1_000_001)),
+        {
+            "no text": (r"row 2: empty text", parquet(text=["a", None], label=["x", "y"])),
+            "null label": (r"row 2: missing label", parquet(text=["a", "b"], label=["x", None])),
+            "fractions": (r"row 1: .*regression", parquet(text=["a", "b"], label=["0.5", "x"])),
+            "lists": (
+                r"row 1: .*names the label 'x' twice",
+                parquet(text=["a"], label=[["x", "x"]]),
+            ),
+            "a column twice": (r"two columns called 'label'", parquet_of_equal_names),
+        },
     ),
-    Case(
-        "jsonl: no such columns",
-        CHECK,
-        r"no text column 'text'",
-        writes("d/train.jsonl", '{"a": 1}'),
-    ),
-    Case(
-        "jsonl: 3,000 columns",
-        CHECK,
-        r"has 3,00\d columns",
-        on_lines(json.dumps({"text": "x", "label": "good", **{f"c{i}": i for i in range(3000)}})),
-    ),
-    Case(
-        "jsonl: many columns, none the text",
-        CHECK,
-        r"its columns are c0, c1, .* and 492 more",
-        writes("d/train.jsonl", json.dumps({f"c{i}": i for i in range(500)})),
-    ),
-    Case(
-        "jsonl: a long column name",
-        ["data", "check", "d", "--text-column", "q" * 3000],
-        r"no text column 'qqq",
-        on_lines(row("good")),
-    ),
-    # ------------------------------------------------------------------------------- labels
-    Case("label: null", CHECK, r":3: missing label", on_lines(row(None))),
-    Case("label: empty", CHECK, r":3: missing label", on_lines(row(""))),
-    Case("label: nothing visible", CHECK, r":3: missing label", on_lines(row("\u200b\u2060"))),
-    Case("label: absent", CHECK, r":3: missing label", on_lines('{"text": "x"}')),
-    Case("label: NaN", CHECK, r":3: missing label", on_lines('{"text": "x", "label": NaN}')),
-    Case("label: infinite", CHECK, r":3: missing label", on_lines('{"text": "x", "label": 1e999}')),
     *(
         Case(
             f"label: {name} in {kind}",
@@ -182,33 +245,6 @@ DATA = [
         for name in ("nan", "NaN", "None", "null", "NULL", "NA", "N/A", "<NA>", "NaT")
         for kind in ("jsonl", "csv", "tsv")
     ),
-    Case(
-        "label: empty in csv",
-        CHECK,
-        r"csv:3: missing label",
-        writes("d/train.csv", csv_of("a", "")),
-    ),
-    Case("label: a fraction", CHECK, r":3: .*regression", on_lines(row(0.5))),
-    Case("label: a fraction as text", CHECK, r":3: .*regression", on_lines(row("0.5"))),
-    Case(
-        "label: fractions in csv",
-        CHECK,
-        r"csv:2: the label 0\.25 in column 'label' looks like a number to predict \(--kind",
-        writes("d/train.csv", csv_of("0.25", "3.5", "a")),
-    ),
-    Case("label: exponents", CHECK, r"regression", writes("d/train.csv", csv_of("1e-3", "a"))),
-    Case(
-        "label: many whole numbers",
-        CHECK,
-        r"60 different numbers in 60 rows.*regression",
-        writes("d/train.csv", csv_of(*(str(17 * i) for i in range(60)))),
-    ),
-    Case("label: a list", CHECK, r":3: .*one label; several", on_lines(row(["good", "bad"]))),
-    Case("label: an object", CHECK, r":3: .*one label; several", on_lines(row({"a": 1}))),
-    Case(
-        "label: a list as text", CHECK, r":3: .*several at once", on_lines(row("['good', 'bad']"))
-    ),
-    Case("label: a set as text", CHECK, r":3: .*several at once", on_lines(row("{good,bad}"))),
     *(
         Case(
             f"label: joined by {mark}",
@@ -217,64 +253,6 @@ DATA = [
             on_lines(row(f"good{mark}bad")),
         )
         for mark in "|;,"
-    ),
-    Case("label: long", CHECK, r":3: a label of 300 characters", on_lines(row("x" * 300))),
-    Case("label: control character", CHECK, r":3: .*control character", on_lines(row("a\x1b[31m"))),
-    Case("label: line break", CHECK, r":3: .*control character", on_lines(row("a\nb"))),
-    Case(
-        "label: one class", CHECK, r"a single class, 'a'", writes("d/train.csv", csv_of("a", "a"))
-    ),
-    Case(
-        "label: unknown to train",
-        CHECK,
-        r"test.jsonl:1: test has labels that train lacks: 'x0', .* and 92 more",
-        beside_good_train(writes("d/test.jsonl", "".join(row(f"x{i}") + "\n" for i in range(100)))),
-    ),
-    Case(
-        "label: no column",
-        CHECK,
-        r"no label column 'label'.*did you mean 'labels'",
-        writes("d/train.jsonl", '{"text": "x", "labels": 1}'),
-    ),
-    Case(
-        "pairs: in train only",
-        CHECK,
-        r"has no second texts",
-        lambda place: [
-            place.write("d/train.jsonl", GOOD.replace('"label"', '"text_pair": "p", "label"')),
-            place.write("d/test.jsonl", GOOD),
-        ],
-    ),
-    # --------------------------------------------------------------------------- CSV and TSV
-    Case("csv: empty", CHECK, r"train.csv has no rows", writes("d/train.csv", "")),
-    Case("csv: header alone", CHECK, r"has no rows", writes("d/train.csv", "text,label\n")),
-    Case(
-        "csv: open quote",
-        CHECK,
-        r"csv:3: bad CSV",
-        writes("d/train.csv", 'text,label\na,b\n"c,d\n'),
-    ),
-    Case(
-        "csv: too many cells",
-        CHECK,
-        r"csv:2: 3 cells",
-        writes("d/train.csv", "text,label\na,b,c\n"),
-    ),
-    Case("csv: too few cells", CHECK, r"csv:2: 1 cells", writes("d/train.csv", "text,label\na\n")),
-    Case(
-        "csv: a column twice",
-        CHECK,
-        r"two columns called 'text'",
-        writes("d/train.csv", "text,text\na,b\n"),
-    ),
-    Case(
-        "csv: Latin-1",
-        CHECK,
-        r"csv:2: not UTF-8",
-        writes("d/train.csv", b"text,label\ncaf\xe9,a\n"),
-    ),
-    Case(
-        "csv: NUL", CHECK, r"csv:2: a null character", writes("d/train.csv", "text,label\na,b\0\n")
     ),
     *(
         Case(
@@ -285,23 +263,35 @@ DATA = [
         )
         for suffix in ("csv", "tsv", "jsonl")
     ),
+    Case("data: no such folder", ["data", "check", "./nowhere"], r"no folder './nowhere'"),
+    Case("data: no such name", ["data", "check", "pydoc"], r"did you mean 'pydocs'\?"),
+    Case("data: no name", ["data", "check", ""], r"a path is needed, not an empty text"),
+    Case("data: a file for a folder", ["data", "check", "d"], r"d is a file", writes("d", GOOD)),
+    Case("data: name of 5,000 characters", ["data", "check", "x" * 5000], r"(File name too long)"),
     Case(
-        "csv: a cell of 2 MB",
-        CHECK,
-        r"csv:2: a text of 2,000,000 characters",
-        writes("d/train.csv", "text,label\n" + "x" * 2_000_000 + ",a\n"),
+        "data: path of 5,000 characters",
+        ["data", "check", "./" + "y/" * 2500],
+        r"cannot be opened \(File name too long\)|no folder",
     ),
     Case(
-        "csv: 3,000 columns",
-        CHECK,
-        r"has 3,000 columns",
-        writes("d/train.csv", ",".join(f"c{i}" for i in range(3000))),
+        "data: home of nobody", ["data", "check", "~nosuchuser/d"], r"is not a path|no home folder"
+    ),
+    Case("data: NUL in a path", ["data", "check", "a\0b"], r"a\\x00b is not a path"),
+    Case("data: control characters", ["data", "check", "a\x1b[31mb"], r"unknown data set 'a\\x1b"),
+    Case(
+        "jsonl: a long column name",
+        ["data", "check", "d", "--text-column", "q" * 3000],
+        r"no text column 'qqq",
+        on_lines(row("good")),
     ),
     Case(
-        "csv: a semicolon for a comma",
+        "pairs: in train only",
         CHECK,
-        r"no text column",
-        writes("d/train.csv", "text;label\na;b\n"),
+        r"has no second texts",
+        lambda place: [
+            place.write("d/train.jsonl", GOOD.replace('"label"', '"text_pair": "p", "label"')),
+            place.write("d/test.jsonl", GOOD),
+        ],
     ),
     Case(
         "tsv: a tab in a cell",
@@ -309,48 +299,6 @@ DATA = [
         r"tsv:2: 3 cells.*cannot contain tabs",
         writes("d/train.tsv", "text\tlabel\na\tb\tc\n"),
     ),
-    Case(
-        "meta: rows missing",
-        CHECK,
-        r"train_meta.tsv has 1 rows but",
-        beside_good_train(writes("d/train_meta.tsv", "kind\na\n")),
-    ),
-    Case(
-        "meta: a pipe", CHECK, r"is not a regular file", beside_good_train(pipe("d/train_meta.tsv"))
-    ),
-    # ------------------------------------------------------------------------------- Parquet
-    Case(
-        "parquet: text", CHECK, r"cannot be read as a Parquet", writes("d/train.parquet", "x" * 99)
-    ),
-    Case("parquet: empty", CHECK, r"cannot be read as a Parquet", writes("d/train.parquet", "")),
-    Case(
-        "parquet: cut",
-        CHECK,
-        r"cannot be read as a Parquet",
-        writes("d/train.parquet", b"PAR1" + bytes(90)),
-    ),
-    Case(
-        "parquet: no text", CHECK, r"row 2: empty text", parquet(text=["a", None], label=["x", "y"])
-    ),
-    Case(
-        "parquet: null label",
-        CHECK,
-        r"row 2: missing label",
-        parquet(text=["a", "b"], label=["x", None]),
-    ),
-    Case(
-        "parquet: fractions",
-        CHECK,
-        r"row 1: .*regression",
-        parquet(text=["a", "b"], label=["0.5", "x"]),
-    ),
-    Case(
-        "parquet: lists",
-        CHECK,
-        r"row 1: .*names the label 'x' twice",
-        parquet(text=["a"], label=[["x", "x"]]),
-    ),
-    Case("parquet: a column twice", CHECK, r"two columns called 'label'", parquet_of_equal_names),
 ]
 
 CASES: list[Case] = DATA

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from auxlearn import RunConfig
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def dataset(tmp_path_factory) -> Path:
     """Lines of the tests' own text in three classes; one test text is also in train."""
     from tests import helpers
@@ -32,11 +32,13 @@ def dataset(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.fixture
-def config(dataset, encoder_folder, tmp_path):
-    """Return a configuration of a run that takes a second or two."""
+@pytest.fixture(scope="session")
+def settings(dataset, encoder_folder):
+    """Return a configuration of a run that takes less than a second; ``output`` is not set."""
 
-    def make(**settings) -> RunConfig:
+    def make(**changes) -> RunConfig:
+        from auxlearn import RunConfig
+
         defaults = {
             "dataset": str(dataset),
             "encoder": str(encoder_folder("bert")),
@@ -48,10 +50,17 @@ def config(dataset, encoder_folder, tmp_path):
             "patience": 0,
             "learning_rate": 1e-3,
             "device": "cpu",
-            "output": str(tmp_path / "run"),
         }
-        from auxlearn import RunConfig
+        return RunConfig.model_validate(defaults | changes)
 
-        return RunConfig.model_validate(defaults | settings)
+    return make
+
+
+@pytest.fixture
+def config(settings, tmp_path):
+    """Return such a configuration of a run in the folder ``run``."""
+
+    def make(**changes) -> RunConfig:
+        return settings(**{"output": str(tmp_path / "run")} | changes)
 
     return make

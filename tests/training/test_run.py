@@ -31,6 +31,15 @@ from auxlearn.training.loop import TrainingLoop
 from auxlearn.training.validation import ValidationObjective
 from tests import helpers
 
+#: Settings of a run without an auxiliary task, for what does not depend on one.
+PLAIN = {"aux": [], "weights": "fixed"}
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(settings, tmp_path_factory):
+    """A finished run with the settings of ``config``."""
+    return train(settings(output=str(tmp_path_factory.mktemp("uninterrupted") / "run")))
+
 
 def test_a_run_leaves_a_complete_folder(config, tmp_path, plots):
     results = train(config())
@@ -57,26 +66,25 @@ def test_a_run_leaves_a_complete_folder(config, tmp_path, plots):
     assert results.environment.peak_gpu_memory_mb is None
 
 
-def test_a_finished_run_returns_its_results_without_training(config, monkeypatch):
-    first = train(config())
+def test_a_finished_run_returns_its_results_without_training(uninterrupted, config, monkeypatch):
     helpers.stop_before_step(monkeypatch, 0, AssertionError("it trained again"))
-    assert train(config()) == first
+    assert train(config(output=str(uninterrupted.folder))) == uninterrupted
 
 
-def test_two_runs_agree_to_the_last_digit(config, tmp_path):
-    first = train(config(output=str(tmp_path / "a")))
-    second = train(config(output=str(tmp_path / "b")))
-    assert first.evaluations == second.evaluations
-    assert first.weights == second.weights
-    metrics = [(tmp_path / name / "metrics.jsonl").read_bytes() for name in "ab"]
+def test_two_runs_agree_to_the_last_digit(uninterrupted, config):
+    again = train(config())
+    assert again.evaluations == uninterrupted.evaluations
+    assert again.weights == uninterrupted.weights
+    metrics = [(one.folder / "metrics.jsonl").read_bytes() for one in (again, uninterrupted)]
     assert metrics[0] == metrics[1]
 
 
-@pytest.mark.parametrize("steps", [1, 4, 7, 11])
+@pytest.mark.parametrize(
+    "steps", [4, 7, *(pytest.param(steps, marks=pytest.mark.slow) for steps in (1, 11))]
+)
 def test_a_killed_run_resumes_to_the_results_of_an_uninterrupted_one(
-    config, monkeypatch, tmp_path, steps
+    uninterrupted, config, monkeypatch, steps
 ):
-    uninterrupted = train(config(output=str(tmp_path / "uninterrupted")))
     with monkeypatch.context() as patch:
         helpers.stop_before_step(patch, steps)
         with pytest.raises(SystemExit):
@@ -85,12 +93,11 @@ def test_a_killed_run_resumes_to_the_results_of_an_uninterrupted_one(
     expected, found = uninterrupted.reproducible(), resumed.reproducible()
     expected["config"].pop("output"), found["config"].pop("output")
     assert found == expected
-    metrics = [
-        (tmp_path / name / "metrics.jsonl").read_bytes() for name in ("run", "uninterrupted")
-    ]
+    metrics = [(one.folder / "metrics.jsonl").read_bytes() for one in (resumed, uninterrupted)]
     assert metrics[0] == metrics[1]
 
 
+@pytest.mark.slow
 def test_a_run_killed_by_the_system_resumes(config, tmp_path):
     settings = config(eval_steps=2, epochs=4)
     uninterrupted = train(settings.model_copy(update={"output": str(tmp_path / "uninterrupted")}))
@@ -111,8 +118,7 @@ def test_a_run_killed_by_the_system_resumes(config, tmp_path):
     assert resumed.weights == uninterrupted.weights
 
 
-def test_ctrl_c_saves_a_checkpoint_and_says_how_to_resume(config, monkeypatch, tmp_path):
-    uninterrupted = train(config(output=str(tmp_path / "uninterrupted")))
+def test_ctrl_c_saves_a_checkpoint_and_says_how_to_resume(uninterrupted, config, monkeypatch):
     real = TrainingLoop.run_step
     before = signal.getsignal(signal.SIGINT)
 
@@ -141,12 +147,11 @@ def test_a_nan_loss_is_reported_with_step_objective_and_learning_rate(config, mo
         train(config())
 
 
-def test_another_configuration_does_not_touch_the_folder(config, tmp_path):
-    train(config())
-    before = (tmp_path / "run" / "results.json").read_bytes()
+def test_another_configuration_does_not_touch_the_folder(uninterrupted, config):
+    before = (uninterrupted.folder / "results.json").read_bytes()
     with pytest.raises(RunError, match="holds the run of another configuration"):
-        train(config(seed=1))
-    assert (tmp_path / "run" / "results.json").read_bytes() == before
+        train(config(seed=1, output=str(uninterrupted.folder)))
+    assert (uninterrupted.folder / "results.json").read_bytes() == before
 
 
 def test_a_folder_with_other_files_is_refused(config, tmp_path):
@@ -158,8 +163,6 @@ def test_a_folder_with_other_files_is_refused(config, tmp_path):
 
 
 def test_changed_data_are_noticed_on_resuming(config, monkeypatch, dataset, tmp_path):
-    import shutil
-
     copy = tmp_path / "copy"
     shutil.copytree(dataset, copy)
     settings = config(dataset=str(copy))
@@ -175,8 +178,7 @@ def test_changed_data_are_noticed_on_resuming(config, monkeypatch, dataset, tmp_
         train(settings)
 
 
-def test_a_full_disk_is_one_line_and_the_run_resumes_later(config, monkeypatch, tmp_path):
-    uninterrupted = train(config(output=str(tmp_path / "uninterrupted")))
+def test_a_full_disk_is_one_line_and_the_run_resumes_later(uninterrupted, config, monkeypatch):
     real = os.fsync
     writes = []
 
@@ -254,7 +256,7 @@ def test_validation_batches_of_meta_have_half_the_training_batch_size(
 
 def test_patience_ends_a_run_and_the_best_checkpoint_is_exported(config, monkeypatch):
     helpers.fake_dev_accuracies(monkeypatch, 0.2, 0.9, 0.5, 0.4, 0.3)
-    results = train(config(patience=2, epochs=3, min_epochs=0))
+    results = train(config(patience=2, epochs=3, min_epochs=0, **PLAIN))
     assert results.best == BestCheckpoint(8, 8 / 6, "accuracy", 0.9)
     assert results.stopped == "patience"
     assert results.steps == 16
@@ -263,7 +265,7 @@ def test_patience_ends_a_run_and_the_best_checkpoint_is_exported(config, monkeyp
 def test_patience_waits_for_the_dev_metric_to_leave_the_majority_baseline(config, monkeypatch):
     # A third of the dev examples belong to the majority class of train.
     helpers.fake_dev_accuracies(monkeypatch, 1 / 3, 1 / 3, 1 / 3, 0.2, 0.5, 0.4, 0.4)
-    results = train(config(patience=2, epochs=10, eval_steps=6, min_epochs=0))
+    results = train(config(patience=2, epochs=10, eval_steps=6, min_epochs=0, **PLAIN))
     assert results.best.value == 0.5
     assert results.stopped == "patience"
     assert results.steps == 7 * 6
@@ -271,13 +273,13 @@ def test_patience_waits_for_the_dev_metric_to_leave_the_majority_baseline(config
 
 def test_a_run_that_never_leaves_the_majority_baseline_uses_all_epochs(config, monkeypatch):
     helpers.fake_dev_accuracies(monkeypatch, *[1 / 3] * 5)
-    results = train(config(patience=2, epochs=5, eval_steps=6, min_epochs=0))
+    results = train(config(patience=2, epochs=5, eval_steps=6, min_epochs=0, **PLAIN))
     assert (results.steps, results.stopped) == (30, "epochs")
 
 
 def test_early_stopping_does_not_count_within_the_first_epochs(config, monkeypatch):
     helpers.fake_dev_accuracies(monkeypatch, 0.9, *[0.5] * 9)
-    results = train(config(patience=2, epochs=10, eval_steps=6, min_epochs=4))
+    results = train(config(patience=2, epochs=10, eval_steps=6, min_epochs=4, **PLAIN))
     # The evaluations after epochs 4 and 5 are the first two that count.
     assert (results.steps, results.stopped) == (5 * 6, "patience")
 
