@@ -40,7 +40,7 @@ For auxiliary tasks:
 * ``MaskingOptions``: options of every masking strategy.
 * ``ScoredMasking``: base class of strategies that mask by a score; defines ``scores``.
 * ``ScoredMaskingOptions``: options of these.
-* ``TaskResult``: a loss together with a changed batch for the primary task.
+* ``TaskResult``: a loss with a changed batch for the primary task, or with losses of members.
 
 For weightings:
 
@@ -56,6 +56,7 @@ For weightings:
 * ``GramWeighting``: base class for weights from the gradients' Gram matrix; defines ``weigh``.
 * ``ValidationOptions``: options of rules that learn from validation examples.
 * ``TrainingStep``: what a rule is given: gradients, losses, the optimizer step.
+* ``Members``: the objectives that tasks are made of, and those of them that a step has.
 * ``Gradient``: a tensor by parameter, or ``None``.
 * ``Placement``: where a parameter belongs: encoder, primary head, other head.
 * ``DevHead``: classification head of the validation loss.

@@ -58,5 +58,6 @@ from auxlearn.weighting.learned import (
     LogitOptions as LogitOptions,
     LogitWeighting as LogitWeighting,
 )
+from auxlearn.weighting.members import Members as Members
 from auxlearn.weighting.mixing import LossWeighting as LossWeighting, MixOptions as MixOptions
 from auxlearn.weighting.optimizer_steps import gram_matrices as gram_matrices

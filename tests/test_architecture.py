@@ -136,6 +136,7 @@ ALONE = {
     "auxlearn.testing.check_base": "what the checks share",
     "auxlearn.training.pretrain_folder": "what a pretraining leaves",
     "auxlearn.weighting.meta_options": "settings",
+    "auxlearn.weighting.tartan": "META-TARTAN, which aang extends",
     "auxlearn.weighting.unrolling": "the one user of higher",
 }
 
@@ -146,10 +147,10 @@ BUDGETS = {
     "data": 4850,
     "encoders": 1850,
     "scoring": 1250,
-    "objectives": 1200,
-    "tasks": 2200,
+    "objectives": 1350,
+    "tasks": 2600,
     "losses": 1700,
-    "weighting": 3850,
+    "weighting": 4100,
     "results": 2900,
     "evaluation": 1700,
     "training": 4000,
@@ -223,7 +224,7 @@ def test_who_does_not_know_whom(package, other):
 
 @pytest.mark.parametrize("package", ["auxlearn.tasks", "auxlearn.weighting"])
 def test_training_knows_no_concrete_plug_in(package):
-    shared = {f"{package}.base", "auxlearn.weighting.gradients"}
+    shared = {f"{package}.{name}" for name in ("base", "gradients", "members")}
     concrete = [name for name in MODULES if name.startswith(f"{package}.") and name not in shared]
     assert len(concrete) >= 2
     known = {name for one in concrete for name in importers(one)}

@@ -31,6 +31,7 @@ OPTIONS: dict[str, dict] = {
     "difference": {"background": "TEXTS"},
     "mixture": {"strategies": ["span", "typhoon", {"informask": {"by": "token"}}]},
     "supervised": {"datasets": "DATA"},
+    "space": {"corpus": "TEXTS", "transform": ["none", "mask"], "per_step": 100},
     "cross_entropy": {"class_weights": "balanced"},
     "poe": {"bias": "BIAS"},
     "learned_mixin": {"bias": "BIAS", "entropy_penalty": 0.03},
@@ -71,6 +72,7 @@ AUXILIARIES: dict[str, list[dict]] = {
     **{name: [{name: {}}] for name in ("random_mlm", "l3mask", "mask_tuning")},
     "twice": [{"l3mask": {}}, {"l3mask": {"score": "surprisal"}}],
     "corpus": [{"random_mlm": {"corpus": "corpus.txt"}}],
+    "space": [{"space": {"corpus": "corpus.txt", "output": ["denoise", "label", "tf_idf"]}}],
 }
 
 #: A closed-form head is certain of the few dev examples that it is made from; with more examples
@@ -88,6 +90,8 @@ PAIR_CASES: list[tuple[str, dict, str, int, str, str]] = [
     ("meta", CLOSED, "corpus", 1, "fp32", "accuracy"),
     ("tartan", {}, "random_mlm", 2, "bf16", "macro_f1"),
     ("tartan_released", {}, "l3mask", 2, "bf16", "macro_f1"),
+    ("aang", {}, "space", 2, "bf16", "macro_f1"),
+    ("fixed", {}, "space", 1, "fp32", "accuracy"),
     ("uncertainty", {}, "corpus", 2, "bf16", "accuracy"),
     ("gradnorm", {}, "twice", 1, "fp32", "accuracy"),
     ("dwa", {"window": 1}, "mask_tuning", 1, "fp32", "accuracy"),

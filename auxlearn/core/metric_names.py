@@ -1,20 +1,21 @@
 """Keys of ``metrics.jsonl``: a quantity, a slash, and the objective or metric that it belongs to.
 
-========================  =======================================================================
-``loss/NAME``             mean loss of an objective since the previous row, in the unit of the loss
-``weight/NAME``           weight of an objective
-``candidate/NAME``        weight that is being learned for an objective, applied or not yet
-``dev/METRIC``            metric on dev: ``accuracy``, ``macro_f1``, ``loss``, ``surrogate``
-``aux/NAME/METRIC``       metric of an auxiliary task on dev examples of its own
-``norm/NAME``             L2 norm of an objective's gradient, as the weighting computes it
-``cosine/NAME``           cosine of an objective with the validation gradient, as the weighting
-                          computes it
-``scale/NAME``            factor on an objective's gradient apart from its weight
-``slope/NAME``            inner product of the gradients of an objective's and the primary log loss
-``gradient_norm/NAME``    L2 norm of an objective's gradient over the shared parameters
-``gradient_cosine/A/B``   cosine of the gradients of two objectives over the shared parameters
-``conflict/A/B``          share of the measured steps in which that cosine is negative
-========================  =======================================================================
+==========================  =====================================================================
+``loss/NAME``               mean loss of an objective since the previous row, in its unit
+``weight/NAME``             weight of an objective
+``candidate/NAME``          weight that is being learned for an objective, applied or not yet
+``factor/TASK/AXIS/VALUE``  weight of the members of a task that have this factor together
+``dev/METRIC``              metric on dev: ``accuracy``, ``macro_f1``, ``loss``, ``surrogate``
+``aux/NAME/METRIC``         metric of an auxiliary task on dev examples of its own
+``norm/NAME``               L2 norm of an objective's gradient, as the weighting computes it
+``cosine/NAME``             cosine of an objective with the validation gradient, as the weighting
+                            computes it
+``scale/NAME``              factor on an objective's gradient apart from its weight
+``slope/NAME``              inner product of the gradients of its and the primary log loss
+``gradient_norm/NAME``      L2 norm of an objective's gradient over the shared parameters
+``gradient_cosine/A/B``     cosine of the gradients of two objectives over the shared parameters
+``conflict/A/B``            share of the measured steps in which that cosine is negative
+==========================  =====================================================================
 
 The last three have the same definition under every weighting, and are means over the steps measured
 since the previous row (:mod:`auxlearn.training.gradient_log`); one of the two may be
@@ -61,6 +62,7 @@ class Quantity(StrEnum):
     LOSS = "loss"
     WEIGHT = "weight"
     CANDIDATE = "candidate"
+    FACTOR = "factor"
     DEV = "dev"
     AUX = "aux"
     NORM = "norm"

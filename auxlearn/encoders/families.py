@@ -31,7 +31,11 @@ class Family:
         head_prefixes: Name prefixes of the language-model head's parameters, for detecting whether
             a checkpoint has them.
         pooler_prefixes: Name prefixes of the body's parameters that only ``class_logits`` uses.
-        accepts_4d_masks: Whether the body accepts an attention mask of four dimensions.
+        accepts_4d_masks: Whether the body accepts an attention mask of four dimensions, one for
+            all layers.
+        masks_by_layer: Whether it accepts one for layers that attend to all tokens, and another
+            for layers that attend to tokens nearby.
+        counts_from_padding: Whether position ids begin after the id of the padding token.
         tag_logits: ``(classifier, hidden)`` with the last hidden states to logits of each token,
             ``(batch, length, tags)``, for a model of token classification; ``None`` where
             transformers has none.
@@ -44,6 +48,8 @@ class Family:
     head_prefixes: tuple[str, ...]
     pooler_prefixes: tuple[str, ...] = ()
     accepts_4d_masks: bool = False
+    masks_by_layer: bool = False
+    counts_from_padding: bool = False
     requires_mask: bool = False
     tag_logits: Callable[[Any, Tensor], Tensor] | None = lambda model, hidden: model.classifier(
         model.dropout(hidden)
@@ -125,6 +131,7 @@ _ROBERTA = Family(
     _head_on_sequence,
     ("lm_head.",),
     accepts_4d_masks=True,
+    counts_from_padding=True,
 )
 
 FAMILIES = {
@@ -151,6 +158,7 @@ FAMILIES = {
         lambda model, hidden: model.decoder(model.head(hidden)),
         _modernbert_classes,
         ("head.", "decoder."),
+        masks_by_layer=True,
         tag_logits=lambda model, hidden: model.classifier(model.drop(model.head(hidden))),
     ),
     "bart": Family(_bart_tokens, _bart_classes, ("final_logits_bias",), tag_logits=None),

@@ -18,6 +18,7 @@ from auxlearn.core.cache import content_key
 from auxlearn.core.errors import EncoderError
 from auxlearn.core.settings import TextWindow
 from auxlearn.data.batches import Batch
+from auxlearn.encoders.attention import attention_mask, pairwise_mask, states_at
 from auxlearn.encoders.device import FUSED, full_precision, upcast, upload
 from auxlearn.encoders.families import family_of
 from auxlearn.kinds.base import Kind
@@ -134,39 +135,36 @@ class SharedEncoder(nn.Module):
         """The device of the parameters."""
         return next(self.parameters()).device
 
-    def encode(self, batch: Batch) -> Any:
+    def encode(
+        self, batch: Batch, attends: Tensor | None = None, positions: Tensor | None = None
+    ) -> Any:
         """Run the body.
 
         Args:
             batch: The texts, on the CPU; inputs are copied to the encoder's device.
+            attends: Which tokens each token attends to, ``(batch, length, length)``, bool, at least
+                one for each; by default all that are not padding. Some architectures take none:
+                see :func:`~auxlearn.encoders.attention.require_pairwise_attention`.
+            positions: Position of each token in its text, from 0, ``(batch, length)``, with
+                ``attends``; by default its place.
 
         Returns:
             The body's output with ``last_hidden_state`` of ``(batch, length, hidden size)``.
         """
-        mask, device = self._attention_mask(batch), self.device
-        inputs: dict[str, Any] = {
-            "input_ids": upload(batch.input_ids, device),
-            "attention_mask": None if mask is None else upload(mask, device),
-        }
+        device = self.device
+        inputs: dict[str, Any] = {"input_ids": upload(batch.input_ids, device)}
+        if attends is None:
+            inputs["attention_mask"] = attention_mask(self.config, batch.attention_mask, device)
+        else:
+            inputs["attention_mask"] = pairwise_mask(self.config, attends, positions, device)
+        if positions is not None:
+            first = self.config.pad_token_id + 1 if self.family.counts_from_padding else 0
+            inputs["position_ids"] = upload(positions + first, device)
         if batch.token_type_ids is not None:
             inputs["token_type_ids"] = upload(batch.token_type_ids, device)
         if self.config.is_encoder_decoder:
             inputs["use_cache"] = False
         return self.body(**inputs, return_dict=True)
-
-    def _attention_mask(self, batch: Batch) -> Tensor | None:
-        """Return the attention mask in the form that the body needs; ``None`` without padding.
-
-        The body would inspect a mask of two dimensions for padding, which synchronises with a GPU.
-        A batch on the CPU is therefore inspected here.
-        """
-        mask = batch.attention_mask
-        if mask.device.type != "cpu":
-            return mask
-        if bool(mask.all()):
-            return mask if self.family.requires_mask else None
-        expand = self.family.accepts_4d_masks and self.config._attn_implementation in FUSED
-        return mask.bool()[:, None, None, :] if expand else mask
 
     def classify(self, batch: Batch) -> Tensor:
         """Return class logits, ``(batch, classes)``, in single precision or better.
@@ -180,7 +178,7 @@ class SharedEncoder(nn.Module):
     def classify_with_features(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return :meth:`classify` and :meth:`features` of one pass through the body."""
         hidden = self.encode(batch).last_hidden_state
-        return self._class_logits(hidden, batch), self._features(hidden, batch)
+        return self._class_logits(hidden, batch), self.features_of(hidden, batch)
 
     def _class_logits(self, hidden: Tensor, batch: Batch) -> Tensor:
         with full_precision(hidden.device):
@@ -195,9 +193,10 @@ class SharedEncoder(nn.Module):
         It is the last hidden state at the token that the classification head uses: the first token,
         or the last one of an encoder-decoder.
         """
-        return self._features(self.encode(batch).last_hidden_state, batch)
+        return self.features_of(self.encode(batch).last_hidden_state, batch)
 
-    def _features(self, hidden: Tensor, batch: Batch) -> Tensor:
+    def features_of(self, hidden: Tensor, batch: Batch) -> Tensor:
+        """Return :meth:`features` from the last hidden states of a batch."""
         if not self.config.is_encoder_decoder:
             return upcast(hidden[:, 0])
         last = upload(batch.attention_mask.sum(1) - 1, hidden.device)
@@ -220,10 +219,15 @@ class SharedEncoder(nn.Module):
             computed in half precision, as in transformers, which rounds the logits; a softmax over
             them is computed in single precision.
         """
-        hidden = self.encode(batch).last_hidden_state
-        places = upload(positions.flatten().nonzero().squeeze(1), hidden.device)
-        chosen = hidden.flatten(0, 1).index_select(0, places)
-        return upcast(self.family.token_logits(self.language_model, chosen))
+        return self.token_logits(states_at(self.encode(batch).last_hidden_state, positions))
+
+    def token_logits(self, states: Tensor) -> Tensor:
+        """Return vocabulary logits from some last hidden states; see :meth:`predict_tokens`.
+
+        Args:
+            states: ``(n, hidden size)``; :func:`states_at` returns those of some positions.
+        """
+        return upcast(self.family.token_logits(self.language_model, states))
 
     @contextmanager
     def watching_embeddings(self, report: Callable[[Tensor, Tensor], None]) -> Iterator[None]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -222,6 +223,12 @@ CORRUPTIONS = {
     "random": (0.0, 1.0),
     "keep": (0.0, 0.0),
 }
+
+
+def ordinary_ids(tokenizer: Any) -> Tensor:
+    """Return the token ids of a vocabulary without special tokens, ``(n,)``."""
+    special = set(tokenizer.all_special_ids)
+    return torch.tensor([token for token in range(len(tokenizer)) if token not in special])
 
 
 def choose(probabilities: Tensor, generator: torch.Generator) -> Tensor:

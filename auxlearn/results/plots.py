@@ -140,7 +140,8 @@ def plot_run(entries: Entries, results: RunResults, folder: Path) -> list[Path]:
     """Write all plots that the entries have values for.
 
     ``losses.png``, with a panel for each objective, and ``dev.png`` always; ``weights.png`` if
-    weights change, or ``branches.png`` for a rule that has compared whole runs: the dev
+    weights change, ``factors.png`` if those of the factors of a task's members do, with a panel for
+    each axis, or ``branches.png`` for a rule that has compared whole runs: the dev
     metric of each by step; ``auxiliary.png`` if a task has metrics of its own; ``gradients.png`` if
     gradients were recorded: their cosines with each other and with the validation gradient, the
     share of steps in conflict, and their norms; ``overview.png``, which has the weights (or the
@@ -170,12 +171,34 @@ def _plots(entries: Entries, results: RunResults) -> dict[str, list[Panel]]:
         plots["branches"] = [_branches]
     elif moving:
         plots["weights"] = [_weights]
+    if panels := _factor_panels(results):
+        plots["factors"] = panels
     plots["losses"] = _loss_panels(entries, results)
     if any(map(Quantity.AUX.read, entries)):
         plots["auxiliary"] = [_auxiliary]
     if panels := _gradient_panels(entries):
         plots["gradients"] = panels
     return plots
+
+
+def _factor_panels(results: RunResults) -> list[Panel]:
+    """Return one panel for each axis of a task's members that has several values."""
+    return [
+        partial(_factors, f"{task}/{axis}/", list(values))
+        for task, axes in results.factors.items()
+        for axis, values in axes.items()
+        if len(values) > 1
+    ]
+
+
+def _factors(
+    prefix: str, values: Sequence[str], axes: Axes, entries: Entries, results: RunResults
+) -> None:
+    for number, value in enumerate(values):
+        steps, weights = _series(entries, Quantity.FACTOR.key(prefix + value))
+        axes.plot(steps, weights, color=colour(number), marker=line_marker(steps), label=value)
+    axes.set_ylabel(f"weight by\n{prefix.split('/')[1]}")
+    axes.set_ylim(bottom=0)
 
 
 def _loss_panels(entries: Entries, results: RunResults) -> list[Panel]:

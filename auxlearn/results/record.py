@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, TypeAdapter
 
 from auxlearn.core.errors import RunError, first_fault, shorten
 from auxlearn.core.files import name_problem, read_checked_json, write_checked_json, write_json
-from auxlearn.core.metric_names import TITLES
+from auxlearn.core.metric_names import TITLES, Quantity
 from auxlearn.results.environment import Environment
 from auxlearn.results.outputs import check_output_file
 
@@ -350,6 +350,9 @@ class RunResults:
             rule whose weights belong to one run. ``seconds`` are then those of all of them.
         account: Why the weight of each auxiliary task is what it is, one sentence by task; empty
             for rules whose weights are given.
+        factors: Of each task that is made of several objectives, the weight of each value of each
+            axis within the task at the end: that of its members that have it, by axis and value.
+            Empty for rules that do not weigh members.
         folder: The run folder; not part of what the file holds.
     """
 
@@ -369,6 +372,7 @@ class RunResults:
     init_from: dict[str, Any] | None = None
     branches: list[Branch] = field(default_factory=list)
     account: dict[str, str] = field(default_factory=dict)
+    factors: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
     final_stopped: str | None = None
     folder: Path | None = field(default=None, compare=False)
 
@@ -404,6 +408,8 @@ class RunResults:
     def _content(self) -> dict[str, Any]:
         values = asdict(self, dict_factory=_flat)
         del values["folder"]
+        if not self.factors:  # so that the files of all other runs stay what they were
+            del values["factors"]
         return values
 
     @classmethod
@@ -474,6 +480,16 @@ ADVICE = (
     "what helps most often is related labelled data (--aux supervised), or masked language "
     "modelling of an unlabelled corpus of at least five times as many texts"
 )
+
+
+def factor_table(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, dict[str, float]]]:
+    """Return the latest weights of factors in ``metrics.jsonl``, by task, axis and value."""
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for row in rows:
+        for key, weight in Quantity.FACTOR.read(row).items():
+            task, axis, value = key.split("/", 2)
+            found.setdefault(task, {}).setdefault(axis, {})[value] = weight
+    return found
 
 
 def account_of_branches(

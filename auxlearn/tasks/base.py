@@ -21,7 +21,8 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, Self
 
 import torch
@@ -48,6 +49,7 @@ from auxlearn.objectives.masking import (
     choose_units,
     corrupt,
     mirrored,
+    ordinary_ids,
     rescale_texts,
     spread_excess,
     unit_means,
@@ -57,7 +59,9 @@ from auxlearn.objectives.perturbation import choose_replacements
 
 @dataclass(frozen=True)
 class TaskResult:
-    """Result of :meth:`AuxiliaryTask.loss` for a task that changes the primary batch.
+    """Result of :meth:`AuxiliaryTask.loss` of a task that is more than one loss.
+
+    A task may change the primary batch, and it may be made of several objectives.
 
     Attributes:
         loss: The loss, a scalar.
@@ -65,11 +69,15 @@ class TaskResult:
             ``None`` leaves the primary batch as it is.
         replaced: Tokens of ``primary`` that the task has replaced, ``(batch, length)``, bool; they
             are logged for `auxlearn perturbations`.
+        members: Loss of each objective of :attr:`AuxiliaryTask.members` that is part of this step,
+            by its number, scalars; ``loss`` is their sum divided by the number of those that
+            :meth:`AuxiliaryTask.sampled` returns. They may share a graph.
     """
 
     loss: Tensor
     primary: Batch | None = None
     replaced: Tensor | None = None
+    members: Mapping[int, Tensor] = field(default_factory=dict)
 
 
 class AuxiliaryTask(Objective):
@@ -87,9 +95,15 @@ class AuxiliaryTask(Objective):
         texts: The texts that the task's batches are drawn from; set by :meth:`prepare`.
         batch_size: Examples per batch of the task's own; ``None``: as many as the primary task.
         watches_primary: Whether :meth:`observe_primary` is called.
+        members: Objectives that the task is made of, each as its factors by axis, such as
+            ``{"transform": "mask", "output": "denoise"}``; none for a task that is one objective.
+            Some of them are part of each step: :meth:`sampled` says which, and :meth:`loss` returns
+            their losses. Set when the task is constructed. A rule may weigh them by their factors,
+            as `aang` does; all others see the mean.
     """
 
     watches_primary = False
+    members: tuple[Mapping[str, str], ...] = ()
     batches: ClassVar[Literal["own", "primary"]] = "own"
     texts: TokenizedTexts
     batch_size: int | None = None
@@ -157,6 +171,17 @@ class AuxiliaryTask(Objective):
             step: Number of the step, from 0.
             total: Steps that the run is planned for; early stopping may end it before.
         """
+
+    def sampled(self, step: int) -> Sequence[int]:
+        """Return the numbers of the :attr:`members` that are part of a step; by default all.
+
+        It must depend on nothing but the seed of :meth:`prepare` and the step, so that a resumed
+        run samples the same.
+
+        Args:
+            step: Number of the step, from 0.
+        """
+        return range(len(self.members))
 
     def items(self, batch: Batch, generator: torch.Generator) -> int:
         """Return the number of items that :meth:`loss` averages over; by default the examples.
@@ -240,11 +265,7 @@ class MaskedLanguageModelling(AuxiliaryTask):
         """Set the texts (the train split or ``corpus``) and the ids of random replacements."""
         context.encoder.require_language_model(self.name)
         self.texts = context.texts_of(self.options.corpus)
-        tokenizer = context.encoder.tokenizer
-        special = set(tokenizer.all_special_ids)
-        self.random_ids = torch.tensor(
-            [token for token in range(len(tokenizer)) if token not in special]
-        )
+        self.random_ids = ordinary_ids(context.encoder.tokenizer)
 
     @abstractmethod
     def mask_probabilities(self, batch: Batch) -> Tensor:

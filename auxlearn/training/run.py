@@ -37,7 +37,13 @@ from auxlearn.results.environment import Environment, changed_versions, with_pea
 from auxlearn.results.folder import RunFolder
 from auxlearn.results.loggers import ForwardingReporter
 from auxlearn.results.perturbation_log import PerturbationLog
-from auxlearn.results.record import BestCheckpoint, DatasetRecord, Evaluation, RunResults
+from auxlearn.results.record import (
+    BestCheckpoint,
+    DatasetRecord,
+    Evaluation,
+    RunResults,
+    factor_table,
+)
 from auxlearn.training.checkpoint import CheckpointFolder
 from auxlearn.training.gradient_log import GradientLog
 from auxlearn.training.inputs import InputRecord, collect_inputs, verify_finished
@@ -346,6 +352,7 @@ class _Run:
             seconds=seconds | {"training": state.seconds},  # with those before the run was resumed
             environment=with_peak_memory(Environment.load(self.folder.path)),
             init_from=self.init_from,
+            factors=factor_table(self.folder.read_metrics()),
             account=self.weighting.account(
                 self.folder.read_metrics(), state.best_step, loop.training_step.total_steps
             ),

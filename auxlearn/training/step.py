@@ -33,6 +33,7 @@ from auxlearn.training.terms import Auxiliary, StepSettings, Term, placements_of
 from auxlearn.training.validation import ValidationObjective
 from auxlearn.weighting.base import Gradient
 from auxlearn.weighting.gradients import shared_gradient
+from auxlearn.weighting.members import Members
 
 
 def split_batch(batch: Batch, count: int) -> list[Batch]:
@@ -113,6 +114,7 @@ class RunStep:
         self.placements = placements_of(encoder, self.parameters)
         self.losses: dict[str, Tensor] = {}
         self.isolated: frozenset[str] = frozenset()
+        self.members = Members({o.name: o.task.members for o in auxiliaries if o.task.members})
         self.number = 0
         self.total_steps = schedule.total
         self._warned_about_attention = False
@@ -120,7 +122,7 @@ class RunStep:
 
     def train_primary_only(self, schedule: LinearSchedule) -> None:
         """Drop the auxiliary tasks and continue with another optimizer and schedule."""
-        self.auxiliaries, self.names = (), ("primary",)
+        self.auxiliaries, self.names, self.members = (), ("primary",), Members({})
         self.optimizer, self.schedule = schedule.optimizer, schedule
 
     def begin(self, step: int) -> None:
@@ -130,6 +132,8 @@ class RunStep:
         self.isolated = frozenset()
         self.losses = {}
         self.gradient_metrics = {}
+        tasks = {one.name: one.task for one in self.auxiliaries}
+        self.members.begin({name: tasks[name].sampled(step) for name in self.members.factors})
 
     def backward(self, weights: Sequence[float] | Tensor) -> None:
         """Add the weighted gradients to ``.grad``; with weight zero, compute the loss at most."""
@@ -153,43 +157,51 @@ class RunStep:
         self._measure(totals)
         return totals
 
-    def micro_gradients(self) -> Iterator[list[Gradient]]:
+    def micro_gradients(self, apart: bool = False) -> Iterator[list[Gradient]]:
         """Yield the gradients of all objectives, one micro-batch after another."""
-        totals = self._no_gradients()
-        for found in self._every_micro_batch():
+        totals = self._no_gradients(len(self.names))
+        for found in self._every_micro_batch(apart):
             if self._measures:  # on copies: the caller may change what is yielded
-                for total, gradient in zip(totals, found, strict=True):
+                joined = self.members.joined(self.names, found) if apart else found
+                for total, gradient in zip(totals, joined, strict=True):
                     add_gradient(total, copy_gradient(gradient))
             yield found
         self._add_losses()
         self._measure(totals)
 
-    def _every_micro_batch(self) -> Iterator[list[Gradient]]:
+    def _every_micro_batch(self, apart: bool) -> Iterator[list[Gradient]]:
         """Yield the gradients of all micro-batches, those of other processes too."""
-        own = self._micro_gradients()
+        own, count = self._micro_gradients(apart), len(self._parts(apart))
         if self.processes.count == 1:
             yield from own
             return
         for number in range(self._terms(self.number, frozenset())[-1].micro_batch + 1):
-            found = next(own) if self.processes.owns(number) else self._no_gradients()
+            found = next(own) if self.processes.owns(number) else self._no_gradients(count)
             self.processes.add_gradients(found, self.parameters)
             yield found
 
-    def _micro_gradients(self) -> Iterator[list[Gradient]]:
+    def _micro_gradients(self, apart: bool = False) -> Iterator[list[Gradient]]:
         """Yield the gradients of this process's own micro-batches."""
-        for _, losses in groupby(self._losses(), key=lambda found: found[0].micro_batch):
-            gradients = dict(zip(self.names, self._no_gradients(), strict=True))
+        parts = self._parts(apart)
+        for _, losses in groupby(self._losses(apart=apart), key=lambda found: found[0].micro_batch):
+            gradients = dict(zip(parts, self._no_gradients(len(parts)), strict=True))
             for term, loss in losses:
-                found = torch.autograd.grad(loss, self.parameters, allow_unused=True)
-                gradients[term.name] = list(found)
+                shared = term.member is not None  # with the graph of other members
+                found = torch.autograd.grad(
+                    loss, self.parameters, allow_unused=True, retain_graph=shared
+                )
+                gradients[term.name, term.member] = list(found)
                 del loss, found  # frees the graph before the next one is built
-            yield [gradients[name] for name in self.names]
+            yield list(gradients.values())
 
-    def _no_gradients(self) -> list[Gradient]:
-        return [[None] * len(self.parameters) for _ in self.names]
+    def _parts(self, apart: bool) -> list[tuple[str, int | None]]:
+        return self.members.parts(self.names) if apart else [(name, None) for name in self.names]
+
+    def _no_gradients(self, count: int) -> list[Gradient]:
+        return [[None] * len(self.parameters) for _ in range(count)]
 
     def _summed_gradients(self) -> list[Gradient]:
-        totals = self._no_gradients()
+        totals = self._no_gradients(len(self.names))
         for gradients in self._micro_gradients():
             for total, gradient in zip(totals, gradients, strict=True):
                 add_gradient(total, gradient)
@@ -351,8 +363,11 @@ class RunStep:
         lookahead: int = 0,
         without: frozenset[str] = frozenset(),
         divided: bool = True,
+        apart: bool = False,
     ) -> Iterator[tuple[Term, Tensor]]:
         """Yield the loss of each objective on each micro-batch, with its graph.
+
+        With ``apart``, those of a task that is made of several are yielded one by one.
 
         Over all processes, among which they are divided, the losses of an objective sum to its mean
         loss over the whole batch.
@@ -369,21 +384,29 @@ class RunStep:
             if term.shares_primary_batch:
                 batch = substitutes.get(term.micro_batch, batch)
             batch = self._with_attention(batch)
+            members: dict[int, Tensor] = {}
             if term.auxiliary is None:
                 loss = self._primary_loss(model, batch, step, term)
             else:
                 result = self._auxiliary_loss(model, batch, step, term)
+                if term.name in self.members.weights and not lookahead:
+                    result = replace(result, loss=self.members.loss(term.name, result.members))
                 if result.primary is not None and term.name not in self.isolated:
                     substitutes[term.micro_batch] = result.primary
                     if not lookahead:
                         self._log_perturbation(term.name, batch, result)
-                loss = result.loss
+                loss, members = result.loss, dict(result.members) if apart else {}
                 del result
             loss = loss * term.share
             if not lookahead:
                 self._record_loss(term.name, loss)
-            yield term, loss
-            del loss  # frees the graph before the next one is built
+            if members:
+                del loss
+                for number in list(members):
+                    yield replace(term, member=number), members.pop(number) * term.share
+            else:
+                yield term, loss
+                del loss  # frees the graph before the next one is built
 
     def _terms(self, step: int, without: frozenset[str]) -> list[Term]:
         """Return what a step computes, in order: by micro-batch, the primary task last.

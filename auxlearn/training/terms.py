@@ -60,12 +60,15 @@ class Term:
         auxiliary: The auxiliary task; ``None`` for the primary task.
         batch: The examples.
         share: Weight of the mean loss over ``batch`` in the objective's loss of the step.
+        member: Number of the objective among those that the task is made of, if their losses are
+            kept apart.
     """
 
     micro_batch: int
     auxiliary: Auxiliary | None
     batch: Batch
     share: float
+    member: int | None = None
 
     @property
     def name(self) -> str:

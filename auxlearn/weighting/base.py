@@ -21,13 +21,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import torch
 from pydantic import Field, field_validator
 from torch import Tensor, nn
 
 from auxlearn.core.settings import Settings, ValidationSource
+
+if TYPE_CHECKING:
+    from auxlearn.weighting.members import Members
 
 #: Gradient of one objective: a tensor per parameter, in the order of
 #: :attr:`TrainingStep.parameters`; ``None`` where the objective does not depend on the parameter.
@@ -88,6 +91,7 @@ class TrainingStep(Protocol):
             :meth:`micro_gradients`; ``"validation"`` is added by the methods that compute it.
         isolated: Auxiliary tasks whose changes of the primary batch are left out in this step: the
             primary task is trained on its own texts. A weighting may set it; none at first.
+        members: The objectives that tasks are made of, where a task is made of several.
     """
 
     names: tuple[str, ...]
@@ -101,6 +105,7 @@ class TrainingStep(Protocol):
     max_grad_norm: float
     losses: dict[str, Tensor]
     isolated: frozenset[str]
+    members: Members
 
     def backward(self, weights: Sequence[float] | Tensor) -> None:
         """Add the gradient of the weighted sum of the losses to ``.grad``.
@@ -117,11 +122,15 @@ class TrainingStep(Protocol):
     def gradients(self) -> list[Gradient]:
         """Return the unweighted gradient of each objective; ``.grad`` stays empty."""
 
-    def micro_gradients(self) -> Iterator[list[Gradient]]:
+    def micro_gradients(self, apart: bool = False) -> Iterator[list[Gradient]]:
         """Yield the gradient of each objective on one micro-batch after another.
 
         Over the micro-batches of a step the gradients of an objective sum to what
         :meth:`gradients` returns.
+
+        Args:
+            apart: Yield the gradients of the parts, in their order; see
+                :meth:`Members.parts <auxlearn.weighting.members.Members.parts>`.
         """
 
     def current_losses(self) -> Tensor:

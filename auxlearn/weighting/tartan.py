@@ -22,6 +22,7 @@ head.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 import torch
@@ -100,14 +101,27 @@ class Tartan(LogitWeighting):
     def _cosines(
         self, gradients: list[Gradient], validation: Gradient, step: TrainingStep
     ) -> Tensor:
+        """Return the cosine of each objective with the validation gradient, and note it."""
+        cosines, norms, norm = self.compare(gradients, validation, step)
+        self._metrics = alignment_metrics(step.names, norms, cosines, norm)
+        return cosines
+
+    def compare(
+        self, gradients: Sequence[Gradient], validation: Gradient, step: TrainingStep
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return cosines with the validation gradient, norms, and the validation gradient's norm.
+
+        Args:
+            gradients: Any number of gradients.
+            validation: The validation gradient over the parameters that are compared.
+            step: The step.
+        """
         compared = [self._restrict(gradient, step) for gradient in gradients]
         squares = [dot(gradient, gradient) for gradient in compared]
         products = [dot(gradient, validation) for gradient in compared]
         found = gather_scalars([dot(validation, validation), *squares, *products])
         norm, norms = found[0].sqrt(), found[1 : 1 + len(squares)].sqrt()
-        cosines = cosines_with(found[1 + len(squares) :], norms, norm)
-        self._metrics = alignment_metrics(step.names, norms, cosines, norm)
-        return cosines
+        return cosines_with(found[1 + len(squares) :], norms, norm), norms, norm
 
     def _restrict(self, gradient: Gradient, step: TrainingStep) -> Gradient:
         """Return a gradient with ``None`` for the parameters that are not compared."""

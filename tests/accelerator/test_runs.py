@@ -46,6 +46,8 @@ OF_WEIGHTING = {
     # next step depends on it.
     "tartan": 11,
     "tartan_released": 11,
+    # As tartan, and the inner products of the members.
+    "aang": 12,
 }
 
 #: Waits of a pass within transformers, by family: the body looks into a mask of two dimensions,
@@ -73,9 +75,9 @@ def check(report: runs.Report, most: int, most_in_masks: int = 0) -> None:
 
 
 def options_of(task: str, labelled: Path) -> dict[str, object]:
-    """Options that a task is tested with; DATA stands for a data set."""
-    options = TASK_OPTIONS.get(task, {})
-    return {name: str(labelled) if value == "DATA" else value for name, value in options.items()}
+    """Options that a task is tested with; DATA stands for a data set, TEXTS for a file of texts."""
+    paths = {"DATA": str(labelled), "TEXTS": str(labelled / "train.jsonl")}
+    return {name: paths.get(str(value), value) for name, value in TASK_OPTIONS[task].items()}
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ def test_the_spelling_of_the_keys_is_fixed():
         "loss/x",
         "weight/x",
         "candidate/x",
+        "factor/x",
         "dev/x",
         "aux/x",
         "norm/x",

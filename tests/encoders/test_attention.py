@@ -1,120 +1,141 @@
-"""Attention of half-precision training on a CPU: precision, gradients, exports."""
+"""Attention by pairs of tokens: what a prediction depends on, in every architecture."""
 
 from __future__ import annotations
 
-import json
+from dataclasses import replace
 
 import pytest
 import torch
-import transformers
 
+from auxlearn.core.errors import EncoderError
 from auxlearn.data.batches import collate
-from auxlearn.encoders.device import SINGLE, attend_in_single_precision
+from auxlearn.encoders.attention import require_pairwise_attention, states_at
 from auxlearn.encoders.load import load_encoder
-from tests.helpers import LABELS, LINES, tokenized, without_dropout
+from auxlearn.objectives.space import attends_in_order, reading_order, with_slots
+from tests.helpers import LABELS, tokenized, without_dropout
 
-FAMILIES = ("bert", "roberta", "distilbert", "electra", "modernbert", "bart")
+TAKE = ("bert", "roberta", "distilbert", "electra", "modernbert")
+TEXTS = ("The parser reads a sentence and a word.", "A tagger.")
+
+
+@pytest.fixture(params=TAKE)
+def encoder(request, encoder_folder):
+    return without_dropout(load_encoder(str(encoder_folder(request.param)), LABELS)).double()
 
 
 @pytest.fixture
-def asked(monkeypatch):
-    """Types in which torch's attention is called."""
-    types = []
-    ordinary = torch.nn.functional.scaled_dot_product_attention
-
-    def attention(query, *arguments, **settings):
-        types.append(query.dtype)
-        return ordinary(query, *arguments, **settings)
-
-    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", attention)
-    return types
+def batch(encoder):
+    return collate(tokenized(encoder, TEXTS), torch.arange(len(TEXTS)))
 
 
-def half():
-    return torch.autocast("cpu", torch.bfloat16)
+def shown(encoder, batch, chosen):
+    ids = batch.input_ids.masked_fill(chosen, encoder.tokenizer.mask_token_id)
+    return replace(batch, input_ids=ids)
 
 
-def batch_of(encoder):
-    """Texts of different lengths, so that there is padding."""
-    return collate(tokenized(encoder, LINES[:3]), torch.arange(3))
+def sources(encoder, state_of):
+    """The places whose input embedding each state depends on, by number of the state."""
+    kept = []
+    handle = encoder.body.get_input_embeddings().register_forward_hook(
+        lambda module, inputs, output: kept.append(output.retain_grad() or output)
+    )
+    states = state_of()
+    handle.remove()
+    (embeddings,) = kept
+    weights = torch.linspace(0.5, 1.5, states.shape[1], dtype=states.dtype)
+    found = []
+    for state in states:
+        (gradient,) = torch.autograd.grad(state @ weights, embeddings, retain_graph=True)
+        found.append(gradient.abs().sum(-1) > 0)
+    return found
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_attention_is_single_where_it_is_differentiated_without_dropout(
-    family, encoder_folder, asked
-):
+@pytest.mark.parametrize("kept", [False, True], ids=["corrupted", "kept"])
+@pytest.mark.parametrize("representation", ["left_to_right", "right_to_left", "random"])
+def test_a_prediction_depends_on_what_is_read_before(encoder, batch, representation, kept):
+    generator = torch.Generator().manual_seed(5)
+    chosen = batch.maskable & (torch.rand(batch.maskable.shape, generator=generator) < 0.5)
+    order = reading_order(representation, batch, generator)
+    assert chosen.sum() >= 4
+    length = chosen.shape[1]
+    mask_id = encoder.tokenizer.mask_token_id
+    if kept:
+        slots = with_slots(batch, order, chosen, mask_id)
+
+        def state_of():
+            hidden = encoder.encode(slots.batch, slots.attends, slots.positions).last_hidden_state
+            return states_at(hidden, slots.predicted)
+    else:
+        given = shown(encoder, batch, chosen)
+
+        def state_of():
+            hidden = encoder.encode(given, attends_in_order(order, batch)).last_hidden_state
+            return states_at(hidden, chosen)
+
+    slot = dict.fromkeys(range(len(batch)), 0)
+    found = sources(encoder, state_of)
+    for (text, place), depends in zip(chosen.nonzero().tolist(), found, strict=True):
+        before = (order[text] < order[text, place]) & batch.attention_mask[text].bool()
+        allowed = torch.zeros_like(depends)
+        allowed[text, :length] = before
+        own = length + slot[text] if kept else place
+        allowed[text, own] = True  # a mask token: its slot, or itself
+        slot[text] += 1
+        assert torch.equal(depends, allowed), (representation, text, place)
+
+
+def test_a_slot_at_a_place_is_the_mask_token_at_this_place(encoder, batch):
+    """Where nothing comes after a token, its slot predicts what a mask token in its place does."""
+    chosen = torch.zeros_like(batch.maskable)
+    last = batch.maskable[0].nonzero().max()
+    chosen[0, last] = True
+    order = reading_order("left_to_right", batch, torch.Generator())
+    slots = with_slots(batch, order, chosen, encoder.tokenizer.mask_token_id)
+    hidden = encoder.encode(slots.batch, slots.attends, slots.positions).last_hidden_state
+    given = shown(encoder, batch, chosen)
+    other = encoder.encode(given, attends_in_order(order, batch)).last_hidden_state
+    torch.testing.assert_close(
+        states_at(hidden, slots.predicted), states_at(other, chosen), atol=1e-12, rtol=1e-12
+    )
+
+
+def test_all_that_is_no_padding_is_the_usual_attention(encoder, batch):
+    inside = batch.attention_mask.bool()
+    attends = inside[:, None].expand(-1, inside.shape[1], -1) | torch.eye(inside.shape[1]).bool()
+    ours = encoder.encode(batch, attends).last_hidden_state[inside]
+    torch.testing.assert_close(
+        ours, encoder.encode(batch).last_hidden_state[inside], atol=1e-12, rtol=1e-12
+    )
+
+
+def test_layers_that_attend_nearby_keep_their_window(encoder_folder):
+    """ModernBERT's layers see a window; behind slots it is one of positions, not of places."""
+    encoder = without_dropout(load_encoder(str(encoder_folder("modernbert")), LABELS)).double()
+    encoder.config.sliding_window = 2
+    text = collate(tokenized(encoder, TEXTS[:1]), torch.arange(1))
+    length = text.input_ids.shape[1]
+    full = torch.ones(1, length, length, dtype=torch.bool)
+    with_window = encoder.encode(text, full).last_hidden_state
+    torch.testing.assert_close(
+        with_window, encoder.encode(text).last_hidden_state, atol=1e-12, rtol=1e-12
+    )
+    encoder.config.sliding_window = length
+    assert not torch.allclose(with_window, encoder.encode(text, full).last_hidden_state)
+
+
+def test_attention_by_addition_is_the_same(encoder, batch):
+    order = reading_order("random", batch, torch.Generator().manual_seed(1))
+    attends = attends_in_order(order, batch)
+    fused = encoder.encode(batch, attends).last_hidden_state
+    encoder.body.set_attn_implementation("eager")  # ModernBERT's softmax is then in float32
+    torch.testing.assert_close(
+        fused, encoder.encode(batch, attends).last_hidden_state, atol=1e-5, rtol=1e-5
+    )
+
+
+@pytest.mark.parametrize("family", ["deberta-v2", "bart"])
+def test_an_architecture_without_such_masks_is_named(family, encoder_folder):
     encoder = load_encoder(str(encoder_folder(family)), LABELS)
-    attend_in_single_precision(encoder.body)
-    with half():
-        encoder.classify(batch_of(encoder))
-    assert set(asked) == {torch.float32}
-    asked.clear()
-    with half(), torch.inference_mode():
-        encoder.classify(batch_of(encoder))
-    assert set(asked) == {torch.bfloat16}
-
-
-def test_attention_with_dropout_is_unchanged(encoder_folder, asked):
-    encoder = load_encoder(str(encoder_folder("bert")), LABELS, attention_dropout=0.1).train()
-    asked.clear()  # loading tries the encoder out
-    attend_in_single_precision(encoder.body)
-    with half():
-        encoder.classify(batch_of(encoder))
-    assert set(asked) == {torch.bfloat16}
-    asked.clear()
-    encoder(lambda model: model.classify(batch_of(model)))
-    assert set(asked) == {torch.float32}
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_gradients_are_those_of_single_precision_but_for_rounding(family, encoder_folder):
-    encoder = without_dropout(load_encoder(str(encoder_folder(family)), LABELS))
-    batch = batch_of(encoder)
-    parameters = [p for p in encoder.parameters() if p.requires_grad]
-
-    def gradient():
-        loss = encoder.classify(batch).logsumexp(-1).sum()
-        found = torch.autograd.grad(loss, parameters, allow_unused=True)
-        return torch.cat([part.flatten() for part in found if part is not None])
-
-    exact = gradient()
-    attend_in_single_precision(encoder.body)
-    torch.testing.assert_close(gradient(), exact)
-    with half():
-        rounded = gradient()
-    assert rounded.dtype == torch.float32
-    assert not torch.equal(rounded, exact)
-    # bfloat16 keeps 8 bits: single figures are off by some per cent, the direction is not.
-    assert torch.nn.functional.cosine_similarity(rounded, exact, dim=0) > 0.995
-
-
-def test_another_attention_implementation_is_unchanged(encoder_folder):
-    encoder = load_encoder(str(encoder_folder("deberta-v2")), LABELS)
-    before = encoder.config._attn_implementation
-    attend_in_single_precision(encoder.body)
-    assert encoder.config._attn_implementation == before == "eager"
-
-
-def test_the_second_derivative_is_that_of_the_ordinary_attention(tiny_bert):
-    weight = tiny_bert.body.encoder.layer[0].attention.self.query.weight
-
-    def second():
-        with tiny_bert.twice_differentiable() as otherwise:
-            assert otherwise
-            loss = tiny_bert.classify(batch_of(tiny_bert)).logsumexp(-1).sum()
-            (first,) = torch.autograd.grad(loss, weight, create_graph=True)
-        return torch.autograd.grad(first.square().sum(), weight)[0]
-
-    ordinary = second()
-    attend_in_single_precision(tiny_bert.body)
-    torch.testing.assert_close(second(), ordinary)
-    assert ordinary.abs().sum() > 0
-
-
-def test_an_export_does_not_mention_the_implementation(tiny_bert, tmp_path):
-    attend_in_single_precision(tiny_bert.body)
-    assert tiny_bert.config._attn_implementation == SINGLE
-    tiny_bert.save(tmp_path, max_length=64)
-    assert SINGLE not in json.dumps(json.loads((tmp_path / "config.json").read_text()))
-    model = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path)
-    assert model.config._attn_implementation == "sdpa"
+    with pytest.raises(EncoderError, match=f"architecture '{family}' does not take") as found:
+        require_pairwise_attention(encoder.config, "space")
+    assert "\n" not in str(found.value)

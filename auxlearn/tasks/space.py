@@ -1,0 +1,344 @@
+"""The space of objectives of AANG: data, transform, representation and output in combination."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import torch
+from pydantic import Field, field_validator
+from torch import Tensor, nn
+
+from auxlearn.core import rng
+from auxlearn.core.errors import ConfigError
+from auxlearn.core.registry import register_task
+from auxlearn.core.settings import Settings
+from auxlearn.data.batches import Batch, BatchStream, UniformStream, collate, pad_token_values
+from auxlearn.data.tokens import TokenizedTexts, concatenate, consecutive
+from auxlearn.encoders.attention import require_pairwise_attention, states_at
+from auxlearn.encoders.device import upcast, upload
+from auxlearn.encoders.shared import SharedEncoder
+from auxlearn.objectives.context import ObjectiveContext
+from auxlearn.objectives.heads import head_of
+from auxlearn.objectives.masking import CORRUPTIONS, choose, corrupt, ordinary_ids, uniform
+from auxlearn.objectives.space import (
+    TASK_TEXT,
+    Output,
+    Representation,
+    Transform,
+    attends_in_order,
+    combinations,
+    reading_order,
+    with_slots,
+)
+from auxlearn.tasks.base import AuxiliaryTask, TaskResult
+
+#: What becomes of the chosen tokens, as a kind of corruption.
+CORRUPTION_OF = {"none": "keep", "mask": "mask", "replace": "random", "bert": "bert"}
+
+#: Largest value of the regressions: a text's most frequent token has it (Aroca-Ouellette and
+#: Rudzicz 2020).
+SCALE = 10.0
+
+
+class SpaceOptions(Settings):
+    """Settings of the space of objectives."""
+
+    per_step: int = Field(
+        3, ge=1, description="Objectives that are sampled in each step; 3 and 6 in the paper."
+    )
+    corpus: tuple[str, ...] = Field(
+        (),
+        description="Files of unlabelled texts, each a further value of the axis data beside the "
+        "labelled texts.",
+    )
+    transform: tuple[Transform, ...] = Field(
+        ("none", "mask", "replace", "bert"),
+        min_length=1,
+        description="What becomes of the chosen tokens: none: they stay; mask: mask token; "
+        "replace: random token; bert: 80% mask token, 10% random token, 10% unchanged.",
+    )
+    representation: tuple[Representation, ...] = Field(
+        ("bidirectional", "left_to_right", "right_to_left", "random"),
+        min_length=1,
+        description="Tokens that each token attends to: all; those on its left or on its right; "
+        "those before it in an order drawn for each text.",
+    )
+    output: tuple[Output, ...] = Field(
+        ("denoise", "label"),
+        min_length=1,
+        description="What is predicted: denoise: the chosen tokens; label: the label of the text; "
+        "tf, tf_idf: how frequent the chosen tokens are in their text, how characteristic of it; "
+        "capital: whether their words begin with a capital.",
+    )
+    probability: float = Field(
+        0.15, gt=0, le=1, description="Probability of each token to be chosen."
+    )
+
+    @field_validator("corpus", "transform", "representation", "output", mode="before")
+    @classmethod
+    def _one_or_many(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
+
+
+class _Input(NamedTuple):
+    """What is known of one input: texts of one kind of data, transformed and read in an order.
+
+    Attributes:
+        batch: The texts as they were.
+        chosen: The tokens to be predicted, ``(batch, length)``, bool.
+        states: Hidden states at the chosen tokens, ``(chosen.sum(), hidden size)``.
+        hidden: Last hidden states, ``(batch, length, hidden size)``.
+    """
+
+    batch: Batch
+    chosen: Tensor
+    states: Tensor
+    hidden: Tensor
+
+
+@register_task("space")
+class Space(AuxiliaryTask):
+    r"""Train with objectives sampled from a space: data x transform x representation x output.
+
+    Dery, Michel, Khodak, Neubig and Talwalkar 2023, "AANG: Automating Auxiliary Learning",
+    https://arxiv.org/abs/2205.14082. Every legal combination of the four axes is an objective; with
+    the default options there are 24, and 40 with a corpus. In each step ``per_step`` of them are
+    sampled uniformly without replacement. Those with the same data, transform and representation
+    share a forward pass, so that a step costs at most ``per_step`` passes, however many objectives
+    there are. Those with the same output share a head.
+
+    In each text tokens are chosen with ``probability``, and transformed. Objectives of tokens
+    predict something of the chosen tokens: a mean over the texts of the mean over a text's chosen
+    tokens, of the cross-entropy in nats (``denoise``, ``capital``) or of the squared error (``tf``,
+    ``tf_idf``, both scaled to at most 10 in each text: Aroca-Ouellette and Rudzicz 2020,
+    https://arxiv.org/abs/2010.12784). ``label`` predicts the label of the text with a head of its
+    own. The weighting `aang` learns how much each value of each axis counts; all other rules see
+    one task, whose loss is the mean of the sampled objectives.
+
+    It departs from the authors' code (ldery/Automating-Auxiliary-Learning) in these points. A token
+    that stays in the text (``none``) and is read in one direction or in random order is predicted
+    by a slot of its own that does not see it, as in GPT and XLNet; there, it is seen where it is
+    predicted. Random order is an order; there, each token attends to a random 60% of the others.
+    ``replace`` draws from the vocabulary without special tokens. Each objective has a full batch of
+    its data; there, a batch is divided among the objectives in proportion to their weights. ``tf``
+    is a number; there, four classes. Objectives of sentences are left out, which that code names
+    and does not compute.
+    """
+
+    Options = SpaceOptions
+    options: SpaceOptions
+
+    def __init__(self, options: SpaceOptions) -> None:
+        super().__init__(options)
+        corpora = [f"corpus_{n}" if n > 1 else "corpus" for n in _counted(options.corpus)]
+        self.data = [TASK_TEXT, *corpora]
+        self.combinations = combinations(
+            self.data, options.transform, options.representation, options.output
+        )
+        self.members = tuple(one._asdict() for one in self.combinations)
+
+    def prepare(self, context: ObjectiveContext) -> None:
+        """Set the texts of all data, add the heads, and count what the outputs need."""
+        options, encoder = self.options, context.encoder
+        if not self.members:
+            raise ConfigError(
+                f"{context.name} has no legal objective: output label needs representation "
+                "bidirectional or random"
+            )
+        if "denoise" in options.output:
+            encoder.require_language_model(context.name)
+        if set(options.representation) != {"bidirectional"}:
+            require_pairwise_attention(encoder.config, context.name)
+        self.name_in_run, self.seed, self.now = context.name, context.seed, 0
+        self.random_ids = ordinary_ids(encoder.tokenizer)
+        self.kind = encoder.kind
+        sources = [None, *options.corpus]
+        parts = [context.texts_of(source) for source in sources]
+        self.texts = concatenate(
+            *(replace(one, labels=None, tags=None, starts=None) for one in parts)
+        )
+        self.sizes = [len(one) for one in parts]
+        self.labelled = replace(
+            consecutive(self.texts, self.sizes)[0], labels=parts[0].labels, tags=parts[0].tags
+        )
+        self.targets: dict[str, Tensor] = {}
+        if {"tf", "tf_idf"} & set(options.output):
+            found = [frequencies(one) for one in parts]
+            self.targets = {"tf": torch.cat([tf for tf, _ in found])}
+            self.targets["tf_idf"] = torch.cat([tf_idf for _, tf_idf in found])
+        if "capital" in options.output:
+            tags = [tag for one in sources for tag in context.token_tags(_capitals, one)]
+            self.targets["capital"] = torch.tensor([float(tag == "capital") for tag in tags])
+        size, outputs = encoder.hidden_size, encoder.config.num_labels
+        factories: Mapping[str, Callable[[], nn.Module]] = {
+            "label": lambda: head_of(encoder, self.kind, outputs),
+            **dict.fromkeys(("tf", "tf_idf", "capital"), lambda: nn.Linear(size, 1)),
+        }
+        self.heads = {
+            name: context.add_head(name, factories[name])
+            for name in dict.fromkeys(options.output)
+            if name in factories
+        }
+
+    def sampled(self, step: int) -> tuple[int, ...]:
+        """Return the numbers of the objectives of a step, in order."""
+        generator = rng.generator(self.seed, self.name_in_run, "objectives", step)
+        order = torch.randperm(len(self.members), generator=generator)
+        return tuple(sorted(order[: self.options.per_step].tolist()))
+
+    def data_of(self, step: int) -> list[int]:
+        """Return the numbers of the data that the objectives of a step need."""
+        return sorted({self.data.index(self.combinations[k].data) for k in self.sampled(step)})
+
+    def stream(self, batch_size: int, seed: int, name: str) -> BatchStream:
+        """Return the batches: as many texts of each of the data that a step needs."""
+        return _Stream(self, batch_size, seed, name)
+
+    def begin_step(self, step: int, total: int) -> None:
+        """Note the step, whose objectives are computed."""
+        self.now = step
+
+    def loss(self, encoder: SharedEncoder, batch: Batch, generator: torch.Generator) -> TaskResult:
+        """Return the loss of each sampled objective, and their mean."""
+        chosen = [(number, self.combinations[number]) for number in self.sampled(self.now)]
+        share = len(self.data_of(self.now)) / len(batch)
+        ends = torch.tensor(self.sizes).cumsum(0)
+        source = torch.searchsorted(ends, batch.indices, right=True)
+        losses = {}
+        for (data, transform, representation), members in groupby(chosen, lambda one: one[1][:3]):
+            rows = _rows(batch, source == self.data.index(data))
+            if len(rows):  # a micro-batch may have none of these texts
+                found = self._read(encoder, rows, transform, representation, generator)
+                for number, one in members:
+                    losses[number] = self._loss(encoder, found, one.output) * share
+        mean = torch.stack(list(losses.values())).sum() / len(chosen)
+        return TaskResult(mean, members=losses)
+
+    def _read(
+        self,
+        encoder: SharedEncoder,
+        batch: Batch,
+        transform: Transform,
+        representation: Representation,
+        generator: torch.Generator,
+    ) -> _Input:
+        """Run the encoder once for all objectives with the same input."""
+        chosen = choose(uniform(batch.maskable, self.options.probability), generator)
+        shares = CORRUPTIONS[CORRUPTION_OF[transform]]
+        mask_id = encoder.tokenizer.mask_token_id
+        ids = corrupt(batch.input_ids, chosen, mask_id, self.random_ids, generator, *shares)
+        shown = replace(batch, input_ids=ids)
+        order = reading_order(representation, batch, generator)
+        if order is None:
+            hidden = encoder.encode(shown).last_hidden_state
+        elif transform == "none":
+            slots = with_slots(shown, order, chosen, mask_id)
+            hidden = encoder.encode(slots.batch, slots.attends, slots.positions).last_hidden_state
+            return _Input(batch, chosen, states_at(hidden, slots.predicted), hidden)
+        else:
+            hidden = encoder.encode(shown, attends_in_order(order, batch)).last_hidden_state
+        return _Input(batch, chosen, states_at(hidden, chosen), hidden)
+
+    def _loss(self, encoder: SharedEncoder, found: _Input, output: Output) -> Tensor:
+        """Return the sum over the texts of the loss of one output."""
+        batch, chosen, device = found.batch, found.chosen, found.hidden.device
+        if output == "label":
+            labels = collate(self.labelled, batch.indices).targets
+            assert labels is not None
+            if self.kind.per_token:
+                inputs = found.hidden[:, : labels.shape[1]]
+            else:
+                inputs = encoder.features_of(found.hidden, batch)
+            logits = encoder.apply_head(self.heads[output], upcast(inputs))
+            return self.kind.loss(logits, upload(labels, device)) * len(batch)
+        if output == "denoise":
+            logits = encoder.token_logits(found.states)
+            targets = upload(batch.input_ids[chosen], device)
+            losses = nn.functional.cross_entropy(logits, targets, reduction="none")
+        else:
+            values = pad_token_values(self.texts, self.targets[output], batch.indices, 0)
+            predicted = encoder.apply_head(self.heads[output], found.states).squeeze(-1)
+            error = (
+                nn.functional.binary_cross_entropy_with_logits
+                if output == "capital"
+                else nn.functional.mse_loss
+            )
+            expected = upload(values[:, : chosen.shape[1]][chosen].float(), device)
+            losses = error(predicted, expected, reduction="none")
+        parts = 1 / chosen.sum(1).clamp(min=1)[:, None].expand_as(chosen)[chosen]
+        return losses @ upload(parts.to(losses.dtype), device)
+
+
+class _Stream(BatchStream):
+    """Batches with as many texts of each of the data that the objectives of a step need."""
+
+    def __init__(self, space: Space, batch_size: int, seed: int, name: str) -> None:
+        super().__init__(space.texts, batch_size, seed, name)
+        self.space = space
+        sizes = torch.tensor(space.sizes)
+        self.starts = sizes.cumsum(0) - sizes
+        rows = min([batch_size, *space.sizes])
+        self._streams = [
+            UniformStream(one, rows, seed, f"{name}/{number}")
+            for number, one in enumerate(consecutive(space.texts, space.sizes))
+        ]
+
+    def indices(self, step: int) -> Tensor:
+        """Return the indices of the texts, the data in turn, so that micro-batches have all."""
+        found = [self.starts[n] + self._streams[n].indices(step) for n in self.space.data_of(step)]
+        return torch.stack(found, 1).flatten()
+
+
+def frequencies(texts: TokenizedTexts) -> tuple[Tensor, Tensor]:
+    r"""Return term frequency and TF-IDF of each token in its text, each scaled to at most 10.
+
+    With :math:`n` the count of a token in its text and :math:`d` the number of the :math:`N` texts
+    that have it, TF-IDF is :math:`n \log(1 + (N + 1) / (d + 1))`, as in AANG's code.
+
+    Args:
+        texts: The texts.
+
+    Returns:
+        Both ``(tokens,)``, float32.
+    """
+    size = int(texts.input_ids.max()) + 1
+    text = torch.arange(len(texts)).repeat_interleave(texts.lengths)
+    key = text * size + texts.input_ids.long()
+    kinds, place, counts = key.unique(return_inverse=True, return_counts=True)
+    documents = (kinds % size).bincount(minlength=size)
+    rarity = torch.log(1 + (len(texts) + 1) / (documents.double() + 1))
+    tf = counts[place].double()
+    found = []
+    for values in (tf, tf * rarity[texts.input_ids.long()]):
+        inside = values.masked_fill(~texts.maskable, 0)
+        most = torch.zeros(len(texts), dtype=torch.float64)
+        most.scatter_reduce_(0, text, inside, "amax")
+        found.append((SCALE * inside / most.clamp(min=1e-9)[text]).float())
+    return found[0], found[1]
+
+
+def _capitals(words: list[str]) -> list[str]:
+    """Say which words of a text begin with a capital."""
+    return ["capital" if word[:1].isupper() else "" for word in words]
+
+
+def _counted(items: Sequence[Any]) -> range:
+    return range(1, len(items) + 1)
+
+
+def _rows(batch: Batch, kept: Tensor) -> Batch:
+    """Return some texts of a batch, padded to the longest of them."""
+    mask = batch.attention_mask[kept]
+    longest = int(mask.sum(1).max()) if len(mask) else 0
+    types = batch.token_type_ids
+    return Batch(
+        input_ids=batch.input_ids[kept, :longest],
+        attention_mask=mask[:, :longest],
+        maskable=batch.maskable[kept, :longest],
+        words=batch.words[kept, :longest],
+        indices=batch.indices[kept],
+        token_type_ids=None if types is None else types[kept, :longest],
+    )

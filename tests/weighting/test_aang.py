@@ -1,0 +1,192 @@
+"""AANG's rule against numbers derived by hand, and its derivative against finite differences."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from auxlearn.testing.tiny_run import Circumstances, Objectives, TinyRun
+from auxlearn.weighting.aang import AANG, AANGOptions, Factors
+from auxlearn.weighting.learned import softmax_gradient
+from auxlearn.weighting.members import Members
+
+MEMBERS = tuple({"transform": t, "output": o} for t in ("mask", "none") for o in ("token", "label"))
+HALF = math.sqrt(0.5)
+
+
+class HandMade:
+    """A training step with two parameters and gradients that are written down."""
+
+    names = ("primary", "space")
+    placements = ("encoder",)
+    number, seed, total_steps = 0, 0, 10
+
+    def __init__(self, *micro_batches, sampled=(0, 1, 2), validation=(1.0, 0.0)):
+        self.members = Members({"space": MEMBERS})
+        self.members.begin({"space": sampled})
+        self.micro_batches = micro_batches
+        self.validation = validation
+        self.parameters = [torch.zeros(2, dtype=torch.float64, requires_grad=True)]
+        self.losses, self.stepped = {}, None
+
+    def micro_gradients(self, apart=False):
+        assert apart
+        for gradients in self.micro_batches:
+            yield [[torch.tensor(one, dtype=torch.float64)] for one in gradients]
+
+    def validation_gradient(self, index=0, batches=1):
+        return [torch.tensor(self.validation, dtype=torch.float64)]
+
+    def optimizer_step(self):
+        self.stepped = self.parameters[0].grad.tolist()
+        self.parameters[0].grad = None
+
+
+def rule(**options):
+    return AANG(AANGOptions(**options), HandMade.names)
+
+
+#: Cosines with (1, 0): primary 0.71; members 1, 0 and -1.
+GRADIENTS = [(1.0, 1.0), (1.0, 0.0), (0.0, 2.0), (-3.0, 0.0)]
+
+
+def test_logits_follow_the_cosines_of_the_members_that_have_a_factor():
+    """W_f += rate * (sum of the cosines of the sampled members with f), by hand.
+
+    mask: 1 + 0; none: -1; token: 1 - 1; label: 0; own logits: 1, 0, -1, and 0 of what was absent.
+    """
+    weighting, step = rule(learning_rate=0.1, factor_learning_rate=0.5), HandMade(GRADIENTS)
+    weighting.step(step)
+    factors = Factors(MEMBERS)
+    assert factors.names == [
+        *(("transform", "mask"), ("transform", "none")),
+        *(("output", "token"), ("output", "label")),
+    ]
+    expected = [0.5, -0.5, 0.0, 0.0, 0.5, 0.0, -0.5, 0.0]
+    assert weighting.factor_logits["space"].tolist() == pytest.approx(expected, abs=1e-15)
+    # a_k = W_transform + W_output + W_own
+    found = factors.weights(weighting.factor_logits["space"])
+    logits = torch.tensor([1.0, 0.5, -1.0, -0.5], dtype=torch.float64)
+    torch.testing.assert_close(found, logits.exp() / logits.exp().sum(), atol=1e-15, rtol=0)
+
+
+def test_the_step_is_made_with_the_weights_from_before():
+    """Equal weights at first: 1/2 of (1, 1), and 1/2 of the mean of the members, (-2/3, 2/3)."""
+    weighting, step = rule(learning_rate=0.1), HandMade(GRADIENTS)
+    weighting.step(step)
+    assert step.stepped == pytest.approx([0.5 - 1 / 3, 0.5 + 1 / 3], abs=1e-15)
+    # The cosine of (-2/3, 2/3) is -0.71, that of (1, 1) 0.71: plain gradient descent.
+    change = torch.softmax(torch.tensor([0.1 * HALF, -0.1 * HALF], dtype=torch.float64), 0)
+    assert weighting.weights.tolist() == pytest.approx(change.tolist(), abs=1e-15)
+
+
+def test_the_second_step_weighs_what_is_sampled_by_the_factors():
+    weighting = rule(learning_rate=0.1, factor_learning_rate=0.5)
+    weighting.step(HandMade(GRADIENTS))
+    second = HandMade(GRADIENTS[:1] + GRADIENTS[1:3], sampled=(1, 3))
+    weighting.step(second)
+    # Members 1 and 3 have logits 0.5 and -0.5: their shares are those of sigmoid(1).
+    one = 1 / (1 + math.exp(-1))
+    share = 1 / (1 + math.exp(0.2 * HALF))  # of the space
+    mixed = [one * 1.0, (1 - one) * 2.0]
+    expected = [(1 - share) + share * mixed[0], (1 - share) + share * mixed[1]]
+    assert second.stepped == pytest.approx(expected, abs=1e-15)
+
+
+def test_cosines_are_averaged_over_micro_batches():
+    weighting = rule(factor_learning_rate=1.0)
+    other = [(1.0, 1.0), (0.0, 1.0), (0.0, 2.0), (-3.0, 0.0)]  # member 0 has cosine 0
+    weighting.step(HandMade(GRADIENTS, other))
+    expected = [0.5, -1.0, -0.5, 0.0, 0.5, 0.0, -1.0, 0.0]
+    assert weighting.factor_logits["space"].tolist() == pytest.approx(expected, abs=1e-15)
+
+
+def test_the_derivative_of_the_factors_softmax_by_finite_differences():
+    """d/dW of sum_k d_k softmax(a)_k over the sampled members, in float64."""
+    generator = torch.Generator().manual_seed(0)
+    factors, sampled = Factors(MEMBERS), [0, 2, 3]
+    logits, upstream = (
+        torch.randn(n, dtype=torch.float64, generator=generator) for n in (len(factors.has[0]), 3)
+    )
+
+    def weights(given):
+        found = factors.weights(given)[sampled]
+        return found / found.sum()
+
+    exact = factors.gradient(sampled, softmax_gradient(weights(logits), upstream))
+    step = 1e-6
+    for place in range(len(logits)):
+        moved = torch.zeros_like(logits)
+        moved[place] = step
+        difference = (weights(logits + moved) - weights(logits - moved)) @ upstream / (2 * step)
+        assert float(exact[place]) == pytest.approx(float(difference), abs=1e-9)
+
+
+def test_a_table_sums_to_one_over_each_axis():
+    factors = Factors(MEMBERS)
+    logits = torch.randn(8, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    table = factors.table(factors.weights(logits))
+    for axis in ("transform", "output"):
+        assert sum(v for (a, _), v in table.items() if a == axis) == pytest.approx(1, abs=1e-15)
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    def made(weighting="aang", **circumstances):
+        space = {"transform": ["none", "mask"], "per_step": 4}
+        return TinyRun(
+            Objectives([("space", space)], weighting=(weighting, {})),
+            Circumstances(tmp_path, **circumstances),
+        )
+
+    return made
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_gradients_of_members_make_that_of_the_task(tiny, accumulation):
+    step = tiny(gradient_accumulation_steps=accumulation).step
+    step.begin(0)
+    generator = torch.Generator().manual_seed(0)
+    step.members.weights["space"] = torch.rand(12, generator=generator, dtype=torch.float64)
+    whole = step.gradients()
+    sums = None
+    for found in step.micro_gradients(apart=True):
+        assert len(found) == 1 + 4
+        joined = step.members.joined(step.names, found)
+        flat = [
+            torch.cat(
+                [
+                    (g * 1.0 if g is not None else torch.zeros_like(p)).flatten()
+                    for g, p in zip(one, step.parameters, strict=True)
+                ]
+            )
+            for one in joined
+        ]
+        sums = flat if sums is None else [a + b for a, b in zip(sums, flat, strict=True)]
+    for total, found in zip(whole, sums, strict=True):
+        expected = torch.cat(
+            [
+                (g if g is not None else torch.zeros_like(p)).flatten()
+                for g, p in zip(total, step.parameters, strict=True)
+            ]
+        )
+        torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-4)
+
+
+def test_a_resumed_run_makes_the_same_steps(tiny):
+    whole = tiny()
+    whole.train()
+    first = tiny()
+    first.train(stop=2)
+    second = tiny()
+    second.load(first.tensors())
+    second.train(start=2)
+    expected = whole.tensors()
+    found = second.tensors()
+    assert expected.keys() == found.keys()
+    assert any("factors/space" in name for name in found)
+    for name, tensor in expected.items():
+        assert torch.equal(tensor, found[name]), name
+    assert whole.weighting.factor_logits["space"].abs().max() > 0
