@@ -24,7 +24,7 @@ LAYERS = (
     ("results", "evaluation"),
     ("training",),
     ("mask_analysis", "sweeps", "comparison", "reports"),
-    ("plugins", "testing", "api", "commands", "cli", "__main__"),
+    ("plugins", "testing", "commands", "cli", "__main__"),
 )
 ROOMS = [f"auxlearn.{room}" for layer in LAYERS for room in layer]
 
@@ -142,7 +142,7 @@ ALONE = {
 
 #: Most lines of each room, a little above what it has: growth is a decision.
 BUDGETS = {
-    "core": 3450,
+    "core": 3480,
     "kinds": 1400,
     "data": 4850,
     "encoders": 1850,
@@ -152,15 +152,15 @@ BUDGETS = {
     "losses": 1700,
     "weighting": 4100,
     "results": 2900,
-    "evaluation": 1700,
+    "evaluation": 1800,
     "training": 4000,
     "mask_analysis": 1650,
-    "sweeps": 3250,
+    "sweeps": 3330,
     "comparison": 3950,
     "reports": 850,
     "testing": 940,
-    "commands": 2250,
-    "root": 820,
+    "commands": 2060,
+    "root": 330,
 }
 
 
@@ -269,6 +269,13 @@ LIGHT = [
     "auxlearn.plugins",
     "auxlearn.core.registry",
     "auxlearn.core.rng",
+    "auxlearn.comparison.compare",
+    "auxlearn.comparison.ensemble",
+    "auxlearn.evaluation.finished",
+    "auxlearn.evaluation.score",
+    "auxlearn.reports.page",
+    "auxlearn.results.folder",
+    "auxlearn.sweeps.train",
 ]
 
 

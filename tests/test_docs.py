@@ -29,7 +29,7 @@ from auxlearn.commands.options import run_config
 from auxlearn.core.config import RunConfig, validate
 from auxlearn.core.errors import UserError
 from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS
-from auxlearn.evaluation.finished import Classifier
+from auxlearn.evaluation.classifier import Classifier
 from auxlearn.results.folder import RunFolder
 from auxlearn.results.record import Evaluations, RunResults
 from auxlearn.sweeps import branches
@@ -106,8 +106,8 @@ def no_training(monkeypatch, tmp_path):
     )
     made = examples.results("l3mask")
     scores = Evaluations({"pydocs": made.evaluations["test"]})
-    monkeypatch.setattr("auxlearn.api._finished", lambda run: tmp_path)
-    monkeypatch.setattr("auxlearn.evaluation.finished.evaluate_run", lambda *_, **__: scores)
+    monkeypatch.setattr("auxlearn.evaluation.finished.evaluate", lambda *_, **__: scores)
+    monkeypatch.setattr("auxlearn.evaluation.predict.finished_folder", lambda run: tmp_path)
     monkeypatch.setattr("auxlearn.evaluation.predict.model_of", lambda run: run)
     monkeypatch.setattr(RunFolder, "read_config", lambda folder: RunConfig())
     monkeypatch.setattr(branches, "train", train)

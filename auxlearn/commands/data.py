@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from auxlearn.commands.options import (
-    LABELLED_COLUMNS,
-    Example,
-    ExampleCommand,
-    label_map,
-    setting_options,
-)
+from auxlearn.commands.options import Example, ExampleCommand, label_map, options_of
+from auxlearn.core.config import RunConfig, validate
 from auxlearn.core.errors import shorten
+from auxlearn.core.run_settings import COLUMN_SETTINGS
 
 if TYPE_CHECKING:
     from auxlearn.data.audit import Audit
@@ -50,27 +46,19 @@ def command() -> None:
 
 @command.command(cls=ExampleCommand, examples=EXAMPLES)
 @click.argument("dataset")
-@setting_options(*LABELLED_COLUMNS, "labels", "unknown_labels", "kind")
+@options_of(
+    RunConfig,
+    *COLUMN_SETTINGS,
+    "max_length",
+    max_length="Tokens that texts are truncated to (with --encoder).",
+)
 @click.option(
     "--encoder",
     help="Count the lengths of texts in tokens of this encoder, not in words, and the texts that "
     "are truncated.",
 )
-@setting_options("max_length", max_length="Tokens that texts are truncated to (with --encoder).")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole audit as JSON.")
-def check(
-    dataset: str,
-    text_column: str | None,
-    text_pair_column: str | None,
-    label_column: str | None,
-    keep_null_labels: bool,
-    labels: tuple[str, ...],
-    unknown_labels: str | None,
-    kind: str | None,
-    encoder: str | None,
-    max_length: int,
-    as_json: bool,
-) -> None:
+def check(dataset: str, encoder: str | None, as_json: bool, **given: Any) -> None:
     """Count the labels of DATASET, measure its texts and report what would bias results on it.
 
     Reported are empty and repeated texts, texts with contradictory labels, and texts of dev and
@@ -78,24 +66,17 @@ def check(
     hub id.
     """
     from auxlearn.commands.console import print_results
-    from auxlearn.core.config import RunConfig, validate
     from auxlearn.data.audit import audit
     from auxlearn.data.examples import columns_of
     from auxlearn.data.load import load_dataset
     from auxlearn.results.tables import console_table
 
-    given = {
-        "text_column": text_column,
-        "text_pair_column": text_pair_column,
-        "label_column": label_column,
-        "keep_null_labels": keep_null_labels,
-        "labels": label_map(labels),
-        **({"unknown_labels": unknown_labels} if unknown_labels else {}),
-        "kind": kind,
-    }
-    found = load_dataset(dataset, columns=columns_of(validate(RunConfig, given, "command line")))
+    if "labels" in given:
+        given["labels"] = label_map(given["labels"])
+    settings = validate(RunConfig, given, "command line")
+    found = load_dataset(dataset, columns=columns_of(settings))
     report = audit(found)
-    lengths = _measure(found, encoder, max_length)
+    lengths = _measure(found, encoder, settings.max_length)
     if as_json:
         content = report.to_dict() | {
             "fingerprint": found.fingerprint,

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 
-from auxlearn.commands.options import (
-    PATH,
-    Example,
-    ExampleCommand,
-    setting_options,
-)
+from auxlearn.commands.options import PATH, Example, ExampleCommand, options_of
+from auxlearn.comparison.ensemble import METRICS, ensemble
+from auxlearn.core.arguments import settings_of
 
 EXAMPLES = (
     Example("Two runs, on their test split", "auxlearn ensemble runs/reviews runs/mask_tuning"),
@@ -29,34 +27,12 @@ EXAMPLES = (
 
 @click.command(cls=ExampleCommand, examples=EXAMPLES)
 @click.argument("runs", nargs=-1, required=True, type=PATH, metavar="RUN...")
-@click.option("--method", metavar="NAME", help="Method, where RUN is the folder of a sweep.")
-@click.option(
-    "--split",
-    default="test",
-    show_default=True,
-    help="Split, or out-of-distribution set that the runs were evaluated on.",
-)
-@click.option(
-    "--dataset",
-    help="Another labelled data set, on which the models are run: folder, name of a data-set card, "
-    "or Hugging Face hub id.",
-)
-@setting_options("text_column", "text_pair_column", "label_column", default="that of the run")
-@click.option(
-    "--output",
-    type=PATH,
-    help="File for the examples with their predictions: .csv, .tsv, .jsonl or .parquet.",
+@options_of(
+    settings_of(ensemble),
+    *("method", "split", "dataset", "text_column", "text_pair_column", "label_column", "output"),
 )
 @click.option("--json", "as_json", is_flag=True, help="Print all scores as JSON.")
-def command(
-    runs: tuple[Path, ...],
-    method: str | None,
-    split: str,
-    dataset: str | None,
-    output: Path | None,
-    as_json: bool,
-    **columns: str | None,
-) -> None:
+def command(runs: tuple[Path, ...], as_json: bool, **given: Any) -> None:
     """Average the class probabilities of the finished runs in the folders RUN.
 
     The runs must be of the same data, labels and splits, such as the seeds of a method. Their
@@ -64,17 +40,12 @@ def command(
     their mean, and those of the ensemble. With --output, the examples are written with the columns
     predicted_label and probability_CLASS, as `auxlearn predict` writes them.
     """
-    from auxlearn import api
-
-    found = api.ensemble(
-        *runs, method=method, split=split, dataset=dataset, output=output, **columns
-    )
+    found = ensemble(*runs, **given)
     if as_json:
         click.echo(json.dumps(found.to_dict(), indent=2, ensure_ascii=False))
         return
 
     from auxlearn.commands.console import print_results
-    from auxlearn.comparison.ensemble import METRICS
     from auxlearn.results.plots import METRIC_TITLES
     from auxlearn.results.tables import console_table
 
@@ -82,5 +53,5 @@ def command(
     rows = found.to_frame()
     lines = [[name, *(f"{value:.3f}" for value in row)] for name, *row in rows.itertuples()]
     where = f"{found.set}, {len(found.labels):,} examples"
-    last = [] if output is None else [f"predictions: {output}"]
-    print_results(where, "", console_table(heads, lines), *(["", *last] if last else []))
+    last = ["", f"predictions: {given['output']}"] if "output" in given else []
+    print_results(where, "", console_table(heads, lines), *last)

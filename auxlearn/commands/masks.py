@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from auxlearn.commands.options import PATH, Example, ExampleCommand, run_config, run_options
+from auxlearn.commands.options import PATH, Example, ExampleCommand, options_of, run_config
+from auxlearn.core.config import RunConfig
 from auxlearn.core.run_settings import COLUMN_SETTINGS
 
 if TYPE_CHECKING:
@@ -45,16 +46,12 @@ SETTINGS = (
 RANKED = 5
 
 
-class MasksCommand(ExampleCommand):
-    """A command that takes the settings in :data:`SETTINGS` and the options of tasks."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.params += [option for option in run_options() if option.name in SETTINGS]
-        self.ignore_unknown_options = True
-
-
-@click.command(cls=MasksCommand, examples=EXAMPLES, options_metavar="[OPTIONS]")
+@click.command(
+    cls=ExampleCommand,
+    examples=EXAMPLES,
+    options_metavar="[OPTIONS]",
+    context_settings={"ignore_unknown_options": True},
+)
 # An option of a task may come first, and would be taken for the folder if that were an argument.
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[RUN]")
 @click.option(
@@ -76,6 +73,7 @@ class MasksCommand(ExampleCommand):
     help="Folder for plots (PNG and SVG) and tables (JSON and CSV).",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print all results as JSON.")
+@options_of(RunConfig, *SETTINGS, negatable=True)
 def command(
     arguments: tuple[str, ...],
     examples: int | None,

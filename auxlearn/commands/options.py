@@ -1,8 +1,9 @@
-"""Command-line options generated from the settings of a run and of its plug-ins.
+"""Command-line options generated from classes of settings.
 
-Every field of :class:`~auxlearn.core.config.RunConfig` is an option. The remaining options belong
-to the chosen auxiliary tasks, weighting and loss: ``--l3mask-score surprisal``, or in short
-``--score surprisal`` if only one of them has an option of that name.
+Every field of :class:`~auxlearn.core.config.RunConfig`, and every parameter of a function that a
+command calls, is an option. The remaining options of a run belong to the chosen auxiliary tasks,
+weighting and loss: ``--l3mask-score surprisal``, or in short ``--score surprisal`` if only one of
+them has an option of that name.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ import os
 import types
 import typing
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Union
 
@@ -22,8 +24,9 @@ import click
 from click.shell_completion import CompletionItem
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
 
-from auxlearn.core.config import PluginChoice, RunConfig, load_config, validate
+from auxlearn.core.config import PluginChoice, RunConfig, Settings, load_config, validate
 from auxlearn.core.encoder_names import ENCODERS
 from auxlearn.core.errors import ConfigError, did_you_mean, shorten
 from auxlearn.core.files import path_problem
@@ -59,8 +62,29 @@ class Example(NamedTuple):
     line: str
 
 
+class SettingOption(click.Option):
+    """An option for a field of a class of settings; one that is not given is not passed on.
+
+    Attributes:
+        section: Heading that the help lists it under.
+    """
+
+    def __init__(self, *args: Any, section: str = "Options", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.section = section
+
+    def handle_parse_result(
+        self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
+    ) -> tuple[Any, list[str]]:
+        """Read the value."""
+        value, rest = super().handle_parse_result(ctx, opts, args)
+        if value in (None, ()):  # the default of the settings applies
+            ctx.params.pop(str(self.name), None)
+        return value, rest
+
+
 class ExampleCommand(click.Command):
-    """A command whose help shows examples before its options.
+    """A command whose help shows examples before its options, and these by section.
 
     Attributes:
         examples: Shown in this order.
@@ -78,21 +102,24 @@ class ExampleCommand(click.Command):
             for example in self.examples:
                 formatter.write(f"{indent}# {example.title}\n{indent}{example.line}\n")
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the options under their sections."""
+        for title, records in self.sections(ctx).items():
+            with formatter.section(title):
+                formatter.write_dl(records)
 
-#: Flags that differ from the name of the field: repeatable options are in the singular.
-_FLAGS = {"plugins": "--plugin"}
-_METAVARS = {
-    "aux": "TASK",
-    "weights": "WEIGHTING",
-    "loss": "LOSS",
-    "plugins": "FILE",
-    "ood": "DATASET",
-    "labels": "CLASS=LABEL",
-    "init_from": "RUN",
-    "fold": "N/FOLDS",
-    "output": "FOLDER",
-    "cache_dir": "FOLDER",
-}
+    def sections(self, ctx: click.Context) -> dict[str, list[tuple[str, str]]]:
+        """Return what the help says of each option, by section."""
+        found: dict[str, list[tuple[str, str]]] = {"Options": []}
+        for option in self.get_params(ctx):
+            record = option.get_help_record(ctx) if isinstance(option, click.Option) else None
+            if record is not None:
+                found.setdefault(self.section_of(option), []).append(record)
+        return found
+
+    def section_of(self, option: click.Parameter) -> str:
+        """Return the section of an option."""
+        return option.section if isinstance(option, SettingOption) else "Options"
 
 
 #: What a first run needs; the help lists the other settings by section after these.
@@ -100,15 +127,6 @@ _FIRST = (
     *("dataset", "text_column", "label_column", "max_length", "encoder", "aux", "weights"),
     *("metric", "epochs", "batch_size", "learning_rate", "seed", "device", "output"),
 )
-
-
-class SettingOption(click.Option):
-    """An option that the help lists under the heading ``section``."""
-
-    def __init__(self, *args: Any, section: str, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.section = section
-
 
 _OF_PLUGINS = (
     "Such as --fixed-alpha 0.3 and --l3mask-probability 0.2; --OPTION alone (--alpha 0.3) if only "
@@ -121,66 +139,99 @@ class RunCommand(ExampleCommand):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.params += run_options()
         # An unknown option may belong to a plug-in, and the plug-ins are only known after parsing.
         self.ignore_unknown_options = True
         self.allow_extra_args = True
 
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List what a first run needs, options of plug-ins, and the other settings by section."""
-        named = {str(one.name): one for one in self.get_params(ctx)}
-        first = [one for name in _FIRST if (one := named.pop(name, None))]
-        own = [one for one in named.values() if not isinstance(one, SettingOption)]
-        further: dict[str, list[click.Parameter]] = defaultdict(list)
-        for one in named.values():
-            if isinstance(one, SettingOption):
-                further[f"Further options, {one.section.lower()}"].append(one)
-        for title, parameters in {"Options": [*first, *own], **further}.items():
-            records = [one.get_help_record(ctx) for one in parameters]
-            with formatter.section(title):
-                formatter.write_dl([record for record in records if record is not None])
-            if title == "Options":
-                with formatter.section("Options of the chosen tasks, loss and weighting"):
-                    formatter.write_dl([("--NAME-OPTION VALUE", _OF_PLUGINS)])
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the options: first what a first run needs, in this order."""
+        known = {str(one.name): one for one in super().get_params(ctx)}
+        return [*(known.pop(name) for name in _FIRST), *known.values()]
+
+    def sections(self, ctx: click.Context) -> dict[str, list[tuple[str, str]]]:
+        """Return the sections: options of plug-ins follow those that a first run needs."""
+        found = super().sections(ctx)
+        plugins = "Options of the chosen tasks, loss and weighting"
+        return {
+            "Options": found.pop("Options"),
+            plugins: [("--NAME-OPTION VALUE", _OF_PLUGINS)],
+            **found,
+        }
+
+    def section_of(self, option: click.Parameter) -> str:
+        """Return the section of a setting."""
+        if option.name in _FIRST or option.name not in RunConfig.model_fields:
+            return "Options"
+        extra: Any = RunConfig.model_fields[option.name].json_schema_extra
+        return f"Further options, {extra['section'].lower()}"
 
 
-def run_options() -> list[click.Parameter]:
-    """Return one option for each field of :class:`~auxlearn.core.config.RunConfig`."""
-    return [_option(name, field) for name, field in RunConfig.model_fields.items()]
+#: Flags that differ from the name of the field: repeatable options are in the singular.
+_FLAGS = {
+    name: f"--{name[:-1]}" for name in ("plugins", "metrics", "sets", "methods", "names", "folders")
+}
+_METAVARS = {
+    "aux": "TASK",
+    "weights": "WEIGHTING",
+    "loss": "LOSS",
+    "plugins": "FILE",
+    "ood": "DATASET",
+    "labels": "CLASS=LABEL",
+    "init_from": "RUN",
+    "fold": "N/FOLDS",
+    "cache_dir": "FOLDER",
+    "metrics": "METRIC",
+    "sets": "SET",
+    "names": "OLD=NEW",
+    "restarts": "K",
+    **dict.fromkeys(("methods", "method", "without", "against", "published"), "NAME"),
+}
 
 
-def setting_options(
-    *names: str, default: str = "", **helps: str
+def flag_of(name: str) -> str:
+    """Return the flag of a setting."""
+    return _FLAGS.get(name, f"--{name.replace('_', '-')}")
+
+
+def options_of(
+    settings: type[Settings],
+    *names: str,
+    section: str = "Options",
+    negatable: bool = False,
+    **helps: str,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator that adds the options of some settings of a run to a command.
+    """Return a decorator that adds an option to a command for each of some settings.
 
-    Type, least value, default and text are those of the setting; ``helps`` has other texts, and
-    with a ``default`` in words an option that is not given is ``None``.
+    Args:
+        settings: The class of settings, which also checks the values.
+        names: Its fields; by default all.
+        section: Heading that the help lists them under.
+        negatable: Whether ``--no-NAME`` stands for false, which a file may say otherwise.
+        helps: Help that differs from the description of the setting.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        for name in reversed(names):
-            field = RunConfig.model_fields[name]
-            option: click.Option = _option(name, field)
-            if field.annotation is bool:
-                option = click.Option([f"--{name.replace('_', '-')}"], is_flag=True)
-            elif not default:
-                option.default = field.default if field.default != {} else None
-                option.show_default = True
-            if option.type is click.INT:
-                least = [one.ge for one in field.metadata if hasattr(one, "ge")]
-                option.type = click.IntRange(*least)
-            option.help = helps.get(name, str(field.description))
-            if default and field.annotation is not bool and name not in helps:
-                option.help = f"{str(field.description).partition(';')[0]}; by default {default}."
-            function = click.option(cls=lambda *_, made=option: made)(function)  # type: ignore[arg-type]
+        for name in reversed(names or tuple(settings.model_fields)):
+            field = settings.model_fields[name]
+            flag, attributes = flag_of(name), _form(name, field)
+            if attributes.get("is_flag") and negatable:
+                flag = f"{flag}/--no-{flag[2:]}"
+            said = helps.get(name, field.description or "")
+            if "multiple" in attributes and "repeatable" not in said:
+                said = f"{said.rstrip('.')}; repeatable."
+            function = click.option(
+                flag,
+                name,
+                cls=SettingOption,
+                section=section,
+                default=None,
+                required=field.is_required(),
+                help=said + _default(field),
+                **attributes,
+            )(function)
         return function
 
     return decorate
-
-
-#: Options of a labelled data set.
-LABELLED_COLUMNS = ("text_column", "text_pair_column", "label_column", "keep_null_labels")
 
 
 def label_map(pairs: Sequence[str], classes: Sequence[str] = ()) -> dict[str, list[str]]:
@@ -209,7 +260,7 @@ def run_config(
     config = load_config(file)
     if announce is not None and not given.get("plugins"):
         announce_plugins(config.plugins, str(file), announce)
-    overrides = {name: value for name, value in given.items() if value not in (None, ())}
+    overrides = dict(given)
     if "labels" in overrides:
         overrides["labels"] = label_map(overrides["labels"])
     if "aux" in overrides:
@@ -263,6 +314,10 @@ def option_flag(plugin: str, option: str) -> str:
     return f"--{plugin}-{option}".replace("_", "-")
 
 
+#: Flags of the settings of a run, which no option of a plug-in takes.
+RUN_FLAGS = tuple(map(flag_of, RunConfig.model_fields))
+
+
 @dataclass(frozen=True)
 class _Owner:
     kind: str
@@ -291,8 +346,7 @@ def _owners(plugins: Iterable[tuple[Registry, str, str]]) -> dict[str, list[_Own
             owner = _Owner(registry.kind, label, option, field)
             full[option_flag(label, option)].append(owner)
             short[f"--{option}".replace("_", "-")].append(owner)
-    core = {flag for option in run_options() for flag in option.opts}
-    return {**{flag: who for flag, who in short.items() if flag not in core}, **full}
+    return {**{flag: who for flag, who in short.items() if flag not in RUN_FLAGS}, **full}
 
 
 def _owner(flag: str, owners: Mapping[str, list[_Owner]]) -> _Owner:
@@ -307,8 +361,7 @@ def _owner(flag: str, owners: Mapping[str, list[_Owner]]) -> _Owner:
         for registry, choose in registries:
             known = _owners((registry, name, name) for name in registry.names())
             others |= {owner.plugin: choose for owner in known.get(written, [])}
-        core = [name for option in run_options() for name in option.opts]
-        similar = difflib.get_close_matches(written, core, 1, 0.85)
+        similar = difflib.get_close_matches(written, RUN_FLAGS, 1, 0.85)
         near = f"; or did you mean '{similar[0]}'?" if similar else ""
         if len(others) == 1:
             ((name, choose),) = others.items()
@@ -321,7 +374,7 @@ def _owner(flag: str, owners: Mapping[str, list[_Owner]]) -> _Owner:
                 f"option '{flag}' belongs to {', '.join(names)} and {last}, none of which is "
                 f"chosen: name one with {' or '.join(dict.fromkeys(others.values()))}{near}"
             )
-        hint = did_you_mean(flag, [*core, "--config", *owners])
+        hint = did_you_mean(flag, [*RUN_FLAGS, "--config", *owners])
         near = hint if hint.startswith("did you mean") else "see `auxlearn train --help`"
         raise ConfigError(f"unknown option '{flag}': {near}")
     return who[0]
@@ -391,38 +444,42 @@ def _complete(
     return [CompletionItem(one) for one in found] or [CompletionItem(incomplete, type="dir")]
 
 
-def _option(name: str, field: FieldInfo) -> SettingOption:
-    flag = _FLAGS.get(name, f"--{name.replace('_', '-')}")
-    extra = field.json_schema_extra
-    section = str(extra["section"]) if isinstance(extra, dict) else "Options"
-    attributes: dict[str, Any] = {
-        "default": None,  # an option that is not given must not override the file
-        "help": _help(field),
-        "section": section,
-        "metavar": _METAVARS.get(name),
-    }
+def _form(name: str, field: FieldInfo) -> dict[str, Any]:
+    """Return what an option of a type is like."""
+    form: dict[str, Any] = {}
+    if metavar := _METAVARS.get(name):
+        form["metavar"] = metavar
     if name in ("aux", "weights", "loss", "encoder", "dataset"):
-        attributes["shell_complete"] = partial(_complete, name)
-    kind = _value_type(field.annotation)
-    if kind is bool:
-        return SettingOption([f"{flag}/--no-{flag[2:]}", name], **attributes)
-    if typing.get_origin(kind) in (tuple, dict):
-        return SettingOption([flag, name], multiple=True, **attributes)
-    if typing.get_origin(kind) is Literal:
-        attributes["type"] = click.Choice(typing.get_args(kind))
-    elif kind in (int, float):
-        attributes["type"] = kind
-    return SettingOption([flag, name], **attributes)
+        form["shell_complete"] = partial(_complete, name)
+    if name == "restarts":  # the number may be left out
+        form |= {"is_flag": False, "flag_value": 3}
+    kinds = set(_kinds(field.annotation))
+    origins = {typing.get_origin(kind) for kind in kinds}
+    if origins & {tuple, dict, Sequence, Mapping}:
+        return form | {"multiple": True}
+    if bool in kinds:
+        return form | {"is_flag": True}
+    if Literal in origins:
+        return form | {"type": click.Choice(typing.get_args(next(iter(kinds))))}
+    if PathLike[str] in kinds and name != "encoder":
+        return form | {"type": PATH}
+    if name == "output":
+        form["metavar"] = "FOLDER"
+    return form | ({"type": next(iter(kinds))} if kinds <= {int, float} else {})
 
 
-def _value_type(annotation: Any) -> Any:
-    """Return the type of a field without ``None``."""
-    if typing.get_origin(annotation) in (Union, types.UnionType):
-        (annotation,) = (kind for kind in typing.get_args(annotation) if kind is not type(None))
-    return annotation
+def _kinds(annotation: Any) -> Iterator[Any]:
+    """Yield the types that a value may have, but for ``None``."""
+    if hasattr(annotation, "__metadata__"):
+        yield from _kinds(annotation.__origin__)
+    elif typing.get_origin(annotation) in (Union, types.UnionType):
+        for one in typing.get_args(annotation):
+            yield from _kinds(one)
+    elif annotation is not type(None):
+        yield annotation
 
 
-def _help(field: FieldInfo) -> str:
+def _default(field: FieldInfo) -> str:
     default = field.default.name if isinstance(field.default, PluginChoice) else field.default
-    nothing = default is None or default is False or default in ((), {})
-    return f"{field.description}" + ("" if nothing else f"  [default: {default}]")
+    nothing = default is None or default is False or default in ((), {}, PydanticUndefined)
+    return "" if nothing else f"  [default: {default}]"

@@ -5,20 +5,24 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from auxlearn.commands.options import (
-    PATH,
-    Example,
-    ExampleCommand,
-    setting_options,
+from auxlearn.commands.options import PATH, Example, ExampleCommand, options_of
+from auxlearn.core.arguments import settings_of
+from auxlearn.core.errors import DataError, is_blank, printable, shorten
+from auxlearn.data.tables import Table
+from auxlearn.evaluation.predict import (
+    LABEL,
+    PROBABILITY,
+    TextSource,
+    classify,
+    predict,
+    read_texts,
+    table_of,
 )
-from auxlearn.core.errors import DataError, printable, shorten
-
-if TYPE_CHECKING:
-    from auxlearn.evaluation.predict import TextSource
+from auxlearn.results.folder import finished_folder
 
 #: What a text given as an argument is said to stand in.
 COMMAND_LINE = "the command line"
@@ -48,12 +52,7 @@ EXAMPLES = (
     help="File of texts: a table (.jsonl, .csv, .tsv, .parquet) with a column of texts, or one "
     "text per line.",
 )
-@setting_options("text_column", "text_pair_column", default="that of the run")
-@click.option(
-    "--output",
-    type=PATH,
-    help="File for the table with its predictions: .csv, .tsv, .jsonl or .parquet.",
-)
+@options_of(settings_of(predict), "text_column", "text_pair_column", "output")
 @click.option(
     "--json", "as_json", is_flag=True, help="Print all class probabilities as JSON lines."
 )
@@ -61,10 +60,9 @@ def command(
     run: Path,
     texts: tuple[str, ...],
     file: Path | None,
-    text_column: str | None,
-    text_pair_column: str | None,
-    output: Path | None,
     as_json: bool,
+    output: Path | None = None,
+    **columns: str,
 ) -> None:
     """Classify texts with the finished run in folder RUN.
 
@@ -74,17 +72,13 @@ def command(
     or control character in a text is written as an escape such as \\t. With --output, all columns
     of the table are written with the columns predicted_label and probability_CLASS.
     """
-    from auxlearn.results.folder import finished_folder
-
     _check_sources(texts, file)
     finished_folder(run)  # before libraries are loaded and texts are read
     source = _read(texts, file)
 
-    from auxlearn.evaluation.predict import LABEL, PROBABILITY, classify
-
     if output is not None and as_json:
         raise DataError("--json prints what --output writes to a file: leave one of them out")
-    table, columns = classify(run, source, text_column, text_pair_column, output)
+    table, read = classify(run, source, output=output, **columns)
     if output is not None:
         click.echo(f"{len(table):,} texts with their predictions: {output}")
         return
@@ -94,7 +88,7 @@ def command(
         values = {name: table.columns[name][row] for name in table.columns}
         shown = {
             key: values[name]
-            for key, name in (("text", columns.text), ("text_pair", columns.text_pair))
+            for key, name in (("text", read.text), ("text_pair", read.text_pair))
             if name in values
         }
         probabilities = dict(zip(classes, (values[name] for name in names), strict=True))
@@ -131,9 +125,6 @@ def _check_sources(texts: tuple[str, ...], file: Path | None) -> None:
 
 def _read(texts: tuple[str, ...], file: Path | None) -> TextSource:
     """Return the texts as a table."""
-    from auxlearn.data.tables import Table
-    from auxlearn.evaluation.predict import TextSource, read_texts, table_of
-
     if file is not None:
         return table_of(file)
     if not texts:
@@ -146,8 +137,6 @@ def _read(texts: tuple[str, ...], file: Path | None) -> TextSource:
 
 def _check_text(text: str) -> None:
     """Refuse an argument that is empty, or was not UTF-8."""
-    from auxlearn.core.errors import is_blank
-
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -8,12 +8,10 @@ from typing import Any
 
 import click
 
-from auxlearn.commands.options import (
-    PATH,
-    Example,
-    ExampleCommand,
-    setting_options,
-)
+from auxlearn.commands.options import PATH, Example, ExampleCommand, options_of
+from auxlearn.core.arguments import settings_of
+from auxlearn.core.errors import DataError
+from auxlearn.evaluation.score import score
 
 EXAMPLES = (
     Example(
@@ -30,62 +28,26 @@ EXAMPLES = (
 @click.command(cls=ExampleCommand, examples=EXAMPLES)
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
 @click.option(
-    "--encoder",
-    required=True,
-    help="Encoder with a masked-language-model head: short name, folder, or hub id.",
-)
-@click.option(
     "--file",
     type=PATH,
     help="File of texts: a table (.jsonl, .csv, ...) or one text per line.",
 )
-@click.option("--text-column", default="text", show_default=True, help="Column of the text.")
-@click.option(
-    "--level",
-    type=click.Choice(["token", "word", "text"]),
-    default="token",
-    show_default=True,
-    help="What a row of the output is.",
-)
-@click.option(
-    "--passes",
-    type=int,
-    help="Masked copies of each text; by default one per token, which is exact.",
-)
-@setting_options(
-    "max_length",
-    max_length="Maximum number of tokens per text, special tokens included; the rest is not "
-    "scored.",
-)
-@click.option(
-    "--output",
-    type=PATH,
-    help="File for the scores: .csv, .tsv, .jsonl or .parquet; by default JSON lines are printed.",
-)
+@options_of(settings_of(score), "encoder", "text_column", "level", "passes", "max_length", "output")
 def command(
-    texts: tuple[str, ...],
-    encoder: str,
-    file: Path | None,
-    output: Path | None,
-    **options: Any,
+    texts: tuple[str, ...], file: Path | None, output: Path | None = None, **given: Any
 ) -> None:
     """Score TEXTs by the pseudo-log-likelihood of a masked language model.
 
     The probability of a token is read where the token and the later tokens of its word are masked
     (PLL-word-l2r). Words and texts are sums over their tokens. Everything is in nats.
     """
-    from auxlearn.commands.console import ConsoleReporter
-    from auxlearn.core.errors import DataError
-
     if bool(texts) == (file is not None):
         problem = "texts are given twice" if texts else "score needs texts"
         raise DataError(f"{problem}: give them either on the command line or by --file")
 
-    from auxlearn import api
+    from auxlearn.commands.console import ConsoleReporter
 
-    frame = api.score(
-        encoder, file or list(texts), output=output, reporter=ConsoleReporter(), **options
-    )
+    frame = score(texts=file or list(texts), output=output, reporter=ConsoleReporter(), **given)
     if output is not None:
         click.echo(f"{len(frame)} rows: {output}")
         return

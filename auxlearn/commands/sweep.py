@@ -7,12 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from auxlearn.commands.options import (
-    PATH,
-    Example,
-    ExampleCommand,
-    setting_options,
-)
+from auxlearn.commands.options import PATH, Example, ExampleCommand, options_of
+from auxlearn.core.config import RunConfig
 
 if TYPE_CHECKING:
     from auxlearn.sweeps.folder import SweepFolder, SweepResults
@@ -72,7 +68,7 @@ EXAMPLES = (
     help="Time limit of a SLURM job in minutes.",
 )
 @click.option("--output", type=PATH, metavar="FOLDER", help="Sweep folder; by default sweeps/NAME.")
-@setting_options("cache_dir")
+@options_of(RunConfig, "cache_dir")
 @click.option(
     "--report",
     "with_report",
@@ -84,8 +80,8 @@ def command(
     dry_run: bool,
     retry_failed: bool,
     output: Path | None,
-    cache_dir: Path | None,
     with_report: bool,
+    cache_dir: str | None = None,
     **engine: Any,
 ) -> None:
     """Run every trial of a sweep file, then compare the methods.
@@ -142,7 +138,7 @@ def _plugins_of(sweep: SweepFile) -> list[str]:
 
 
 def _dry_run(
-    sweep: SweepFile, folder: SweepFolder, jobs: int, threads: int | None, cache_dir: Path | None
+    sweep: SweepFile, folder: SweepFolder, jobs: int, threads: int | None, cache: str | None
 ) -> None:
     from auxlearn.commands import console
     from auxlearn.results.tables import console_table
@@ -172,7 +168,6 @@ def _dry_run(
             f"the search suggests further trials from the results of these {len(trials)}"
         )
     known: list[float] = []
-    cache = None if cache_dir is None else str(cache_dir)
     reporter = console.ConsoleReporter()
     estimates = estimate_trials(trials, folder, cache, threads or default_threads(jobs))
     while True:

@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from auxlearn.commands.options import Example, RunCommand, run_config
+from auxlearn.commands.options import Example, RunCommand, options_of, run_config
+from auxlearn.core.config import RunConfig
 
 EXAMPLES = (
     Example(
@@ -45,6 +46,7 @@ EXAMPLES = (
     help="Runs at a time, for a rule that compares whole runs (meta); each has a GPU of its own if "
     "there are several.  [default: 1]",
 )
+@options_of(RunConfig, negatable=True)
 @click.pass_context
 def command(
     ctx: click.Context, /, config_file: str | None, with_report: bool, jobs: int, **given: Any
@@ -60,7 +62,6 @@ def command(
     with reporter.waiting("loading torch and transformers"):
         config = run_config(config_file, given, ctx.args, announce=reporter.message).resolved()
 
-        from auxlearn import api
         from auxlearn.results.folder import RunFolder
         from auxlearn.results.tables import (
             account_lines,
@@ -68,8 +69,9 @@ def command(
             example_sentences,
             metrics_table,
         )
+        from auxlearn.sweeps.train import train
 
-    results = api.train(config, reporter, jobs=jobs)
+    results = train(config, reporter, jobs=jobs)
 
     folder = results.folder or RunFolder.of(config).path
     metric = results.config["metric"]

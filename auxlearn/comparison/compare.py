@@ -122,22 +122,23 @@ def compare(
 
     Args:
         folders: Folders of sweeps and of runs, or what :func:`auxlearn.sweep` returned.
-        metrics: ``accuracy``, ``macro_f1``, ``weighted_f1``, ``mcc``, and ``f1:LABEL``,
-            ``precision:LABEL`` or ``recall:LABEL``; by default the metric that checkpoints were
-            selected by.
+        metrics: ``accuracy``, ``macro_f1``, ``weighted_f1``, ``mcc``, or ``f1:LABEL``,
+            ``precision:LABEL``, ``recall:LABEL`` of a class; by default the metric that checkpoints
+            were selected by.
         sets: Evaluation sets; by default test, or dev without a test set, and every
             out-of-distribution set.
         methods: Names of the methods to show, in this order; by default all.
         without: Names of methods to leave out.
-        names: New names by the names of methods, data sets and encoders, or texts ``OLD=NEW``; all
-            other arguments take the new ones.
-        against: A method: the others are compared with it only.
+        names: New names by the names of methods, data sets and encoders, or texts ``OLD=NEW``; used
+            by all other arguments.
+        against: Compare every method with this one only; the correction is for these comparisons.
         published: Name or path of published results; by default those that a sweep names, which
             come with the package or are in its folder.
-        restarts: Show as a control what the best by dev of this many seeds (at least 2) of every
-            method without auxiliary tasks scores on average: what training it as often costs as
-            much as a method that trains so many times. There must be more seeds than this.
-        power: Simulate the minimum detectable difference of every column, which takes seconds.
+        restarts: Control of equal cost: what the best by dev of this many seeds (at least 2) of
+            every method without auxiliary tasks scores on average, as training it so often costs as
+            much as a method that trains so many times. There must be more seeds.
+        power: Add the minimum detectable difference: how much better than the others a method must
+            be to be found out with probability 0.8. It is simulated, which takes seconds.
 
     Raises:
         UserError: A folder is no sweep or run or is damaged, nothing has finished, a name is not

@@ -15,23 +15,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from auxlearn.comparison.runs import runs_of_method
+from auxlearn.core.arguments import Column, UserPath, checked
 from auxlearn.core.config import Metric, OODSource, RunConfig
-from auxlearn.core.errors import DataError, RunError, did_you_mean, some_of
+from auxlearn.core.errors import ConfigError, DataError, RunError, did_you_mean, some_of
+from auxlearn.core.files import expand
 from auxlearn.data.dataset import Split
 from auxlearn.data.folders import split_name
 from auxlearn.data.memory import in_memory
 from auxlearn.data.run_data import load_run_data, ood_content
 from auxlearn.data.tables import Table
-from auxlearn.evaluation.evaluator import map_predictions, true_labels
-from auxlearn.evaluation.finished import Classifier, mapped_set, name_sets, read_evaluated
-from auxlearn.evaluation.metrics import score_predictions
+from auxlearn.evaluation.finished import mapped_set, name_sets, read_evaluated
 from auxlearn.evaluation.predict import (
     check_table_file,
     prediction_columns,
     write_predictions_table,
 )
 from auxlearn.kinds.choose import kind_of, require
-from auxlearn.results.folder import RunFolder, check_finished
+from auxlearn.results.folder import FinishedRun, RunFolder, check_finished, finished_folder
 from auxlearn.results.predictions import (
     other_predictions,
     recorded_ood_content,
@@ -147,18 +148,80 @@ class Ensemble:
         return split
 
 
-def average_runs(
-    runs: Sequence[Path],
+@checked
+def ensemble(
+    *runs: FinishedRun,
+    method: str | None = None,
     split: str = "test",
     dataset: Any = None,
-    columns: Mapping[str, Any] | None = None,
+    text_column: Column | None = None,
+    text_pair_column: Column | None = None,
+    label_column: Column | None = None,
+    output: UserPath | None = None,
 ) -> Ensemble:
-    """Average the class probabilities of finished runs."""
-    found = _read(runs)
+    """Average the class probabilities of finished runs, such as the seeds of a method.
+
+    On the sets that the runs were evaluated on, their stored predictions are averaged, and no model
+    is loaded.
+
+    Args:
+        runs: At least two run folders, or results; with ``method``, the folder of one sweep.
+        method: Method whose finished runs are taken, of the folder of a sweep.
+        split: Split, or out-of-distribution set that the runs were evaluated on.
+        dataset: Another labelled data set, on which the models are run: folder, name of a data-set
+            card, hub id, or data in memory.
+        text_column: Column of the text; by default that of the run.
+        text_pair_column: Column of the second text of a pair; by default that of the run.
+        label_column: Column of the label; by default that of the run.
+        output: File for the examples with their predictions: .csv, .tsv, .jsonl or .parquet.
+
+    Returns:
+        Scores of each run, their mean, and those of the ensemble, with its predictions.
+
+    Raises:
+        UserError: A run is not finished, is given twice, or differs in data, labels or splits; a
+            set cannot be read.
+
+    Examples:
+        ``auxlearn.ensemble("runs/seed-0", "runs/seed-1", "runs/seed-2").scores.macro_f1``
+    """
+    if method is None:
+        folders = [finished_folder(run) for run in runs]
+    elif len(runs) != 1 or isinstance(runs[0], RunResults):
+        raise ConfigError(f"'{method}' is a method of one sweep: name the folder of that sweep")
+    else:
+        folders = runs_of_method(expand(runs[0]), method)
+    place = None if output is None else expand(output)
+    given = {
+        "text_column": text_column,
+        "text_pair_column": text_pair_column,
+        "label_column": label_column,
+    }
+    columns = {name: value for name, value in given.items() if value is not None}
+    if columns and dataset is None:
+        raise ConfigError(f"{next(iter(columns))} is of another data set: name it by dataset")
+    if place is not None:
+        known = [] if in_memory(dataset) else [dataset]
+        check_table_file(place, _read_by(folders) if dataset is None else known)
+    found = _read(folders)
     if dataset is None:
-        return _of_stored(found, split)
-    config = RunFolder(runs[0]).read_config().model_copy(update=dict(columns or {}))
-    return _of_models(found, dataset, split, config)
+        made = _of_stored(found, split)
+    else:
+        config = RunFolder(folders[0]).read_config().model_copy(update=columns)
+        made = _of_models(found, dataset, split, config)
+    if place is not None:
+        made.save(place)
+    return made
+
+
+def _read_by(runs: Sequence[Path]) -> list[str]:
+    """Return the data sets of finished runs."""
+    configs = [RunFolder(run).read_config() for run in runs]
+    return [
+        source
+        for config in configs
+        for source in (config.dataset, *(one.dataset for one in config.ood))
+    ]
 
 
 def _read(runs: Sequence[Path]) -> dict[Path, RunResults]:
@@ -254,6 +317,11 @@ def _of_models(
         unknown_labels=config.unknown_labels,
     )
     members = {}
+
+    from auxlearn.evaluation.classifier import Classifier
+    from auxlearn.evaluation.evaluator import map_predictions, true_labels
+    from auxlearn.evaluation.metrics import score_predictions
+
     for run, results in runs.items():
         found = mapped_set(results, source, examples)
         probabilities = Classifier.of_run(run).probabilities(examples.texts, examples.text_pairs)
@@ -273,6 +341,8 @@ def _ensemble(
     scores: Mapping[Path, Scores],
     split: Split | None = None,
 ) -> Ensemble:
+    from auxlearn.evaluation.metrics import score_predictions
+
     mean = np.mean(list(members.values()), axis=0)
     together = score_predictions(labels, mean.argmax(1), label_names)
     return Ensemble(name, label_names, dict(scores), together, labels, mean, split)

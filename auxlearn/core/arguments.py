@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import types
 import typing
 from collections.abc import Callable
@@ -42,8 +43,9 @@ class _Arguments(Settings):
 def checked(function: Callable[P, R]) -> Callable[P, R]:
     """Return a function whose arguments are those of a class of settings.
 
-    The class has a field for each parameter; a parameter annotated ``Any`` is passed as it is, and
-    those that ``**settings`` takes are left to the function.
+    The class has a field for each parameter, described as the docstring describes it; a parameter
+    annotated ``Any`` is passed as it is, and those that ``**settings`` takes are left to the
+    function.
     """
     parameters = inspect.signature(function).parameters
     kinds = {parameter.kind: name for name, parameter in parameters.items()}
@@ -58,13 +60,15 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
             vars(inspect.getmodule(function)),
             include_extras=True,
         )
+        said = _descriptions(inspect.getdoc(function) or "")
         fields: dict[str, Any] = {}
         for name, hint in hints.items():
             default = parameters[name].default
+            if name == more:
+                hint, default = tuple[hint, ...], ()  # type: ignore[valid-type]
             required = default is inspect.Parameter.empty
-            fields[name] = (hint, ... if required else default)
-        if more:
-            fields[more] = (tuple[hints[more], ...], ())  # type: ignore[valid-type]
+            described = Annotated[hint, Field(description=said.get(name))]  # type: ignore[valid-type]
+            fields[name] = (described, ... if required else default)
         config = ConfigDict(extra="allow" if others else "forbid")
         base = type("_Base", (_Arguments,), {"model_config": config})
         return create_model(function.__name__, __base__=base, **fields)
@@ -89,4 +93,19 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
         first = [named.pop(name) for name in positional]
         return function(*first, *rest, **named, **(found.model_extra or {}))
 
+    vars(call)["settings"] = settings
     return call
+
+
+def settings_of(function: Callable[..., Any]) -> type[Settings]:
+    """Return the class of settings that the arguments of a :func:`checked` function are."""
+    found: type[Settings] = vars(function)["settings"]()
+    return found
+
+
+def _descriptions(docstring: str) -> dict[str, str]:
+    """Return what a docstring says of each argument, on one line and without markup."""
+    _, _, after = docstring.partition("\nArgs:\n")
+    section = re.split(r"\n(?=\S)", after)[0]
+    entries = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", section, re.M)
+    return {name: " ".join(text.replace("``", "").split()) for name, text in entries}

@@ -10,6 +10,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from auxlearn.core.arguments import Column
 from auxlearn.core.settings import (
     ClassLabels,
     Fold,
@@ -390,3 +391,43 @@ class RunSettings(Settings):
                 "gradient_accumulation_steps of at most batch_size"
             )
         return self
+
+
+class PretrainSettings(Settings):
+    """What a continued pretraining depends on, and the device that it is done on."""
+
+    encoder: str = Field(
+        description="Pretrained encoder: short name, local folder, or Hugging Face hub id."
+    )
+    dataset: str | None = Field(None, description="Data set whose train texts are used.")
+    corpus: str | None = Field(None, description="File of texts: .txt, .jsonl, .csv, ...")
+    text_column: Column | None = Field(None, description="Column of the text; by default 'text'.")
+    text_pair_column: Column | None = Field(
+        None,
+        description="Column of the second text of a pair; by default 'text_pair' if there is such "
+        "a column.",
+        exclude_if=lambda name: name is None,
+    )
+    label_column: Column | None = Field(
+        None,
+        description="Column of the label; by default 'label'.",
+        exclude_if=lambda name: name is None,
+    )
+    trainable: Literal["head", "all"] = Field(
+        "all",
+        description="Parameters to train: the masked-language-model head on a frozen backbone, or "
+        "all.",
+    )
+    steps: int = Field(1000, description="Number of optimizer steps.", ge=1)
+    batch_size: int = Field(32, description="Texts per optimizer step.", ge=1)
+    learning_rate: float = Field(5e-5, description="Peak learning rate of AdamW.", gt=0)
+    max_length: int = Field(
+        128,
+        description="Maximum number of tokens per text, special tokens included; longer texts are "
+        "truncated.",
+        ge=4,
+    )
+    seed: int = Field(0, description="Seed of everything random.", ge=0)
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        "auto", description="Device to train on; auto takes a GPU if there is one."
+    )

@@ -1,151 +1,134 @@
-"""A finished run in use: its classifier, and its evaluation on further data sets."""
+"""Evaluation of a finished run on further data sets."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal
 
-import numpy as np
-import torch
-from torch import Tensor
-
+from auxlearn.core.arguments import Column, UserPath, checked
 from auxlearn.core.config import OODSource, RunConfig
-from auxlearn.core.errors import DataError, EncoderError, RunError, describe, text_of
-from auxlearn.core.files import name_problem, user_path
-from auxlearn.core.settings import TextWindow, each_label_once, labels_as_texts
-from auxlearn.data.audit import seen_in_train
+from auxlearn.core.errors import DataError, describe, text_of
+from auxlearn.core.files import expand, name_problem, user_path
+from auxlearn.core.settings import LabelMap, each_label_once, labels_as_texts
 from auxlearn.data.dataset import Split
 from auxlearn.data.examples import ColumnNames, columns_of
 from auxlearn.data.folders import CORE_SPLITS, data_files, read_evaluation_split, split_name
 from auxlearn.data.load import load_dataset
-from auxlearn.data.memory import in_memory, read_memory_split
+from auxlearn.data.memory import in_memory, is_table, read_memory_split
 from auxlearn.data.ood import OODSet, card_subsets, map_labels, with_cards
-from auxlearn.data.tokens import TokenizedTexts, tokenize, word_starts
-from auxlearn.encoders import device as devices
-from auxlearn.encoders.load import load_classifier
-from auxlearn.evaluation.evaluator import evaluate_ood, map_predictions, true_labels
-from auxlearn.evaluation.labelled import evaluate_labels
-from auxlearn.evaluation.metrics import probability_blocks, reduce_predictions, to_model_labels
-from auxlearn.kinds.base import Kind
 from auxlearn.kinds.choose import CLASSIFICATION, kind_of, require
-from auxlearn.objectives.heads import outputs_of, words_of
-from auxlearn.results.folder import RunFolder, model_of
-from auxlearn.results.record import Evaluation, Evaluations, RunResults
-
-if TYPE_CHECKING:
-    from auxlearn.data.batches import Batch
+from auxlearn.results.folder import FinishedRun, RunFolder, finished_folder, model_of
+from auxlearn.results.outputs import check_output_file
+from auxlearn.results.record import Evaluations, RunResults
 
 
-#: Texts per forward pass.
-BATCH_SIZE = 64
+@checked
+def evaluate(
+    run: FinishedRun,
+    dataset: Any,
+    *,
+    split: str = "test",
+    labels: LabelMap | None = None,
+    decision: Literal["sum", "argmax"] = "sum",
+    unknown_labels: Literal["error", "count"] | None = None,
+    text_column: Column | None = None,
+    text_pair_column: Column | None = None,
+    label_column: Column | None = None,
+    keep_null_labels: bool = False,
+    split_column: Column | None = None,
+    output: UserPath | None = None,
+) -> Evaluations:
+    """Evaluate a finished run on one or several data sets.
 
+    A set needs no train split. If it has one, scores are also given on the unseen examples, those
+    whose text does not occur in train.
 
-@dataclass(frozen=True)
-class Classifier:
-    """The classifier that a run has exported.
+    Args:
+        run: The run folder, or the results that :func:`train` or :func:`load_run` returned.
+        dataset: Folder, name of a data-set card, hub id, or data in memory as for :func:`train`; a
+            table without splits is evaluated as a whole. Several sets are a list of paths, or a
+            mapping of names to sets, none of them called train, dev, test or ``split``.
+        split: Split to evaluate on.
+        labels: Label of the set, or list of labels that are one class, by class of the model;
+            classes without an entry, and without one in the data-set card, map to the label of the
+            same name. By default the ``labels`` of the run.
+        decision: How classes that stand for the same label are combined: their probabilities are
+            added (``sum``), or the most likely class counts (``argmax``).
+        unknown_labels: What labels of a set are that the run does not know: an ``error``, or their
+            examples ``count`` as wrong, of which ``unknown_labels`` of the scores is the number; by
+            default as in the run.
+        text_column: Column of the text; by default that of the run.
+        text_pair_column: Column of the second text of a pair; by default that of the run.
+        label_column: Column of the label; by default that of the run.
+        keep_null_labels: Accept labels such as nan, None, null and NA, which usually stand for a
+            missing value, as names of classes.
+        split_column: Column of a table in memory that names the split of each row.
+        output: JSON file for all results.
 
-    Attributes:
-        model: The transformers classifier, in evaluation mode.
-        tokenizer: Its tokenizer, whose ``model_max_length`` is the run's ``max_length``.
-        device: Device of the model.
-        window: Which tokens of longer texts are kept, as in the run.
-        kind: Kind of the labels.
+    Returns:
+        The scores by name of the set: the last part of a path, ``data`` for a set in memory.
+
+    Raises:
+        UserError: The run is not finished, a set cannot be read, or its labels match no classes.
+
+    Examples:
+        ``auxlearn.evaluate("runs/nli", {"hans": "data/hans", "hard": frame}).to_frame()``
     """
+    folder = finished_folder(run)
+    model_of(folder)
+    sets = name_sets(dataset, split)
+    if output is not None:
+        check_output_file(expand(output), [one for one in sets.values() if not in_memory(one)])
+    given: dict[str, Any] = {
+        "text_column": text_column,
+        "text_pair_column": text_pair_column,
+        "label_column": label_column,
+        "keep_null_labels": keep_null_labels or None,
+        "unknown_labels": unknown_labels,
+    }
+    config = RunFolder(folder).read_config()
+    kind = kind_of(config.kind)
+    if kind is not CLASSIFICATION and decision != "sum":
+        require(kind, "decision argmax")
+    targets = None
+    if labels is not None:
+        given["labels"], targets = _label_maps(labels, single=kind is CLASSIFICATION)
+    update = {name: value for name, value in given.items() if value is not None}
+    config = config.model_copy(update=update)
+    read = {name: read_evaluated(one, split, config, split_column) for name, one in sets.items()}
+    trained = RunResults.load(folder)
+    mapped: dict[str, OODSet] = {}
+    for name, (evaluated, _) in read.items():
+        if kind is not CLASSIFICATION:
+            check_pairs(trained, evaluated, name)
+            continue
+        source = OODSource(
+            dataset=str(sets[name]) if not in_memory(sets[name]) else name,
+            name=name,
+            split=split,
+            labels=targets,
+            decision=decision,
+            unknown_labels=config.unknown_labels,
+        )
+        mapped[name] = mapped_set(trained, source, evaluated)
 
-    model: Any
-    tokenizer: Any
-    device: torch.device
-    window: TextWindow = "head"
-    kind: Kind = CLASSIFICATION
+    from auxlearn.evaluation.classifier import Classifier
 
-    @classmethod
-    def of_run(cls, run: Path) -> Classifier:
-        """Load the model of a finished run, onto the GPU if there is one."""
-        folder = model_of(run)
-        device = devices.default_device()
-        kind = kind_of(RunFolder(run).read_config().kind)
-        model, tokenizer = load_classifier(folder, kind)
-        window: TextWindow = getattr(model.config, "text_window", "head")
-        if window not in get_args(TextWindow):
-            raise EncoderError(
-                f"{folder / 'config.json'} is damaged: its text_window is {describe(window)}; "
-                "train again or copy the folder again"
-            )
-        return cls(model.to(device), tokenizer, device, window, kind)
-
-    @property
-    def label_names(self) -> tuple[str, ...]:
-        """Names of the classes, in the order of the probabilities."""
-        names = self.model.config.id2label
-        return tuple(names[number] for number in range(len(names)))
-
-    def probabilities(
-        self, texts: Sequence[str], text_pairs: Sequence[str] | None = None
-    ) -> np.ndarray:
-        """Return class probabilities, ``(texts, classes)``, float64; see :meth:`blocks`."""
-        found = np.zeros((len(texts), len(self.label_names)))
-        for rows, block in self.blocks(texts, text_pairs):
-            found[rows] = block
-        return found
-
-    def blocks(
-        self, texts: Sequence[str], text_pairs: Sequence[str] | None = None
-    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield class probabilities of some of the texts at a time, which bounds the memory.
-
-        Texts are cut to the ``max_length`` of the run, and as in the run. The probabilities are
-        those of ``transformers.pipeline("text-classification", ...)`` on the texts as they are cut.
-
-        Yields:
-            Numbers of texts, ``(n,)``, and their class probabilities, ``(n, classes)``, float64.
-        """
-        if not texts:
-            return
-        length = self.tokenizer.model_max_length
-        arrays = tokenize(self.tokenizer, texts, text_pairs, length, window=self.window)
-        tokens = TokenizedTexts(**arrays, pad_id=self.tokenizer.pad_token_id)
-        for rows, block in probability_blocks(self._logits, tokens, BATCH_SIZE):
-            if not np.isfinite(block).all():
-                raise RunError("the model gives NaN for some texts: it is damaged, train again")
-            yield rows, block
-
-    @property
-    def thresholds(self) -> np.ndarray | None:
-        """Probability from which on each label is predicted; ``None`` for 0.5, or without any."""
-        found = getattr(self.model.config, "thresholds", None)
-        return None if found is None else np.asarray(found, dtype=float)
-
-    @property
-    def constant(self) -> Any:
-        """The constant prediction of the run, for labels of any kind but single classes."""
-        found = getattr(self.model.config, "constant_prediction", None)
-        if found is None:
-            raise RunError("the config.json of the model is damaged: it has no constant_prediction")
-        return found
-
-    def outputs(
-        self, texts: Sequence[str], text_pairs: Sequence[str] | None = None
-    ) -> list[np.ndarray]:
-        """Return the logits of each text, for labels of any kind but single classes."""
-        length = self.tokenizer.model_max_length
-        arrays = tokenize(self.tokenizer, texts, text_pairs, length, window=self.window)
-        if self.kind.per_token:
-            arrays["starts"] = word_starts(self.tokenizer, texts, length, self.window)
-        tokens = TokenizedTexts(**arrays, pad_id=self.tokenizer.pad_token_id)
-        words = words_of(self.kind, texts)
-        found = outputs_of(self.kind, self._logits, tokens, words, self.constant)
-        if not all(np.isfinite(one).all() for one in found):
-            raise RunError("the model gives NaN for some texts: it is damaged, train again")
-        return found
-
-    def _logits(self, batch: Batch) -> Tensor:
-        inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
-        if batch.token_type_ids is not None:
-            inputs["token_type_ids"] = batch.token_type_ids
-        return self.model(**{k: devices.upload(v, self.device) for k, v in inputs.items()}).logits
+    classifier = Classifier.of_run(folder)
+    found = Evaluations(
+        {
+            name: classifier.evaluate(mapped[name], train, _majority(trained))
+            if name in mapped
+            else classifier.evaluate_labels(evaluated, train)
+            for name, (evaluated, train) in read.items()
+        }
+    )
+    if output is not None:
+        found.save(expand(output))
+    return found
 
 
 def name_sets(dataset: Any, split: str) -> dict[str, Any]:
@@ -171,78 +154,6 @@ def name_sets(dataset: Any, split: str) -> dict[str, Any]:
     return sets
 
 
-def evaluate_run(
-    run: Path,
-    sets: Mapping[str, Any],
-    config: RunConfig,
-    *,
-    split: str = "test",
-    labels: Mapping[str, Any] | None = None,
-    decision: Literal["sum", "argmax"] = "sum",
-    split_column: str | None = None,
-) -> Evaluations:
-    """Evaluate a finished run on data sets; see :func:`auxlearn.api.evaluate`."""
-    model_of(run)  # before any data is read
-    kind = kind_of(config.kind)
-    if kind is not CLASSIFICATION:
-        if decision != "sum":
-            require(kind, "decision argmax")
-        if labels is not None:
-            joined = each_label_once(labels_as_texts(labels))
-            config = config.model_copy(update={"labels": joined})
-        return _evaluate_labels(run, sets, config, split, split_column)
-    targets = None
-    if labels is not None:
-        joined, targets = _label_maps(labels)
-        config = config.model_copy(update={"labels": joined})
-    read = {name: read_evaluated(one, split, config, split_column) for name, one in sets.items()}
-    trained = RunResults.load(run)
-    mapped = {}
-    for name, (evaluated, _) in read.items():
-        source = OODSource(
-            dataset=str(sets[name]) if not in_memory(sets[name]) else name,
-            name=name,
-            split=split,
-            labels=targets,
-            decision=decision,
-            unknown_labels=config.unknown_labels,
-        )
-        mapped[name] = mapped_set(trained, source, evaluated)
-    classifier = Classifier.of_run(run)
-    found = {
-        name: _evaluate(classifier, ood, read[name][1], _majority(trained))
-        for name, ood in mapped.items()
-    }
-    return Evaluations(found)
-
-
-def _evaluate_labels(
-    run: Path, sets: Mapping[str, Any], config: RunConfig, split: str, split_column: str | None
-) -> Evaluations:
-    """Evaluate a run with labels of any kind but single classes."""
-    trained = RunResults.load(run)
-    read = {name: read_evaluated(one, split, config, split_column) for name, one in sets.items()}
-    for name, (evaluated, _) in read.items():
-        check_pairs(trained, evaluated, name)
-    classifier = Classifier.of_run(run)
-    names = classifier.label_names
-    truth = {name: to_model_labels(one, names) for name, (one, _) in read.items()}
-    return Evaluations(
-        {
-            name: evaluate_labels(
-                classifier.kind,
-                truth[name],
-                classifier.outputs(evaluated.texts, evaluated.text_pairs),
-                names,
-                seen=seen_in_train(train, evaluated) if train else None,
-                constant=classifier.constant,
-                thresholds=classifier.thresholds,
-            )
-            for name, (evaluated, train) in read.items()
-        }
-    )
-
-
 def mapped_set(trained: RunResults, source: OODSource, evaluated: Split) -> OODSet:
     """Return a set to evaluate a run on, with its labels mapped to the classes of the run."""
     classes = trained.dataset.label_names
@@ -253,20 +164,6 @@ def mapped_set(trained: RunResults, source: OODSource, evaluated: Split) -> OODS
     )
     check_pairs(trained, evaluated, source.name)
     return OODSet(source, evaluated, label_map)
-
-
-def _evaluate(
-    classifier: Classifier, ood: OODSet, train: Split | None, majority: int
-) -> Evaluation:
-    evaluated, labels = ood.split, ood.labels
-    found = reduce_predictions(
-        classifier.blocks(evaluated.texts, evaluated.text_pairs),
-        true_labels(evaluated, ood),
-        len(labels.label_names),
-        lambda block: map_predictions(block, labels, ood.source.decision),
-    )
-    seen = seen_in_train(train, evaluated) if train else None
-    return evaluate_ood(ood, found, None, seen, majority=majority)
 
 
 def read_evaluated(
@@ -300,8 +197,6 @@ def check_pairs(trained: RunResults, evaluated: Split, name: str) -> None:
 
 
 def _is_one_set(dataset: Mapping[Any, Any], split: str) -> bool:
-    from auxlearn.data.memory import is_table
-
     names = {split_name(text_of(name)) for name in dataset}
     return is_table(dataset) or not names.isdisjoint({split_name(split), *CORE_SPLITS})
 
@@ -317,15 +212,20 @@ def _free_name(dataset: Any, taken: Mapping[str, Any]) -> str:
     return free
 
 
-def _label_maps(labels: Mapping[str, Any]) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
-    """Return the labels that one class stands for together, and the label of every other class."""
+def _label_maps(
+    labels: Mapping[str, Any], single: bool
+) -> tuple[dict[str, tuple[str, ...]], dict[str, str] | None]:
+    """Return the labels that are read as one class, and the label of every other class.
+
+    Of labels that are no ``single`` classes, all are read so.
+    """
     found = labels_as_texts(labels)
-    single = {name: given[0] for name, given in found.items() if len(given) == 1}
+    alone = {name: given[0] for name, given in found.items() if single and len(given) == 1}
     try:
-        joined = each_label_once({n: given for n, given in found.items() if n not in single})
+        joined = each_label_once({n: given for n, given in found.items() if n not in alone})
     except ValueError as error:
         raise DataError(f"labels: {error}") from None
-    return joined, single
+    return joined, alone if single else None
 
 
 def _majority(results: RunResults) -> int:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from auxlearn.core.arguments import Column, UserPath, checked
 from auxlearn.core.errors import DataError, describe, did_you_mean, shorten, some_of
 from auxlearn.core.files import expand, read_file, user_path
 from auxlearn.data.dataset import Split
@@ -26,14 +27,15 @@ from auxlearn.data.tables import (
     without_repeated_keys,
     write_table,
 )
-from auxlearn.evaluation.finished import Classifier
 from auxlearn.kinds.choose import CLASSIFICATION, kind_of, named
-from auxlearn.results.folder import RunFolder, model_of
+from auxlearn.results.folder import FinishedRun, RunFolder, finished_folder, model_of
 from auxlearn.results.outputs import check_output_file
 from auxlearn.results.record import RunResults
 
 if TYPE_CHECKING:
     import pandas
+
+    from auxlearn.evaluation.classifier import Classifier
 
 #: Columns that predictions are written to.
 LABEL = "predicted_label"
@@ -140,6 +142,47 @@ def read_texts(content: bytes, where: str) -> Table:
     return Table(where, {name: [record.get(name) for record in records] for name in names}, numbers)
 
 
+@checked
+def predict(
+    run: FinishedRun,
+    texts: Any,
+    text_pairs: Any = None,
+    *,
+    text_column: Column | None = None,
+    text_pair_column: Column | None = None,
+    output: UserPath | None = None,
+) -> pandas.DataFrame:
+    """Classify texts with a finished run.
+
+    Args:
+        run: The run folder, or the results that :func:`train` or :func:`load_run` returned.
+        texts: A text, a list or Series of texts, or a table: a :class:`~pathlib.Path` of a file
+            (.csv, .tsv, .jsonl, .parquet, or one text per line), a DataFrame, a mapping of columns
+            to lists, a list of mappings, or a ``datasets.Dataset``.
+        text_pairs: Second texts, if the run was trained on pairs and ``texts`` is a list.
+        text_column: Column of the text in a table; by default that of the run, else ``text``.
+        text_pair_column: Column of the second text of a pair in a table; by default that of the
+            run.
+        output: File for the table with its predictions: .csv, .tsv, .jsonl or .parquet.
+
+    Returns:
+        The table with all its columns, and further ones: ``predicted_label`` and
+        ``probability_CLASS`` for each class. A DataFrame keeps its index; other texts are numbered
+        from 0, by the index ``example``.
+
+    Raises:
+        UserError: The run is not finished, a column is missing, a text is empty, or the run was
+            trained on pairs of texts and there are none.
+    """
+    folder = finished_folder(run)
+    source = table_of(texts, text_pairs)
+    if text_pairs is not None and RunResults.load(folder).dataset.pairs is False:
+        raise DataError("the run was trained on single texts: leave text_pairs out")
+    place = None if output is None else expand(output)
+    table, _ = classify(folder, source, text_column, text_pair_column, place)
+    return source.to_frame(table)
+
+
 def classify(
     run: Path,
     source: TextSource,
@@ -177,6 +220,9 @@ def predict_table(run: Path, table: Table, columns: ColumnNames | None = None) -
     columns = replace(columns, text=named(table.columns, columns.text, kind.text_columns))
     readable = kind.texts(table, columns.text) if columns.text in table.columns else table
     texts, pairs = _texts(readable, columns, RunResults.load(run).dataset.pairs)
+
+    from auxlearn.evaluation.classifier import Classifier
+
     classifier = Classifier.of_run(run)
     names = [LABEL, *(f"{PROBABILITY}{label}" for label in classifier.label_names)]
     taken = [name for name in names if name in table.columns]

@@ -33,7 +33,7 @@ from typing import Annotated, Any
 
 from pydantic import PlainValidator
 
-from auxlearn.core.arguments import as_path
+from auxlearn.core.arguments import UserPath, as_path, checked
 from auxlearn.core.config import RunConfig, load_config, path_identity
 from auxlearn.core.crash_log import FILE as FAULT, logged_into
 from auxlearn.core.errors import ConfigError, RunError, RunInUse
@@ -258,6 +258,22 @@ def finished_folder(run: str | os.PathLike[str] | RunResults) -> Path:
     folder = expand(run)
     check_finished(folder)
     return folder
+
+
+@checked
+def load_run(path: UserPath) -> RunResults:
+    """Return the results of a finished run.
+
+    Args:
+        path: The run folder.
+
+    Raises:
+        RunError: It is not a run folder, or the run is not finished.
+
+    Examples:
+        ``auxlearn.load_run("runs/first").to_frame()``
+    """
+    return RunResults.load(finished_folder(path))
 
 
 def model_of(run: Path) -> Path:

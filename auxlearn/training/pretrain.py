@@ -9,25 +9,24 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from auxlearn.core import rng
-from auxlearn.core.arguments import Column, Count, checked
+from auxlearn.core.arguments import UserPath, checked
 from auxlearn.core.cache import TensorCache, content_key
-from auxlearn.core.config import RunConfig
+from auxlearn.core.config import RunConfig, validate
 from auxlearn.core.errors import Interrupted, TrainingDiverged, UserError
 from auxlearn.core.files import expand
 from auxlearn.core.metric_names import Quantity
 from auxlearn.core.progress import Reporter
 from auxlearn.core.registry import TASKS
+from auxlearn.core.run_settings import PretrainSettings
 from auxlearn.core.signals import StopRequest
 from auxlearn.core.version import __version__
 from auxlearn.data.batches import Batch, BatchStream
@@ -44,6 +43,7 @@ from auxlearn.evaluation.evaluator import EVAL_BATCH
 from auxlearn.evaluation.predict import texts_of
 from auxlearn.objectives.context import ObjectiveContext
 from auxlearn.objectives.masking import score_masked
+from auxlearn.results.console import default_reporter
 from auxlearn.tasks.base import MaskedLanguageModelling
 from auxlearn.training.checkpoint import (
     CheckpointFolder,
@@ -71,115 +71,82 @@ class _Scores(NamedTuple):
 
 @checked
 def pretrain(
-    encoder_name: str,
-    output: Path,
+    encoder: UserPath,
+    output: UserPath,
     *,
     dataset: Any = None,
     corpus: Any = None,
-    text_column: Column | None = None,
-    text_pair_column: Column | None = None,
-    label_column: Column | None = None,
-    trainable: Literal["head", "all"] = "all",
-    steps: Count = 1000,
-    batch_size: Count = 32,
-    learning_rate: Annotated[float, Field(gt=0)] = 5e-5,
-    max_length: Annotated[Count, Field(ge=4)] = 128,
-    seed: Annotated[int, Field(ge=0)] = 0,
-    device: Literal["auto", "cpu", "cuda"] = "auto",
     reporter: Reporter | None = None,
+    verbose: bool = True,
+    **settings: Any,
 ) -> PretrainResults:
-    """Train an encoder by masked language modelling and write it as a transformers folder.
+    """Continue the pretraining of an encoder by masked language modelling.
 
     Args:
-        encoder_name: Short name, folder, or hub id.
-        output: Folder to write. An interrupted pretraining in it is resumed, and the results of a
-            finished one are returned; it must not hold anything else.
+        encoder: Short name, folder, or hub id.
+        output: Folder for the trained encoder and its tokenizer. An interrupted pretraining in it
+            is resumed, and the results of a finished one are returned; it must not hold anything
+            else.
         dataset: Data set whose train texts are used: a path, a name, or data in memory as for
-            :func:`~auxlearn.data.load.load_dataset`.
+            :func:`auxlearn.load_dataset`.
         corpus: File of texts, or a list of texts. Exactly one of ``dataset`` and ``corpus`` is
             needed.
-        text_column: Column with the text of either; by default ``text``.
-        text_pair_column: Column with the second text of a pair; by default ``text_pair`` if there
-            is such a column.
-        label_column: Column with the label, which a data set has; by default ``label``.
-        trainable: "head" trains the language-model head and freezes the backbone; "all" trains
-            both.
-        steps: Number of optimizer steps.
-        batch_size: Texts per optimizer step.
-        learning_rate: Peak learning rate of AdamW.
-        max_length: Maximum number of tokens per text.
-        seed: Seed of everything random.
-        device: Where to compute.
-        reporter: Shows progress.
+        reporter: Shows progress in place of the console or the notebook.
+        verbose: Whether progress and warnings are shown where there is no ``reporter``.
+        settings: Any other field of :class:`~auxlearn.core.run_settings.PretrainSettings`, such as
+            ``steps``, ``batch_size``, ``learning_rate`` and ``trainable``.
 
     Raises:
-        UserError: The encoder, the texts or the output folder cannot be used.
+        UserError: The encoder, the texts, a setting or the output folder cannot be used.
         TrainingDiverged: The loss became NaN or infinite.
         Interrupted: The user asked to stop; a checkpoint has been written.
         RunInUse: Another process is running in the output folder.
     """
-    reporter = reporter or Reporter()
-    columns = {"text": text_column, "text_pair": text_pair_column, "label": label_column}
-    cache = TensorCache()
-    texts = None
+    reporter = reporter or default_reporter(verbose)
     if (dataset is None) == (corpus is None):
         raise UserError("pretrain needs one source of text: --dataset or --corpus")
+    given = validate(PretrainSettings, {"encoder": encoder, **settings}, "pretrain")
+    cache = TensorCache()
+    texts = None
     if dataset is not None and in_memory(dataset):
-        texts = _read_texts(dataset, None, columns, cache)
+        texts = _read_texts(dataset, None, given, cache)
         dataset = f"data in memory {content_key(texts.texts, texts.text_pairs)}"
     elif corpus is not None and in_memory(corpus):
-        texts = replace(texts_of(corpus, text_column or "text"), name="corpus")
-        corpus = Path(f"texts in memory {content_key(texts.texts)}")
-    settings = {
-        "encoder": encoder_name,
-        "dataset": None if dataset is None else str(dataset),
-        "corpus": None if corpus is None else str(corpus),
-        "text_column": text_column,
-        **{
-            name: value
-            for name, value in {
-                "text_pair_column": text_pair_column,
-                "label_column": label_column,
-            }.items()
-            if value is not None
-        },
-        "trainable": trainable,
-        "steps": steps,
-        "batch_size": batch_size,
-        "learning_rate": learning_rate,
-        "max_length": max_length,
-        "seed": seed,
-    }
-    folder = PretrainFolder(expand(output), settings)
+        texts = replace(texts_of(corpus, given.text_column or "text"), name="corpus")
+        corpus = f"texts in memory {content_key(texts.texts)}"
+    names = {"dataset": dataset and str(dataset), "corpus": corpus and str(corpus)}
+    given = given.model_copy(update=names)
+    folder = PretrainFolder(expand(output), given.model_dump(exclude={"device"}))
     folder.check()
     if folder.finished:
         return folder.results(reporter)
-    config = RunConfig(seed=seed, device=device, learning_rate=learning_rate)
+    seed, max_length, steps = given.seed, given.max_length, given.steps
+    config = RunConfig(seed=seed, device=given.device, learning_rate=given.learning_rate)
     compute = choose_compute(config)
     if texts is None:
-        texts = _read_texts(dataset, corpus, columns, cache)
+        texts = _read_texts(dataset, corpus, given, cache)
     train, held_out = hold_out_texts(texts)
     inputs = {
         "auxlearn": {"version": __version__},
-        "encoder": encoder_content(encoder_name),
+        "encoder": encoder_content(given.encoder),
         "texts": {"content": content_key(texts.texts, texts.text_pairs)},
     }
-    encoder = load_encoder(encoder_name, ["unused"], seed)
-    encoder.new_language_model_head = False  # it is trained here
-    check_length(encoder.config, max_length)
-    encoder.to(compute.device)
-    train_texts = tokenize_split(encoder.tokenizer, train, max_length, cache, reporter.progress)
-    held_out_texts = tokenize_split(encoder.tokenizer, held_out, max_length, cache)
+    loaded = load_encoder(given.encoder, ["unused"], seed)
+    loaded.new_language_model_head = False  # it is trained here
+    check_length(loaded.config, max_length)
+    loaded.to(compute.device)
+    train_texts = tokenize_split(loaded.tokenizer, train, max_length, cache, reporter.progress)
+    held_out_texts = tokenize_split(loaded.tokenizer, held_out, max_length, cache)
     with folder.locked(inputs):
         if folder.finished:  # another process has finished it in the meantime
             return folder.results(reporter)
-        task = _prepare_task(encoder, train, train_texts, max_length, seed, cache, reporter)
-        stream = BatchStream(train_texts, batch_size, seed, "pretrain")
+        task = _prepare_task(loaded, train, train_texts, max_length, seed, cache, reporter)
+        stream = BatchStream(train_texts, given.batch_size, seed, "pretrain")
         training = _Training(
-            encoder, task, stream, held_out_texts, trainable, steps, config, compute, reporter
+            loaded, task, stream, held_out_texts, given.trainable, steps, config, compute, reporter
         )
         before, seconds = training.run(folder.checkpoints)
-        after = _evaluate(encoder, held_out_texts, seed)
+        after = _evaluate(loaded, held_out_texts, seed)
         results = PretrainResults(
             texts=len(train_texts),
             steps=steps,
@@ -189,7 +156,7 @@ def pretrain(
             accuracy_after=after.accuracy,
             seconds=seconds,
         )
-        folder.finish(encoder, results)
+        folder.finish(loaded, results)
     return results
 
 
@@ -201,12 +168,15 @@ def hold_out_texts(split: Split) -> tuple[Split, Split]:
     return hold_out(unlabelled, HELD_OUT, seed=0, name="held out")
 
 
-def _read_texts(
-    dataset: Any, corpus: Any, names: Mapping[str, str | None], cache: TensorCache
-) -> Split:
+def _read_texts(dataset: Any, corpus: Any, given: PretrainSettings, cache: TensorCache) -> Split:
     """Read the texts of a file or of the train split of a data set."""
     if corpus is not None:
-        return read_corpus(expand(corpus), names["text"] or "text")
+        return read_corpus(expand(corpus), given.text_column or "text")
+    names = {
+        "text": given.text_column,
+        "text_pair": given.text_pair_column,
+        "label": given.label_column,
+    }
     # The labels take no part: what they are is of no importance.
     columns = column_names(names, keep_null_labels=True)
     return load_dataset(dataset, columns=columns, cache_dir=cache.folder).splits["train"]

@@ -157,7 +157,7 @@ def predict(run: str, texts: list[str]) -> tuple[list[list[float]], str]:
     """Return class probabilities by the exported model of a run, and the model's device."""
     from pathlib import Path
 
-    from auxlearn.evaluation.finished import Classifier
+    from auxlearn.evaluation.classifier import Classifier
 
     classifier = Classifier.of_run(Path(run))
     return classifier.probabilities(texts).tolist(), str(classifier.device)

@@ -10,7 +10,7 @@ from sklearn.metrics import accuracy_score, f1_score
 from transformers import pipeline
 
 from auxlearn.data.load import find_card
-from auxlearn.evaluation.finished import Classifier
+from auxlearn.evaluation.classifier import Classifier
 from auxlearn.results.record import RunResults
 from tests import helpers
 from tests.cli.helpers import MAX_LENGTH, call, error, write_run, write_split

@@ -11,7 +11,7 @@ import auxlearn
 from auxlearn.core.errors import ConfigError, DataError, RunError
 from auxlearn.core.manifest import write_manifest
 from auxlearn.core.progress import Reporter
-from auxlearn.evaluation.finished import Classifier
+from auxlearn.evaluation.classifier import Classifier
 from auxlearn.results.folder import RunFolder
 from tests import helpers
 from tests.cli.helpers import call, error

@@ -1,0 +1,165 @@
+"""The classifier of a finished run in use: its predictions, and its scores on labelled texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from auxlearn.core.errors import EncoderError, RunError, describe
+from auxlearn.core.settings import TextWindow
+from auxlearn.data.audit import seen_in_train
+from auxlearn.data.dataset import Split
+from auxlearn.data.ood import OODSet
+from auxlearn.data.tokens import TokenizedTexts, tokenize, word_starts
+from auxlearn.encoders import device as devices
+from auxlearn.encoders.load import load_classifier
+from auxlearn.evaluation.evaluator import evaluate_ood, map_predictions, true_labels
+from auxlearn.evaluation.labelled import evaluate_labels
+from auxlearn.evaluation.metrics import probability_blocks, reduce_predictions, to_model_labels
+from auxlearn.kinds.base import Kind
+from auxlearn.kinds.choose import CLASSIFICATION, kind_of
+from auxlearn.objectives.heads import outputs_of, words_of
+from auxlearn.results.folder import RunFolder, model_of
+from auxlearn.results.record import Evaluation
+
+if TYPE_CHECKING:
+    from auxlearn.data.batches import Batch
+
+
+#: Texts per forward pass.
+BATCH_SIZE = 64
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """The classifier that a run has exported.
+
+    Attributes:
+        model: The transformers classifier, in evaluation mode.
+        tokenizer: Its tokenizer, whose ``model_max_length`` is the run's ``max_length``.
+        device: Device of the model.
+        window: Which tokens of longer texts are kept, as in the run.
+        kind: Kind of the labels.
+    """
+
+    model: Any
+    tokenizer: Any
+    device: torch.device
+    window: TextWindow = "head"
+    kind: Kind = CLASSIFICATION
+
+    @classmethod
+    def of_run(cls, run: Path) -> Classifier:
+        """Load the model of a finished run, onto the GPU if there is one."""
+        folder = model_of(run)
+        device = devices.default_device()
+        kind = kind_of(RunFolder(run).read_config().kind)
+        model, tokenizer = load_classifier(folder, kind)
+        window: TextWindow = getattr(model.config, "text_window", "head")
+        if window not in get_args(TextWindow):
+            raise EncoderError(
+                f"{folder / 'config.json'} is damaged: its text_window is {describe(window)}; "
+                "train again or copy the folder again"
+            )
+        return cls(model.to(device), tokenizer, device, window, kind)
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """Names of the classes, in the order of the probabilities."""
+        names = self.model.config.id2label
+        return tuple(names[number] for number in range(len(names)))
+
+    def probabilities(
+        self, texts: Sequence[str], text_pairs: Sequence[str] | None = None
+    ) -> np.ndarray:
+        """Return class probabilities, ``(texts, classes)``, float64; see :meth:`blocks`."""
+        found = np.zeros((len(texts), len(self.label_names)))
+        for rows, block in self.blocks(texts, text_pairs):
+            found[rows] = block
+        return found
+
+    def blocks(
+        self, texts: Sequence[str], text_pairs: Sequence[str] | None = None
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield class probabilities of some of the texts at a time, which bounds the memory.
+
+        Texts are cut to the ``max_length`` of the run, and as in the run. The probabilities are
+        those of ``transformers.pipeline("text-classification", ...)`` on the texts as they are cut.
+
+        Yields:
+            Numbers of texts, ``(n,)``, and their class probabilities, ``(n, classes)``, float64.
+        """
+        if not texts:
+            return
+        length = self.tokenizer.model_max_length
+        arrays = tokenize(self.tokenizer, texts, text_pairs, length, window=self.window)
+        tokens = TokenizedTexts(**arrays, pad_id=self.tokenizer.pad_token_id)
+        for rows, block in probability_blocks(self._logits, tokens, BATCH_SIZE):
+            if not np.isfinite(block).all():
+                raise RunError("the model gives NaN for some texts: it is damaged, train again")
+            yield rows, block
+
+    @property
+    def thresholds(self) -> np.ndarray | None:
+        """Probability from which on each label is predicted; ``None`` for 0.5, or without any."""
+        found = getattr(self.model.config, "thresholds", None)
+        return None if found is None else np.asarray(found, dtype=float)
+
+    @property
+    def constant(self) -> Any:
+        """The constant prediction of the run, for labels of any kind but single classes."""
+        found = getattr(self.model.config, "constant_prediction", None)
+        if found is None:
+            raise RunError("the config.json of the model is damaged: it has no constant_prediction")
+        return found
+
+    def outputs(
+        self, texts: Sequence[str], text_pairs: Sequence[str] | None = None
+    ) -> list[np.ndarray]:
+        """Return the logits of each text, for labels of any kind but single classes."""
+        length = self.tokenizer.model_max_length
+        arrays = tokenize(self.tokenizer, texts, text_pairs, length, window=self.window)
+        if self.kind.per_token:
+            arrays["starts"] = word_starts(self.tokenizer, texts, length, self.window)
+        tokens = TokenizedTexts(**arrays, pad_id=self.tokenizer.pad_token_id)
+        words = words_of(self.kind, texts)
+        found = outputs_of(self.kind, self._logits, tokens, words, self.constant)
+        if not all(np.isfinite(one).all() for one in found):
+            raise RunError("the model gives NaN for some texts: it is damaged, train again")
+        return found
+
+    def evaluate(self, ood: OODSet, train: Split | None, majority: int) -> Evaluation:
+        """Evaluate on a set whose labels are mapped to the classes, and ``train`` beside it."""
+        evaluated, labels = ood.split, ood.labels
+        found = reduce_predictions(
+            self.blocks(evaluated.texts, evaluated.text_pairs),
+            true_labels(evaluated, ood),
+            len(labels.label_names),
+            lambda block: map_predictions(block, labels, ood.source.decision),
+        )
+        seen = seen_in_train(train, evaluated) if train else None
+        return evaluate_ood(ood, found, None, seen, majority=majority)
+
+    def evaluate_labels(self, evaluated: Split, train: Split | None) -> Evaluation:
+        """Evaluate on labels of any kind but single classes."""
+        return evaluate_labels(
+            self.kind,
+            to_model_labels(evaluated, self.label_names),
+            self.outputs(evaluated.texts, evaluated.text_pairs),
+            self.label_names,
+            seen=seen_in_train(train, evaluated) if train else None,
+            constant=self.constant,
+            thresholds=self.thresholds,
+        )
+
+    def _logits(self, batch: Batch) -> Tensor:
+        inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
+        if batch.token_type_ids is not None:
+            inputs["token_type_ids"] = batch.token_type_ids
+        return self.model(**{k: devices.upload(v, self.device) for k, v in inputs.items()}).logits

@@ -1,0 +1,75 @@
+"""Scores of texts under a masked language model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field
+
+from auxlearn.core.arguments import Column, Count, UserPath, checked
+from auxlearn.core.files import expand
+from auxlearn.core.progress import Reporter
+from auxlearn.data.tables import write_table
+from auxlearn.evaluation.predict import check_table_file, texts_of
+
+if TYPE_CHECKING:
+    import pandas
+
+
+@checked
+def score(
+    encoder: UserPath,
+    texts: Any,
+    *,
+    level: Literal["token", "word", "text"] = "token",
+    passes: Count | None = None,
+    max_length: Annotated[Count, Field(ge=4)] = 128,
+    text_column: Column = "text",
+    reporter: Reporter | None = None,
+    verbose: bool = True,
+    output: UserPath | None = None,
+) -> pandas.DataFrame:
+    """Score texts by the pseudo-log-likelihood of a masked language model.
+
+    Args:
+        encoder: Encoder with a masked-language-model head: short name, folder, or hub id.
+        texts: A text, a list or Series of texts, a DataFrame or another table in memory, or a
+            :class:`~pathlib.Path` of a file: a table, or one text per line.
+        level: What a row is.
+        passes: Masked copies of each text; by default one per token, which is exact.
+        max_length: Maximum number of tokens per text, special tokens included; the rest is not
+            scored.
+        text_column: Column of the text in a table.
+        reporter: Shows progress in place of the console or the notebook.
+        verbose: Whether progress and warnings are shown where there is no ``reporter``.
+        output: File for the scores: .csv, .tsv, .jsonl or .parquet.
+
+    Returns:
+        Number of the text (and of the word), the token, word or text, its log-probability in nats,
+        and the entropy of the prediction; see :func:`~auxlearn.scoring.levels.score_levels`.
+
+    Raises:
+        UserError: The encoder cannot score, or the texts cannot be read.
+    """
+    place = None if output is None else expand(output)
+    if place is not None:
+        check_table_file(place, [encoder, *([texts] if isinstance(texts, Path) else [])])
+    split = texts_of(texts, text_column)
+
+    import pandas
+
+    from auxlearn.encoders.device import default_device
+    from auxlearn.encoders.load import check_length, load_encoder
+    from auxlearn.results.console import default_reporter
+    from auxlearn.scoring.levels import score_levels
+
+    loaded = load_encoder(str(encoder), ["unused"])
+    check_length(loaded.config, max_length)
+    show = reporter or default_reporter(verbose)
+    table = score_levels(
+        loaded.to(default_device()), split, level, max_length, passes, show.progress
+    )
+    if place is not None:
+        write_table(place, table)
+    return pandas.DataFrame(table.columns)
