@@ -107,7 +107,8 @@ def no_training(monkeypatch, tmp_path):
     made = examples.results("l3mask")
     scores = Evaluations({"pydocs": made.evaluations["test"]})
     monkeypatch.setattr("auxlearn.evaluation.finished.evaluate", lambda *_, **__: scores)
-    monkeypatch.setattr("auxlearn.evaluation.predict.finished_folder", lambda run: tmp_path)
+    for module in ("evaluation.predict", "results.folder"):
+        monkeypatch.setattr(f"auxlearn.{module}.finished_folder", lambda run: tmp_path)
     monkeypatch.setattr("auxlearn.evaluation.predict.model_of", lambda run: run)
     monkeypatch.setattr(RunFolder, "read_config", lambda folder: RunConfig())
     monkeypatch.setattr(branches, "train", train)
@@ -216,8 +217,9 @@ def check_auxlearn(words: list[str]) -> None:
     file = given.pop("config_file")
     for own in ("with_report", "jobs"):  # of `train`, no settings of the run
         given.pop(own)
-    plugins = [ROOT / path for path in given["plugins"] if (ROOT / path).exists()]
-    if len(plugins) == len(given["plugins"]):  # a file that the reader writes is not here
+    named = given.get("plugins", ())
+    plugins = [ROOT / path for path in named if (ROOT / path).exists()]
+    if len(plugins) == len(named):  # a file that the reader writes is not here
         given["plugins"] = tuple(map(str, plugins))
         written = file is not None and not (ROOT / file).exists()  # by the reader
         config = run_config(None if written else file, given, [] if written else parsed.args)

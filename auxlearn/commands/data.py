@@ -11,7 +11,7 @@ import click
 from auxlearn.commands.options import Example, ExampleCommand, label_map, options_of
 from auxlearn.core.config import RunConfig, validate
 from auxlearn.core.errors import shorten
-from auxlearn.core.run_settings import COLUMN_SETTINGS
+from auxlearn.core.settings import Columns
 
 if TYPE_CHECKING:
     from auxlearn.data.audit import Audit
@@ -48,7 +48,7 @@ def command() -> None:
 @click.argument("dataset")
 @options_of(
     RunConfig,
-    *COLUMN_SETTINGS,
+    *Columns.model_fields,
     "max_length",
     max_length="Tokens that texts are truncated to (with --encoder).",
 )
@@ -67,14 +67,13 @@ def check(dataset: str, encoder: str | None, as_json: bool, **given: Any) -> Non
     """
     from auxlearn.commands.console import print_results
     from auxlearn.data.audit import audit
-    from auxlearn.data.examples import columns_of
     from auxlearn.data.load import load_dataset
     from auxlearn.results.tables import console_table
 
     if "labels" in given:
         given["labels"] = label_map(given["labels"])
     settings = validate(RunConfig, given, "command line")
-    found = load_dataset(dataset, columns=columns_of(settings))
+    found = load_dataset(dataset, columns=settings.columns)
     report = audit(found)
     lengths = _measure(found, encoder, settings.max_length)
     if as_json:

@@ -10,7 +10,7 @@ import click
 
 from auxlearn.commands.options import PATH, Example, ExampleCommand, options_of, run_config
 from auxlearn.core.config import RunConfig
-from auxlearn.core.run_settings import COLUMN_SETTINGS
+from auxlearn.core.settings import Columns
 
 if TYPE_CHECKING:
     from auxlearn.mask_analysis.masks import MaskReport
@@ -30,7 +30,7 @@ EXAMPLES = (
 #: Settings of a run that decide what is masked.
 SETTINGS = (
     "dataset",
-    *COLUMN_SETTINGS,
+    *Columns.model_fields,
     "max_length",
     "text_window",
     "encoder",

@@ -15,7 +15,7 @@ from typing import Any
 
 from auxlearn.core.errors import RunError, SweepError, UserError
 from auxlearn.core.files import name_problem, read_checked_json, user_path
-from auxlearn.core.run_settings import COLUMN_SETTINGS
+from auxlearn.core.settings import Columns
 from auxlearn.results.folder import RunFolder, check_contained
 from auxlearn.results.record import RunResults
 from auxlearn.sweeps.estimate import Expected
@@ -28,7 +28,7 @@ from auxlearn.sweeps.sweep_file import FOLD, SETTING_AXES, SweepFile, label
 _NOT_METHOD = {
     "dataset", "encoder", "metric", "seed", "fold", "output", "cache_dir", "report_to", "device",
     "ood", "plugins", "keep_model", "gradient_log_steps",
-    *(name for name in COLUMN_SETTINGS if name not in ("labels", "unknown_labels")),
+    *(name for name in Columns.model_fields if name not in ("labels", "unknown_labels")),
 }  # fmt: skip
 
 

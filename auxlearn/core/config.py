@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -68,11 +67,6 @@ class RunConfig(RunSettings, metaclass=_Checked):
     Raises:
         ConfigError: A setting is unknown or invalid; the message has one line for each.
     """
-
-    @property
-    def renamed(self) -> Mapping[str, str]:
-        """Class by label of the data, for the labels that ``labels`` names."""
-        return {label: name for name, labels in self.labels.items() for label in labels}
 
     def resolved(self) -> RunConfig:
         """Return the configuration with every default filled in, those of plug-ins included.

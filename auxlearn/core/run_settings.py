@@ -12,26 +12,15 @@ from pydantic import Field, field_validator, model_validator
 
 from auxlearn.core.arguments import Column
 from auxlearn.core.settings import (
-    ClassLabels,
+    Columns,
     Fold,
-    KindName,
     Metric,
     OODSource,
     PathText,
     PluginChoice,
     Settings,
     TextWindow,
-)
-
-#: Settings that say how the columns of a labelled data set are read.
-COLUMN_SETTINGS = (
-    "text_column",
-    "text_pair_column",
-    "label_column",
-    "keep_null_labels",
-    "labels",
-    "unknown_labels",
-    "kind",
+    setting,
 )
 
 #: Tasks, sets, plug-in files or trackers of a run.
@@ -40,62 +29,29 @@ MOST_ENTRIES = 100
 _SINGLE = (str, dict, os.PathLike)
 
 
-def _field(default: Any, section: str, description: str, **rules: Any) -> Any:
-    return Field(default, description=description, json_schema_extra={"section": section}, **rules)
-
-
-class RunSettings(Settings):
-    """The fields of :class:`~auxlearn.core.config.RunConfig`, and how they go together."""
-
-    dataset: str = _field(
+class _Source(Settings):
+    dataset: str = setting(
         "pydocs", "Data", "Data set: folder, name of a data-set card, or Hugging Face hub id."
     )
-    text_column: str | None = _field(None, "Data", "Column of the text; by default 'text'.")
-    text_pair_column: str | None = _field(
-        None,
-        "Data",
-        "Column of the second text of a pair; by default 'text_pair' if there is such a column.",
-    )
-    label_column: str | None = _field(None, "Data", "Column of the label; by default 'label'.")
-    kind: KindName | None = _field(
-        None,
-        "Data",
-        "Kind of the labels: one class (classification), a list of labels (multi_label), a number "
-        "(regression), or a tag for each word (token_classification); by default found from them.",
-        exclude_if=lambda kind: kind is None,
-    )
-    thresholds: Literal["half", "dev"] = _field(
+
+
+class RunSettings(Columns, _Source):  # the fields of the last base come first
+    """The fields of :class:`~auxlearn.core.config.RunConfig`, and how they go together."""
+
+    thresholds: Literal["half", "dev"] = setting(
         "half",
         "Data",
         "With several labels per text, the probability from which on a label is predicted: 0.5 "
         "(half), or for each label the one with the best F1 on dev.",
         exclude_if=lambda chosen: chosen == "half",
     )
-    keep_null_labels: bool = _field(
-        False,
-        "Data",
-        "Accept labels such as nan, None, null and NA, which usually stand for a missing value, as "
-        "names of classes.",
-    )
-    labels: ClassLabels = _field(
-        {},
-        "Data",
-        "Label of the data that a class stands for; repeatable, also for one class. A label that "
-        "is not named is a class itself.",
-    )
-    unknown_labels: Literal["error", "count"] = _field(
-        "error",
-        "Data",
-        "Labels of dev and test that train lacks: they are an error, or their examples count as "
-        "wrong.",
-    )
-    fold: Fold | None = _field(
+    fold: Fold | None = setting(
         None,
         "Data",
         "Cross-validation: part of train to test on, such as 2/5 for the second of five folds; the "
         "others are trained on, and the data set's own test split is not read.",
     )
-    max_length: int = _field(
+    max_length: int = setting(
         128,
         "Data",
         "Maximum number of tokens per example, special tokens included; longer texts are "
@@ -103,25 +59,25 @@ class RunSettings(Settings):
         ge=4,
     )
 
-    text_window: TextWindow = _field(
+    text_window: TextWindow = setting(
         "head",
         "Data",
         "Which tokens of a longer text are kept: its first ones (head), or a quarter from its "
         "beginning and the others from its end (head+tail); for single texts.",
     )
-    ood: tuple[OODSource, ...] = _field(
+    ood: tuple[OODSource, ...] = setting(
         (),
         "Data",
         "Out-of-distribution data set to evaluate on as well (folder, card or hub id); repeatable.",
         max_length=MOST_ENTRIES,
     )
-    perturbed_text: Literal["none", "add", "replace"] = _field(
+    perturbed_text: Literal["none", "add", "replace"] = setting(
         "none",
         "Data",
         "Train on texts perturbed once, before training, by the pretrained encoder: in addition "
         "to the original texts (add) or instead of them (replace).",
     )
-    perturbed_share: float = _field(
+    perturbed_share: float = setting(
         0.05,
         "Data",
         "Share of the tokens that are masked to perturb a text (with --perturbed-text).",
@@ -129,30 +85,30 @@ class RunSettings(Settings):
         le=1,
     )
 
-    encoder: str = _field(
+    encoder: str = setting(
         "tiny", "Model", "Pretrained encoder: short name, local folder, or Hugging Face hub id."
     )
-    init_from: PathText | None = _field(
+    init_from: PathText | None = setting(
         None,
         "Model",
         "Finished run to continue from: its encoder, its classification head if the labels are the "
         "same, and its heads of the objectives that this run has too. Loss weights start from "
         "their initial values.",
     )
-    random_head: bool = _field(
+    random_head: bool = setting(
         False,
         "Model",
         "Train masked objectives with a newly initialised masked-language-model head where the "
         "encoder has no pretrained one.",
     )
-    freeze: str = _field(
+    freeze: str = setting(
         "none",
         "Model",
         "Parameters to keep as pretrained: none, embeddings, body (all but the heads), or a number "
         "n: the embeddings and the n lowest layers.",
         pattern=r"^(none|embeddings|body|[1-9]\d{0,3})$",
     )
-    lora_rank: int = _field(
+    lora_rank: int = setting(
         0,
         "Model",
         "Train LoRA adapters of this rank in the linear layers of the body, and keep "
@@ -160,16 +116,16 @@ class RunSettings(Settings):
         ge=0,
         le=1024,
     )
-    lora_alpha: float = _field(
+    lora_alpha: float = setting(
         16.0,
         "Model",
         "Scale of the LoRA adapters; their output is multiplied by alpha / rank.",
         gt=0,
     )
-    lora_dropout: float = _field(
+    lora_dropout: float = setting(
         0.0, "Model", "Dropout probability of the inputs of the LoRA adapters.", ge=0, lt=1
     )
-    attention_dropout: float | None = _field(
+    attention_dropout: float | None = setting(
         None,
         "Model",
         "Dropout probability of the attention weights; by default the encoder's own. 0 speeds up "
@@ -178,72 +134,72 @@ class RunSettings(Settings):
         lt=1,
     )
 
-    aux: tuple[PluginChoice, ...] = _field(
+    aux: tuple[PluginChoice, ...] = setting(
         (),
         "Objectives",
         "Auxiliary task, or TASK:NAME to give it a name; repeatable. `auxlearn list tasks` lists "
         "them.",
         max_length=MOST_ENTRIES,
     )
-    weights: PluginChoice = _field(
+    weights: PluginChoice = setting(
         PluginChoice(name="fixed"),
         "Objectives",
         "Weighting of the objectives. `auxlearn list weightings` lists them.",
         validate_default=True,
     )
-    loss: PluginChoice = _field(
+    loss: PluginChoice = setting(
         PluginChoice(name="cross_entropy"),
         "Objectives",
         "Loss of the primary task. `auxlearn list losses` lists them.",
         validate_default=True,
     )
-    plugins: tuple[PathText, ...] = _field(
+    plugins: tuple[PathText, ...] = setting(
         (),
         "Objectives",
         "Python file that registers tasks, losses or weightings; repeatable.",
         max_length=MOST_ENTRIES,
     )
 
-    metric: Metric = _field(
+    metric: Metric = setting(
         "accuracy",
         "Training",
         "Metric on dev that selects the best checkpoint; meta-learned weights optimise it. By "
         "default accuracy of classes, micro_f1 of several labels, pearson of numbers, span_f1 of "
         "BIO tags.",
     )
-    seed: int = _field(0, "Training", "Random seed of the run.", ge=0)
-    epochs: int = _field(10, "Training", "Maximum number of epochs.", ge=1)
-    batch_size: int = _field(32, "Training", "Examples per objective per optimizer step.", ge=1)
-    gradient_accumulation_steps: int = _field(
+    seed: int = setting(0, "Training", "Random seed of the run.", ge=0)
+    epochs: int = setting(10, "Training", "Maximum number of epochs.", ge=1)
+    batch_size: int = setting(32, "Training", "Examples per objective per optimizer step.", ge=1)
+    gradient_accumulation_steps: int = setting(
         1,
         "Training",
         "Gradient accumulation: micro-batches per optimizer step. They share the batch_size "
         "examples, so more of them need less memory.",
         ge=1,
     )
-    learning_rate: float | None = _field(
+    learning_rate: float | None = setting(
         None,
         "Training",
         "Peak learning rate; by default the one recommended for the encoder.",
         gt=0,
     )
-    head_learning_rate: float | None = _field(
+    head_learning_rate: float | None = setting(
         None,
         "Training",
         "Peak learning rate of the classification head, pooler included; by default learning_rate.",
         gt=0,
     )
-    weight_decay: float = _field(0.01, "Training", "Weight decay of AdamW.", ge=0)
-    head_weight_decay: float | None = _field(
+    weight_decay: float = setting(0.01, "Training", "Weight decay of AdamW.", ge=0)
+    head_weight_decay: float | None = setting(
         None,
         "Training",
         "Weight decay of the classification head, pooler included; by default weight_decay.",
         ge=0,
     )
-    adam_beta1: float = _field(0.9, "Training", "Beta1 of AdamW.", ge=0, lt=1)
-    adam_beta2: float = _field(0.999, "Training", "Beta2 of AdamW.", ge=0, lt=1)
-    adam_epsilon: float = _field(1e-8, "Training", "Epsilon of AdamW.", gt=0)
-    warmup_ratio: float = _field(
+    adam_beta1: float = setting(0.9, "Training", "Beta1 of AdamW.", ge=0, lt=1)
+    adam_beta2: float = setting(0.999, "Training", "Beta2 of AdamW.", ge=0, lt=1)
+    adam_epsilon: float = setting(1e-8, "Training", "Epsilon of AdamW.", gt=0)
+    warmup_ratio: float = setting(
         0.06,
         "Training",
         "Ratio of the optimizer steps used for a linear warm-up of the learning rate; it decays "
@@ -251,16 +207,16 @@ class RunSettings(Settings):
         ge=0,
         lt=1,
     )
-    max_grad_norm: float = _field(
+    max_grad_norm: float = setting(
         1.0, "Training", "Maximum gradient norm (0 disables clipping).", ge=0
     )
-    eval_steps: int | None = _field(
+    eval_steps: int | None = setting(
         None,
         "Training",
         "Optimizer steps between two evaluations on dev; by default one epoch.",
         ge=1,
     )
-    patience: int = _field(
+    patience: int = setting(
         3,
         "Training",
         "Early stopping: number of evaluations on dev without improvement after which training "
@@ -268,28 +224,28 @@ class RunSettings(Settings):
         "min_epochs have passed.",
         ge=0,
     )
-    min_epochs: int = _field(
+    min_epochs: int = setting(
         3, "Training", "Minimum number of epochs before early stopping counts.", ge=0
     )
-    ties: Literal["earlier", "later"] = _field(
+    ties: Literal["earlier", "later"] = setting(
         "earlier", "Training", "Which of several checkpoints with the same dev metric is kept."
     )
-    final_epochs: int = _field(
+    final_epochs: int = setting(
         0,
         "Training",
         "Maximum number of epochs of a primary-only fine-tuning phase after training (0 disables "
         "it); its result is kept if dev improves.",
         ge=0,
     )
-    final_learning_rate: float = _field(
+    final_learning_rate: float = setting(
         5e-6, "Training", "Peak learning rate of the primary-only phase.", gt=0
     )
-    final_schedule: Literal["linear", "constant"] = _field(
+    final_schedule: Literal["linear", "constant"] = setting(
         "linear",
         "Training",
         "Learning-rate schedule of the primary-only phase: warm-up and linear decay, or constant.",
     )
-    final_patience: int = _field(
+    final_patience: int = setting(
         3,
         "Training",
         "Early stopping of the primary-only phase: number of evaluations without improvement "
@@ -297,40 +253,40 @@ class RunSettings(Settings):
         ge=0,
     )
 
-    device: Literal["auto", "cpu", "cuda"] = _field(
+    device: Literal["auto", "cpu", "cuda"] = setting(
         "auto", "Machine", "Device to train on; auto takes a GPU if there is one."
     )
-    precision: Literal["fp32", "bf16"] = _field(
+    precision: Literal["fp32", "bf16"] = setting(
         "fp32", "Machine", "Numerical precision; bf16 is mixed precision with float32 weights."
     )
-    compile: bool = _field(
+    compile: bool = setting(
         False,
         "Machine",
         "Compile the encoder with torch.compile. Compilation takes minutes and needs a C++ "
         "compiler.",
     )
-    keep_model: bool = _field(
+    keep_model: bool = setting(
         True,
         "Machine",
         "Keep the trained model. Without it, a run keeps its results and predictions, and no "
         "weights; predict and evaluate need the model.",
     )
-    output: PathText | None = _field(
+    output: PathText | None = setting(
         None, "Machine", "Run folder; by default a folder in runs/ named after the settings."
     )
-    cache_dir: PathText | None = _field(
+    cache_dir: PathText | None = setting(
         None,
         "Machine",
         "Cache of tokenised texts and pseudo-likelihood scores; by default ~/.cache/auxlearn.",
     )
-    report_to: tuple[str, ...] = _field(
+    report_to: tuple[str, ...] = setting(
         (),
         "Machine",
         "Experiment tracker to report to as well: tensorboard, wandb, mlflow or a plug-in; "
         "repeatable.",
         max_length=MOST_ENTRIES,
     )
-    gradient_log_steps: int | None = _field(
+    gradient_log_steps: int | None = setting(
         None,
         "Machine",
         "Record norms and cosines of the gradients of all objectives and of the loss on dev every "

@@ -12,7 +12,7 @@ import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
@@ -237,6 +237,80 @@ class PluginChoice(Settings):
         return {self.written: self.options}
 
 
+def setting(default: Any, section: str, description: str, **rules: Any) -> Any:
+    """Return a field of the settings of a run, which help and documentation list by section."""
+    return Field(default, description=description, json_schema_extra={"section": section}, **rules)
+
+
+class Columns(Settings):
+    """How the columns of a labelled data set are read."""
+
+    #: Whether the data may lack labels of ``labels``, as a further set to evaluate on may.
+    may_lack_labels: ClassVar[bool] = False
+
+    text_column: str | None = setting(None, "Data", "Column of the text; by default 'text'.")
+    text_pair_column: str | None = setting(
+        None,
+        "Data",
+        "Column of the second text of a pair; by default 'text_pair' if there is such a column.",
+    )
+    label_column: str | None = setting(None, "Data", "Column of the label; by default 'label'.")
+    kind: KindName | None = setting(
+        None,
+        "Data",
+        "Kind of the labels: one class (classification), a list of labels (multi_label), a number "
+        "(regression), or a tag for each word (token_classification); by default found from them.",
+        exclude_if=lambda kind: kind is None,
+    )
+    keep_null_labels: bool = setting(
+        False,
+        "Data",
+        "Accept labels such as nan, None, null and NA, which usually stand for a missing value, as "
+        "names of classes.",
+    )
+    labels: ClassLabels = setting(
+        {},
+        "Data",
+        "Label of the data that a class stands for; repeatable, also for one class. A label that "
+        "is not named is a class itself.",
+    )
+    unknown_labels: Literal["error", "count"] = setting(
+        "error",
+        "Data",
+        "Labels of dev and test that train lacks: they are an error, or their examples count as "
+        "wrong.",
+    )
+
+    @property
+    def text(self) -> str:
+        """Column of the text."""
+        return self.text_column or "text"
+
+    @property
+    def text_pair(self) -> str:
+        """Column of the second text of a pair; that of the default name need not be there."""
+        return self.text_pair_column or "text_pair"
+
+    @property
+    def label(self) -> str:
+        """Column of the label."""
+        return self.label_column or "label"
+
+    @property
+    def renamed(self) -> dict[str, str]:
+        """Class by label of the data, for the labels that ``labels`` names."""
+        return {label: name for name, labels in self.labels.items() for label in labels}
+
+    @property
+    def columns(self) -> Columns:
+        """These settings alone."""
+        return Columns(**{name: getattr(self, name) for name in Columns.model_fields})
+
+
+#: Columns of the usual names, without rules for labels.
+USUAL = Columns()
+
+
 class FurtherSet(Settings):
     """A labelled data set besides that of the run.
 
@@ -261,9 +335,10 @@ class FurtherSet(Settings):
     kind: KindName | None = Field(None, exclude_if=lambda kind: kind is None)
 
     @property
-    def renamed(self) -> Mapping[str, str]:
-        """Class by label of the data: labels are read as they are."""
-        return {}
+    def columns(self) -> Columns:
+        """How its columns are read: labels as they are, without a map."""
+        mapped = {"labels"}  # of an evaluation set, by label of the model
+        return Columns(**{k: v for k, v in self if k in Columns.model_fields and k not in mapped})
 
     @model_validator(mode="before")
     @classmethod

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any
 
 from auxlearn.core.errors import DataError, describe, did_you_mean, is_blank, shorten, some_of
 from auxlearn.core.files import read_file, user_path
-from auxlearn.core.settings import KindName
+from auxlearn.core.settings import USUAL, Columns
 from auxlearn.data.dataset import Split
 from auxlearn.data.tables import (
     FORMATS,
@@ -34,118 +34,23 @@ LONGEST_TEXT = 1_000_000
 """Characters of a text: tokenising one takes some 200 bytes per character."""
 
 
-@dataclass(frozen=True)
-class ColumnNames:
-    """Names of the columns with texts and labels, and what a label may be.
-
-    Attributes:
-        text: Column with the text.
-        text_pair: Column with the second text of a pair. The default name is optional; a column of
-            any other name must exist.
-        label: Column with the label: text, a whole number, or true and false.
-        keep_null_labels: Whether names such as "nan" and "None"
-            (:data:`~auxlearn.kinds.labels.NULL_LABELS`) are classes like any other; otherwise they
-            are taken for missing values, which are errors.
-        renamed: Class by label of the data, for labels that do not name their class themselves;
-            several labels may stand for one class.
-        may_lack_renamed: Whether the data may lack labels of ``renamed``, as a further set to
-            evaluate on may.
-        unknown_labels: What examples of dev and test are whose label train lacks: an "error", or
-            examples that are to "count" as wrong.
-        kind: Kind of the labels; ``None``: found from those of the first table.
-    """
-
-    text: str = "text"
-    text_pair: str = "text_pair"
-    label: str = "label"
-    keep_null_labels: bool = False
-    renamed: Mapping[str, str] = field(default_factory=dict)
-    may_lack_renamed: bool = False
-    unknown_labels: Literal["error", "count"] = "error"
-    kind: KindName | None = None
-
-    def __post_init__(self) -> None:
-        names = {"text": self.text, "text_pair": self.text_pair, "label": self.label}
-        for (role, name), (other, same) in itertools.combinations(names.items(), 2):
-            if name == same:  # the model would read the label, or one text twice
-                raise DataError(
-                    f"column '{shorten(name)}' is that of the {role} and of the {other}: name "
-                    f"another one for either (--{role}-column, --{other}-column)".replace("_", "-")
-                )
-
-    @property
-    def are_default(self) -> bool:
-        """Whether every column has its default name."""
-        return self.with_names_of(ColumnNames()) == self
-
-    def with_names_of(self, other: ColumnNames) -> ColumnNames:
-        """Return the same rules for labels with the names of columns of another one."""
-        return replace(self, text=other.text, text_pair=other.text_pair, label=other.label)
-
-    def with_kind_of(self, table: Table) -> ColumnNames:
-        """Return the columns with the kind of the labels of a table, unless it is given."""
-        found = find_kind(table, self.text, self.label).name
-        return self if self.kind else replace(self, kind=found)
+def check_distinct(columns: Columns) -> None:
+    """Check that no column is to be read as two: the label would be a text, or one text both."""
+    names = {"text": columns.text, "text_pair": columns.text_pair, "label": columns.label}
+    for (role, name), (other, same) in itertools.combinations(names.items(), 2):
+        if name == same:
+            raise DataError(
+                f"column '{shorten(name)}' is that of the {role} and of the {other}: name another "
+                f"one for either (--{role}-column, --{other}-column)".replace("_", "-")
+            )
 
 
-def column_names(
-    names: Mapping[str, str | None],
-    keep_null_labels: bool = False,
-    renamed: Mapping[str, str] | None = None,
-    unknown_labels: Literal["error", "count"] = "error",
-    kind: KindName | None = None,
-) -> ColumnNames | None:
-    """Return the names of columns, as far as they are given."""
-    given: dict[str, Any] = {role: name for role, name in names.items() if name is not None}
-    if keep_null_labels:
-        given["keep_null_labels"] = True
-    if renamed:
-        given["renamed"] = dict(renamed)
-    if unknown_labels != "error":
-        given["unknown_labels"] = unknown_labels
-    if kind is not None:
-        given["kind"] = kind
-    return ColumnNames(**given) if given else None
-
-
-class NamedColumns(Protocol):
-    """Settings that name columns, such as those of a run or of a further data set."""
-
-    @property
-    def text_column(self) -> str | None:
-        """Column of the text."""
-
-    @property
-    def text_pair_column(self) -> str | None:
-        """Column of the second text of a pair."""
-
-    @property
-    def label_column(self) -> str | None:
-        """Column of the label."""
-
-    @property
-    def keep_null_labels(self) -> bool:
-        """Whether labels such as "nan" are names of classes."""
-
-    @property
-    def renamed(self) -> Mapping[str, str]:
-        """Class by label of the data."""
-
-    @property
-    def kind(self) -> KindName | None:
-        """Kind of the labels; ``None``: found from them."""
-
-
-def columns_of(settings: NamedColumns) -> ColumnNames | None:
-    """Return the columns that settings name; ``None`` if they name none."""
-    names = {
-        "text": settings.text_column,
-        "text_pair": settings.text_pair_column,
-        "label": settings.label_column,
-    }
-    # Sets that are trained on beside that of the run have no such setting.
-    unknown: Literal["error", "count"] = getattr(settings, "unknown_labels", "error")
-    return column_names(names, settings.keep_null_labels, settings.renamed, unknown, settings.kind)
+def with_kind_of(table: Table, columns: Columns) -> Columns:
+    """Return columns with the kind of the labels of a table, unless it is given."""
+    if columns.kind:
+        return columns
+    kind = find_kind(table, columns.text, columns.label).name
+    return columns.model_copy(update={"kind": kind})
 
 
 @dataclass(frozen=True)
@@ -170,15 +75,17 @@ class RawExamples:
     kind: Kind = CLASSIFICATION
 
 
-def parse_examples(table: Table, columns: ColumnNames, *, labelled: bool = True) -> RawExamples:
+def parse_examples(table: Table, columns: Columns, *, labelled: bool = True) -> RawExamples:
     """Check the rows of a table and return them as examples."""
     if len(table) == 0:
         raise DataError(f"{table.where} has no rows")
-    kind = kind_of(columns.with_kind_of(table).kind)
-    columns = replace(
-        columns,
-        text=named(table.columns, columns.text, kind.text_columns),
-        label=named(table.columns, columns.label, kind.label_columns),
+    check_distinct(columns)
+    kind = kind_of(with_kind_of(table, columns).kind)
+    columns = columns.model_copy(
+        update={
+            "text_column": named(table.columns, columns.text, kind.text_columns),
+            "label_column": named(table.columns, columns.label, kind.label_columns),
+        }
     )
     if columns.renamed:
         require(kind, "labels (label maps)")
@@ -186,7 +93,7 @@ def parse_examples(table: Table, columns: ColumnNames, *, labelled: bool = True)
         require(kind, "unknown_labels count")
     for role in ("text", "text_pair", "label"):
         name = getattr(columns, role)
-        optional = (role == "text_pair" and name == ColumnNames.text_pair) or (
+        optional = (role == "text_pair" and name == USUAL.text_pair) or (
             role == "label" and not labelled
         )
         if name not in table.columns and not optional:
@@ -260,7 +167,7 @@ def _unknown(examples: RawExamples, label_names: tuple[str, ...]) -> dict[str, N
 
 def assemble(
     raw_splits: Mapping[str, RawExamples],
-    columns: ColumnNames,
+    columns: Columns,
     label_names: tuple[str, ...] | None = None,
 ) -> tuple[dict[str, Split], list[str]]:
     """Make the splits of a data set, with the same class indices in all of them.
@@ -272,7 +179,7 @@ def assemble(
     """
     train = raw_splits["train"]
     kind, present = train.kind, own_names(train)
-    if not columns.may_lack_renamed:
+    if not columns.may_lack_labels:
         found = (
             name
             for examples in raw_splits.values()

@@ -14,14 +14,15 @@ from pathlib import Path
 
 from auxlearn.core.errors import DataError, did_you_mean, shorten, some_of
 from auxlearn.core.files import check_inside, name_problem
+from auxlearn.core.settings import USUAL, Columns
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.examples import (
-    ColumnNames,
     RawExamples,
     assemble,
     own_names,
     parse_examples,
     to_split,
+    with_kind_of,
 )
 from auxlearn.data.tables import READ_FORMATS, Table, read_table
 from auxlearn.kinds.choose import kind_of, named
@@ -45,9 +46,8 @@ def split_name(stem: str) -> str:
     return lower if lower in CORE_SPLITS else stem
 
 
-def read_folder(folder: Path, columns: ColumnNames | None = None) -> TextDataset:
+def read_folder(folder: Path, columns: Columns = USUAL) -> TextDataset:
     """Read every split in a folder."""
-    columns = columns or ColumnNames()
     files = data_files(folder)
     if "train" not in files:
         raise DataError(
@@ -65,13 +65,13 @@ def read_folder(folder: Path, columns: ColumnNames | None = None) -> TextDataset
 
 
 def parse_splits(
-    tables: Iterable[tuple[str, Table]], columns: ColumnNames
+    tables: Iterable[tuple[str, Table]], columns: Columns
 ) -> tuple[dict[str, RawExamples], list[str]]:
     """Check the examples of each split."""
     raw_splits: dict[str, RawExamples] = {}
     notes = []
     for name, table in tables:
-        columns = columns.with_kind_of(table)  # that of train, which comes first
+        columns = with_kind_of(table, columns)  # that of train, which comes first
         text = named(table.columns, columns.text, kind_of(columns.kind).text_columns)
         if name not in CORE_SPLITS and text not in table.columns:
             place = shorten(Path(table.where).name)
@@ -81,12 +81,7 @@ def parse_splits(
     return raw_splits, notes
 
 
-def read_evaluation_split(
-    folder: Path,
-    split: str = "test",
-    label_names: tuple[str, ...] | None = None,
-    columns: ColumnNames | None = None,
-) -> Split:
+def read_evaluation_split(folder: Path, split: str = "test", columns: Columns = USUAL) -> Split:
     """Read one labelled split of a folder; the folder need not have a train file."""
     files = data_files(folder)
     name = split_name(split)
@@ -95,19 +90,14 @@ def read_evaluation_split(
         raise DataError(
             f"{folder} has no split '{shorten(split)}': {_contents(folder, files)}{hint}"
         )
-    examples = parse_examples(read_table(files[name]), columns or ColumnNames())
+    examples = parse_examples(read_table(files[name]), columns)
     examples = _with_meta_file(examples, files[name])
-    own = own_names(examples)
-    if label_names is not None and set(own) <= set(label_names):
-        return to_split(examples, name, tuple(label_names))
-    return to_split(examples, name, own)
+    return to_split(examples, name, own_names(examples))
 
 
-def read_labelled_file(
-    path: Path, label_names: tuple[str, ...], columns: ColumnNames | None = None
-) -> Split:
+def read_labelled_file(path: Path, label_names: tuple[str, ...], columns: Columns) -> Split:
     """Read a file of labelled examples that is not one of the splits of its data set."""
-    examples = parse_examples(read_table(path), columns or ColumnNames())
+    examples = parse_examples(read_table(path), columns)
     return to_split(examples, path.stem, label_names)
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 from auxlearn.core.errors import DataError, did_you_mean, some_of
+from auxlearn.core.settings import USUAL, Columns
 from auxlearn.data.dataset import TextDataset
-from auxlearn.data.examples import ColumnNames, RawExamples, assemble, own_names, parse_examples
+from auxlearn.data.examples import RawExamples, assemble, own_names, parse_examples, with_kind_of
 from auxlearn.data.folders import CORE_SPLITS, split_name
 from auxlearn.data.tables import Table
 from auxlearn.kinds.choose import KINDS, named
@@ -27,7 +27,7 @@ def load_hub(
     hub_id: str,
     config: str | None = None,
     split_map: Mapping[str, str] | None = None,
-    columns: ColumnNames | None = None,
+    columns: Columns = USUAL,
     label_names: Sequence[str] | None = None,
 ) -> TextDataset:
     """Read a data set of the hub, or its copy in the local cache of ``datasets``.
@@ -36,13 +36,12 @@ def load_hub(
     where classes are numbered and have names) are left out, and the notes say how many; so is a
     split whose labels are all hidden.
     """
-    columns = columns or ColumnNames()
     raw, notes = _fetch(hub_id, config)
     if split_map is None:
         split_map = {split_name(name): name for name in raw}
     # Where the names of the classes are given, a class may well be named "None".
     if label_names or any(_hub_names(raw, name, columns) for name in split_map.values()):
-        columns = replace(columns, keep_null_labels=True)
+        columns = columns.model_copy(update={"keep_null_labels": True})
     raw_splits: dict[str, RawExamples] = {}
     for name, hub_split in split_map.items():
         where = f"hub data set '{hub_id}', split '{hub_split}'"
@@ -50,7 +49,7 @@ def load_hub(
         table, table_notes = without_incomplete_rows(table, columns)
         notes += [f"{where}: {note}" for note in table_notes]
         if len(table):
-            columns = columns.with_kind_of(table)
+            columns = with_kind_of(table, columns)
             raw_splits[name] = parse_examples(table, columns, labelled=name in CORE_SPLITS)
     if "train" not in raw_splits:
         raise DataError(
@@ -141,7 +140,7 @@ def _table(
     raw: Mapping[str, Any],
     where: str,
     hub_split: str,
-    columns: ColumnNames,
+    columns: Columns,
     label_names: Sequence[str] | None,
 ) -> Table:
     """Return a split, or several joined by "+", as a table with label names."""
@@ -164,7 +163,7 @@ def _table(
 
 
 def dataset_columns(
-    split: Any, where: str, columns: ColumnNames, label_names: Sequence[str] | None = None
+    split: Any, where: str, columns: Columns, label_names: Sequence[str] | None = None
 ) -> dict[str, list[Any]]:
     """Return the columns of a ``datasets.Dataset`` that hold plain values, classes by name."""
     from datasets import ClassLabel, Value
@@ -212,7 +211,7 @@ def _class_name(value: Any, names: Sequence[str] | None, where: str) -> Any:
     return names[value]
 
 
-def _hub_names(raw: Mapping[str, Any], train: str, columns: ColumnNames) -> tuple[str, ...] | None:
+def _hub_names(raw: Mapping[str, Any], train: str, columns: Columns) -> tuple[str, ...] | None:
     """Return the hub's class names of the label column, if there are any."""
     split = raw.get(train.split("+")[0])
     if split is None:
@@ -222,7 +221,7 @@ def _hub_names(raw: Mapping[str, Any], train: str, columns: ColumnNames) -> tupl
     return tuple(names) if names else None
 
 
-def without_incomplete_rows(table: Table, columns: ColumnNames) -> tuple[Table, list[str]]:
+def without_incomplete_rows(table: Table, columns: Columns) -> tuple[Table, list[str]]:
     """Remove rows without text or label, which a user cannot fix on the hub; note how many."""
     labels = table.columns.get(columns.label, [])
     if labels and all(label is None for label in labels):

@@ -6,22 +6,16 @@ import os
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, InstanceOf, ValidationError, model_validator
 
 from auxlearn.core.arguments import UserPath, checked
 from auxlearn.core.errors import DataError, did_you_mean, shorten
 from auxlearn.core.files import name_problem, user_path
-from auxlearn.core.settings import FAULTS, Fold
+from auxlearn.core.settings import FAULTS, USUAL, Columns, Fold
 from auxlearn.core.yaml_files import read_yaml
 from auxlearn.data.dataset import Split, TextDataset
-from auxlearn.data.examples import ColumnNames
-
-if TYPE_CHECKING:
-    pass
-
-__all__ = ["DEV_SHARE", "ColumnNames", "dataset_names", "load_dataset", "load_evaluation_split"]
 
 DEV_SHARE = 0.1
 """Share held out as dev if a data set has no dev split."""
@@ -42,7 +36,7 @@ def dataset_names() -> dict[str, str]:
 def load_dataset(
     spec: Any,
     *,
-    columns: InstanceOf[ColumnNames] | None = None,
+    columns: InstanceOf[Columns] = USUAL,
     seed: Annotated[int, Field(ge=0)] = 0,
     cache_dir: UserPath | None = None,
     fold: Fold | None = None,
@@ -58,7 +52,9 @@ def load_dataset(
 
     Args:
         spec: Folder, card file, name, hub id, or data in memory.
-        columns: Names of the columns; they override those of a card.
+        columns: Names of the columns, and rules for labels, as a
+            :class:`~auxlearn.core.settings.Columns` or the settings of a run; names override those
+            of a card.
         seed: Seed of the held-out dev split. Published splits and built-in data sets do not depend
             on it.
         cache_dir: Cache folder of built-in data sets. The hub's libraries have their own cache.
@@ -85,7 +81,7 @@ def load_dataset(
         from auxlearn.data.pydocs.build import load_pydocs
 
         found = load_pydocs(cache_dir=None if cache_dir is None else Path(cache_dir))
-        if columns is not None and columns.renamed:
+        if columns.renamed:
             splits = read_memory(found, columns, name=found.name).splits
             found = replace(found, splits=splits)
         return with_dev(found, seed, fold=fold)
@@ -113,39 +109,26 @@ def load_dataset(
     )
 
 
-def load_evaluation_split(
-    spec: str,
-    split: str = "test",
-    *,
-    label_names: tuple[str, ...] | None = None,
-    columns: ColumnNames | None = None,
-    cache_dir: Path | None = None,
-) -> Split:
-    """Load one labelled split for evaluation; a folder need not have a train file."""
-    from auxlearn.data.folders import read_evaluation_split, split_name
+def load_evaluated(
+    dataset: Any, split: str, columns: Columns = USUAL, *, split_column: str | None = None
+) -> tuple[Split, Split | None]:
+    """Load a labelled split to evaluate on, and the train split of its set if there is one."""
+    from auxlearn.data.folders import data_files, read_evaluation_split, split_name
+    from auxlearn.data.memory import in_memory, read_memory_split
 
-    folder = user_path(spec, DataError)
-    if folder.is_dir():
-        return read_evaluation_split(folder, split, label_names, columns)
-    dataset = load_dataset(spec, columns=columns, cache_dir=cache_dir)
-    found = dataset.split(split if split in dataset.ood else split_name(split))
-    if found.labels is None:
-        raise DataError(f"split '{shorten(split)}' of data set '{dataset.name}' has no labels")
-    if label_names is not None and set(found.label_names) <= set(label_names):
-        number = {name: index for index, name in enumerate(label_names)}
-        labels = tuple(number[found.label_names[label]] for label in found.labels)
-        return replace(found, labels=labels, label_names=tuple(label_names))
-    return found
+    if in_memory(dataset):
+        return read_memory_split(dataset, split, columns, split_column=split_column)
+    folder = user_path(dataset, DataError)
+    if folder.is_dir() and "train" not in data_files(folder):
+        return read_evaluation_split(folder, split, columns), None
+    found = load_dataset(dataset, columns=columns)
+    chosen = found.split(split if split in found.ood else split_name(split))
+    if chosen.labels is None:
+        raise DataError(f"split '{shorten(split)}' of data set '{found.name}' has no labels")
+    return chosen, found.splits["train"]
 
 
-def _with_card(columns: ColumnNames, of_card: ColumnNames) -> ColumnNames:
-    """Return the columns of a card unless others are named."""
-    return columns.with_names_of(of_card) if columns.are_default else columns
-
-
-def _load_card(
-    card: DatasetCard, columns: ColumnNames | None, seed: int, fold: str | None
-) -> TextDataset:
+def _load_card(card: DatasetCard, columns: Columns, seed: int, fold: str | None) -> TextDataset:
     if card.hub is None:
         raise DataError(
             f"data set '{card.name}' has no trustworthy copy on the hub; make a folder of it "
@@ -153,11 +136,13 @@ def _load_card(
         )
     from auxlearn.data.hub import load_hub
 
+    names = {f"{role}_column": name for role, name in card.hub.columns.items()}
+    usual = (columns.text, columns.text_pair, columns.label) == ("text", "text_pair", "label")
     dataset = load_hub(
         card.hub.id,
         card.hub.config,
         card.hub.splits,
-        _with_card(columns or ColumnNames(), card.hub.columns.to_columns()),
+        columns.model_copy(update=names) if usual else columns,
         card.label_names,
     )
     dataset = replace(
@@ -203,18 +188,6 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class CardColumns(_Strict):
-    """Names of the columns in the hub's data."""
-
-    text: str = ColumnNames.text
-    text_pair: str = ColumnNames.text_pair
-    label: str = ColumnNames.label
-
-    def to_columns(self) -> ColumnNames:
-        """Return them in the type that the readers take."""
-        return ColumnNames(**self.model_dump())
-
-
 class HubSource(_Strict):
     """Location of a data set on the hub.
 
@@ -222,14 +195,15 @@ class HubSource(_Strict):
         id: Hub id, such as "nyu-mll/glue".
         config: Name of its configuration, where it has several.
         splits: Hub split by split name of this package; ``"a+b"`` concatenates two.
-        columns: Names of its columns.
+        columns: Names of its columns that are not the usual ones: ``text``, ``text_pair``,
+            ``label``.
         dev_from: The split that dev is held out of if ``splits`` names no dev split.
     """
 
     id: str
     config: str | None = None
     splits: dict[str, str] = {"train": "train", "dev": "validation", "test": "test"}
-    columns: CardColumns = CardColumns()
+    columns: dict[Literal["text", "text_pair", "label"], str] = {}
     dev_from: Literal["train", "test"] = "train"
 
 
@@ -313,8 +287,7 @@ def _fault(detail: object) -> str:
     assert isinstance(detail, dict)
     key = shorten(".".join(map(str, detail["loc"])))
     if detail["type"] == "extra_forbidden":
-        models: dict[int, type[BaseModel]] = {1: DatasetCard, 2: HubSource, 3: CardColumns}
-        known = models[len(detail["loc"])].model_fields
+        known = (DatasetCard if len(detail["loc"]) == 1 else HubSource).model_fields
         return f"unknown key '{key}', {did_you_mean(shorten(str(detail['loc'][-1])), known)}"
     message = detail["msg"].removeprefix("Value error, ")
     return f"{key}: {message}" if key else message

@@ -23,9 +23,9 @@ from auxlearn.core.errors import (
     text_of,
 )
 from auxlearn.core.files import name_problem, replaced_folder, write_text
+from auxlearn.core.settings import USUAL, Columns
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.examples import (
-    ColumnNames,
     RawExamples,
     assemble,
     own_names,
@@ -53,13 +53,12 @@ def in_memory(data: Any) -> bool:
 
 def read_memory(
     data: Any,
-    columns: ColumnNames | None = None,
+    columns: Columns = USUAL,
     *,
     name: str | None = None,
     split_column: str | None = None,
 ) -> TextDataset:
     """Read a labelled data set."""
-    columns = columns or ColumnNames()
     if name is not None and (problem := name_problem(name)):
         raise DataError(f"the name of the data set: {problem}")
     tables, notes = _splits(data, columns, split_column)
@@ -88,12 +87,11 @@ def refuse_for_files(name: str | None, split_column: str | None) -> None:
 def read_memory_split(
     data: Any,
     split: str = "test",
-    columns: ColumnNames | None = None,
+    columns: Columns = USUAL,
     *,
     split_column: str | None = None,
 ) -> tuple[Split, Split | None]:
     """Read a labelled split to evaluate on; a table without splits is that split as a whole."""
-    columns = columns or ColumnNames()
     tables, _ = _splits(data, columns, split_column, only=split_name(split))
     wanted = split_name(split)
     if wanted not in tables:
@@ -117,12 +115,11 @@ def read_memory_table(data: Any) -> Table:
     """Read a single table, such as the texts to be classified."""
     if not is_table(data):
         raise DataError(f"{_of_type(data)} is not a table: give {_ACCEPTED}")
-    return _table(data, WHERE, ColumnNames())
+    return _table(data, WHERE, USUAL)
 
 
-def save_folder(dataset: TextDataset, folder: Path, columns: ColumnNames | None = None) -> None:
+def save_folder(dataset: TextDataset, folder: Path, columns: Columns = USUAL) -> None:
     """Write a data set as a folder that the same settings read back as the same data set."""
-    columns = columns or ColumnNames()
     names = (columns.text, columns.text_pair, columns.label)
     with replaced_folder(folder) as temporary:
         for name, split in dataset.splits.items():
@@ -135,7 +132,7 @@ def save_folder(dataset: TextDataset, folder: Path, columns: ColumnNames | None 
 
 
 def _splits(
-    data: Any, columns: ColumnNames, split_column: str | None, only: str = "train"
+    data: Any, columns: Columns, split_column: str | None, only: str = "train"
 ) -> tuple[dict[str, Table], list[str]]:
     """Return the table of each split, and notes."""
     if isinstance(data, TextDataset):
@@ -223,7 +220,7 @@ def _misspelt(splits: Mapping[str, Split]) -> Iterator[str]:
             yield f"there is no split '{wanted}': {hint} It is a further evaluation set"
 
 
-def _table(data: Any, where: str, columns: ColumnNames) -> Table:
+def _table(data: Any, where: str, columns: Columns) -> Table:
     """Return a table with plain Python values."""
     places = None
     if _is_frame(data):

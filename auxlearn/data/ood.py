@@ -10,9 +10,8 @@ from auxlearn.core.config import OODSource
 from auxlearn.core.errors import DataError, shorten, some_of
 from auxlearn.core.files import user_path
 from auxlearn.data.dataset import Split, TextDataset
-from auxlearn.data.examples import columns_of
-from auxlearn.data.folders import data_files
-from auxlearn.data.load import DatasetCard, card_names, find_card, load_evaluation_split
+from auxlearn.data.folders import data_files, read_evaluation_split
+from auxlearn.data.load import DatasetCard, card_names, find_card, load_evaluated
 
 
 @dataclass(frozen=True)
@@ -192,4 +191,7 @@ def _card(name: str) -> DatasetCard | None:
 
 
 def _read(source: OODSource, split: str) -> Split:
-    return load_evaluation_split(source.dataset, split, columns=columns_of(source))
+    folder = user_path(source.dataset, DataError)
+    if folder.is_dir():  # its train split, if it has one, plays no part
+        return read_evaluation_split(folder, split, source.columns)
+    return load_evaluated(source.dataset, split, source.columns)[0]

@@ -11,10 +11,10 @@ from pathlib import Path
 from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import ConfigError, DataError
 from auxlearn.core.files import read_checked_json, user_path, write_checked_json
-from auxlearn.core.settings import ValidationSource
+from auxlearn.core.settings import Columns, ValidationSource
 from auxlearn.data.audit import audit
 from auxlearn.data.dataset import Split, TextDataset
-from auxlearn.data.examples import ColumnNames, columns_of, own_names, parse_examples
+from auxlearn.data.examples import own_names, parse_examples, with_kind_of
 from auxlearn.data.folders import data_files, read_labelled_file
 from auxlearn.data.load import load_dataset, with_dev
 from auxlearn.data.ood import OODSet, load_ood_sets
@@ -71,7 +71,7 @@ def with_found_kind(config: RunConfig, dataset: TextDataset | None) -> RunConfig
         config.kind and "metric" in config.model_fields_set
     ):
         return config
-    columns = columns_of(config) or ColumnNames()
+    columns = config.columns
     if dataset is not None:
         kind, names = dataset.kind, dataset.label_names
     else:
@@ -81,7 +81,7 @@ def with_found_kind(config: RunConfig, dataset: TextDataset | None) -> RunConfig
             if train is None:
                 return config
             table = read_table(train)
-            if columns.with_kind_of(table).kind == CLASSIFICATION.name:
+            if with_kind_of(table, columns).kind == CLASSIFICATION.name:
                 return config
             examples = parse_examples(table, columns)
         except DataError:  # the run says so, unless it is finished and needs no data
@@ -103,7 +103,7 @@ def load_run_data(
     """Read the data set and the out-of-distribution sets, and hold out validation examples."""
     if dataset is None:
         dataset = load_dataset(
-            config.dataset, columns=columns_of(config), cache_dir=cache_dir, fold=config.fold
+            config.dataset, columns=config.columns, cache_dir=cache_dir, fold=config.fold
         )
     else:
         dataset = with_dev(dataset, seed=0, fold=config.fold)
@@ -124,7 +124,7 @@ def load_run_data(
             "of texts, of which the longer one is always cut at its end: leave --text-window out"
         )
     ood_sets, ood_notes = load_ood_sets(config.ood, config.dataset, dataset)
-    train, validation = split_validation(dataset, source, columns_of(config))
+    train, validation = split_validation(dataset, source, config.columns)
     return RunData(
         dataset=dataset,
         ood_sets=tuple(ood_sets),
@@ -135,7 +135,7 @@ def load_run_data(
 
 
 def split_validation(
-    dataset: TextDataset, source: ValidationSource | None, columns: ColumnNames | None
+    dataset: TextDataset, source: ValidationSource | None, columns: Columns
 ) -> tuple[Split, Split | None]:
     """Return the examples to train on and those that drive the weights.
 

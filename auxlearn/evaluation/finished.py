@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 from auxlearn.core.arguments import Column, UserPath, checked
 from auxlearn.core.config import OODSource, RunConfig
 from auxlearn.core.errors import DataError, describe, text_of
-from auxlearn.core.files import expand, name_problem, user_path
-from auxlearn.core.settings import LabelMap, each_label_once, labels_as_texts
+from auxlearn.core.files import expand, name_problem
+from auxlearn.core.settings import Columns, LabelMap, each_label_once, labels_as_texts
 from auxlearn.data.dataset import Split
-from auxlearn.data.examples import ColumnNames, columns_of
-from auxlearn.data.folders import CORE_SPLITS, data_files, read_evaluation_split, split_name
-from auxlearn.data.load import load_dataset
-from auxlearn.data.memory import in_memory, is_table, read_memory_split
+from auxlearn.data.folders import CORE_SPLITS, split_name
+from auxlearn.data.load import load_evaluated
+from auxlearn.data.memory import in_memory, is_table
 from auxlearn.data.ood import OODSet, card_subsets, map_labels, with_cards
 from auxlearn.kinds.choose import CLASSIFICATION, kind_of, require
 from auxlearn.results.folder import FinishedRun, RunFolder, finished_folder, model_of
@@ -166,23 +164,18 @@ def mapped_set(trained: RunResults, source: OODSource, evaluated: Split) -> OODS
     return OODSet(source, evaluated, label_map)
 
 
+class _EvaluatedColumns(Columns):
+    """Columns of a run, in a set that may lack some of its labels."""
+
+    may_lack_labels = True
+
+
 def read_evaluated(
     dataset: Any, split: str, config: RunConfig, split_column: str | None
 ) -> tuple[Split, Split | None]:
     """Return the split to evaluate on, and the train split of the same set if there is one."""
-    kind = config.kind or CLASSIFICATION.name
-    columns = replace(columns_of(config) or ColumnNames(), may_lack_renamed=True, kind=kind)
-    if in_memory(dataset):
-        return read_memory_split(dataset, split, columns, split_column=split_column)
-    folder = user_path(dataset, DataError)
-    if folder.is_dir() and "train" not in data_files(folder):
-        return read_evaluation_split(folder, split, columns=columns), None
-    found = load_dataset(dataset, columns=columns)
-    name = split if split in found.ood else split_name(split)
-    chosen = found.split(name)
-    if chosen.labels is None:
-        raise DataError(f"split '{name}' of data set '{found.name}' has no labels")
-    return chosen, found.splits["train"]
+    given = dict(config.columns) | {"kind": config.kind or CLASSIFICATION.name}
+    return load_evaluated(dataset, split, _EvaluatedColumns(**given), split_column=split_column)
 
 
 def check_pairs(trained: RunResults, evaluated: Split, name: str) -> None:

@@ -14,8 +14,9 @@ import numpy as np
 from auxlearn.core.arguments import Column, UserPath, checked
 from auxlearn.core.errors import DataError, describe, did_you_mean, shorten, some_of
 from auxlearn.core.files import expand, read_file, user_path
+from auxlearn.core.settings import USUAL, Columns
 from auxlearn.data.dataset import Split
-from auxlearn.data.examples import ColumnNames, column_names, read_corpus, text_values
+from auxlearn.data.examples import check_distinct, read_corpus, text_values
 from auxlearn.data.memory import read_memory_table
 from auxlearn.data.tables import (
     FORMATS,
@@ -189,19 +190,19 @@ def classify(
     text_column: str | None = None,
     text_pair_column: str | None = None,
     output: Path | None = None,
-) -> tuple[Table, ColumnNames]:
+) -> tuple[Table, Columns]:
     """Classify texts with a finished run, and write the table if asked to."""
     if output is not None:
         check_table_file(output, [] if source.path is None else [source.path])
     model_of(run)
     config = RunFolder(run).read_config()
-    given = {
-        "text": text_column or source.text_column or _known(config.text_column, source),
-        "text_pair": text_pair_column
+    columns = Columns(
+        text_column=text_column or source.text_column or _known(config.text_column, source),
+        text_pair_column=text_pair_column
         or source.text_pair_column
         or _known(config.text_pair_column, source),
-    }
-    columns = column_names(given) or ColumnNames()
+    )
+    check_distinct(columns)
     table = predict_table(run, source.table, columns)
     if output is not None:
         write_predictions_table(output, table, source.path)
@@ -213,11 +214,11 @@ def _known(column: str | None, source: TextSource) -> str | None:
     return column if column in source.table.columns else None
 
 
-def predict_table(run: Path, table: Table, columns: ColumnNames | None = None) -> Table:
+def predict_table(run: Path, table: Table, columns: Columns = USUAL) -> Table:
     """Return a table with the predictions of a finished run as further columns."""
-    columns = columns or ColumnNames()
     kind = kind_of(RunFolder(run).read_config().kind)
-    columns = replace(columns, text=named(table.columns, columns.text, kind.text_columns))
+    text = named(table.columns, columns.text, kind.text_columns)
+    columns = columns.model_copy(update={"text_column": text})
     readable = kind.texts(table, columns.text) if columns.text in table.columns else table
     texts, pairs = _texts(readable, columns, RunResults.load(run).dataset.pairs)
 
@@ -270,12 +271,12 @@ def prediction_columns(
 
 
 def _texts(
-    table: Table, columns: ColumnNames, trained_on_pairs: bool | None
+    table: Table, columns: Columns, trained_on_pairs: bool | None
 ) -> tuple[list[str], list[str] | None]:
     if len(table) == 0:
         raise DataError(f"{table.where} contains no text")
     has_pairs = columns.text_pair in table.columns
-    given = columns.text_pair != ColumnNames.text_pair
+    given = columns.text_pair != USUAL.text_pair
     for role, name, needed in (
         ("text", columns.text, True),
         ("text-pair", columns.text_pair, given),

@@ -15,10 +15,10 @@ from auxlearn.core import rng
 from auxlearn.core.cache import TensorCache
 from auxlearn.core.errors import ConfigError
 from auxlearn.core.progress import ProgressBar, no_progress_bar
-from auxlearn.core.settings import TextWindow
+from auxlearn.core.settings import USUAL, Columns, TextWindow
 from auxlearn.data.batches import Batch
 from auxlearn.data.dataset import Split, TextDataset
-from auxlearn.data.examples import ColumnNames, read_corpus
+from auxlearn.data.examples import read_corpus
 from auxlearn.data.load import load_dataset
 from auxlearn.data.pos_tags import Tagger, token_tags
 from auxlearn.data.tokens import TokenizedTexts, tokenize_split
@@ -37,9 +37,7 @@ class InputTracker:
     def file(self, objective: str, path: Path) -> None:
         """Note a file or a folder, before it is read."""
 
-    def dataset(
-        self, objective: str, source: str, columns: ColumnNames | None, dataset: TextDataset
-    ) -> None:
+    def dataset(self, objective: str, source: str, columns: Columns, dataset: TextDataset) -> None:
         """Note a data set that was loaded from ``source``."""
 
 
@@ -264,7 +262,7 @@ class ObjectiveContext:
             self.track_file(path)
         return read_corpus(path, self._text_column)
 
-    def load_dataset(self, source: str, columns: ColumnNames | None = None) -> TextDataset:
+    def load_dataset(self, source: str, columns: Columns = USUAL) -> TextDataset:
         """Load a further labelled data set; its content becomes part of the run's identity.
 
         Args:

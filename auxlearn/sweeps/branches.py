@@ -28,7 +28,6 @@ from auxlearn.core.processes import Processes, joined
 from auxlearn.core.progress import Reporter
 from auxlearn.core.signals import StopRequest
 from auxlearn.data.dataset import TextDataset
-from auxlearn.data.examples import columns_of
 from auxlearn.data.memory import save_folder
 from auxlearn.evaluation.paired import (
     Difference,
@@ -208,7 +207,7 @@ def _train(
             _delete_models(folder)
             return run.load_finished(folder, config, reporter)
         if dataset is not None and not expand(config.dataset).is_dir():
-            save_folder(dataset, expand(config.dataset), columns_of(config))
+            save_folder(dataset, expand(config.dataset), config.columns)
         return _Training(config, rule, folder, reporter, executor, processes).run()
 
 

@@ -37,8 +37,8 @@ from auxlearn.core.files import (
     write_text,
 )
 from auxlearn.core.locks import Lock
+from auxlearn.core.settings import Columns
 from auxlearn.data.dataset import TextDataset
-from auxlearn.data.examples import ColumnNames
 from auxlearn.data.memory import save_folder
 from auxlearn.results.folder import RunFolder, check_contained
 from auxlearn.results.outputs import SWEEP_NAMES, check_output_folder, is_owner
@@ -157,7 +157,7 @@ class SweepFolder:
         finally:
             lock.release()
 
-    def save_data(self, dataset: TextDataset, place: Path, columns: ColumnNames | None) -> None:
+    def save_data(self, dataset: TextDataset, place: Path, columns: Columns) -> None:
         """Save data that are in memory in the folder, unless another process has done so."""
         with self._writing():
             if not place.is_dir():

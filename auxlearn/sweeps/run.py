@@ -11,13 +11,12 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, SkipValidation
 
 from auxlearn.core.arguments import Column, Count, UserPath, checked
-from auxlearn.core.config import RunConfig, validate
+from auxlearn.core.config import validate
 from auxlearn.core.errors import ConfigError, DataError, describe, shorten, text_of
 from auxlearn.core.files import expand
-from auxlearn.core.run_settings import COLUMN_SETTINGS
+from auxlearn.core.settings import Columns
 from auxlearn.core.yaml_files import DEEPEST
 from auxlearn.data.dataset import TextDataset
-from auxlearn.data.examples import columns_of
 from auxlearn.data.memory import in_memory, is_table, read_memory, refuse_for_files
 from auxlearn.sweeps.execute import View, run_sweep
 from auxlearn.sweeps.executors import Executor, make_executor
@@ -70,8 +69,8 @@ def sweep_of(
 
 
 def _columns(base: Mapping[str, Any]) -> Any:
-    given = {name: base[name] for name in COLUMN_SETTINGS if name in base}
-    return columns_of(validate(RunConfig, given, "sweep: base"))
+    given = {name: base[name] for name in Columns.model_fields if name in base}
+    return validate(Columns, given, "sweep: base")
 
 
 def _place(dataset: TextDataset) -> str:

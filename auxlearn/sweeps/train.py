@@ -16,7 +16,6 @@ from auxlearn.core.processes import process_number
 from auxlearn.core.progress import Reporter
 from auxlearn.core.settings import OODSource
 from auxlearn.data.dataset import TextDataset
-from auxlearn.data.examples import columns_of
 from auxlearn.data.memory import in_memory, read_memory, refuse_for_files
 from auxlearn.data.run_data import with_found_kind
 from auxlearn.results.folder import RunFolder, default_output
@@ -91,7 +90,7 @@ def train(
     if dataset is None or not in_memory(dataset):
         refuse_for_files(dataset_name, split_column)
         return _train(with_found_kind(config, None), reporter, None, jobs, verbose)
-    data = read_memory(dataset, columns_of(config), name=dataset_name, split_column=split_column)
+    data = read_memory(dataset, config.columns, name=dataset_name, split_column=split_column)
     config = with_found_kind(config, data)
     place = Path(data.fingerprint, data.name)
     config = _with_dataset(config, place).resolved()

@@ -18,7 +18,6 @@ from auxlearn.core.registry import register_task
 from auxlearn.core.settings import FurtherSet, Settings
 from auxlearn.data.batches import Batch, MixedStream, collate, sampling_probabilities
 from auxlearn.data.dataset import TextDataset
-from auxlearn.data.examples import columns_of
 from auxlearn.data.tokens import TokenizedTexts, concatenate, consecutive
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.kinds.base import Kind
@@ -114,7 +113,7 @@ class Supervised(AuxiliaryTask):
                 "--supervised-datasets"
             )
         return {
-            one.name: context.load_dataset(one.dataset, columns_of(one))
+            one.name: context.load_dataset(one.dataset, one.columns)
             for one in self.options.datasets
         }
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +36,9 @@ from auxlearn.core.config import OODSource, RunConfig
 from auxlearn.core.errors import DataError, RunError, UserError, first_fault
 from auxlearn.core.files import content_digest, expand, read_checked_json, write_checked_json
 from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS, plugin_digest
-from auxlearn.core.settings import ValidationSource
+from auxlearn.core.settings import Columns, ValidationSource
 from auxlearn.core.version import __version__
 from auxlearn.data.dataset import TextDataset
-from auxlearn.data.examples import ColumnNames, columns_of
 from auxlearn.data.load import load_dataset
 from auxlearn.data.ood import load_ood_set
 from auxlearn.data.run_data import RunData, dataset_content, ood_content
@@ -210,7 +209,7 @@ class InputReader:
         def read() -> Content:
             dataset = load_dataset(
                 config.dataset,
-                columns=columns_of(config),
+                columns=config.columns,
                 cache_dir=_cache_folder(config),
                 fold=config.fold,
             )
@@ -221,7 +220,7 @@ class InputReader:
 
     def _loaded(self, source: str, config: RunConfig) -> Content:
         spec, names = json.loads(source)
-        columns = None if names is None else ColumnNames(**names)
+        columns = _columns_of(names or {})
         cache = _cache_folder(config)
         return self._once(
             f"data set of an objective {source}",
@@ -266,11 +265,9 @@ class InputRecord(InputTracker):
             raise DataError(f"'{objective}' cannot read {path} ({error.strerror})") from None
         self._add(f"{_FILE}{path} that {objective} reads", {"content": digest})
 
-    def dataset(
-        self, objective: str, source: str, columns: ColumnNames | None, dataset: TextDataset
-    ) -> None:
+    def dataset(self, objective: str, source: str, columns: Columns, dataset: TextDataset) -> None:
         """Record a data set that an objective has loaded."""
-        key = json.dumps([source, None if columns is None else asdict(columns)])
+        key = json.dumps([source, columns.model_dump(exclude_defaults=True) or None])
         self._add(f"{_FURTHER}{key} that {objective} reads", dataset_content(dataset))
 
     def _add(self, name: str, content: Content) -> None:
@@ -338,7 +335,18 @@ def _cache_folder(config: RunConfig) -> Path:
 
 
 def _dataset_key(config: RunConfig) -> str:
-    return f"data set {config.dataset} {columns_of(config)} {config.fold}"
+    return f"data set {config.dataset} {config.columns} {config.fold}"
+
+
+def _columns_of(recorded: Mapping[str, object]) -> Columns:
+    """Return columns as they are recorded, by earlier versions under other names."""
+    if "renamed" in recorded:
+        roles = ("text", "text_pair", "label")
+        kept = ("keep_null_labels", "unknown_labels", "kind")
+        recorded = {f"{role}_column": recorded[role] for role in roles} | {
+            name: recorded[name] for name in kept if name in recorded
+        }
+    return Columns(**recorded)
 
 
 def _ood_source(config: RunConfig, name: str) -> OODSource:

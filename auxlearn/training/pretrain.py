@@ -27,11 +27,12 @@ from auxlearn.core.metric_names import Quantity
 from auxlearn.core.progress import Reporter
 from auxlearn.core.registry import TASKS
 from auxlearn.core.run_settings import PretrainSettings
+from auxlearn.core.settings import Columns
 from auxlearn.core.signals import StopRequest
 from auxlearn.core.version import __version__
 from auxlearn.data.batches import Batch, BatchStream
 from auxlearn.data.dataset import Split
-from auxlearn.data.examples import column_names, read_corpus
+from auxlearn.data.examples import read_corpus
 from auxlearn.data.load import load_dataset
 from auxlearn.data.memory import in_memory
 from auxlearn.data.splits import hold_out
@@ -172,13 +173,12 @@ def _read_texts(dataset: Any, corpus: Any, given: PretrainSettings, cache: Tenso
     """Read the texts of a file or of the train split of a data set."""
     if corpus is not None:
         return read_corpus(expand(corpus), given.text_column or "text")
-    names = {
-        "text": given.text_column,
-        "text_pair": given.text_pair_column,
-        "label": given.label_column,
-    }
-    # The labels take no part: what they are is of no importance.
-    columns = column_names(names, keep_null_labels=True)
+    columns = Columns(
+        text_column=given.text_column,
+        text_pair_column=given.text_pair_column,
+        label_column=given.label_column,
+        keep_null_labels=True,  # the labels take no part: what they are is of no importance
+    )
     return load_dataset(dataset, columns=columns, cache_dir=cache.folder).splits["train"]
 
 

@@ -19,7 +19,6 @@ from auxlearn.core.progress import Reporter
 from auxlearn.core.registry import LOSSES
 from auxlearn.data.batches import BatchStream
 from auxlearn.data.dataset import Split, TextDataset
-from auxlearn.data.examples import columns_of
 from auxlearn.data.lengths import describe_lengths, whole_lengths
 from auxlearn.data.memory import save_folder
 from auxlearn.data.run_data import RunData, load_run_data, with_known_labels
@@ -124,7 +123,7 @@ def train(
         if folder.finished:  # another process has finished it in the meantime
             return load_finished(folder, config, reporter)
         if dataset is not None and not expand(config.dataset).is_dir():
-            save_folder(dataset, expand(config.dataset), columns_of(config))
+            save_folder(dataset, expand(config.dataset), config.columns)
         checkpoints = CheckpointFolder(folder.checkpoint_path)
         record = InputRecord(folder.path, inputs, resumes=checkpoints.any)
         if line := changed_versions(Environment.load(folder.path)):

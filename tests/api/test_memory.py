@@ -20,7 +20,7 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 import auxlearn
 from auxlearn.core.errors import ConfigError, DataError, RunError, UserError
 from auxlearn.core.files import content_digest
-from auxlearn.data.examples import ColumnNames
+from auxlearn.core.settings import Columns
 from auxlearn.training.loop import TrainingLoop
 from tests import helpers
 from tests.cli.helpers import call
@@ -128,7 +128,7 @@ def test_a_loaded_data_set_and_its_frame_are_read_as_they_are(from_files):
 
 def test_further_columns_do_not_take_the_place_of_text_and_label():
     body = FRAME.rename(columns={"text": "body", "label": "topic"}).assign(second="x")
-    columns = ColumnNames(text="body", text_pair="second", label="topic")
+    columns = Columns(text_column="body", text_pair_column="second", label_column="topic")
     plain = auxlearn.load_dataset(body, columns=columns)
     named = body.assign(text="other", text_pair="third", label=["x", "y"] * 18)
     loaded = auxlearn.load_dataset(named, columns=columns)

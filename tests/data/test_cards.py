@@ -80,8 +80,7 @@ def test_number_of_classes_is_the_published_one():
 
 def test_own_card(tmp_path):
     card = read_card(write_card(tmp_path, hub={"id": "me/own", "columns": {"text": "body"}}))
-    assert card.hub.columns.to_columns().text == "body"
-    assert card.hub.columns.to_columns().label == "label"
+    assert card.hub.columns == {"text": "body"}
     assert card.hub.splits["dev"] == "validation"
 
 

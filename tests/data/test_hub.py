@@ -11,12 +11,12 @@ import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Sequence, Value
 
 from auxlearn.core.errors import DataError
+from auxlearn.core.settings import Columns
 from auxlearn.data import hub
-from auxlearn.data.examples import ColumnNames
 from auxlearn.data.hub import load_hub
 from auxlearn.data.memory import read_memory
 
-PAIRS = ColumnNames("premise", "hypothesis", "label")
+PAIRS = Columns(text_column="premise", text_pair_column="hypothesis")
 
 
 def nli(*rows: tuple[str, str, int]) -> Dataset:
@@ -173,17 +173,17 @@ def test_columns_that_are_no_plain_values_stay_out_of_meta(serve):
     [
         (
             None,
-            ColumnNames(),
+            Columns(),
             "split 'train' has no text column 'text': its columns are premise, hypo",
         ),
         (
             None,
-            ColumnNames("premise", "hypotheses"),
+            Columns(text_column="premise", text_pair_column="hypotheses"),
             "has no text pair column 'hypotheses': its colum",
         ),
         (
             None,
-            ColumnNames("premise", "hypothesis", "gold"),
+            PAIRS.model_copy(update={"label_column": "gold"}),
             "has no label column 'gold': its columns",
         ),
         ({"train": "trian"}, PAIRS, "there is no split 'trian', did you mean 'train'?"),

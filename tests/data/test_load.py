@@ -11,14 +11,14 @@ from types import ModuleType
 import pytest
 
 from auxlearn.core.errors import DataError
+from auxlearn.core.settings import USUAL, Columns
 from auxlearn.data import hub
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.load import (
-    ColumnNames,
     card_names,
     dataset_names,
     load_dataset,
-    load_evaluation_split,
+    load_evaluated,
 )
 
 
@@ -71,7 +71,7 @@ def test_missing_dev_is_held_out_of_train_with_a_note(tmp_path):
 
 def test_folder_with_other_columns(tmp_path):
     (tmp_path / "train.csv").write_text("body,kind\na,x\nb,y\nc,x\nd,y\n")
-    dataset = load_dataset(str(tmp_path), columns=ColumnNames(text="body", label="kind"))
+    dataset = load_dataset(str(tmp_path), columns=Columns(text_column="body", label_column="kind"))
     assert dataset.label_names == ("x", "y")
 
 
@@ -108,8 +108,8 @@ def test_card_of_a_set_on_the_hub(asked):
 
 
 def test_columns_override_those_of_the_card(asked):
-    load_dataset("sst2", columns=ColumnNames(text="phrase"))
-    assert asked[0][3] == ColumnNames(text="phrase")
+    load_dataset("sst2", columns=Columns(text_column="phrase"))
+    assert asked[0][3] == Columns(text_column="phrase")
 
 
 def test_dev_held_out_of_test_does_not_depend_on_the_seed(asked):
@@ -149,7 +149,7 @@ def test_card_file(asked, tmp_path):
 )
 def test_hub_id(asked, spec, hub_id, config, name):
     dataset = load_dataset(spec)
-    assert asked == [(hub_id, config, None, None, None)]
+    assert asked == [(hub_id, config, None, USUAL, None)]
     assert dataset.name == name
     assert "dev" in dataset.splits
 
@@ -185,16 +185,12 @@ def test_unknown_name(spec, expected, tmp_path, monkeypatch):
 
 def test_evaluation_split_of_a_folder_and_of_a_name(asked, tmp_path):
     write(tmp_path / "eval", "test", ["a", "b"])
-    assert load_evaluation_split(str(tmp_path / "eval")).label_names == ("0", "1")
-    split = load_evaluation_split("some/set", "validation", label_names=("yes", "maybe", "no"))
-    assert split.name == "dev"
-    assert split.label_names == ("yes", "maybe", "no")
-    assert set(split.labels) == {0, 2}
-    # The first class of the stand-in is "no".
-    assert load_evaluation_split("some/set", "test").labels[:2] == (0, 1)
-    assert load_evaluation_split("some/set", label_names=("no", "yes")).labels[:2] == (0, 1)
+    split, train = load_evaluated(str(tmp_path / "eval"), "test")
+    assert (split.label_names, train) == (("0", "1"), None)
+    split, train = load_evaluated("some/set", "validation")
+    assert (split.name, train.name) == ("dev", "train")
     with pytest.raises(DataError, match="has no split 'tset': did you mean 'test'"):
-        load_evaluation_split("some/set", "tset")
+        load_evaluated("some/set", "tset")
 
 
 def test_names_and_titles():

@@ -88,7 +88,7 @@ CALLS = [
     ("load_dataset", ("pydocs",), {"fold": "9/3"}, r"9/3 is no fold"),
     ("load_dataset", ("pydocs",), {"fold": 3}, r"fold: .*valid string"),
     ("load_dataset", ("pydocs",), {"seed": -1}, r"seed: .*greater than or equal to 0"),
-    ("load_dataset", ("pydocs",), {"columns": "x"}, r"columns: .*instance of ColumnNames"),
+    ("load_dataset", ("pydocs",), {"columns": "x"}, r"columns: .*instance of Columns"),
     ("load_dataset", ("pydocs",), {"cache_dir": "a\0"}, r"cache_dir: .*no null character"),
     ("load_dataset", (None,), {}, r"None \(NoneType\) is not a data set"),
     ("load_run", (None,), {}, rf"path: {A_PATH}, got None"),

@@ -10,9 +10,8 @@ import pytest
 
 from auxlearn.core.config import RunConfig, load_config
 from auxlearn.core.errors import ConfigError, DataError
-from auxlearn.core.settings import ValidationSource
+from auxlearn.core.settings import Columns, ValidationSource
 from auxlearn.data.dataset import Split, TextDataset
-from auxlearn.data.examples import ColumnNames, columns_of
 from auxlearn.data.load import load_dataset
 from auxlearn.data.ood import map_labels
 from auxlearn.data.run_data import load_run_data, with_known_labels
@@ -50,13 +49,13 @@ def test_a_mapped_data_set_is_that_of_renamed_files(folder, tmp_path_factory):
         lines = [json.dumps({**line, "label": new[line["label"]]}) + "\n" for line in lines]
         (other / path.name).write_text("".join(lines))
     config = RunConfig(labels=given)
-    found = load_dataset(str(folder), columns=columns_of(config))
+    found = load_dataset(str(folder), columns=config.columns)
     assert found.splits == load_dataset(str(other)).splits
     frames = {
         name: pd.read_json(folder / f"{name}.jsonl", lines=True, dtype=False)
         for name in ("train", "dev", "test")
     }
-    assert load_dataset(frames, columns=columns_of(config)).splits == found.splits
+    assert load_dataset(frames, columns=config.columns).splits == found.splits
     # The map is a setting: it is part of the identity, and config.yaml repeats it.
     assert config.digest != RunConfig().digest
     (other / "config.yaml").write_text(config.to_yaml())
@@ -74,8 +73,8 @@ def test_a_built_in_set_is_mapped_as_well(monkeypatch):
     split = Split("train", TEXTS, (0, 1, 2, 0, 1, 2), ("numpy", "scipy", "torch"))
     built = TextDataset("pydocs", {name: replace(split, name=name) for name in ("train", "dev")})
     monkeypatch.setattr("auxlearn.data.pydocs.build.load_pydocs", lambda **_: built)
-    assert load_dataset("pydocs", columns=ColumnNames(text="body")).splits == built.splits
-    found = load_dataset("pydocs", columns=ColumnNames(renamed={"torch": "arrays"}))
+    assert load_dataset("pydocs", columns=Columns(text_column="body")).splits == built.splits
+    found = load_dataset("pydocs", columns=Columns(labels={"arrays": "torch"}))
     assert found.label_names == ("arrays", "numpy", "scipy")
     assert names(found.splits["dev"]) == ["numpy", "scipy", "arrays"] * 2
     assert found.splits["dev"].texts == TEXTS
@@ -103,7 +102,7 @@ def test_a_built_in_set_is_mapped_as_well(monkeypatch):
 )
 def test_faulty_maps_are_one_line(folder, labels, kind, message):
     with pytest.raises(kind) as caught:
-        load_dataset(str(folder), columns=columns_of(RunConfig(labels=labels)))
+        load_dataset(str(folder), columns=RunConfig(labels=labels).columns)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -118,7 +117,7 @@ def test_labels_that_train_lacks_are_an_error_unless_they_count(folder):
     with pytest.raises(DataError, match=r"dev has labels that train lacks.*--unknown-labels count"):
         load_dataset(str(folder))
     config = RunConfig(dataset=str(folder), unknown_labels="count")
-    found = load_dataset(str(folder), columns=columns_of(config))
+    found = load_dataset(str(folder), columns=config.columns)
     assert found.label_names == ("0", "1", "2", "3")
     assert found.splits["dev"].label_names == ("0", "1", "2", "3", "4")
     assert names(found.splits["dev"]) == ["1", "2", "4"]
@@ -140,7 +139,7 @@ def test_labels_that_train_lacks_are_an_error_unless_they_count(folder):
 def test_a_split_without_any_known_label_stays_an_error(folder):
     (folder / "dev.jsonl").write_text('{"text": "a", "label": 7}\n')
     with pytest.raises(DataError, match="dev has labels that train lacks: '7'"):
-        load_dataset(str(folder), columns=ColumnNames(unknown_labels="count"))
+        load_dataset(str(folder), columns=Columns(unknown_labels="count"))
 
 
 def test_unknown_labels_of_a_further_set_follow_the_common_classes():

@@ -10,8 +10,8 @@ import pytest
 
 from auxlearn import load_dataset
 from auxlearn.core.errors import UserError
+from auxlearn.core.settings import Columns
 from auxlearn.data.audit import audit
-from auxlearn.data.examples import ColumnNames
 from auxlearn.data.memory import save_folder
 from auxlearn.data.splits import hold_out, take_fold
 
@@ -84,20 +84,20 @@ def test_cells_of_csv_join_labels_words_and_tags(tmp_path):
     several = [
         {"text": row["text"], "label": "|".join(row["label"])} for row in ROWS["multi_label"]
     ]
-    columns = ColumnNames(kind="multi_label")
+    columns = Columns(kind="multi_label")
     found = load_dataset(folder_of(tmp_path, several, ".csv"), columns=columns)
     check(found, "multi_label")
     tagged = [
         {"text": " ".join(row["tokens"]), "label": " ".join(row["tags"])}
         for row in ROWS["token_classification"]
     ]
-    columns = ColumnNames(kind="token_classification")
+    columns = Columns(kind="token_classification")
     check(load_dataset(folder_of(tmp_path, tagged, ".csv"), columns=columns), columns.kind)
     numbers = folder_of(tmp_path, ROWS["regression"], ".csv")
     check(load_dataset(numbers), "regression")
     whole = [{"text": f"t{number}", "label": number % 3} for number in range(9)]
     assert load_dataset(folder_of(tmp_path, whole, ".csv")).kind.name == "classification"
-    rated = load_dataset(numbers, columns=ColumnNames(kind="regression"))
+    rated = load_dataset(numbers, columns=Columns(kind="regression"))
     assert rated.splits["train"].labels == tuple(float(number % 3) for number in range(9))
 
 
@@ -160,7 +160,7 @@ def test_conll_columns_and_conll_u(tmp_path):
     found = load_dataset(other)
     assert found.splits["train"].texts == ("vamos nos", "10\u00a0000")
     assert found.label_names == ("NUM", "PRON", "VERB")
-    found = load_dataset(other, columns=ColumnNames(label="deprel"))
+    found = load_dataset(other, columns=Columns(label_column="deprel"))
     assert found.label_names == ("obj", "root")
     (other / "train.conllu").write_text("1\tvamos\tVERB\n")
     with pytest.raises(UserError, match=r"train.conllu:1: 3 columns, but CoNLL-U has 10"):
@@ -212,7 +212,7 @@ def test_a_bad_label_gives_one_line(case, tmp_path):
     kind, rows, expected = BAD[case]
     rows = [row if isinstance(row, dict) else {"text": row[0], "label": row[1]} for row in rows]
     folder = folder_of(tmp_path, rows)
-    columns = None if kind is None else ColumnNames(kind=kind)
+    columns = Columns(kind=kind)
     with pytest.raises(UserError) as error:
         load_dataset(folder, columns=columns)
     assert expected in str(error.value)
@@ -227,12 +227,12 @@ def test_labels_that_train_lacks_are_an_error(tmp_path):
     with pytest.raises(UserError, match=r"test.jsonl:1: test has labels that train lacks: 'B-NEW'"):
         load_dataset(folder)
     with pytest.raises(UserError, match="unknown_labels count: not offered for"):
-        load_dataset(folder, columns=ColumnNames(unknown_labels="count"))
+        load_dataset(folder, columns=Columns(unknown_labels="count"))
 
 
 def test_labels_may_be_renamed(tmp_path):
     folder = folder_of(tmp_path, ROWS["multi_label"])
-    columns = ColumnNames(renamed={"a": "ab", "b": "ab"})
+    columns = Columns(labels={"ab": ["a", "b"]})
     found = load_dataset(folder, columns=columns)
     assert found.label_names == ("ab", "c")
     assert found.splits["train"].labels[2:4] == ((0,), (0, 1))

@@ -10,7 +10,6 @@ from sklearn.metrics import accuracy_score, f1_score
 
 import auxlearn
 from auxlearn.core.errors import DataError
-from auxlearn.data.examples import columns_of
 from auxlearn.data.load import load_dataset
 from tests import helpers
 from tests.cli.helpers import call, error
@@ -107,7 +106,7 @@ def test_evaluation_reads_labels_as_the_run_did(run):
     assert again.unknown_labels == 3
     with pytest.raises(DataError, match="dev has labels that train lacks"):
         auxlearn.evaluate(results, folder / "data", unknown_labels="error")
-    columns = columns_of(auxlearn.RunConfig(unknown_labels="count"))
+    columns = auxlearn.RunConfig(unknown_labels="count").columns
     rows = list(load_dataset(folder / "data", columns=columns).splits["test"].rows())
     # A set that lacks some of the labels, or has the classes themselves, or is mapped by the user.
     few = [row for row in rows if row["label"] in ("0", "1")]
