@@ -131,7 +131,6 @@ ALONE = {
     "auxlearn.kinds.token_classification": "one file for each kind",
     "auxlearn.reports.texts": "reads data sets",
     "auxlearn.scoring.replicas": "several devices",
-    "auxlearn.scoring.stacks": "architectures",
     "auxlearn.tasks.l3mask": "a strategy, whose options entropy shares",
     "auxlearn.testing.check_base": "what the checks share",
     "auxlearn.training.pretrain_folder": "what a pretraining leaves",

@@ -14,43 +14,17 @@ import torch
 from torch import Tensor, nn
 
 from auxlearn.core.errors import EncoderError
+from auxlearn.encoders.families import FAMILIES
 from auxlearn.encoders.shared import SharedEncoder
-
-
-def _bert_layers(body: Any) -> list[tuple[nn.Module, nn.Module]]:
-    return [(layer.attention.self, layer.output.dense) for layer in body.encoder.layer]
-
-
-def _distilbert_layers(body: Any) -> list[tuple[nn.Module, nn.Module]]:
-    return [(layer.attention, layer.ffn.lin2) for layer in body.transformer.layer]
-
-
-def _modernbert_layers(body: Any) -> list[tuple[nn.Module, nn.Module]]:
-    return [(layer.attn, layer.mlp.Wo) for layer in body.layers]
-
-
-#: By architecture, what returns of each layer the module that outputs attention weights second and
-#: the last linear map of the feed-forward block. All of these architectures have a module
-#: ``embeddings``. BART is missing: its decoder reads each text a second time, shifted by a token.
-_LAYERS: dict[str, Callable[[Any], list[tuple[nn.Module, nn.Module]]]] = {
-    "bert": _bert_layers,
-    "roberta": _bert_layers,
-    "xlm-roberta": _bert_layers,
-    "camembert": _bert_layers,
-    "electra": _bert_layers,
-    "deberta-v2": _bert_layers,
-    "distilbert": _distilbert_layers,
-    "modernbert": _modernbert_layers,
-}
 
 
 def check_cuttable(encoder: SharedEncoder) -> None:
     """Check that a span can be cut out of this encoder's embeddings and hidden states."""
-    kind = encoder.config.model_type
-    if kind not in _LAYERS:
+    if encoder.family.cut_points is None:
+        known = [name for name, family in FAMILIES.items() if family.cut_points]
         raise EncoderError(
-            f"no span can be cut out of the hidden states of architecture '{kind}': "
-            f"use one of {', '.join(_LAYERS)}"
+            "no span can be cut out of the hidden states of architecture "
+            f"'{encoder.config.model_type}': use one of {', '.join(known)}"
         )
     if getattr(encoder.config, "chunk_size_feed_forward", 0):
         raise EncoderError(
@@ -102,7 +76,8 @@ def feed_forward_cut(encoder: SharedEncoder, choose: Callable[[Tensor], Tensor])
     check_cuttable(encoder)
     with ExitStack() as hooks:
         hooks.enter_context(_attention_weights(encoder))
-        for attention, last in _LAYERS[encoder.config.model_type](encoder.body):
+        assert encoder.family.cut_points is not None
+        for attention, last in encoder.family.cut_points(encoder.body):
             for hook in _cut_layer(attention, last, choose):
                 hooks.callback(hook.remove)
         yield
@@ -131,9 +106,7 @@ def _attention_weights(encoder: SharedEncoder) -> Iterator[None]:
     usual, recorded = config._attn_implementation, config.output_attentions
     if usual != "eager":
         body.set_attn_implementation("eager")
-    # DeBERTa has its own attention, which returns weights only if they are asked for. The others
-    # would also keep the weights of all layers.
-    if config.model_type == "deberta-v2":
+    if encoder.family.own_attention:  # the others would keep the weights of all layers
         config.output_attentions = True
     try:
         yield

@@ -1,8 +1,8 @@
-"""Heads of the supported architectures.
+"""The supported architectures: all that is known of each, in one entry.
 
 transformers names the modules of a model by architecture. A :class:`Family` maps hidden states to
 token logits and class logits, so that the language-model head can be applied at masked positions
-only, and both heads after one forward pass of the body.
+only, and both heads after one forward pass of the body; and it names the modules of the layers.
 """
 
 from __future__ import annotations
@@ -12,15 +12,46 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from auxlearn.core.errors import EncoderError
 from auxlearn.encoders.device import upload
 
 
 @dataclass(frozen=True)
+class Layer:
+    """Modules of a transformer layer with normalisation after the residual sums (post-norm)."""
+
+    query: nn.Linear
+    key: nn.Linear
+    value: nn.Linear
+    attention_output: nn.Linear
+    attention_norm: nn.LayerNorm
+    up: nn.Linear
+    activation: Callable[[Tensor], Tensor]
+    down: nn.Linear
+    output_norm: nn.LayerNorm
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Modules of an encoder that is scored layer by layer.
+
+    Attributes:
+        layers: The layers, first to last.
+        heads: Number of attention heads per layer.
+        embed: Maps token ids, positions and segments, each ``(tokens,)``, to embeddings
+            ``(tokens, width)``.
+    """
+
+    layers: list[Layer]
+    heads: int
+    embed: Callable[[Tensor, Tensor, Tensor | None], Tensor]
+
+
+@dataclass(frozen=True)
 class Family:
-    """The heads of one architecture.
+    """What is known of one architecture.
 
     Attributes:
         token_logits: ``(language_model, hidden)`` with hidden states ``(n, hidden size)`` to
@@ -29,7 +60,7 @@ class Family:
             ``(batch, length, hidden size)`` to logits ``(batch, classes)``; the batch may be on
             the CPU.
         head_prefixes: Name prefixes of the language-model head's parameters, for detecting whether
-            a checkpoint has them.
+            a checkpoint has them; none where the output layer is the embedding.
         pooler_prefixes: Name prefixes of the body's parameters that only ``class_logits`` uses.
         accepts_4d_masks: Whether the body accepts an attention mask of four dimensions, one for
             all layers.
@@ -41,6 +72,14 @@ class Family:
             transformers has none.
         requires_mask: Whether the body needs an attention mask even without padding; otherwise it
             would inspect the token ids, which synchronises with a GPU.
+        own_attention: Whether it has its own attention, which returns weights only if they are
+            asked for.
+        cut_points: Maps the body to a pair for each layer: the module that outputs attention
+            weights second, and the last linear map of the feed-forward block. ``None`` for BART,
+            whose decoder reads each text a second time, shifted by a token. All others have a
+            module ``embeddings``.
+        stack: Maps the body to its modules, if it can be scored layer by layer.
+        transform: Maps the language model to its head without the output layer, likewise.
     """
 
     token_logits: Callable[[Any, Tensor], Tensor]
@@ -54,6 +93,10 @@ class Family:
     tag_logits: Callable[[Any, Tensor], Tensor] | None = lambda model, hidden: model.classifier(
         model.dropout(hidden)
     )
+    own_attention: bool = False
+    cut_points: Callable[[Any], list[tuple[nn.Module, nn.Module]]] | None = None
+    stack: Callable[[Any], Stack] | None = None
+    transform: Callable[[Any], Callable[[Tensor], Tensor]] | None = None
 
 
 def _bert_classes(model: Any, hidden: Tensor, batch: Any) -> Tensor:
@@ -64,9 +107,8 @@ def _head_on_sequence(model: Any, hidden: Tensor, batch: Any) -> Tensor:
     return model.classifier(hidden)
 
 
-def _distilbert_tokens(model: Any, hidden: Tensor) -> Tensor:
-    hidden = model.activation(model.vocab_transform(hidden))
-    return model.vocab_projector(model.vocab_layer_norm(hidden))
+def _distilbert_transform(model: Any) -> Callable[[Tensor], Tensor]:
+    return lambda x: model.vocab_layer_norm(model.activation(model.vocab_transform(x)))
 
 
 def _distilbert_classes(model: Any, hidden: Tensor, batch: Any) -> Tensor:
@@ -119,40 +161,117 @@ def _bart_classes(model: Any, hidden: Tensor, batch: Any) -> Tensor:
     return model.classification_head(hidden[rows, last])
 
 
-_BERT = Family(
-    lambda model, hidden: model.cls(hidden),
-    _bert_classes,
-    ("cls.",),
-    pooler_prefixes=("pooler.",),
-    accepts_4d_masks=True,
-)
+def _bert_cuts(body: Any) -> list[tuple[nn.Module, nn.Module]]:
+    return [(layer.attention.self, layer.output.dense) for layer in body.encoder.layer]
+
+
+def _bert_stack(body: Any) -> Stack:
+    """Return the modules of BERT, RoBERTa or ELECTRA, whose module names agree."""
+    layers = [
+        Layer(
+            query=layer.attention.self.query,
+            key=layer.attention.self.key,
+            value=layer.attention.self.value,
+            attention_output=layer.attention.output.dense,
+            attention_norm=layer.attention.output.LayerNorm,
+            up=layer.intermediate.dense,
+            activation=layer.intermediate.intermediate_act_fn,
+            down=layer.output.dense,
+            output_norm=layer.output.LayerNorm,
+        )
+        for layer in body.encoder.layer
+    ]
+    first = getattr(body.embeddings, "padding_idx", -1) + 1  # of RoBERTa
+    widen = getattr(body, "embeddings_project", nn.Identity())
+
+    def embed(token_ids: Tensor, positions: Tensor, segments: Tensor | None) -> Tensor:
+        types = torch.zeros_like(token_ids) if segments is None else segments
+        embedded = body.embeddings(
+            input_ids=token_ids[None],
+            position_ids=positions[None] + first,
+            token_type_ids=types[None],
+        )
+        return widen(embedded[0])
+
+    return Stack(layers, body.config.num_attention_heads, embed)
+
+
+def _distilbert_stack(body: Any) -> Stack:
+    layers = [
+        Layer(
+            query=layer.attention.q_lin,
+            key=layer.attention.k_lin,
+            value=layer.attention.v_lin,
+            attention_output=layer.attention.out_lin,
+            attention_norm=layer.sa_layer_norm,
+            up=layer.ffn.lin1,
+            activation=layer.ffn.activation,
+            down=layer.ffn.lin2,
+            output_norm=layer.output_layer_norm,
+        )
+        for layer in body.transformer.layer
+    ]
+
+    def embed(token_ids: Tensor, positions: Tensor, segments: Tensor | None) -> Tensor:
+        return body.embeddings(input_ids=token_ids[None], position_ids=positions[None])[0]
+
+    return Stack(layers, body.config.n_heads, embed)
+
+
 _ROBERTA = Family(
     lambda model, hidden: model.lm_head(hidden),
     _head_on_sequence,
     ("lm_head.",),
     accepts_4d_masks=True,
     counts_from_padding=True,
+    cut_points=_bert_cuts,
+    stack=_bert_stack,
+    transform=lambda model: (
+        lambda x: model.lm_head.layer_norm(nn.functional.gelu(model.lm_head.dense(x)))
+    ),
 )
 
 FAMILIES = {
-    "bert": _BERT,
+    "bert": Family(
+        lambda model, hidden: model.cls(hidden),
+        _bert_classes,
+        ("cls.",),
+        pooler_prefixes=("pooler.",),
+        accepts_4d_masks=True,
+        cut_points=_bert_cuts,
+        stack=_bert_stack,
+        transform=lambda model: model.cls.predictions.transform,
+    ),
     "roberta": _ROBERTA,
     "xlm-roberta": _ROBERTA,
     "camembert": _ROBERTA,
     "distilbert": Family(
-        _distilbert_tokens,
+        lambda model, hidden: model.vocab_projector(_distilbert_transform(model)(hidden)),
         _distilbert_classes,
         ("vocab_transform.", "vocab_layer_norm.", "vocab_projector."),
         accepts_4d_masks=True,
+        cut_points=lambda body: [
+            (layer.attention, layer.ffn.lin2) for layer in body.transformer.layer
+        ],
+        stack=_distilbert_stack,
+        transform=_distilbert_transform,
     ),
     "electra": Family(
         lambda model, hidden: model.generator_lm_head(model.generator_predictions(hidden)),
         _head_on_sequence,
         ("generator_predictions.", "generator_lm_head."),
         accepts_4d_masks=True,
+        cut_points=_bert_cuts,
+        stack=_bert_stack,
+        transform=lambda model: model.generator_predictions,
     ),
     "deberta-v2": Family(
-        _deberta_tokens, _deberta_classes, ("cls.", "lm_predictions."), requires_mask=True
+        _deberta_tokens,
+        _deberta_classes,
+        ("cls.", "lm_predictions."),
+        requires_mask=True,
+        own_attention=True,
+        cut_points=_bert_cuts,
     ),
     "modernbert": Family(
         lambda model, hidden: model.decoder(model.head(hidden)),
@@ -160,8 +279,9 @@ FAMILIES = {
         ("head.", "decoder."),
         masks_by_layer=True,
         tag_logits=lambda model, hidden: model.classifier(model.drop(model.head(hidden))),
+        cut_points=lambda body: [(layer.attn, layer.mlp.Wo) for layer in body.layers],
     ),
-    "bart": Family(_bart_tokens, _bart_classes, ("final_logits_bias",), tag_logits=None),
+    "bart": Family(_bart_tokens, _bart_classes, (), tag_logits=None),
 }
 
 

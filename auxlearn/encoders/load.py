@@ -26,7 +26,7 @@ from auxlearn.core.errors import EncoderError, did_you_mean, named_fault, shorte
 from auxlearn.core.files import content_digest, user_path
 from auxlearn.core.manifest import verify_export
 from auxlearn.encoders import checks
-from auxlearn.encoders.families import family_of
+from auxlearn.encoders.families import FAMILIES, family_of
 from auxlearn.encoders.shared import SharedEncoder, quiet_transformers
 from auxlearn.kinds.base import Kind
 from auxlearn.kinds.choose import CLASSIFICATION, KINDS
@@ -140,8 +140,7 @@ def load_encoder(
         encoder = SharedEncoder(classifier, language_model, tokenizer, kind).eval()
         missing = [key for key in info["missing_keys"] if key.startswith(family.head_prefixes)]
         encoder.kept_classifier = kept
-        # BART's output layer is its embedding: there is no head to miss.
-        encoder.new_language_model_head = bool(missing) and config.model_type != "bart"
+        encoder.new_language_model_head = bool(missing)
         checks.check_weights(name, encoder)
         checks.try_out(encoder)
     return encoder
@@ -217,8 +216,9 @@ def check_length(config: Any, max_length: int) -> None:
 def max_positions(config: Any) -> int | None:
     """Return the greatest number of tokens of a text; ``None`` without such a limit."""
     limit: int | None = getattr(config, "max_position_embeddings", None)
-    if limit is not None and config.model_type in ("roberta", "xlm-roberta", "camembert"):
-        limit -= (config.pad_token_id or 0) + 1  # their positions start after the padding index
+    family = FAMILIES.get(config.model_type)
+    if limit is not None and family is not None and family.counts_from_padding:
+        limit -= (config.pad_token_id or 0) + 1
     return limit
 
 

@@ -20,8 +20,8 @@ from torch.nn.functional import layer_norm, scaled_dot_product_attention
 
 from auxlearn.data.batches import Batch
 from auxlearn.encoders.device import upload
+from auxlearn.encoders.families import Layer, Stack
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.scoring.stacks import STACKS, Layer, Stack
 
 #: ``linear(x)`` or ``linear(x, residual)``: ``x @ weight.T + bias``, plus a residual.
 Linear = Callable[..., Tensor]
@@ -143,10 +143,9 @@ def scoring_pass(encoder: SharedEncoder, dtype: torch.dtype = torch.float32) -> 
         dtype: Dtype of the layers. The output layer and the sum over the vocabulary are computed in
             float32, because rounding logits to bfloat16 costs more accuracy than the layers do.
     """
-    stack = STACKS.get(encoder.config.model_type)
-    if stack is None:
+    if encoder.family.stack is None:
         return WholePass(encoder, dtype)
-    return TargetPass(encoder, stack(encoder), dtype)
+    return TargetPass(encoder, encoder.family.stack(encoder.body), dtype)
 
 
 def numerical_variant(encoder: SharedEncoder, dtype: torch.dtype) -> tuple[str, ...]:
@@ -163,14 +162,14 @@ def numerical_variant(encoder: SharedEncoder, dtype: torch.dtype) -> tuple[str, 
         Device type, dtype, and the pass and linear layers that :func:`scoring_pass` uses.
     """
     device = encoder.device.type
-    if encoder.config.model_type not in STACKS:
+    if encoder.family.stack is None:
         return device, str(dtype), "whole pass"
     packed = device == "cpu" and packing_works(dtype)
     return device, str(dtype), "packed" if packed else "plain"
 
 
 class WholePass:
-    """Standard forward pass, for architectures without an entry in :data:`STACKS`."""
+    """Standard forward pass, for architectures that are not scored layer by layer."""
 
     def __init__(self, encoder: SharedEncoder, dtype: torch.dtype) -> None:
         self._encoder = encoder
@@ -222,6 +221,8 @@ class TargetPass:
         self._last = _LastLayer(last, stack.heads, dtype)
         output = encoder.language_model.get_output_embeddings()
         self._output = inference_linear(output.weight, output.bias, torch.float32)
+        assert encoder.family.transform is not None
+        self._transform = encoder.family.transform(encoder.language_model)
 
     def states(self, batches: Sequence[UnpaddedBatch]) -> Tensor:
         """See :class:`ScoringPass`."""
@@ -240,7 +241,7 @@ class TargetPass:
 
     def logits(self, states: Tensor) -> Tensor:
         """See :class:`ScoringPass`."""
-        return self._output(self._stack.transform(states))
+        return self._output(self._transform(states))
 
     def _distinct(self, batches: Sequence[UnpaddedBatch]) -> tuple[Tensor, Tensor]:
         """Return the embedding of each distinct (token, position, segment), and its index.

@@ -170,7 +170,7 @@ def test_what_is_in_the_span_does_not_matter(encoder, tmp_path):
 
 def test_exactly_the_span_of_every_layer_is_zero(encoder, tmp_path):
     loss, batch = prepared(HiddenCut, encoder, tmp_path, share=0.2)
-    layers = cutting._LAYERS[encoder.config.model_type](encoder.body)
+    layers = encoder.family.cut_points(encoder.body)
     assert len(layers) == 2
     real, chosen, outputs, hooks = attended_spans, [], [], []
 
@@ -273,7 +273,7 @@ def test_nothing_is_left_behind_by_an_error(cls, encoder, tmp_path, monkeypatch)
     def fail(*given):
         raise RuntimeError("out of memory")
 
-    layers = cutting._LAYERS[encoder.config.model_type](encoder.body)
+    layers = encoder.family.cut_points(encoder.body)
     monkeypatch.setattr(layers[1][1], "forward", fail)
     with pytest.raises(RuntimeError, match="out of memory"):
         loss.cut_logits(encoder, batch, draws())
