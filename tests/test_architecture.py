@@ -130,7 +130,6 @@ ALONE = {
     "auxlearn.kinds.regression": "one file for each kind",
     "auxlearn.kinds.token_classification": "one file for each kind",
     "auxlearn.reports.texts": "reads data sets",
-    "auxlearn.scoring.replicas": "several devices",
     "auxlearn.tasks.l3mask": "a strategy, whose options entropy shares",
     "auxlearn.testing.check_base": "what the checks share",
     "auxlearn.training.pretrain_folder": "what a pretraining leaves",

@@ -1,4 +1,4 @@
-"""Cached token scores: one call scores texts in shards, on every visible GPU.
+"""Cached token scores: one call scores texts in shards.
 
 Each shard is written to the cache as soon as it is scored, under a key of everything that its
 scores depend on. An interrupted scoring therefore resumes at the next shard, and runs that differ
@@ -6,9 +6,6 @@ in seed, classes or training share their scores.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from threading import Lock
 
 import torch
 from torch import Tensor
@@ -24,7 +21,6 @@ from auxlearn.scoring.pseudo_likelihood import (
     log_probability,
     pseudo_log_likelihood,
 )
-from auxlearn.scoring.replicas import map_on_replicas, scoring_devices
 
 #: Texts of one shard, the unit of caching: the most that an interruption can cost.
 SHARD_TEXTS = 256
@@ -46,8 +42,7 @@ def score_texts(
     """Return the pseudo-log-likelihood of every maskable token, from the cache where possible.
 
     Args:
-        encoder: The encoder that scores; left as it was. If it is on a GPU, replicas of it work on
-            all other visible GPUs.
+        encoder: The encoder that scores; left as it was.
         texts: The texts.
         cache: Holds the scores of earlier calls and receives those of this one.
         passes: Masked copies of each text; ``None``: one per token, which is exact. See
@@ -66,61 +61,40 @@ def score_texts(
         UserError: The cache folder cannot be written to.
     """
     fingerprint = encoder.language_model_fingerprint()
-    mask_id = encoder.tokenizer.mask_token_id
-    lock = Lock()
-
     with progress("scoring tokens", int(texts.maskable.sum())) as advance:
 
-        def count(tokens: int) -> None:
-            with lock:
-                advance(tokens)
-
-        def score_shard(replica: SharedEncoder, indices: Tensor) -> Tensor:
+        def score_shard(indices: Tensor) -> Tensor:
             shard = texts.select(indices)
             key = content_key(
                 "pll-word-l2r" if statistic is log_probability else statistic.__name__,
                 SCORING_VERSION,
                 passes,
-                numerical_variant(replica, dtype),
+                numerical_variant(encoder, dtype),
                 fingerprint,
-                mask_id,
+                encoder.tokenizer.mask_token_id,
                 shard.input_ids,
                 shard.words,
                 shard.maskable,
                 shard.offsets,
                 "" if shard.token_type_ids is None else shard.token_type_ids,
             )
-            return _cached_shard(
-                cache,
-                shard,
-                key,
-                lambda done: pseudo_log_likelihood(replica, shard, done, passes, dtype, statistic),
-                count,
-            )
+            scored = 0
+
+            def count(tokens: int) -> None:
+                nonlocal scored
+                scored += tokens
+                advance(tokens)
+
+            def compute() -> dict[str, Tensor]:
+                found = pseudo_log_likelihood(encoder, shard, count, passes, dtype, statistic)
+                return {"logprobs": found}
+
+            entry = cache.get(key, compute)
+            advance(int(shard.maskable.sum()) - scored)  # tokens whose scores were in the cache
+            return entry["logprobs"]
 
         shards = torch.arange(len(texts)).split(SHARD_TEXTS)
         # Processes that were started together share the cache: each scores shards of its own first.
         order = sorted(range(len(shards)), key=lambda n: (n - process_number()) % process_count())
-        devices = scoring_devices(encoder)
-        found = map_on_replicas(encoder, devices, score_shard, [shards[n] for n in order])
-        return torch.cat([found[order.index(n)] for n in range(len(shards))])
-
-
-def _cached_shard(
-    cache: TensorCache,
-    shard: TokenizedTexts,
-    key: str,
-    compute: Callable[[Callable[[int], None]], Tensor],
-    advance: Callable[[int], None],
-) -> Tensor:
-    """Return the scores of a shard, and advance by all of its tokens wherever they come from."""
-    scored = 0
-
-    def count(tokens: int) -> None:
-        nonlocal scored
-        scored += tokens
-        advance(tokens)
-
-    entry = cache.get(key, lambda: {"logprobs": compute(count)})
-    advance(int(shard.maskable.sum()) - scored)  # tokens whose scores were in the cache
-    return entry["logprobs"]
+        found = {number: score_shard(shards[number]) for number in order}
+        return torch.cat([found[number] for number in range(len(shards))])

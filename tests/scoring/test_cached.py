@@ -1,19 +1,15 @@
-"""Cached scores: sharded, resumed, shared between runs, computed on several devices."""
+"""Cached scores: sharded, resumed, shared between runs."""
 
 from __future__ import annotations
 
 import logging
-import threading
 
 import pytest
 import torch
 
 from auxlearn.core.cache import TensorCache
-from auxlearn.core.errors import EncoderError
-from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.scoring import cached
 from auxlearn.scoring.cached import score_texts
-from auxlearn.scoring.forward import TargetPass
 from auxlearn.scoring.pseudo_likelihood import pseudo_log_likelihood
 from tests.helpers import LINES, tokenized
 
@@ -55,118 +51,8 @@ def counted(monkeypatch):
     return scored
 
 
-def on_devices(monkeypatch, count):
-    monkeypatch.setattr(cached, "scoring_devices", lambda encoder: [torch.device("cpu")] * count)
-    monkeypatch.setattr(cached, "SHARD_TEXTS", 4)
-
-
 def scores(encoder, texts, folder):
     return score_texts(encoder, texts, TensorCache(folder))
-
-
-def test_two_devices_compute_the_scores_of_one(trained_bert, tmp_path, monkeypatch):
-    texts = tokenized(trained_bert, LINES[:19])
-    on_devices(monkeypatch, 1)
-    alone = scores(trained_bert, texts, tmp_path / "one")
-    on_devices(monkeypatch, 2)
-    both_at_work, seen = threading.Barrier(2, timeout=60), []
-
-    def spy(encoder, shard, *arguments):
-        seen.append(encoder)
-        if len(seen) <= 2:
-            both_at_work.wait()  # passes only if two threads are scoring at once
-        return pseudo_log_likelihood(encoder, shard, *arguments)
-
-    monkeypatch.setattr(cached, "pseudo_log_likelihood", spy)
-    assert torch.equal(scores(trained_bert, texts, tmp_path / "two"), alone)
-    assert len(seen) == 5
-    assert len(set(map(id, seen))) == 2
-    names = [
-        sorted(path.name for path in (tmp_path / n).glob("*.safetensors")) for n in ("one", "two")
-    ]
-    assert names[0] == names[1]
-    seen.clear()
-    assert torch.equal(scores(trained_bert, texts, tmp_path / "two"), alone)
-    assert not seen, "scored again in spite of the cache"
-
-
-def test_a_device_short_of_memory_halves_its_own_batches(trained_bert, tmp_path, monkeypatch):
-    texts = tokenized(trained_bert, LINES[:16])
-    on_devices(monkeypatch, 1)
-    alone = scores(trained_bert, texts, tmp_path / "one")
-    on_devices(monkeypatch, 2)
-    both_at_work, small, sizes = threading.Barrier(2, timeout=60), [], {}
-    plain = TargetPass.states
-
-    def states(self, batches):
-        me = threading.get_ident()
-        if me not in sizes:
-            sizes[me] = []
-            small.append(me)
-            both_at_work.wait()
-        size = sum(batch.input_ids.numel() for batch in batches)
-        if me == small[0] and size > 100:
-            raise torch.OutOfMemoryError("no memory")
-        sizes[me].append(size)
-        return plain(self, batches)
-
-    monkeypatch.setattr(TargetPass, "states", states)
-    found = scores(trained_bert, texts, tmp_path / "two")
-    torch.testing.assert_close(found, alone, atol=1e-5, rtol=0)
-    assert max(sizes[small[0]]) <= 100
-    assert max(sizes[small[1]]) > 500
-
-
-def without_memory(monkeypatch, lacks):
-    """Let scoring run out of memory on the replicas that ``lacks`` selects; both take part."""
-    both_at_work, seen = threading.Barrier(2, timeout=60), []
-
-    def spy(encoder, shard, *arguments):
-        if encoder not in seen:
-            seen.append(encoder)
-            if len(seen) <= 2:
-                both_at_work.wait()
-        if lacks(encoder):
-            raise EncoderError("no memory to score one text") from torch.OutOfMemoryError()
-        return pseudo_log_likelihood(encoder, shard, *arguments)
-
-    monkeypatch.setattr(cached, "pseudo_log_likelihood", spy)
-    return seen
-
-
-def test_a_replica_without_memory_is_left_out(trained_bert, tmp_path, monkeypatch, caplog):
-    texts = tokenized(trained_bert, LINES[:16])
-    on_devices(monkeypatch, 1)
-    alone = scores(trained_bert, texts, tmp_path / "one")
-    on_devices(monkeypatch, 2)
-    seen = without_memory(monkeypatch, lambda encoder: encoder is not trained_bert)
-    found = scores(trained_bert, texts, tmp_path / "two")
-    assert torch.equal(found, alone)
-    assert len(seen) == 2
-    assert caplog.text.count("cpu is not used for scoring: no memory") == 1
-
-
-def test_no_memory_on_the_own_device_is_an_error(trained_bert, tmp_path, monkeypatch):
-    texts = tokenized(trained_bert, LINES[:16])
-    on_devices(monkeypatch, 2)
-    without_memory(monkeypatch, lambda encoder: encoder is trained_bert)
-    with pytest.raises(EncoderError, match="no memory to score one text"):
-        scores(trained_bert, texts, tmp_path)
-
-
-def test_a_device_without_room_for_a_replica_is_left_out(
-    trained_bert, tmp_path, monkeypatch, caplog
-):
-    texts = tokenized(trained_bert, LINES[:8])
-    on_devices(monkeypatch, 1)
-    alone = scores(trained_bert, texts, tmp_path / "one")
-    on_devices(monkeypatch, 2)
-    message = "CUDA error: out of memory\nCUDA kernel errors might be reported later"
-    with monkeypatch.context() as patch:
-        patch.setattr(SharedEncoder, "to", lambda *_: (_ for _ in ()).throw(RuntimeError(message)))
-        found = scores(trained_bert, texts, tmp_path / "two")
-    assert torch.equal(found, alone)
-    assert "cpu is not used for scoring: CUDA error: out of memory\n" in caplog.text
 
 
 def test_scores_of_other_weights_are_computed(trained_bert, tmp_path, monkeypatch):
