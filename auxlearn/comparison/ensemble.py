@@ -20,8 +20,7 @@ from auxlearn.core.arguments import Column, UserPath, checked
 from auxlearn.core.config import Metric, OODSource, RunConfig
 from auxlearn.core.errors import ConfigError, DataError, RunError, did_you_mean, some_of
 from auxlearn.core.files import expand
-from auxlearn.data.dataset import Split
-from auxlearn.data.folders import split_name
+from auxlearn.data.dataset import Split, split_name
 from auxlearn.data.memory import in_memory
 from auxlearn.data.run_data import load_run_data, ood_content
 from auxlearn.data.tables import Table

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -467,6 +467,15 @@ def _message(fault: Any) -> str:
     return str(fault["msg"]).removeprefix("Value error, ")
 
 
+def _fields_at(model: type[BaseModel], place: tuple[int | str, ...]) -> Iterable[str]:
+    """Return the names of the fields that a key of settings within settings may have."""
+    for part in place[:-1]:
+        if field := model.model_fields.get(str(part)):
+            inner = [one for one in _types_in(field.annotation) if hasattr(one, "model_fields")]
+            model = inner[0] if inner else model
+    return model.model_fields
+
+
 def config_error(error: ValidationError, model: type[Settings], where: str) -> ConfigError:
     """Return the error that reports invalid values together, one line for each."""
     lines: list[str] = []
@@ -474,7 +483,7 @@ def config_error(error: ValidationError, model: type[Settings], where: str) -> C
     for fault in faults[:FAULTS]:
         key = shorten(".".join(str(part) for part in fault["loc"])) or "settings"
         if fault["type"] == "extra_forbidden":
-            hint = did_you_mean(key, model.model_fields)
+            hint = did_you_mean(shorten(str(fault["loc"][-1])), _fields_at(model, fault["loc"]))
             if lines and not hint.startswith("did you mean"):
                 hint = "no such setting"  # the known ones are listed once
             lines.append(f"{where}: unknown key '{key}': {hint}")

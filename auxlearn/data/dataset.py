@@ -16,6 +16,25 @@ if TYPE_CHECKING:
     import pandas
 
 
+CORE_SPLITS = ("train", "dev", "test")
+"""The splits with a fixed meaning; all other splits are further evaluation sets."""
+
+DEV_NAMES = ("dev", "validation", "valid", "val")
+
+
+def split_name(stem: str) -> str:
+    """Return the split that a file or hub split of this name holds.
+
+    Examples:
+        >>> split_name("validation"), split_name("Test"), split_name("hard_cases")
+        ('dev', 'test', 'hard_cases')
+    """
+    lower = stem.lower()
+    if lower in DEV_NAMES:
+        return "dev"
+    return lower if lower in CORE_SPLITS else stem
+
+
 @dataclass(frozen=True, repr=False)
 class Split:
     """Examples of one split, column by column.

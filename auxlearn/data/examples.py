@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from auxlearn.core.errors import DataError, describe, did_you_mean, is_blank, shorten, some_of
 from auxlearn.core.files import read_file, user_path
 from auxlearn.core.settings import USUAL, Columns
-from auxlearn.data.dataset import Split
+from auxlearn.data.dataset import CORE_SPLITS, Split
 from auxlearn.data.tables import (
     FORMATS,
     HALF_A_PAIR,
@@ -122,10 +122,28 @@ def parse_examples(table: Table, columns: Columns, *, labelled: bool = True) -> 
     )
 
 
+def parse_splits(
+    tables: Iterable[tuple[str, Table]], columns: Columns
+) -> tuple[dict[str, RawExamples], list[str]]:
+    """Check the examples of each split, and leave further ones without texts out."""
+    raw_splits: dict[str, RawExamples] = {}
+    notes = []
+    for name, table in tables:
+        columns = with_kind_of(table, columns)  # that of train, which comes first
+        text = named(table.columns, columns.text, kind_of(columns.kind).text_columns)
+        if name not in CORE_SPLITS and text not in table.columns:
+            place = shorten(Path(table.where).name)
+            notes.append(f"{place} was left out: it has no column '{columns.text}'")
+            continue
+        raw_splits[name] = parse_examples(table, columns, labelled=name in CORE_SPLITS)
+    return raw_splits, notes
+
+
 def to_split(
-    examples: RawExamples, name: str, label_names: tuple[str, ...], advice: str = ""
+    examples: RawExamples, name: str, label_names: tuple[str, ...] | None = None, advice: str = ""
 ) -> Split:
-    """Return a split whose labels are indices into ``label_names``."""
+    """Return a split whose labels are indices into ``label_names``, by default its own ones."""
+    label_names = own_names(examples) if label_names is None else label_names
     index = {label: number for number, label in enumerate(label_names)}
     labels = None
     if examples.labels is not None:
@@ -207,10 +225,10 @@ def assemble(
                     f"{name} {LACKED}: {some_of(unknown)}; their {count:,} of "
                     f"{len(examples.texts):,} examples count as wrong"
                 )
-        elif name in ("train", "dev", "test") or not unknown:
+        elif name in CORE_SPLITS or not unknown:
             splits[name] = to_split(examples, name, names, _ADVICE)
         else:
-            splits[name] = to_split(examples, name, own)
+            splits[name] = to_split(examples, name)
             notes.append(f"split '{name}' keeps its own labels: {some_of(own)}")
     return splits, notes
 

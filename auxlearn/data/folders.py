@@ -15,35 +15,15 @@ from pathlib import Path
 from auxlearn.core.errors import DataError, did_you_mean, shorten, some_of
 from auxlearn.core.files import check_inside, name_problem
 from auxlearn.core.settings import USUAL, Columns
-from auxlearn.data.dataset import Split, TextDataset
+from auxlearn.data.dataset import CORE_SPLITS, Split, TextDataset, split_name
 from auxlearn.data.examples import (
     RawExamples,
     assemble,
-    own_names,
     parse_examples,
+    parse_splits,
     to_split,
-    with_kind_of,
 )
-from auxlearn.data.tables import READ_FORMATS, Table, read_table
-from auxlearn.kinds.choose import kind_of, named
-
-CORE_SPLITS = ("train", "dev", "test")
-"""The splits with a fixed meaning; all other splits are further evaluation sets."""
-
-DEV_NAMES = ("dev", "validation", "valid", "val")
-
-
-def split_name(stem: str) -> str:
-    """Return the split that a file or hub split of this name holds.
-
-    Examples:
-        >>> split_name("validation"), split_name("Test"), split_name("hard_cases")
-        ('dev', 'test', 'hard_cases')
-    """
-    lower = stem.lower()
-    if lower in DEV_NAMES:
-        return "dev"
-    return lower if lower in CORE_SPLITS else stem
+from auxlearn.data.tables import READ_FORMATS, read_table
 
 
 def read_folder(folder: Path, columns: Columns = USUAL) -> TextDataset:
@@ -64,23 +44,6 @@ def read_folder(folder: Path, columns: Columns = USUAL) -> TextDataset:
     return TextDataset(name=folder.resolve().name, splits=splits, notes=(*notes, *more_notes))
 
 
-def parse_splits(
-    tables: Iterable[tuple[str, Table]], columns: Columns
-) -> tuple[dict[str, RawExamples], list[str]]:
-    """Check the examples of each split."""
-    raw_splits: dict[str, RawExamples] = {}
-    notes = []
-    for name, table in tables:
-        columns = with_kind_of(table, columns)  # that of train, which comes first
-        text = named(table.columns, columns.text, kind_of(columns.kind).text_columns)
-        if name not in CORE_SPLITS and text not in table.columns:
-            place = shorten(Path(table.where).name)
-            notes.append(f"{place} was left out: it has no column '{columns.text}'")
-            continue
-        raw_splits[name] = parse_examples(table, columns, labelled=name in CORE_SPLITS)
-    return raw_splits, notes
-
-
 def read_evaluation_split(folder: Path, split: str = "test", columns: Columns = USUAL) -> Split:
     """Read one labelled split of a folder; the folder need not have a train file."""
     files = data_files(folder)
@@ -92,7 +55,7 @@ def read_evaluation_split(folder: Path, split: str = "test", columns: Columns = 
         )
     examples = parse_examples(read_table(files[name]), columns)
     examples = _with_meta_file(examples, files[name])
-    return to_split(examples, name, own_names(examples))
+    return to_split(examples, name)
 
 
 def read_labelled_file(path: Path, label_names: tuple[str, ...], columns: Columns) -> Split:

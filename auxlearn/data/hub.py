@@ -8,9 +8,8 @@ from typing import Any
 
 from auxlearn.core.errors import DataError, did_you_mean, some_of
 from auxlearn.core.settings import USUAL, Columns
-from auxlearn.data.dataset import TextDataset
-from auxlearn.data.examples import RawExamples, assemble, own_names, parse_examples, with_kind_of
-from auxlearn.data.folders import CORE_SPLITS, split_name
+from auxlearn.data.dataset import TextDataset, split_name
+from auxlearn.data.examples import assemble, own_names, parse_splits
 from auxlearn.data.tables import Table
 from auxlearn.kinds.choose import KINDS, named
 
@@ -42,15 +41,15 @@ def load_hub(
     # Where the names of the classes are given, a class may well be named "None".
     if label_names or any(_hub_names(raw, name, columns) for name in split_map.values()):
         columns = columns.model_copy(update={"keep_null_labels": True})
-    raw_splits: dict[str, RawExamples] = {}
+    tables: dict[str, Table] = {}
     for name, hub_split in split_map.items():
         where = f"hub data set '{hub_id}', split '{hub_split}'"
         table = _table(raw, where, hub_split, columns, label_names)
         table, table_notes = without_incomplete_rows(table, columns)
         notes += [f"{where}: {note}" for note in table_notes]
         if len(table):
-            columns = with_kind_of(table, columns)
-            raw_splits[name] = parse_examples(table, columns, labelled=name in CORE_SPLITS)
+            tables[name] = table
+    raw_splits, left_out = parse_splits(tables.items(), columns)
     if "train" not in raw_splits:
         raise DataError(
             f"hub data set '{hub_id}' has no usable train split: its splits are {some_of(raw)}"
@@ -65,7 +64,9 @@ def load_hub(
             f"which are not among those expected: {some_of(list(map(repr, known)))}"
         )
     splits, more_notes = assemble(raw_splits, columns, known)
-    return TextDataset(name=hub_id.split("/")[-1], splits=splits, notes=(*notes, *more_notes))
+    return TextDataset(
+        name=hub_id.split("/")[-1], splits=splits, notes=(*notes, *left_out, *more_notes)
+    )
 
 
 def _fetch(hub_id: str, config: str | None) -> tuple[Mapping[str, Any], list[str]]:

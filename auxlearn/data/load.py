@@ -8,14 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, InstanceOf, ValidationError, model_validator
+from pydantic import Field, InstanceOf, model_validator
 
 from auxlearn.core.arguments import UserPath, checked
-from auxlearn.core.errors import DataError, did_you_mean, shorten
+from auxlearn.core.errors import ConfigError, DataError, did_you_mean, shorten
 from auxlearn.core.files import name_problem, user_path
-from auxlearn.core.settings import FAULTS, USUAL, Columns, Fold
+from auxlearn.core.settings import USUAL, Columns, Fold, Settings, validate
 from auxlearn.core.yaml_files import read_yaml
-from auxlearn.data.dataset import Split, TextDataset
+from auxlearn.data.dataset import Split, TextDataset, split_name
 
 DEV_SHARE = 0.1
 """Share held out as dev if a data set has no dev split."""
@@ -113,7 +113,7 @@ def load_evaluated(
     dataset: Any, split: str, columns: Columns = USUAL, *, split_column: str | None = None
 ) -> tuple[Split, Split | None]:
     """Load a labelled split to evaluate on, and the train split of its set if there is one."""
-    from auxlearn.data.folders import data_files, read_evaluation_split, split_name
+    from auxlearn.data.folders import data_files, read_evaluation_split
     from auxlearn.data.memory import in_memory, read_memory_split
 
     if in_memory(dataset):
@@ -184,11 +184,7 @@ def with_dev(
 CARD_FOLDER = Path(__file__).parent / "cards"
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class HubSource(_Strict):
+class HubSource(Settings):
     """Location of a data set on the hub.
 
     Attributes:
@@ -202,12 +198,12 @@ class HubSource(_Strict):
 
     id: str
     config: str | None = None
-    splits: dict[str, str] = {"train": "train", "dev": "validation", "test": "test"}
-    columns: dict[Literal["text", "text_pair", "label"], str] = {}
+    splits: dict[str, str] = Field({"train": "train", "dev": "validation", "test": "test"})
+    columns: dict[Literal["text", "text_pair", "label"], str] = Field({})
     dev_from: Literal["train", "test"] = "train"
 
 
-class DatasetCard(_Strict):
+class DatasetCard(Settings):
     """Metadata of a published data set.
 
     Attributes:
@@ -236,13 +232,13 @@ class DatasetCard(_Strict):
     folder_recipe: str | None = None
     label_names: Annotated[list[str], Field(min_length=2)]
     metric: Literal["accuracy", "macro_f1"]
-    ood: dict[str, dict[str, str]] = {}
-    subsets: list[str] = []
-    pairs: dict[str, str] = {}
-    sizes: dict[str, int] = {}
+    ood: dict[str, dict[str, str]] = Field({})
+    subsets: list[str] = Field([])
+    pairs: dict[str, str] = Field({})
+    sizes: dict[str, int] = Field({})
     licence: str
     paper: str
-    warnings: list[str] = []
+    warnings: list[str] = Field([])
 
     @model_validator(mode="after")
     def _has_a_source(self) -> DatasetCard:
@@ -275,19 +271,7 @@ def read_card(path: Path) -> DatasetCard:
     if not isinstance(content, dict):
         raise DataError(f"data-set card {path} must be a mapping of keys to values")
     try:
-        return DatasetCard.model_validate(content)
-    except ValidationError as error:
-        details = error.errors()
-        faults = "; ".join(_fault(detail) for detail in details[:FAULTS])
-        more = f"; and {len(details) - FAULTS} more" if len(details) > FAULTS else ""
-        raise DataError(f"data-set card {path}: {faults}{more}") from error
-
-
-def _fault(detail: object) -> str:
-    assert isinstance(detail, dict)
-    key = shorten(".".join(map(str, detail["loc"])))
-    if detail["type"] == "extra_forbidden":
-        known = (DatasetCard if len(detail["loc"]) == 1 else HubSource).model_fields
-        return f"unknown key '{key}', {did_you_mean(shorten(str(detail['loc'][-1])), known)}"
-    message = detail["msg"].removeprefix("Value error, ")
-    return f"{key}: {message}" if key else message
+        card: DatasetCard = validate(DatasetCard, content, f"data-set card {path}")
+    except ConfigError as error:
+        raise DataError(str(error)) from None
+    return card

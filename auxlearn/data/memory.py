@@ -24,16 +24,15 @@ from auxlearn.core.errors import (
 )
 from auxlearn.core.files import name_problem, replaced_folder, write_text
 from auxlearn.core.settings import USUAL, Columns
-from auxlearn.data.dataset import Split, TextDataset
+from auxlearn.data.dataset import CORE_SPLITS, Split, TextDataset, split_name
 from auxlearn.data.examples import (
-    RawExamples,
     assemble,
-    own_names,
     parse_examples,
+    parse_splits,
     to_split,
 )
-from auxlearn.data.folders import CORE_SPLITS, in_reading_order, parse_splits, split_name
-from auxlearn.data.tables import MOST_COLUMNS, Table
+from auxlearn.data.folders import in_reading_order
+from auxlearn.data.tables import HALF_A_PAIR, MOST_COLUMNS, Table, is_encodable
 
 SPLIT_COLUMN = "split"
 """Column that divides a single table into splits, if the table has it."""
@@ -103,12 +102,8 @@ def read_memory_split(
         for name in dict.fromkeys((wanted, "train"))
         if name in tables
     }
-    made = {name: _with_own_labels(name, examples) for name, examples in found.items()}
+    made = {name: to_split(examples, name) for name, examples in found.items()}
     return made[wanted], made.get("train")
-
-
-def _with_own_labels(name: str, examples: RawExamples) -> Split:
-    return to_split(examples, name, own_names(examples))
 
 
 def read_memory_table(data: Any) -> Table:
@@ -263,23 +258,11 @@ def _table(data: Any, where: str, columns: Columns) -> Table:
 
 def _check_encodable(table: Table, name: str, column: Sequence[Any]) -> None:
     texts = [value if isinstance(value, str) else "" for value in (name, *column)]
-    try:
-        "".join(texts).encode()
-    except UnicodeEncodeError:
-        wrong = next(row for row, text in enumerate(texts) if _unencodable(text))
-        place = table.place(wrong - 1) if wrong else table.where
-        raise DataError(
-            f"{place}: column '{shorten(name)}' holds half of a surrogate pair (\\ud800 to "
-            "\\udfff): write the whole character"
-        ) from None
-
-
-def _unencodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return True
-    return False
+    if is_encodable(texts):
+        return
+    wrong = next(row for row, text in enumerate(texts) if not is_encodable(text))
+    place = table.place(wrong - 1) if wrong else table.where
+    raise DataError(f"{place}: column '{shorten(name)}': {HALF_A_PAIR}")
 
 
 def is_table(data: Any) -> bool:

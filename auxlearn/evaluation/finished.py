@@ -12,8 +12,7 @@ from auxlearn.core.config import OODSource, RunConfig
 from auxlearn.core.errors import DataError, describe, text_of
 from auxlearn.core.files import expand, name_problem
 from auxlearn.core.settings import Columns, LabelMap, each_label_once, labels_as_texts
-from auxlearn.data.dataset import Split
-from auxlearn.data.folders import CORE_SPLITS, split_name
+from auxlearn.data.dataset import CORE_SPLITS, Split, split_name
 from auxlearn.data.load import load_evaluated
 from auxlearn.data.memory import in_memory, is_table
 from auxlearn.data.ood import OODSet, card_subsets, map_labels, with_cards

@@ -296,7 +296,7 @@ MISTAKES = {
     "columns of other lengths": ({"text": ["a"], "label": [1, 2]}, "text 1, label 2"),
     "half a character": (
         {"text": ["a", "\ud800"], "label": ["x", "y"]},
-        "row 2: column 'text' holds half of a",
+        "row 2: column 'text': half of a",
     ),
     "a path as a split": ({"train": FRAME, "../x": FRAME}, "'../x' is not a plain name"),
     "two dev splits": ({"train": FRAME, "dev": FRAME, "val": FRAME}, "two splits are 'dev'"),

@@ -249,13 +249,13 @@ def test_not_utf8(tmp_path):
     [
         (
             [{"sentence": "x", "label": 1}],
-            None,
+            USUAL,
             "train.jsonl has no text column 'text': its columns are sentence, label "
             "(another column is named with --text-column)",
         ),
         (
             [{"text": "x", "labels": 1}],
-            None,
+            USUAL,
             "train.jsonl has no label column 'label': its columns are text, labels; "
             "did you mean 'labels'? (another column is named with --label-column)",
         ),

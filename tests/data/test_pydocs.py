@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from auxlearn.core.errors import DataError
+from auxlearn.core.errors import DataError, UserError
 from auxlearn.data.dataset import TextDataset
 from auxlearn.data.pydocs import build as pydocs, docstrings
 from auxlearn.data.pydocs.build import LABELS, load_pydocs, neutral
@@ -174,7 +174,7 @@ def test_cache_folder_that_cannot_be_written(
     pool = {kind: {label: [] for label in LABELS} for kind in ("summary", "notes")}
     monkeypatch.setattr(pydocs, "_read", lambda: pool)
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(DataError, match=r"cannot write the cache file .*pydocs-"):
+    with pytest.raises(UserError, match=r"cannot write .*pydocs-"):
         load_pydocs(0, tmp_path / "file")
 
 

@@ -14,14 +14,13 @@ import hashlib
 import importlib.metadata
 import itertools
 import json
-import os
 import re
-import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 from auxlearn.core.errors import DataError
+from auxlearn.core.files import read_checked_json, write_checked_json
 from auxlearn.core.rng import derive_seed
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.pydocs.docstrings import (
@@ -248,35 +247,8 @@ def _read_cached(cache_dir: Path, versions: dict[str, str]) -> Pool:
     key = hashlib.sha256(json.dumps([EXTRACTION, versions]).encode()).hexdigest()[:16]
     path = cache_dir / f"pydocs-{key}.json"
     try:
-        entry = json.loads(path.read_text(encoding="utf-8"))
-        if entry["sha256"] == _checksum(entry["texts"]):
-            return entry["texts"]
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
-    pool = _read()
-    _write(path, json.dumps({"sha256": _checksum(pool), "texts": pool}, ensure_ascii=False))
-    return pool
-
-
-def _checksum(pool: Pool) -> str:
-    return hashlib.sha256(json.dumps(pool, sort_keys=True).encode()).hexdigest()
-
-
-def _write(path: Path, content: str) -> None:
-    """Write a file atomically, also if two processes write it at once."""
-    temporary = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=path.parent, suffix=".tmp", delete=False
-        ) as file:
-            temporary = file.name
-            file.write(content)
-        os.replace(temporary, path)
-    except OSError as error:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
-        raise DataError(
-            f"cannot write the cache file {path}: {error.strerror or error}; "
-            "free space there or choose another cache folder"
-        ) from error
+        found: Pool = read_checked_json(path, required=True)["texts"]
+    except (OSError, ValueError, KeyError):
+        found = _read()
+        write_checked_json(path, {"texts": found})
+    return found
