@@ -273,6 +273,7 @@ LIGHT = [
     "auxlearn.evaluation.score",
     "auxlearn.reports.page",
     "auxlearn.results.folder",
+    "auxlearn.sweeps.run",
     "auxlearn.sweeps.train",
 ]
 

@@ -459,8 +459,8 @@ def _form(name: str, field: FieldInfo) -> dict[str, Any]:
         return form | {"multiple": True}
     if bool in kinds:
         return form | {"is_flag": True}
-    if Literal in origins:
-        return form | {"type": click.Choice(typing.get_args(next(iter(kinds))))}
+    if choices := [kind for kind in kinds if typing.get_origin(kind) is Literal]:
+        return form | {"type": click.Choice(typing.get_args(choices[0]))}
     if PathLike[str] in kinds and name != "encoder":
         return form | {"type": PATH}
     if name == "output":

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from auxlearn.commands.options import PATH, Example, ExampleCommand, options_of
-from auxlearn.core.config import RunConfig
-
-if TYPE_CHECKING:
-    from auxlearn.sweeps.folder import SweepFolder, SweepResults
-    from auxlearn.sweeps.sweep_file import SweepFile
-
+from auxlearn.commands.options import PATH, Example, ExampleCommand, announce_plugins, options_of
+from auxlearn.core.arguments import settings_of
+from auxlearn.core.config import validate
+from auxlearn.core.files import expand
+from auxlearn.sweeps.folder import SweepFolder, SweepResults
+from auxlearn.sweeps.run import sweep
+from auxlearn.sweeps.sweep_file import SweepFile, read_sweep
+from auxlearn.sweeps.view import ConsoleView, duration
 
 EXAMPLES = (
     Example(
@@ -33,88 +34,34 @@ EXAMPLES = (
 @click.option(
     "--dry-run", is_flag=True, help="Show the trials and their estimated time; train nothing."
 )
-@click.option("--retry-failed", is_flag=True, help="Run failed trials again.")
-@click.option(
-    "--executor",
-    type=click.Choice(["local", "ray", "slurm"]),
-    default="local",
-    show_default=True,
-    help="What runs the trials: processes of this machine, Ray, or SLURM.",
+@options_of(
+    settings_of(sweep),
+    *("retry_failed", "executor", "jobs", "threads", "gpus", "ray_address", "slurm_partition"),
+    *("slurm_minutes", "output", "cache_dir"),
+    executor="What runs the trials: processes of this machine, Ray, or SLURM.",
 )
-@click.option(
-    "--jobs",
-    type=click.IntRange(1),
-    help="Maximum number of trials at a time; by default 1 (local) or 100 (slurm).",
-)
-@click.option(
-    "--threads",
-    type=click.IntRange(1),
-    help="CPU threads per trial; by default OMP_NUM_THREADS, or else the cores divided by --jobs "
-    "(local).",
-)
-@click.option(
-    "--gpus",
-    type=click.FloatRange(0),
-    help="GPUs per trial; by default 1 if there are any (ray, which also accepts fractions) or 0 "
-    "(slurm).",
-)
-@click.option("--ray-address", metavar="ADDRESS", help="Address of a running Ray cluster, or auto.")
-@click.option("--slurm-partition", metavar="NAME", help="SLURM partition.")
-@click.option(
-    "--slurm-minutes",
-    type=click.IntRange(1),
-    default=240,
-    show_default=True,
-    help="Time limit of a SLURM job in minutes.",
-)
-@click.option("--output", type=PATH, metavar="FOLDER", help="Sweep folder; by default sweeps/NAME.")
-@options_of(RunConfig, "cache_dir")
 @click.option(
     "--report",
     "with_report",
     is_flag=True,
     help="Write report.html into the sweep folder at the end.",
 )
-def command(
-    file: Path,
-    dry_run: bool,
-    retry_failed: bool,
-    output: Path | None,
-    with_report: bool,
-    cache_dir: str | None = None,
-    **engine: Any,
-) -> None:
+def command(file: Path, dry_run: bool, with_report: bool, **given: Any) -> None:
     """Run every trial of a sweep file, then compare the methods.
 
     The same command resumes an interrupted sweep: finished trials are not run again. The exit code
     is 1 if a trial has failed; the other trials are run nevertheless.
     """
     from auxlearn.commands import console
-    from auxlearn.commands.options import announce_plugins
-    from auxlearn.core.files import expand
-    from auxlearn.sweeps.folder import SweepFolder
-    from auxlearn.sweeps.sweep_file import read_sweep
 
-    sweep = read_sweep(file)
-    folder = SweepFolder(expand(output or f"sweeps/{sweep.name}"))
-    errors = console.output(stderr=True)
-    announce_plugins(_plugins_of(sweep), str(file), console.ConsoleReporter().message)
+    plan = read_sweep(file)
+    folder = SweepFolder(expand(given.pop("output", f"sweeps/{plan.name}")))
+    announce_plugins(_plugins_of(plan), str(file), console.ConsoleReporter().message)
     if dry_run:
-        _dry_run(sweep, folder, engine["jobs"] or 1, engine["threads"], cache_dir)
+        _dry_run(plan, folder, validate(settings_of(sweep), {"source": plan, **given}, "sweep"))
         return
-
-    from auxlearn.sweeps.run import sweep as run
-    from auxlearn.sweeps.view import ConsoleView
-
-    with ConsoleView(errors, folder) as view:
-        results = run(
-            sweep,
-            output=folder.path,
-            retry_failed=retry_failed,
-            cache_dir=cache_dir,
-            view=view,
-            **engine,
-        )
+    with ConsoleView(console.output(stderr=True), folder) as view:
+        results = sweep(plan, output=folder.path, view=view, **given)
     if with_report:
         from auxlearn.reports.page import report
 
@@ -122,10 +69,10 @@ def command(
     _report(results)
 
 
-def _plugins_of(sweep: SweepFile) -> list[str]:
+def _plugins_of(plan: SweepFile) -> list[str]:
     """Return the plug-in files that a sweep file names, each once."""
-    groups: list[Any] = [sweep.base, *sweep.cases]
-    for axis, values in sweep.grid.items():
+    groups: list[Any] = [plan.base, *plan.cases]
+    for axis, values in plan.grid.items():
         if isinstance(values, dict):
             groups += values.values()
         elif axis == "plugins":
@@ -137,23 +84,21 @@ def _plugins_of(sweep: SweepFile) -> list[str]:
     return list(found)
 
 
-def _dry_run(
-    sweep: SweepFile, folder: SweepFolder, jobs: int, threads: int | None, cache: str | None
-) -> None:
+def _dry_run(plan: SweepFile, folder: SweepFolder, settings: Any) -> None:
     from auxlearn.commands import console
     from auxlearn.results.tables import console_table
     from auxlearn.sweeps.estimate import estimate_trials
     from auxlearn.sweeps.execute import trial_state
     from auxlearn.sweeps.executors.local import default_threads
     from auxlearn.sweeps.plan import number_of_trials, rounds
-    from auxlearn.sweeps.view import duration
     from auxlearn.training.inputs import InputReader
 
-    trials = next(rounds(sweep, lambda trials: None))
-    total = number_of_trials(sweep)
+    jobs = settings.jobs or 1
+    trials = next(rounds(plan, lambda trials: None))
+    total = number_of_trials(plan)
     reader = InputReader()
     states = {trial.digest: trial_state(folder, trial, reader) for trial in trials}
-    axes = [axis for axis in sweep.axes if trials and axis in trials[0].cell]
+    axes = [axis for axis in plan.axes if trials and axis in trials[0].cell]
     rows = [
         [*trial.cell.values(), str(trial.seed), trial.digest, states[trial.digest]]
         for trial in trials
@@ -163,19 +108,20 @@ def _dry_run(
         console_table([*axes, "seed", "trial", "state"], rows),
         f"{total} trials, {done} of them finished",
     )
-    if sweep.search:
+    if plan.search:
         console.print_results(
             f"the search suggests further trials from the results of these {len(trials)}"
         )
     known: list[float] = []
     reporter = console.ConsoleReporter()
-    estimates = estimate_trials(trials, folder, cache, threads or default_threads(jobs))
+    threads = settings.threads or default_threads(jobs)
+    estimates = estimate_trials(trials, folder, settings.cache_dir, threads)
     while True:
         with reporter.waiting("timing some steps of the next kind of trial"):
             members, estimate = next(estimates, ([], None))
         if estimate is None:
             break
-        kind = ", ".join(members[0].cell.values()) or sweep.name
+        kind = ", ".join(members[0].cell.values()) or plan.name
         if estimate.seconds is None:
             console.print_results(f"no estimate for '{kind}': {estimate.source}")
             continue

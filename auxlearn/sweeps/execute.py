@@ -6,7 +6,6 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 
 from auxlearn.core.cache import check_cache_folder
 from auxlearn.core.errors import Interrupted, RunInUse
@@ -17,6 +16,7 @@ from auxlearn.sweeps.folder import SweepFolder, TrialRecord
 from auxlearn.sweeps.jobs import FAILURES, Outcome
 from auxlearn.sweeps.plan import Trial, chosen_trials, mean_dev, number_of_trials, rounds
 from auxlearn.sweeps.sweep_file import SweepFile
+from auxlearn.sweeps.view import SweepProgress, View
 from auxlearn.training.checkpoint import CheckpointFolder
 from auxlearn.training.inputs import FILE, Comparison, InputReader, load_inputs
 
@@ -59,56 +59,6 @@ def delete_leftovers(folder: SweepFolder, trial: Trial) -> None:
 UPDATE_SECONDS = 0.5
 #: Seconds between two checks of a trial that another process has locked.
 LOCK_CHECK_SECONDS = 1.0
-
-
-@dataclass
-class SweepProgress:
-    """State of a running sweep, as views show it.
-
-    Attributes:
-        total: Number of trials.
-        slots: Maximum number of trials at a time.
-        states: "waiting", "running", "locked", "finished" or how it failed, by trial.
-        trials: The trials by digest.
-        seconds: Wall time of each trial that finished since the sweep was started.
-        started: Start of each running trial on the monotonic clock, in seconds.
-    """
-
-    total: int
-    slots: int
-    states: dict[str, str] = field(default_factory=dict)
-    trials: dict[str, Trial] = field(default_factory=dict)
-    seconds: list[float] = field(default_factory=list)
-    started: dict[str, float] = field(default_factory=dict)
-
-    def count(self, *states: str) -> int:
-        """Return how many trials are in one of the states."""
-        return sum(state in states for state in self.states.values())
-
-    @property
-    def seconds_left(self) -> float | None:
-        """Estimate of the remaining time; ``None`` before the first trial has finished."""
-        if not self.seconds:
-            return None
-        mean = sum(self.seconds) / len(self.seconds)
-        now = time.monotonic()
-        running = [max(0.0, mean - (now - begun)) for begun in self.started.values()]
-        ended = self.count("finished", *FAILURES)
-        waiting = self.total - ended - len(running)
-        return (sum(running) + waiting * mean) / max(1, min(self.slots, waiting + len(running)))
-
-
-class View:
-    """Shows the progress of a sweep; this base class shows nothing."""
-
-    def message(self, text: str) -> None:
-        """Show one sentence."""
-
-    def update(self, progress: SweepProgress) -> None:
-        """Show the progress; called every :data:`UPDATE_SECONDS`."""
-
-    def trial_ended(self, trial: Trial, outcome: Outcome, progress: SweepProgress) -> None:
-        """Show the outcome of a trial."""
 
 
 def run_sweep(

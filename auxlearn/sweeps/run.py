@@ -18,12 +18,11 @@ from auxlearn.core.settings import Columns
 from auxlearn.core.yaml_files import DEEPEST
 from auxlearn.data.dataset import TextDataset
 from auxlearn.data.memory import in_memory, is_table, read_memory, refuse_for_files
-from auxlearn.sweeps.execute import View, run_sweep
 from auxlearn.sweeps.executors import Executor, make_executor
 from auxlearn.sweeps.folder import SweepFolder, SweepResults
 from auxlearn.sweeps.plan import expand_cells, plan_trials
 from auxlearn.sweeps.sweep_file import SweepFile, read_sweep
-from auxlearn.sweeps.view import default_view
+from auxlearn.sweeps.view import View, default_view
 
 
 def sweep_of(
@@ -136,13 +135,13 @@ def sweep(
         source: Path of a sweep file, or a mapping with the same keys. The ``dataset`` of its
             ``base`` can be data in memory as for :func:`auxlearn.train`; they are saved in the
             sweep's folder, under ``data/``.
-        output: The sweep's folder; by default ``sweeps/NAME``.
+        output: Sweep folder; by default ``sweeps/NAME``.
         dataset_name: Name of data in memory in results and tables; by default ``data-`` and a
             fingerprint of the examples.
         split_column: Column of data in memory with the split of each row; by default ``split`` if
             there is one.
         jobs: Maximum number of trials at a time; by default 1 (local) or 100 (slurm).
-        executor: What runs the trials: processes of this machine, Ray, SLURM, or an engine of
+        executor: What runs the trials: processes of this machine, Ray, or SLURM; or an engine of
             one's own, which the caller closes and to which ``jobs`` to ``slurm_minutes`` do not
             apply.
         threads: CPU threads per trial; by default ``OMP_NUM_THREADS``, or else the number of cores
@@ -151,7 +150,7 @@ def sweep(
             (slurm).
         ray_address: Address of a running Ray cluster, or ``auto``.
         slurm_partition: SLURM partition.
-        slurm_minutes: Time limit of a SLURM job.
+        slurm_minutes: Time limit of a SLURM job in minutes.
         retry_failed: Run failed trials again.
         cache_dir: Cache of tokenised texts and pseudo-likelihood scores; by default
             ``~/.cache/auxlearn``.
@@ -179,6 +178,9 @@ def sweep(
             auxlearn.compare(results)
     """
     read, folder = sweep_of(source, output, dataset_name, split_column)
+
+    from auxlearn.sweeps.execute import run_sweep
+
     cache = None if cache_dir is None else os.fspath(cache_dir)
     with ExitStack() as stack:
         shown = view or stack.enter_context(default_view(folder, verbose))

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -18,7 +19,6 @@ from rich.text import Text
 from auxlearn.core.metric_names import Quantity
 from auxlearn.core.progress import Reporter, in_notebook
 from auxlearn.results.console import default_reporter, output
-from auxlearn.sweeps.execute import SweepProgress, View
 from auxlearn.sweeps.folder import SweepFolder
 from auxlearn.sweeps.jobs import FAILURES, Outcome
 from auxlearn.sweeps.plan import Trial
@@ -27,6 +27,56 @@ from auxlearn.sweeps.plan import Trial
 TABLE_LINES = 24
 #: Seconds between two progress lines without a terminal.
 LINE_SECONDS = 60.0
+
+
+@dataclass
+class SweepProgress:
+    """State of a running sweep, as views show it.
+
+    Attributes:
+        total: Number of trials.
+        slots: Maximum number of trials at a time.
+        states: "waiting", "running", "locked", "finished" or how it failed, by trial.
+        trials: The trials by digest.
+        seconds: Wall time of each trial that finished since the sweep was started.
+        started: Start of each running trial on the monotonic clock, in seconds.
+    """
+
+    total: int
+    slots: int
+    states: dict[str, str] = field(default_factory=dict)
+    trials: dict[str, Trial] = field(default_factory=dict)
+    seconds: list[float] = field(default_factory=list)
+    started: dict[str, float] = field(default_factory=dict)
+
+    def count(self, *states: str) -> int:
+        """Return how many trials are in one of the states."""
+        return sum(state in states for state in self.states.values())
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Estimate of the remaining time; ``None`` before the first trial has finished."""
+        if not self.seconds:
+            return None
+        mean = sum(self.seconds) / len(self.seconds)
+        now = time.monotonic()
+        running = [max(0.0, mean - (now - begun)) for begun in self.started.values()]
+        ended = self.count("finished", *FAILURES)
+        waiting = self.total - ended - len(running)
+        return (sum(running) + waiting * mean) / max(1, min(self.slots, waiting + len(running)))
+
+
+class View:
+    """Shows the progress of a sweep; this base class shows nothing."""
+
+    def message(self, text: str) -> None:
+        """Show one sentence."""
+
+    def update(self, progress: SweepProgress) -> None:
+        """Show the progress; called every half second."""
+
+    def trial_ended(self, trial: Trial, outcome: Outcome, progress: SweepProgress) -> None:
+        """Show the outcome of a trial."""
 
 
 class ConsoleView(View, AbstractContextManager["ConsoleView"]):

@@ -42,7 +42,7 @@ def test_sweep_writes_the_report_also_after_failures(tmp_path, monkeypatch, fini
         place.save_results(sweep, [place.record(one, False) for one in place.load_plan()])
         return place.load_results()
 
-    monkeypatch.setattr("auxlearn.sweeps.run.run_sweep", run_sweep)
+    monkeypatch.setattr("auxlearn.sweeps.execute.run_sweep", run_sweep)
     monkeypatch.setattr("auxlearn.sweeps.executors.LocalExecutor", _NoExecutor)
     result = call("sweep", tmp_path / "sweep.yaml", "--output", folder, "--report")
     assert result.exit_code == (0 if finished else 1), result.output

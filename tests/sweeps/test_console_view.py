@@ -9,12 +9,11 @@ import pytest
 from rich.console import Console
 
 from auxlearn.sweeps import view as module
-from auxlearn.sweeps.execute import SweepProgress
 from auxlearn.sweeps.folder import SweepFolder
 from auxlearn.sweeps.jobs import Outcome
 from auxlearn.sweeps.plan import expand_cells, plan_trials
 from auxlearn.sweeps.sweep_file import SweepFile
-from auxlearn.sweeps.view import ConsoleView
+from auxlearn.sweeps.view import ConsoleView, SweepProgress
 
 
 @pytest.fixture
