@@ -34,6 +34,7 @@ from auxlearn.commands.options import option_flag
 from auxlearn.core.config import RunConfig
 from auxlearn.core.encoder_names import ENCODERS
 from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS, Registry
+from auxlearn.core.run_settings import section_of
 from auxlearn.kinds.choose import REFUSED
 
 if TYPE_CHECKING:
@@ -197,10 +198,9 @@ def settings_table() -> str:
     """Return every setting of a run by section."""
     sections: dict[str, list[tuple[str, ...]]] = {}
     for name, field in RunConfig.model_fields.items():
-        extra: Any = field.json_schema_extra
         default = field.default.name if name in ("weights", "loss") else field.default
         row = (f"`{name}`", _type(field.annotation), _code(default), field.description or "")
-        sections.setdefault(extra["section"], []).append(row)
+        sections.setdefault(section_of(name), []).append(row)
     heads = ("setting", "type", "default", "meaning")
     return "\n\n".join(f"## {title}\n\n{_table(heads, rows)}" for title, rows in sections.items())
 

@@ -31,6 +31,7 @@ from auxlearn.core.encoder_names import ENCODERS
 from auxlearn.core.errors import ConfigError, did_you_mean, shorten
 from auxlearn.core.files import path_problem
 from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS, Registry, load_plugin
+from auxlearn.core.run_settings import section_of
 from auxlearn.core.yaml_files import parse_yaml
 
 
@@ -162,8 +163,7 @@ class RunCommand(ExampleCommand):
         """Return the section of a setting."""
         if option.name in _FIRST or option.name not in RunConfig.model_fields:
             return "Options"
-        extra: Any = RunConfig.model_fields[option.name].json_schema_extra
-        return f"Further options, {extra['section'].lower()}"
+        return f"Further options, {section_of(str(option.name)).lower()}"
 
 
 #: Flags that differ from the name of the field: repeatable options are in the singular.

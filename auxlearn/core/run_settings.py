@@ -31,29 +31,26 @@ _SINGLE = (str, dict, os.PathLike)
 
 class _Source(Settings):
     dataset: str = setting(
-        "pydocs", "Data", "Data set: folder, name of a data-set card, or Hugging Face hub id."
+        "pydocs", "Data set: folder, name of a data-set card, or Hugging Face hub id."
     )
 
 
-class RunSettings(Columns, _Source):  # the fields of the last base come first
-    """The fields of :class:`~auxlearn.core.config.RunConfig`, and how they go together."""
+class DataSettings(Columns, _Source):  # the fields of the last base come first
+    """What a run is trained and evaluated on."""
 
     thresholds: Literal["half", "dev"] = setting(
         "half",
-        "Data",
         "With several labels per text, the probability from which on a label is predicted: 0.5 "
         "(half), or for each label the one with the best F1 on dev.",
         exclude_if=lambda chosen: chosen == "half",
     )
     fold: Fold | None = setting(
         None,
-        "Data",
         "Cross-validation: part of train to test on, such as 2/5 for the second of five folds; the "
         "others are trained on, and the data set's own test split is not read.",
     )
     max_length: int = setting(
         128,
-        "Data",
         "Maximum number of tokens per example, special tokens included; longer texts are "
         "truncated.",
         ge=4,
@@ -61,56 +58,52 @@ class RunSettings(Columns, _Source):  # the fields of the last base come first
 
     text_window: TextWindow = setting(
         "head",
-        "Data",
         "Which tokens of a longer text are kept: its first ones (head), or a quarter from its "
         "beginning and the others from its end (head+tail); for single texts.",
     )
     ood: tuple[OODSource, ...] = setting(
         (),
-        "Data",
         "Out-of-distribution data set to evaluate on as well (folder, card or hub id); repeatable.",
         max_length=MOST_ENTRIES,
     )
     perturbed_text: Literal["none", "add", "replace"] = setting(
         "none",
-        "Data",
         "Train on texts perturbed once, before training, by the pretrained encoder: in addition "
         "to the original texts (add) or instead of them (replace).",
     )
     perturbed_share: float = setting(
         0.05,
-        "Data",
         "Share of the tokens that are masked to perturb a text (with --perturbed-text).",
         gt=0,
         le=1,
     )
 
+
+class ModelSettings(Settings):
+    """What is trained."""
+
     encoder: str = setting(
-        "tiny", "Model", "Pretrained encoder: short name, local folder, or Hugging Face hub id."
+        "tiny", "Pretrained encoder: short name, local folder, or Hugging Face hub id."
     )
     init_from: PathText | None = setting(
         None,
-        "Model",
         "Finished run to continue from: its encoder, its classification head if the labels are the "
         "same, and its heads of the objectives that this run has too. Loss weights start from "
         "their initial values.",
     )
     random_head: bool = setting(
         False,
-        "Model",
         "Train masked objectives with a newly initialised masked-language-model head where the "
         "encoder has no pretrained one.",
     )
     freeze: str = setting(
         "none",
-        "Model",
         "Parameters to keep as pretrained: none, embeddings, body (all but the heads), or a number "
         "n: the embeddings and the n lowest layers.",
         pattern=r"^(none|embeddings|body|[1-9]\d{0,3})$",
     )
     lora_rank: int = setting(
         0,
-        "Model",
         "Train LoRA adapters of this rank in the linear layers of the body, and keep "
         "the body as pretrained; 0: no adapters.",
         ge=0,
@@ -118,182 +111,189 @@ class RunSettings(Columns, _Source):  # the fields of the last base come first
     )
     lora_alpha: float = setting(
         16.0,
-        "Model",
         "Scale of the LoRA adapters; their output is multiplied by alpha / rank.",
         gt=0,
     )
     lora_dropout: float = setting(
-        0.0, "Model", "Dropout probability of the inputs of the LoRA adapters.", ge=0, lt=1
+        0.0, "Dropout probability of the inputs of the LoRA adapters.", ge=0, lt=1
     )
     attention_dropout: float | None = setting(
         None,
-        "Model",
         "Dropout probability of the attention weights; by default the encoder's own. 0 speeds up "
         "training on CPU.",
         ge=0,
         lt=1,
     )
 
+
+class ObjectiveSettings(Settings):
+    """What it is trained for."""
+
     aux: tuple[PluginChoice, ...] = setting(
         (),
-        "Objectives",
         "Auxiliary task, or TASK:NAME to give it a name; repeatable. `auxlearn list tasks` lists "
         "them.",
         max_length=MOST_ENTRIES,
     )
     weights: PluginChoice = setting(
         PluginChoice(name="fixed"),
-        "Objectives",
         "Weighting of the objectives. `auxlearn list weightings` lists them.",
         validate_default=True,
     )
     loss: PluginChoice = setting(
         PluginChoice(name="cross_entropy"),
-        "Objectives",
         "Loss of the primary task. `auxlearn list losses` lists them.",
         validate_default=True,
     )
     plugins: tuple[PathText, ...] = setting(
         (),
-        "Objectives",
         "Python file that registers tasks, losses or weightings; repeatable.",
         max_length=MOST_ENTRIES,
     )
 
+
+class TrainingSettings(Settings):
+    """How it is trained. Settings of the optimizer are named as in transformers."""
+
     metric: Metric = setting(
         "accuracy",
-        "Training",
         "Metric on dev that selects the best checkpoint; meta-learned weights optimise it. By "
         "default accuracy of classes, micro_f1 of several labels, pearson of numbers, span_f1 of "
         "BIO tags.",
     )
-    seed: int = setting(0, "Training", "Random seed of the run.", ge=0)
-    epochs: int = setting(10, "Training", "Maximum number of epochs.", ge=1)
-    batch_size: int = setting(32, "Training", "Examples per objective per optimizer step.", ge=1)
+    seed: int = setting(0, "Random seed of the run.", ge=0)
+    epochs: int = setting(10, "Maximum number of epochs.", ge=1)
+    batch_size: int = setting(32, "Examples per objective per optimizer step.", ge=1)
     gradient_accumulation_steps: int = setting(
         1,
-        "Training",
         "Gradient accumulation: micro-batches per optimizer step. They share the batch_size "
         "examples, so more of them need less memory.",
         ge=1,
     )
     learning_rate: float | None = setting(
         None,
-        "Training",
         "Peak learning rate; by default the one recommended for the encoder.",
         gt=0,
     )
     head_learning_rate: float | None = setting(
         None,
-        "Training",
         "Peak learning rate of the classification head, pooler included; by default learning_rate.",
         gt=0,
     )
-    weight_decay: float = setting(0.01, "Training", "Weight decay of AdamW.", ge=0)
+    weight_decay: float = setting(0.01, "Weight decay of AdamW.", ge=0)
     head_weight_decay: float | None = setting(
         None,
-        "Training",
         "Weight decay of the classification head, pooler included; by default weight_decay.",
         ge=0,
     )
-    adam_beta1: float = setting(0.9, "Training", "Beta1 of AdamW.", ge=0, lt=1)
-    adam_beta2: float = setting(0.999, "Training", "Beta2 of AdamW.", ge=0, lt=1)
-    adam_epsilon: float = setting(1e-8, "Training", "Epsilon of AdamW.", gt=0)
+    adam_beta1: float = setting(0.9, "Beta1 of AdamW.", ge=0, lt=1)
+    adam_beta2: float = setting(0.999, "Beta2 of AdamW.", ge=0, lt=1)
+    adam_epsilon: float = setting(1e-8, "Epsilon of AdamW.", gt=0)
     warmup_ratio: float = setting(
         0.06,
-        "Training",
         "Ratio of the optimizer steps used for a linear warm-up of the learning rate; it decays "
         "linearly to 0 afterwards.",
         ge=0,
         lt=1,
     )
-    max_grad_norm: float = setting(
-        1.0, "Training", "Maximum gradient norm (0 disables clipping).", ge=0
-    )
+    max_grad_norm: float = setting(1.0, "Maximum gradient norm (0 disables clipping).", ge=0)
     eval_steps: int | None = setting(
         None,
-        "Training",
         "Optimizer steps between two evaluations on dev; by default one epoch.",
         ge=1,
     )
     patience: int = setting(
         3,
-        "Training",
         "Early stopping: number of evaluations on dev without improvement after which training "
         "stops (0 disables it). Evaluations count once dev exceeds the majority baseline and "
         "min_epochs have passed.",
         ge=0,
     )
-    min_epochs: int = setting(
-        3, "Training", "Minimum number of epochs before early stopping counts.", ge=0
-    )
+    min_epochs: int = setting(3, "Minimum number of epochs before early stopping counts.", ge=0)
     ties: Literal["earlier", "later"] = setting(
-        "earlier", "Training", "Which of several checkpoints with the same dev metric is kept."
+        "earlier", "Which of several checkpoints with the same dev metric is kept."
     )
     final_epochs: int = setting(
         0,
-        "Training",
         "Maximum number of epochs of a primary-only fine-tuning phase after training (0 disables "
         "it); its result is kept if dev improves.",
         ge=0,
     )
     final_learning_rate: float = setting(
-        5e-6, "Training", "Peak learning rate of the primary-only phase.", gt=0
+        5e-6, "Peak learning rate of the primary-only phase.", gt=0
     )
     final_schedule: Literal["linear", "constant"] = setting(
         "linear",
-        "Training",
         "Learning-rate schedule of the primary-only phase: warm-up and linear decay, or constant.",
     )
     final_patience: int = setting(
         3,
-        "Training",
         "Early stopping of the primary-only phase: number of evaluations without improvement "
         "(0 disables it).",
         ge=0,
     )
 
+
+class MachineSettings(Settings):
+    """Where a run is done, and what is kept of it."""
+
     device: Literal["auto", "cpu", "cuda"] = setting(
-        "auto", "Machine", "Device to train on; auto takes a GPU if there is one."
+        "auto", "Device to train on; auto takes a GPU if there is one."
     )
     precision: Literal["fp32", "bf16"] = setting(
-        "fp32", "Machine", "Numerical precision; bf16 is mixed precision with float32 weights."
+        "fp32", "Numerical precision; bf16 is mixed precision with float32 weights."
     )
     compile: bool = setting(
         False,
-        "Machine",
         "Compile the encoder with torch.compile. Compilation takes minutes and needs a C++ "
         "compiler.",
     )
     keep_model: bool = setting(
         True,
-        "Machine",
         "Keep the trained model. Without it, a run keeps its results and predictions, and no "
         "weights; predict and evaluate need the model.",
     )
     output: PathText | None = setting(
-        None, "Machine", "Run folder; by default a folder in runs/ named after the settings."
+        None, "Run folder; by default a folder in runs/ named after the settings."
     )
     cache_dir: PathText | None = setting(
         None,
-        "Machine",
         "Cache of tokenised texts and pseudo-likelihood scores; by default ~/.cache/auxlearn.",
     )
     report_to: tuple[str, ...] = setting(
         (),
-        "Machine",
         "Experiment tracker to report to as well: tensorboard, wandb, mlflow or a plug-in; "
         "repeatable.",
         max_length=MOST_ENTRIES,
     )
     gradient_log_steps: int | None = setting(
         None,
-        "Machine",
         "Record norms and cosines of the gradients of all objectives and of the loss on dev every "
         "so many optimizer steps; by default only every 10 steps under weightings that compute the "
         "gradients anyway. Results do not change.",
         ge=1,
     )
+
+
+#: The classes of settings by the heading under which help and documentation list them.
+SECTIONS: dict[str, type[Settings]] = {
+    "Data": DataSettings,
+    "Model": ModelSettings,
+    "Objectives": ObjectiveSettings,
+    "Training": TrainingSettings,
+    "Machine": MachineSettings,
+}
+
+
+def section_of(name: str) -> str:
+    """Return the heading of a setting of a run."""
+    return next(title for title, one in SECTIONS.items() if name in one.model_fields)
+
+
+class RunSettings(
+    MachineSettings, TrainingSettings, ObjectiveSettings, ModelSettings, DataSettings
+):
+    """The fields of :class:`~auxlearn.core.config.RunConfig`, and how they go together."""
 
     @field_validator("aux", mode="before")
     @classmethod
@@ -355,35 +355,32 @@ class PretrainSettings(Settings):
     encoder: str = Field(
         description="Pretrained encoder: short name, local folder, or Hugging Face hub id."
     )
-    dataset: str | None = Field(None, description="Data set whose train texts are used.")
-    corpus: str | None = Field(None, description="File of texts: .txt, .jsonl, .csv, ...")
-    text_column: Column | None = Field(None, description="Column of the text; by default 'text'.")
-    text_pair_column: Column | None = Field(
+    dataset: str | None = setting(None, "Data set whose train texts are used.")
+    corpus: str | None = setting(None, "File of texts: .txt, .jsonl, .csv, ...")
+    text_column: Column | None = setting(None, "Column of the text; by default 'text'.")
+    text_pair_column: Column | None = setting(
         None,
-        description="Column of the second text of a pair; by default 'text_pair' if there is such "
-        "a column.",
+        "Column of the second text of a pair; by default 'text_pair' if there is such a column.",
         exclude_if=lambda name: name is None,
     )
-    label_column: Column | None = Field(
+    label_column: Column | None = setting(
         None,
-        description="Column of the label; by default 'label'.",
+        "Column of the label; by default 'label'.",
         exclude_if=lambda name: name is None,
     )
-    trainable: Literal["head", "all"] = Field(
+    trainable: Literal["head", "all"] = setting(
         "all",
-        description="Parameters to train: the masked-language-model head on a frozen backbone, or "
-        "all.",
+        "Parameters to train: the masked-language-model head on a frozen backbone, or all.",
     )
-    steps: int = Field(1000, description="Number of optimizer steps.", ge=1)
-    batch_size: int = Field(32, description="Texts per optimizer step.", ge=1)
-    learning_rate: float = Field(5e-5, description="Peak learning rate of AdamW.", gt=0)
-    max_length: int = Field(
+    steps: int = setting(1000, "Number of optimizer steps.", ge=1)
+    batch_size: int = setting(32, "Texts per optimizer step.", ge=1)
+    learning_rate: float = setting(5e-5, "Peak learning rate of AdamW.", gt=0)
+    max_length: int = setting(
         128,
-        description="Maximum number of tokens per text, special tokens included; longer texts are "
-        "truncated.",
+        "Maximum number of tokens per text, special tokens included; longer texts are truncated.",
         ge=4,
     )
-    seed: int = Field(0, description="Seed of everything random.", ge=0)
-    device: Literal["auto", "cpu", "cuda"] = Field(
-        "auto", description="Device to train on; auto takes a GPU if there is one."
+    seed: int = setting(0, "Seed of everything random.", ge=0)
+    device: Literal["auto", "cpu", "cuda"] = setting(
+        "auto", "Device to train on; auto takes a GPU if there is one."
     )

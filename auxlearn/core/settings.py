@@ -237,9 +237,9 @@ class PluginChoice(Settings):
         return {self.written: self.options}
 
 
-def setting(default: Any, section: str, description: str, **rules: Any) -> Any:
-    """Return a field of the settings of a run, which help and documentation list by section."""
-    return Field(default, description=description, json_schema_extra={"section": section}, **rules)
+def setting(default: Any, description: str, **rules: Any) -> Any:
+    """Return a field of settings with its description, which help and documentation show."""
+    return Field(default, description=description, **rules)
 
 
 class Columns(Settings):
@@ -248,35 +248,30 @@ class Columns(Settings):
     #: Whether the data may lack labels of ``labels``, as a further set to evaluate on may.
     may_lack_labels: ClassVar[bool] = False
 
-    text_column: str | None = setting(None, "Data", "Column of the text; by default 'text'.")
+    text_column: str | None = setting(None, "Column of the text; by default 'text'.")
     text_pair_column: str | None = setting(
         None,
-        "Data",
         "Column of the second text of a pair; by default 'text_pair' if there is such a column.",
     )
-    label_column: str | None = setting(None, "Data", "Column of the label; by default 'label'.")
+    label_column: str | None = setting(None, "Column of the label; by default 'label'.")
     kind: KindName | None = setting(
         None,
-        "Data",
         "Kind of the labels: one class (classification), a list of labels (multi_label), a number "
         "(regression), or a tag for each word (token_classification); by default found from them.",
         exclude_if=lambda kind: kind is None,
     )
     keep_null_labels: bool = setting(
         False,
-        "Data",
         "Accept labels such as nan, None, null and NA, which usually stand for a missing value, as "
         "names of classes.",
     )
     labels: ClassLabels = setting(
         {},
-        "Data",
         "Label of the data that a class stands for; repeatable, also for one class. A label that "
         "is not named is a class itself.",
     )
     unknown_labels: Literal["error", "count"] = setting(
         "error",
-        "Data",
         "Labels of dev and test that train lacks: they are an error, or their examples count as "
         "wrong.",
     )

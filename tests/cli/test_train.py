@@ -9,6 +9,7 @@ import yaml
 
 from auxlearn.core.config import RunConfig
 from auxlearn.core.registry import TASKS, register_task
+from auxlearn.core.run_settings import section_of
 from auxlearn.sweeps import branches
 from auxlearn.tasks.base import MaskedLanguageModelling
 from tests.cli.helpers import call, error, lines_of_error
@@ -96,7 +97,7 @@ def test_every_setting_is_an_option_with_its_help_and_default():
         flag = "--plugin" if name == "plugins" else f"--{name.replace('_', '-')}"
         assert f"  {flag} " in text
         assert field.description in flat
-        assert f"\nFurther options, {field.json_schema_extra['section'].lower()}:\n" in text
+        assert f"\nFurther options, {section_of(name).lower()}:\n" in text
     first = text.partition("Options of the chosen tasks")[0]
     assert "  --epochs " in first
     assert "--alpha 0.3" in flat

@@ -8,6 +8,7 @@ import yaml
 from auxlearn.core.config import PluginChoice, RunConfig, Settings, load_config, validate
 from auxlearn.core.encoder_names import ENCODERS
 from auxlearn.core.errors import ConfigError
+from auxlearn.core.run_settings import section_of
 
 PLUGIN = """
 from auxlearn import MaskedLanguageModelling, Settings, register_task
@@ -404,7 +405,7 @@ def test_settings_of_others_are_strict_too():
 def test_every_setting_is_described():
     for name, field in RunConfig.model_fields.items():
         assert field.description, name
-        assert field.json_schema_extra["section"], name
+        assert section_of(name), name
 
 
 @pytest.mark.parametrize("fold", ["0/5", "6/5", "1/1", "2", "1/", "a/b"])
