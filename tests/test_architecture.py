@@ -142,9 +142,9 @@ ALONE = {
 BUDGETS = {
     "core": 3480,
     "kinds": 1400,
-    "data": 4850,
-    "encoders": 1850,
-    "scoring": 1250,
+    "data": 4210,
+    "encoders": 1930,
+    "scoring": 930,
     "objectives": 1350,
     "tasks": 2600,
     "losses": 1700,
@@ -156,8 +156,8 @@ BUDGETS = {
     "sweeps": 3330,
     "comparison": 3950,
     "reports": 850,
-    "testing": 940,
-    "commands": 2060,
+    "testing": 950,
+    "commands": 2010,
     "root": 330,
 }
 
