@@ -56,19 +56,16 @@ class SpaceOptions(Settings):
     )
     transform: tuple[Transform, ...] = Field(
         ("none", "mask", "replace", "bert"),
-        min_length=1,
         description="What becomes of the chosen tokens: none: they stay; mask: mask token; "
         "replace: random token; bert: 80% mask token, 10% random token, 10% unchanged.",
     )
     representation: tuple[Representation, ...] = Field(
         ("bidirectional", "left_to_right", "right_to_left", "random"),
-        min_length=1,
         description="Tokens that each token attends to: all; those on its left or on its right; "
         "those before it in an order drawn for each text.",
     )
     output: tuple[Output, ...] = Field(
         ("denoise", "label"),
-        min_length=1,
         description="What is predicted: denoise: the chosen tokens; label: the label of the text; "
         "tf, tf_idf: how frequent the chosen tokens are in their text, how characteristic of it; "
         "capital: whether their words begin with a capital.",
@@ -145,8 +142,8 @@ class Space(AuxiliaryTask):
         options, encoder = self.options, context.encoder
         if not self.members:
             raise ConfigError(
-                f"{context.name} has no legal objective: output label needs representation "
-                "bidirectional or random"
+                f"{context.name} has no legal objective: give every axis a value, and with output "
+                "label representation bidirectional or random"
             )
         if "denoise" in options.output:
             encoder.require_language_model(context.name)

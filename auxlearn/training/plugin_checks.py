@@ -70,10 +70,13 @@ def check_loss(plugin: object, name: str, loss: object) -> Tensor:
 
 
 def check_result(plugin: object, name: str, result: TaskResult, batch: Batch) -> None:
-    """Check the batch and the mask of a task that changes the primary batch."""
+    """Check what a task returns besides a loss: a batch with its mask, and losses of members."""
     wrong = ""
     primary, replaced = result.primary, result.replaced
-    if primary is not None and not isinstance(primary, Batch):
+    count = len(getattr(plugin, "members", ()))
+    if bool(result.members) != bool(count) or not set(result.members) <= set(range(count)):
+        wrong = f"it has losses of the members {sorted(result.members)}, and declares {count}"
+    elif primary is not None and not isinstance(primary, Batch):
         wrong = f"its primary is a {type(primary).__name__}, not a Batch"
     elif primary is not None and (not len(primary) or primary.targets is None):
         wrong = "its primary has no labelled examples"

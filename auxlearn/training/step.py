@@ -132,8 +132,12 @@ class RunStep:
         self.isolated = frozenset()
         self.losses = {}
         self.gradient_metrics = {}
-        tasks = {one.name: one.task for one in self.auxiliaries}
-        self.members.begin({name: tasks[name].sampled(step) for name in self.members.factors})
+        sampled = {}
+        for one in self.auxiliaries:
+            if one.task.members:
+                with calling(one.task, "sampled", one.name):
+                    sampled[one.name] = one.task.sampled(step)
+        self.members.begin(sampled)
 
     def backward(self, weights: Sequence[float] | Tensor) -> None:
         """Add the weighted gradients to ``.grad``; with weight zero, compute the loss at most."""

@@ -187,8 +187,8 @@ class AANG(Tartan):
                 for axis, value in best
             )
             sentences[name] = (
-                f"{name}: of its {len(factors.has)} objectives those with {said} have learned the "
-                "largest weights of their axes"
+                f"{name}: the largest weight of each axis of its {len(factors.has)} objectives is "
+                f"that of {said}"
             )
         return sentences
 

@@ -391,6 +391,15 @@ PLUGINS: dict[str, tuple[str, str]] = {
         TASK.format(line="return TaskResult(encoder.classify(batch).sum(), primary=3)"),
         r"does not fit: its primary is a int, not a Batch",
     ),
+    "forgets its members": (
+        TASK.format(line="return encoder.classify(batch).sum()") + "    members = ({'a': 'b'},)\n",
+        r"does not fit: it has losses of the members \[\], and declares 1",
+    ),
+    "samples with a fault": (
+        TASK.format(line="return encoder.classify(batch).sum()")
+        + "    members = ({'a': 'b'},)\n    def sampled(self, step):\n        1 / 0\n",
+        r"'mine' .* failed in sampled \(ZeroDivisionError",
+    ),
     "evaluates to no number": (
         TASK.format(line="return encoder.classify(batch).sum()")
         + "    def evaluate(self, encoder):\n        return 0.5\n",

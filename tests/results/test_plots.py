@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from matplotlib.image import imread
 
 from auxlearn.core.errors import UserError
 from auxlearn.results.plots import COLOURS, _smoothed, colour, marker, plot_run
+from auxlearn.results.record import RunResults, factor_table
 from tests.results import examples
 
 
@@ -47,6 +49,33 @@ def test_a_run_with_auxiliary_tasks_has_every_plot(plots):
 def test_a_run_without_auxiliary_task_has_no_weights(tmp_path):
     written = plot_run(examples.entries(), examples.results(), tmp_path)
     assert {path.name for path in written} == {"losses.png", "dev.png", "overview.png"}
+
+
+def test_factors_have_a_panel_for_each_axis_and_a_line_for_each_value(tmp_path):
+    entries = examples.entries("space")
+    for number, entry in enumerate(entries):
+        share = 0.2 + 0.5 * number / len(entries)
+        entry |= {"factor/space/data/task": 1.0, "factor/space/output/denoise": share}
+        entry |= {"factor/space/output/label": 1 - share}
+    table = factor_table(entries)
+    last = {"denoise": share, "label": 1 - share}
+    assert table == {"space": {"data": {"task": 1.0}, "output": last}}
+    results = replace(examples.results("space"), factors=table)
+    written = {path.stem: path for path in plot_run(entries, results, tmp_path)}
+    # One panel, for the axis with two values: the third colour is that of no line.
+    assert [pixels_of(written["factors"], shown) > 500 for shown in COLOURS[:3]] == [
+        True,
+        True,
+        False,
+    ]
+
+
+def test_results_hold_factors_only_where_there_are_some(tmp_path):
+    plain = examples.results("space")
+    assert "factors" not in plain.reproducible()
+    given = replace(plain, factors={"space": {"output": {"denoise": 1.0}}})
+    given.save(tmp_path)
+    assert RunResults.load(tmp_path).factors == given.factors
 
 
 def test_weights_that_stay_are_not_drawn(tmp_path):

@@ -132,6 +132,20 @@ def test_a_table_sums_to_one_over_each_axis():
         assert sum(v for (a, _), v in table.items() if a == axis) == pytest.approx(1, abs=1e-15)
 
 
+def test_the_account_is_one_sentence_on_the_largest_weight_of_each_axis():
+    weighting = rule(factor_learning_rate=0.5)
+    weighting.step(HandMade(GRADIENTS))
+    logits = [math.exp(one) for one in (1.0, 0.5, -1.0, -0.5)]  # of the members, as above
+    mask, token = (logits[0] + logits[1]) / sum(logits), (logits[0] + logits[2]) / sum(logits)
+    assert weighting.account([], 1, 1) == {
+        "space": "space: the largest weight of each axis of its 4 objectives is that of transform "
+        f"mask {mask:.2f} (at first 0.50), output token {token:.2f} (at first 0.50)"
+    }
+    found = weighting.metrics()
+    assert found["factor/space/transform/mask"] == pytest.approx(mask, abs=1e-12)
+    assert found["cosine/primary"] == pytest.approx(HALF, abs=1e-12)
+
+
 @pytest.fixture
 def tiny(tmp_path):
     def made(weighting="aang", **circumstances):
