@@ -150,21 +150,23 @@ def score_predictions(
         >>> scores.accuracy, scores.confusion
         (0.75, [[2, 0], [1, 1]])
     """
-    from sklearn import metrics  # imported here, as it takes a second that `predict` does not need
+    # imported here, as it takes a second that `predict` does not need
+    from sklearn.metrics import precision_recall_fscore_support
 
-    classes = list(range(len(label_names)))
-    precision, recall, f1, support = metrics.precision_recall_fscore_support(
-        labels, predicted, labels=classes, zero_division=0
+    truth, count = np.asarray(labels), len(label_names)
+    # Called once: beside its checks of the arguments the other metrics are a few sums.
+    every = range(max(count, int(truth.max(initial=-1)) + 1))
+    precision, recall, f1, support = precision_recall_fscore_support(
+        truth, predicted, labels=every, zero_division=0
     )
-    many = len(label_names) > MANY_LABELS
+    many = count > MANY_LABELS
     digits = 6 if many else None  # otherwise the digits of 5,000 classes take megabytes
     return Scores(
         examples=len(predicted),
         metrics={
-            "accuracy": float(metrics.accuracy_score(labels, predicted)),
-            "macro_f1": float(
-                metrics.f1_score(labels, predicted, average="macro", zero_division=0)
-            ),
+            "accuracy": float((truth == predicted).mean()),
+            # over the classes that occur, as f1_score has it
+            "macro_f1": float(f1[np.union1d(truth, predicted)].mean()),
         },
         per_class={
             name: {
@@ -176,10 +178,17 @@ def score_predictions(
             for number, name in enumerate(label_names)
             if per_class or not many
         },
-        confusion=(_sparse_confusion(labels, predicted, len(classes)) if confusion else {})
+        confusion=(_sparse_confusion(truth, predicted, count) if confusion else {})
         if many
-        else metrics.confusion_matrix(labels, predicted, labels=classes).tolist(),
+        else _confusion(truth, predicted, count),
     )
+
+
+def _confusion(truth: np.ndarray, predicted: np.ndarray, classes: int) -> list[list[int]]:
+    """Return the number of examples by true and predicted class, unknown labels left out."""
+    cells = (truth * classes + predicted)[truth < classes]
+    counts = np.bincount(cells, minlength=classes**2).reshape(classes, classes)
+    return counts.tolist()  # type: ignore[no-any-return]
 
 
 def _rounded(value: float, digits: int | None) -> float:

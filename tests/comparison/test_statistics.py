@@ -294,7 +294,10 @@ def test_the_mean_of_data_sets_has_the_variance_of_independent_values():
 # -------------------------------------------------------------------------------------- simulation
 
 
-@pytest.mark.parametrize(("methods", "seeds", "against"), [(2, 3, False), (3, 5, True)])
+@pytest.mark.parametrize(
+    ("methods", "seeds", "against"),
+    [(2, 3, False), pytest.param(3, 5, True, marks=pytest.mark.slow)],
+)
 def test_differences_of_the_detectable_size_are_found_as_often_as_said(methods, seeds, against):
     tables = Tables(20, "both", methods, seeds, against=against)
     assert tables.power(1500, tables.detectable) == pytest.approx(0.8, abs=0.03)
@@ -305,8 +308,14 @@ def test_equal_methods_are_seldom_told_apart():
     assert 0.015 < Tables(30, "both", 2, 5).false_positives(600) <= 0.06
 
 
-@pytest.mark.parametrize("seeds", [3, 5, 10])
-@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize(
+    ("seeds", "share"),
+    [
+        pytest.param(seeds, share, marks=() if share == 0.5 else pytest.mark.slow)
+        for seeds in (3, 5, 10)
+        for share in (0.0, 0.5, 1.0)
+    ],
+)
 def test_wherever_the_noise_is_from_equal_methods_are_seldom_told_apart(seeds, share):
     found = false_positives(seeds, share, tables=5000)
     assert 0.035 < found["both t-tests"] <= 0.06

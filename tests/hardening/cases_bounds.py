@@ -90,9 +90,9 @@ CASES: list[Case] = [
                 r"plugins: Tuple should have at most 100 items",
                 "plugins: [" + ", ".join(["p.py"] * 3000) + "]",
             ),
-            "200,000 values": (
+            "100,001 values": (
                 r"it or its aliases stand for more than 100,000 values",
-                "report_to: [" + ",".join("a" * 200_000) + "]",
+                "report_to: [" + ",".join("a" * 100_001) + "]",
             ),
         },
         config,

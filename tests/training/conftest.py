@@ -32,7 +32,7 @@ def dataset(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def settings(dataset, encoder_folder):
     """Return a configuration of a run that takes less than a second; ``output`` is not set."""
 
