@@ -37,11 +37,11 @@ from auxlearn.mask_analysis.statistics import (
     mask_rates,
     spread,
 )
-from auxlearn.objectives.context import ObjectiveContext
 from auxlearn.training.setup import (
     build_weighting,
     load_run_encoder,
     prepare_task,
+    run_context,
     with_perturbed_text,
 )
 
@@ -184,18 +184,7 @@ def _rates(
     texts = with_perturbed_text(config, encoder, texts, cache)
     found, others = [], []
     for name, choice in zip(config.objective_names()[1:], config.aux, strict=True):
-        context = ObjectiveContext(
-            name,
-            encoder,
-            split,
-            texts,
-            max_length=config.max_length,
-            cache=cache,
-            seed=config.seed,
-            progress=reporter.progress,
-            text_column=config.text_column,
-            text_window=config.text_window,
-        )
+        context = run_context(config, name, encoder, split, texts, cache, reporter)
         task = prepare_task(choice, context)
         rates = mask_rates(task, name, encoder, config.seed, reporter.progress)
         if rates is None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from pydantic import TypeAdapter
@@ -19,6 +20,7 @@ from auxlearn.core.metric_names import ERRORS, Quantity
 from auxlearn.core.processes import Processes
 from auxlearn.core.progress import Reporter
 from auxlearn.core.signals import StopRequest
+from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.results.folder import RunFolder
 from auxlearn.training.checkpoint import (
     CheckpointFolder,
@@ -44,11 +46,107 @@ def signed(metric: str, value: float) -> float:
     return -value if metric in ERRORS else value
 
 
-class TrainingLoop:
+class Loop(ABC):
+    """Optimizer steps from the latest checkpoint to the last one, which may end early.
+
+    Of several processes the leader reads and writes checkpoints, and tells the others what they go
+    on with.
+
+    Attributes:
+        title: What is shown beside the progress.
+        state: How far the training is.
+        total_steps: Number of the last step.
+    """
+
+    title: ClassVar[str] = "training"
+
+    def __init__(
+        self,
+        encoder: SharedEncoder,
+        checkpoints: CheckpointFolder,
+        total_steps: int,
+        reporter: Reporter,
+        processes: Processes | None = None,
+    ) -> None:
+        self.encoder = encoder
+        self.checkpoints = checkpoints
+        self.total_steps = total_steps
+        self.reporter = reporter
+        self.processes = processes or Processes()
+        self.state = TrainingState()
+        self._started = 0.0
+
+    @property
+    def stopped_early(self) -> bool:
+        """Whether the training ends before its last step."""
+        return False
+
+    @abstractmethod
+    def run_step(self) -> None:
+        """Make one optimizer step."""
+
+    @abstractmethod
+    def after_step(self) -> None:
+        """Log, evaluate and save what is due after a step."""
+
+    @abstractmethod
+    def tensors(self) -> dict[str, dict[str, Tensor]]:
+        """Return what a checkpoint holds beside the encoder, by group."""
+
+    @abstractmethod
+    def restore(self, tensors: Mapping[str, dict[str, Tensor]]) -> None:
+        """Restore what :meth:`tensors` returned; ``state`` and encoder are restored before."""
+
+    def resume(self) -> bool:
+        """Restore the latest checkpoint, if there is one; return whether there is."""
+        checkpoint = self._shared_checkpoint()
+        if checkpoint is None:
+            return False
+        self.state, tensors = checkpoint
+        check_tensors("the encoder", self.encoder.tensors(), tensors["encoder"])
+        self.encoder.load_tensors(tensors["encoder"])
+        self.restore(tensors)
+        self.reporter.message(f"resumed from step {self.state.step} of {self.total_steps}")
+        return True
+
+    def _shared_checkpoint(self) -> tuple[TrainingState, dict[str, dict[str, Tensor]]] | None:
+        """Return the latest checkpoint in all processes, or ``None`` if there is none."""
+        found = self.checkpoints.load() if self.processes.leads else None
+        if self.processes.count == 1:
+            return found
+        state = self.processes.share(None if found is None else asdict(found[0]))
+        if state is None:
+            return None
+        tensors = self.processes.share_tensors(None if found is None else found[1])
+        return TypeAdapter(TrainingState).validate_python(state), tensors
+
+    def save(self) -> None:
+        """Write a checkpoint."""
+        self.state.seconds = time.perf_counter() - self._started
+        self.checkpoints.save(self.state, {"encoder": self.encoder.tensors(), **self.tensors()})
+
+    def train(self, stop: StopRequest) -> None:
+        """Train to the last step, or until a signal asks to stop."""
+        with self.reporter.progress(self.title, self.total_steps) as advance:
+            advance(self.state.step)
+            self.encoder.train()
+            while self.state.step < self.total_steps and not self.stopped_early:
+                self.run_step()
+                advance(1)
+                self.after_step()
+                if self.processes.any(stop.requested):
+                    self.save()
+                    self.processes.share()  # the others wait until it is written
+                    raise Interrupted(
+                        f"stopped at step {self.state.step} of {self.total_steps}: "
+                        "run the same command again to resume"
+                    )
+
+
+class TrainingLoop(Loop):
     """Trains until all epochs are done or the dev metric has stopped improving.
 
-    Of several processes the leader evaluates and writes checkpoints, and tells the others what they
-    go on with.
+    Of several processes the leader evaluates.
     """
 
     def __init__(
@@ -61,24 +159,26 @@ class TrainingLoop:
         baseline: float,
         reporter: Reporter,
     ) -> None:
+        self.steps_per_epoch = training_step.primary.steps_per_epoch
+        super().__init__(
+            training_step.encoder,
+            CheckpointFolder(folder.checkpoint_path),
+            config.epochs * self.steps_per_epoch,
+            reporter,
+            training_step.processes,
+        )
         self.config = config
         self.folder = folder
         self.training_step = training_step
-        self.processes: Processes = training_step.processes
         self.weighting = weighting
         self.evaluate = evaluate
         self.baseline = baseline
-        self.reporter = reporter
         self._auxiliaries = training_step.auxiliaries  # the primary-only phase drops them there
-        self.checkpoints = CheckpointFolder(folder.checkpoint_path)
-        self.state = TrainingState(micro_batches=training_step.settings.gradient_accumulation_steps)
-        self.steps_per_epoch = training_step.primary.steps_per_epoch
-        self.total_steps = config.epochs * self.steps_per_epoch
+        self.state.micro_batches = training_step.settings.gradient_accumulation_steps
         self.eval_steps = config.eval_steps or self.steps_per_epoch
         # What was measured in the latest steps, on the device, and in earlier ones, as numbers.
         self._latest: list[tuple[int, dict[str, Tensor]]] = []
         self._read: list[tuple[int, dict[str, float]]] = []
-        self._started = 0.0
 
     @property
     def stopped_early(self) -> bool:
@@ -100,13 +200,14 @@ class TrainingLoop:
 
     def run(self) -> TrainingState:
         """Train to the end and load the weights of the best checkpoint into the encoder."""
-        self.resume()
+        if not self.resume():
+            self._drop_records_after(0)
         self._started = time.perf_counter() - self.state.seconds
         with StopRequest() as stop:
-            self._train(stop)
+            self.train(stop)
             if self.config.final_epochs and not self.in_primary_only_phase:
                 self._begin_primary_only_phase()
-                self._train(stop)
+                self.train(stop)
         self._load_best()
         return self.state
 
@@ -124,17 +225,18 @@ class TrainingLoop:
         measured = {Quantity.LOSS.key(name): loss for name, loss in losses.items()}
         self._latest.append((self.state.step, measured | self.training_step.gradient_metrics))
 
-    def resume(self) -> None:
-        """Restore the latest checkpoint, if there is one."""
-        checkpoint = self._shared_checkpoint()
-        if checkpoint is None:
-            self._drop_records_after(0)
-            return
-        self.state, tensors = checkpoint
+    def after_step(self) -> None:
+        """Log every few steps; evaluate and save at the end of an interval."""
+        step = self.state.step
+        if step % LOG_EVERY == 0:
+            self._log()
+        if step % self.eval_steps == 0 or step == self.total_steps:
+            self._evaluate()
+            self.save()
+
+    def restore(self, tensors: Mapping[str, dict[str, Tensor]]) -> None:
+        """Restore optimizer, weighting and objectives, and delete what was logged later."""
         self._latest, self._read = [], list(self.state.pending_metrics)
-        encoder = self.training_step.encoder
-        check_tensors("the encoder", encoder.tensors(), tensors["encoder"])
-        encoder.load_tensors(tensors["encoder"])
         if self.in_primary_only_phase:
             self._prepare_primary_only_phase()
         load_optimizer_tensors(self.training_step.optimizer, tensors["optimizer"])
@@ -144,35 +246,21 @@ class TrainingLoop:
             with calling(plugin, "load_state_dict"):
                 plugin.load_state_dict(tensors.get(group, {}))
         self._drop_records_after(self.state.step)
-        self.reporter.message(f"resumed from step {self.state.step} of {self.total_steps}")
-
-    def _shared_checkpoint(self) -> tuple[TrainingState, dict[str, dict[str, Tensor]]] | None:
-        """Return the latest checkpoint in all processes, or ``None`` if there is none."""
-        found = self.checkpoints.load() if self.processes.leads else None
-        if self.processes.count == 1:
-            return found
-        state = self.processes.share(None if found is None else asdict(found[0]))
-        if state is None:
-            return None
-        tensors = self.processes.share_tensors(None if found is None else found[1])
-        return TypeAdapter(TrainingState).validate_python(state), tensors
 
     def save(self) -> None:
-        """Write a checkpoint."""
+        """Write a checkpoint, with what was measured since the last entry of the log."""
         self._read_latest()
         if self.training_step.perturbation_log is not None:
             self.training_step.perturbation_log.flush(self.processes)
-        if not self.processes.leads:
-            return
-        self.state.seconds = time.perf_counter() - self._started
-        self.state.pending_metrics = list(self._read)
-        groups = {
-            "encoder": self.training_step.encoder.tensors(),
-            "optimizer": optimizer_tensors(self.training_step.optimizer),
-            "weighting": state_of(self.weighting),
-        }
-        groups |= {group: state_of(plugin) for group, plugin in self._stateful().items()}
-        self.checkpoints.save(self.state, groups)
+        if self.processes.leads:
+            self.state.pending_metrics = list(self._read)
+            super().save()
+
+    def tensors(self) -> dict[str, dict[str, Tensor]]:
+        """Return the state of optimizer, weighting and objectives."""
+        optimizer = optimizer_tensors(self.training_step.optimizer)
+        groups = {"optimizer": optimizer, "weighting": state_of(self.weighting)}
+        return groups | {group: state_of(plugin) for group, plugin in self._stateful().items()}
 
     def _stateful(self) -> dict[str, Any]:
         """Return objectives with a state, by group of a checkpoint.
@@ -184,7 +272,7 @@ class TrainingLoop:
 
     def task_metrics(self) -> dict[str, dict[str, float]]:
         """Return the metrics of auxiliary tasks on dev examples of their own, by task."""
-        encoder = self.training_step.encoder
+        encoder = self.encoder
         with encoder.evaluating(), self.training_step.settings.autocast(), torch.no_grad():
             metrics = {
                 one.name: numbers_of(one.task, "evaluate", encoder, name=one.name)
@@ -192,34 +280,12 @@ class TrainingLoop:
             }
         return {name: values for name, values in metrics.items() if values}
 
-    def _train(self, stop: StopRequest) -> None:
-        """Train to the end of the present phase."""
-        with self.reporter.progress("training", self.total_steps) as advance:
-            advance(self.state.step)
-            self.training_step.encoder.train()
-            while self.state.step < self.total_steps and not self.stopped_early:
-                self.run_step()
-                advance(1)
-                step = self.state.step
-                if step % LOG_EVERY == 0:
-                    self._log()
-                if step % self.eval_steps == 0 or step == self.total_steps:
-                    self._evaluate()
-                    self.save()
-                if self.processes.any(stop.requested):
-                    self.save()
-                    self.processes.share()  # the others wait until it is written
-                    raise Interrupted(
-                        f"stopped at step {step} of {self.total_steps}: "
-                        "run the same command again to resume"
-                    )
-
     def _load_best(self) -> None:
         best = None
         if self.processes.leads:
             best = {"encoder": self.checkpoints.load_best(self.state.best_step)}
         shared = self.processes.share_tensors(best)
-        self.training_step.encoder.load_tensors(shared["encoder"])
+        self.encoder.load_tensors(shared["encoder"])
 
     def _begin_primary_only_phase(self) -> None:
         """Continue from the best checkpoint with the primary task alone."""
@@ -235,7 +301,7 @@ class TrainingLoop:
         config, start = self.config, self.state.primary_only_from
         steps = config.final_epochs * self.steps_per_epoch
         self.total_steps = start + steps
-        optimizer = primary_only_optimizer(config, self.training_step.encoder)
+        optimizer = primary_only_optimizer(config, self.encoder)
         self.training_step.train_primary_only(
             ConstantSchedule(optimizer)
             if config.final_schedule == "constant"
@@ -272,7 +338,7 @@ class TrainingLoop:
     def _evaluate(self) -> None:
         """Evaluate on dev, keep the best weights, and count evaluations without improvement."""
         self._log()
-        encoder, state, leads = self.training_step.encoder, self.state, self.processes.leads
+        encoder, state, leads = self.encoder, self.state, self.processes.leads
         with encoder.evaluating():
             metrics = self.processes.share(self.evaluate() if leads else None)
         task_metrics = self.task_metrics() if leads else {}

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -21,16 +21,15 @@ from auxlearn.core import rng
 from auxlearn.core.arguments import UserPath, checked
 from auxlearn.core.cache import TensorCache, content_key
 from auxlearn.core.config import RunConfig, validate
-from auxlearn.core.errors import Interrupted, TrainingDiverged, UserError
+from auxlearn.core.errors import TrainingDiverged, UserError
 from auxlearn.core.files import expand
 from auxlearn.core.metric_names import Quantity
 from auxlearn.core.progress import Reporter
-from auxlearn.core.registry import TASKS
 from auxlearn.core.run_settings import PretrainSettings
-from auxlearn.core.settings import Columns
+from auxlearn.core.settings import Columns, PluginChoice
 from auxlearn.core.signals import StopRequest
 from auxlearn.core.version import __version__
-from auxlearn.data.batches import Batch, BatchStream
+from auxlearn.data.batches import BatchStream
 from auxlearn.data.dataset import Split
 from auxlearn.data.examples import read_corpus
 from auxlearn.data.load import load_dataset
@@ -42,20 +41,18 @@ from auxlearn.encoders.load import check_length, encoder_content, load_encoder
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.evaluation.evaluator import EVAL_BATCH
 from auxlearn.evaluation.predict import texts_of
-from auxlearn.objectives.context import ObjectiveContext
 from auxlearn.objectives.masking import score_masked
 from auxlearn.results.console import default_reporter
 from auxlearn.tasks.base import MaskedLanguageModelling
 from auxlearn.training.checkpoint import (
     CheckpointFolder,
-    TrainingState,
-    check_tensors,
     load_optimizer_tensors,
     optimizer_tensors,
 )
-from auxlearn.training.loop import LOG_EVERY
+from auxlearn.training.loop import LOG_EVERY, Loop
 from auxlearn.training.optimizer import LinearSchedule, build_optimizer
 from auxlearn.training.pretrain_folder import PretrainFolder, PretrainResults
+from auxlearn.training.setup import prepare_task, run_context
 
 #: Share of the texts that is held out for evaluation.
 HELD_OUT = 0.05
@@ -122,7 +119,12 @@ def pretrain(
     if folder.finished:
         return folder.results(reporter)
     seed, max_length, steps = given.seed, given.max_length, given.steps
-    config = RunConfig(seed=seed, device=given.device, learning_rate=given.learning_rate)
+    config = RunConfig(
+        seed=seed,
+        device=given.device,
+        learning_rate=given.learning_rate,
+        max_length=max_length,
+    )
     compute = choose_compute(config)
     if texts is None:
         texts = _read_texts(dataset, corpus, given, cache)
@@ -141,12 +143,15 @@ def pretrain(
     with folder.locked(inputs):
         if folder.finished:  # another process has finished it in the meantime
             return folder.results(reporter)
-        task = _prepare_task(loaded, train, train_texts, max_length, seed, cache, reporter)
+        choice = PluginChoice(name="random_mlm")
+        context = run_context(config, choice.name, loaded, train, train_texts, cache, reporter)
+        task = prepare_task(choice, context)
+        assert isinstance(task, MaskedLanguageModelling)
         stream = BatchStream(train_texts, given.batch_size, seed, "pretrain")
-        training = _Training(
-            loaded, task, stream, held_out_texts, given.trainable, steps, config, compute, reporter
-        )
-        before, seconds = training.run(folder.checkpoints)
+        with _training_only(loaded, given.trainable) as trained:
+            common = (loaded, folder.checkpoints, steps, reporter)
+            loop = _PretrainLoop(*common, task, stream, trained, config, compute)
+            before, seconds = loop.run(held_out_texts)
         after = _evaluate(loaded, held_out_texts, seed)
         results = PretrainResults(
             texts=len(train_texts),
@@ -182,141 +187,92 @@ def _read_texts(dataset: Any, corpus: Any, given: PretrainSettings, cache: Tenso
     return load_dataset(dataset, columns=columns, cache_dir=cache.folder).splits["train"]
 
 
-def _prepare_task(
-    encoder: SharedEncoder,
-    split: Split,
-    texts: TokenizedTexts,
-    max_length: int,
-    seed: int,
-    cache: TensorCache,
-    reporter: Reporter,
-) -> MaskedLanguageModelling:
-    """Return masked language modelling with uniform mask probabilities."""
-    cls = TASKS.get("random_mlm")
-    task: MaskedLanguageModelling = cls(cls.Options())
-    context = ObjectiveContext(
-        "random_mlm",
-        encoder,
-        split,
-        texts,
-        max_length=max_length,
-        cache=cache,
-        seed=seed,
-        progress=reporter.progress,
-    )
-    task.prepare(context)
-    return task
-
-
-@dataclass(frozen=True)
-class _Training:
+class _PretrainLoop(Loop):
     """The optimizer steps of a pretraining."""
 
-    encoder: SharedEncoder
-    task: MaskedLanguageModelling
-    stream: BatchStream
-    held_out: TokenizedTexts
-    trainable: Literal["head", "all"]
-    steps: int
-    config: RunConfig
-    compute: Compute
-    reporter: Reporter
+    title = "masked language modelling"
 
-    def run(self, checkpoints: CheckpointFolder) -> tuple[_Scores, float]:
-        """Train from the latest checkpoint to the end."""
-        found = checkpoints.load()
-        before = (
-            _evaluate(self.encoder, self.held_out, self.config.seed)
-            if found is None
-            else _Scores(*found[1]["before"]["scores"].tolist())
-        )
-        with _training_only(self.encoder, self.trainable) as trained:
-            rate, decay = self.config.learning_rate or 0.0, self.config.weight_decay
-            optimizer = build_optimizer(trained, rate, decay)
-            schedule = LinearSchedule(optimizer, self.steps, self.config.warmup_ratio)
-            state, losses = TrainingState(), []
-            if found is not None:
-                state, tensors = found
-                check_tensors("the encoder", self.encoder.tensors(), tensors["encoder"])
-                self.encoder.load_tensors(tensors["encoder"])
-                load_optimizer_tensors(optimizer, tensors["optimizer"])
-                losses = list(tensors["before"]["losses"].to(self.compute.device))
-                self.reporter.message(f"resumed from step {state.step} of {self.steps}")
-            started = time.perf_counter() - state.seconds
-            saved = time.perf_counter()
+    def __init__(
+        self,
+        encoder: SharedEncoder,
+        checkpoints: CheckpointFolder,
+        total_steps: int,
+        reporter: Reporter,
+        task: MaskedLanguageModelling,
+        stream: BatchStream,
+        trained: list[nn.Parameter],
+        config: RunConfig,
+        compute: Compute,
+    ) -> None:
+        super().__init__(encoder, checkpoints, total_steps, reporter)
+        self.task, self.stream, self.trained = task, stream, trained
+        self.config, self.compute = config, compute
+        optimizer = build_optimizer(trained, config.learning_rate or 0.0, config.weight_decay)
+        self.schedule = LinearSchedule(optimizer, total_steps, config.warmup_ratio)
+        self.before: _Scores | None = None
+        self._losses: list[Tensor] = []
+        self._saved = 0.0
 
-            def save() -> None:
-                state.seconds = time.perf_counter() - started
-                pending = torch.stack(losses) if losses else torch.zeros(0)
-                scores = torch.tensor(before, dtype=torch.float64)
-                checkpoints.save(
-                    state,
-                    {
-                        "encoder": self.encoder.tensors(),
-                        "optimizer": optimizer_tensors(optimizer),
-                        "before": {"scores": scores, "losses": pending},
-                    },
-                )
+    def run(self, held_out: TokenizedTexts) -> tuple[_Scores, float]:
+        """Train to the end; return the scores before and the seconds, before a kill included."""
+        if not self.resume():
+            self.before = _evaluate(self.encoder, held_out, self.config.seed)
+        assert self.before is not None
+        self._saved = time.perf_counter()
+        self._started = self._saved - self.state.seconds
+        with StopRequest() as stop:
+            self.train(stop)
+        return self.before, time.perf_counter() - self._started
 
-            self.encoder.train()
-            with (
-                StopRequest() as stop,
-                self.reporter.progress("masked language modelling", self.steps) as advance,
-            ):
-                advance(state.step)
-                while state.step < self.steps:
-                    losses.append(self._step(state.step, trained, schedule))
-                    state.step += 1
-                    advance(1)
-                    if state.step % LOG_EVERY == 0 or state.step == self.steps:
-                        _log(losses, state.step, self.reporter)
-                        losses = []
-                    due = time.perf_counter() - saved >= CHECKPOINT_SECONDS
-                    if stop.requested or due or state.step == self.steps:
-                        save()
-                        saved = time.perf_counter()
-                    if stop.requested:
-                        raise Interrupted(
-                            f"stopped at step {state.step} of {self.steps}: run the same command "
-                            "again to resume"
-                        )
-        return before, time.perf_counter() - started
-
-    def _step(self, step: int, trained: list[nn.Parameter], schedule: LinearSchedule) -> Tensor:
-        """Make one optimizer step and return its loss."""
-        loss = _loss(
-            self.encoder, self.task, self.stream.batch(step), step, self.config.seed, self.compute
-        )
+    def run_step(self) -> None:
+        """Make one optimizer step."""
+        seed, step = self.config.seed, self.state.step
+        generator = rng.generator(seed, "pretrain", "draws", step)
+        dropout = rng.seeded(seed, "pretrain", "dropout", step, device=self.compute.device)
+        with dropout, self.compute.autocast():
+            loss = self.task.loss(self.encoder, self.stream.batch(step), generator)
         loss.backward()
-        nn.utils.clip_grad_norm_(trained, self.config.max_grad_norm)
-        schedule.apply(step)
-        schedule.optimizer.step()
-        schedule.optimizer.zero_grad(set_to_none=True)
-        return loss.detach()
+        nn.utils.clip_grad_norm_(self.trained, self.config.max_grad_norm)
+        self.schedule.apply(step)
+        self.schedule.optimizer.step()
+        self.schedule.optimizer.zero_grad(set_to_none=True)
+        self._losses.append(loss.detach())
+        self.state.step += 1
 
+    def after_step(self) -> None:
+        """Log every few steps, and save from time to time."""
+        last = self.state.step == self.total_steps
+        if self.state.step % LOG_EVERY == 0 or last:
+            self._log()
+        if last or time.perf_counter() - self._saved >= CHECKPOINT_SECONDS:
+            self.save()
+            self._saved = time.perf_counter()
 
-def _loss(
-    encoder: SharedEncoder,
-    task: MaskedLanguageModelling,
-    batch: Batch,
-    step: int,
-    seed: int,
-    compute: Compute,
-) -> Tensor:
-    generator = rng.generator(seed, "pretrain", "draws", step)
-    dropout = rng.seeded(seed, "pretrain", "dropout", step, device=compute.device)
-    with dropout, compute.autocast():
-        return task.loss(encoder, batch, generator)
+    def _log(self) -> None:
+        """Report the mean loss since the last time."""
+        mean, step = float(torch.stack(self._losses).mean()), self.state.step
+        self._losses = []
+        if not math.isfinite(mean):
+            raise TrainingDiverged(
+                f"the loss became {mean} by step {step}: lower --learning-rate, with another "
+                "--output"
+            )
+        self.reporter.log({"kind": "train", "step": step, Quantity.LOSS.key("mlm"): mean})
 
+    def tensors(self) -> dict[str, dict[str, Tensor]]:
+        """Return the state of the optimizer, the scores before, and the losses since the log."""
+        pending = torch.stack(self._losses) if self._losses else torch.zeros(0)
+        scores = torch.tensor(self.before, dtype=torch.float64)
+        return {
+            "optimizer": optimizer_tensors(self.schedule.optimizer),
+            "before": {"scores": scores, "losses": pending},
+        }
 
-def _log(losses: list[Tensor], step: int, reporter: Reporter) -> None:
-    """Report the mean of some losses."""
-    mean = float(torch.stack(losses).mean())
-    if not math.isfinite(mean):
-        raise TrainingDiverged(
-            f"the loss became {mean} by step {step}: lower --learning-rate, with another --output"
-        )
-    reporter.log({"kind": "train", "step": step, Quantity.LOSS.key("mlm"): mean})
+    def restore(self, tensors: Mapping[str, dict[str, Tensor]]) -> None:
+        """Restore what :meth:`tensors` returned."""
+        load_optimizer_tensors(self.schedule.optimizer, tensors["optimizer"])
+        self.before = _Scores(*tensors["before"]["scores"].tolist())
+        self._losses = list(tensors["before"]["losses"].to(self.compute.device))
 
 
 def _evaluate(encoder: SharedEncoder, texts: TokenizedTexts, seed: int) -> _Scores:

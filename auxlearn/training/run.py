@@ -59,6 +59,7 @@ from auxlearn.training.setup import (
     load_run_encoder,
     prepare_task,
     require_compiler,
+    run_context,
     run_reporters,
     with_perturbed_text,
 )
@@ -424,19 +425,8 @@ class _Run:
 
     def _context(self, name: str, train_texts: TokenizedTexts) -> ObjectiveContext:
         """Return what an objective is prepared with."""
-        return ObjectiveContext(
-            name,
-            self.encoder,
-            self.data.train,
-            train_texts,
-            max_length=self.config.max_length,
-            cache=self.cache,
-            seed=self.config.seed,
-            progress=self.reporter.progress,
-            tracker=self.inputs,
-            text_column=self.config.text_column,
-            text_window=self.config.text_window,
-        )
+        parts = (self.encoder, self.data.train, train_texts, self.cache, self.reporter)
+        return run_context(self.config, name, *parts, self.inputs)
 
     def _prepare_loss(self, train_texts: TokenizedTexts) -> PrimaryLoss:
         choice = self.config.loss

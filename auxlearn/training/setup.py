@@ -19,6 +19,7 @@ from auxlearn.core.files import content_digest, expand
 from auxlearn.core.manifest import verify_export
 from auxlearn.core.progress import Reporter
 from auxlearn.core.registry import REPORTERS, TASKS, WEIGHTINGS
+from auxlearn.data.dataset import Split
 from auxlearn.data.run_data import RunData
 from auxlearn.data.tokens import TokenizedTexts, concatenate
 from auxlearn.encoders.device import Compute, attend_in_single_precision
@@ -28,7 +29,7 @@ from auxlearn.encoders.trainable import freeze
 from auxlearn.kinds.base import Kind
 from auxlearn.kinds.choose import CLASSIFICATION
 from auxlearn.objectives.base import Objective
-from auxlearn.objectives.context import ObjectiveContext
+from auxlearn.objectives.context import InputTracker, ObjectiveContext
 from auxlearn.objectives.masking import frequency_cross_entropy, score_masked
 from auxlearn.objectives.perturbation import perturb_texts_cached
 from auxlearn.results.folder import RunFolder, model_of
@@ -191,6 +192,32 @@ def with_perturbed_text(
     encoder.require_language_model("perturbed_text")
     perturbed = perturb_texts_cached(encoder, texts, config.perturbed_share, config.seed, cache)
     return concatenate(texts, perturbed) if config.perturbed_text == "add" else perturbed
+
+
+def run_context(
+    config: RunConfig,
+    name: str,
+    encoder: SharedEncoder,
+    split: Split,
+    texts: TokenizedTexts,
+    cache: TensorCache,
+    reporter: Reporter,
+    tracker: InputTracker | None = None,
+) -> ObjectiveContext:
+    """Return what an objective of a name is prepared with."""
+    return ObjectiveContext(
+        name,
+        encoder,
+        split,
+        texts,
+        max_length=config.max_length,
+        cache=cache,
+        seed=config.seed,
+        progress=reporter.progress,
+        tracker=tracker,
+        text_column=config.text_column,
+        text_window=config.text_window,
+    )
 
 
 def prepare_task(choice: PluginChoice, context: ObjectiveContext) -> AuxiliaryTask:

@@ -21,6 +21,7 @@ from auxlearn.core.errors import (
 )
 from auxlearn.core.locks import Lock
 from auxlearn.encoders.load import load_encoder
+from auxlearn.tasks.random_mlm import RandomMLM
 from auxlearn.training import pretrain as module
 from auxlearn.training.pretrain import pretrain
 from tests import helpers
@@ -107,7 +108,7 @@ def test_a_killed_pretraining_ends_with_the_same_bytes(
     """Killed after some steps, with a checkpoint at every step or none before the last."""
     monkeypatch.setattr(module, "CHECKPOINT_SECONDS", every)
     made = []
-    real = module._loss
+    real = RandomMLM.loss
 
     def loss(*arguments):
         if len(made) == steps:
@@ -115,7 +116,7 @@ def test_a_killed_pretraining_ends_with_the_same_bytes(
         made.append(1)
         return real(*arguments)
 
-    monkeypatch.setattr(module, "_loss", loss)
+    monkeypatch.setattr(RandomMLM, "loss", loss)
     if steps == 6:  # killed in the export
         monkeypatch.setattr(module.PretrainFolder, "finish", lambda *_: sys_exit())
     with pytest.raises(SystemExit):
@@ -133,13 +134,13 @@ def sys_exit():
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_writes_a_checkpoint(finished, tapt, tmp_path, monkeypatch, number):
-    real = module._loss
+    real = RandomMLM.loss
 
     def loss(*arguments):
         os.kill(os.getpid(), number)
         return real(*arguments)
 
-    monkeypatch.setattr(module, "_loss", loss)
+    monkeypatch.setattr(RandomMLM, "loss", loss)
     with pytest.raises(Interrupted, match="stopped at step 1 of 6: run the same command again"):
         tapt(tmp_path / "out")
     monkeypatch.undo()
@@ -156,7 +157,9 @@ def test_another_pretraining_in_the_folder_is_refused(finished, tapt, monkeypatc
 
 def test_a_pretraining_that_diverges_at_once_leaves_its_folder_free(tapt, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(module, "_loss", lambda encoder, *_: next(encoder.parameters()).sum() * nan)
+        patch.setattr(
+            RandomMLM, "loss", lambda self, encoder, *_: next(encoder.parameters()).sum() * nan
+        )
         with pytest.raises(TrainingDiverged, match="lower --learning-rate"):
             tapt(tmp_path / "out")
     assert not (tmp_path / "out" / "pretraining.json").exists()
