@@ -104,14 +104,7 @@ class ClassWeightedLoss(PrimaryLoss):
 
 
 def chosen_class_weights(options: ClassWeightOptions, context: ObjectiveContext) -> Tensor | None:
-    """Return the weight of each class, ``(classes,)``, on the encoder's device.
-
-    Returns:
-        ``None`` if no weights are asked for.
-
-    Raises:
-        ConfigError: A class has no example, or the listed weights do not fit the labels.
-    """
+    """Return the weight of each class on the encoder's device, ``(classes,)``, if there are any."""
     chosen, names = options.class_weights, context.split.label_names
     if chosen == "none":
         return None
@@ -123,11 +116,7 @@ def chosen_class_weights(options: ClassWeightOptions, context: ObjectiveContext)
 
 
 def balanced_class_weights(labels: tuple[int, ...], label_names: tuple[str, ...]) -> Tensor:
-    """Return weights in inverse proportion to class frequencies, ``(classes,)``, by scikit-learn.
-
-    Raises:
-        ConfigError: A class has no example.
-    """
+    """Return weights in inverse proportion to class frequencies, ``(classes,)``: scikit-learn's."""
     missing = sorted(set(range(len(label_names))) - set(labels))
     if missing:
         raise ConfigError(
@@ -153,12 +142,7 @@ def _listed(weights: dict[str, float], label_names: tuple[str, ...]) -> Tensor:
 
 
 def kl_divergence(log_p: Tensor, log_q: Tensor) -> Tensor:
-    """Return KL(p || q) of each example, ``(batch,)``.
-
-    Args:
-        log_p: Log-probabilities of p, ``(batch, classes)``.
-        log_q: Log-probabilities of q, ``(batch, classes)``.
-    """
+    """Return KL(p || q) of each example, ``(batch,)``, given their logarithms."""
     return (log_p.exp() * (log_p - log_q)).sum(-1)
 
 

@@ -42,20 +42,10 @@ TOLERANCE = 1e-3
 
 
 def read_probabilities(path: Path, split: Split) -> np.ndarray:
-    """Read a probability of each class for each training example.
+    """Read a probability of each class for each training example, ``(examples, classes)``.
 
-    Args:
-        path: A table with one row per training example, in their order, and one column per class,
-            named after it. A column ``text`` is compared with the training texts; other columns
-            are ignored.
-        split: The training examples.
-
-    Returns:
-        Probabilities, ``(examples, classes)``, float64, that sum to 1 exactly.
-
-    Raises:
-        DataError: The file cannot be read, a class has no column, the number of rows is not that of
-            the examples, a text differs, or a row holds no probabilities.
+    The table has one row per training example, in their order, and one column per class, named
+    after it. A column ``text`` is compared with the training texts; other columns are ignored.
     """
     if path.suffix.lower() not in FORMATS:
         raise DataError(f"{path} is not a table: use one of {', '.join(FORMATS)}")
@@ -111,11 +101,7 @@ KINDS = ("overlap", "segment", "weak")
 
 
 def check_source(value: str, kinds: tuple[str, ...]) -> str:
-    """Return a setting that is one of some kinds or the path of a table.
-
-    Raises:
-        ValueError: It is neither.
-    """
+    """Return a setting that is one of some kinds or the path of a table; refuse any other."""
     if value in kinds:
         return value
     if Path(is_path(value)).suffix.lower() in FORMATS:
@@ -174,17 +160,7 @@ class Scores:
 
 
 def bias_scores(context: ObjectiveContext, options: BiasOptions) -> Scores:
-    """Return the class probabilities of the training examples by the bias model.
-
-    Args:
-        context: The training examples, and what else an objective is prepared with.
-        options: The bias model.
-
-    Raises:
-        ConfigError: The bias model needs pairs of texts, or there are fewer texts than folds.
-        DataError: The file cannot be used.
-        EncoderError: The weak learner's encoder cannot be used.
-    """
+    """Return the class probabilities of the training examples by the bias model."""
     split, kind = context.split, options.bias
     if kind not in KINDS:
         return file_scores(context, Path(kind), "bias model")
@@ -217,30 +193,15 @@ def bias_scores(context: ObjectiveContext, options: BiasOptions) -> Scores:
 
 
 def file_scores(context: ObjectiveContext, path: Path, role: str) -> Scores:
-    """Return the class probabilities of the training examples in a file.
-
-    Args:
-        context: The training examples; the file becomes part of the run's identity.
-        path: The file; see :func:`~auxlearn.losses.bias.read_probabilities`.
-        role: What the probabilities are, for messages.
-
-    Raises:
-        DataError: The file cannot be used.
-    """
+    """Return the class probabilities of the training examples that a table holds."""
     probabilities = read_probabilities(context.track_file(path), context.split)
     return _scores(probabilities, context.split, f"{role} {path.name}")
 
 
 def teacher_scores(context: ObjectiveContext, settings: FineTuning, folds: int) -> Scores:
-    """Return the cross-fitted class probabilities by the run's own encoder, fine-tuned.
+    """Return the class probabilities of the training examples by the run's encoder, cross-fitted.
 
-    Args:
-        context: The training examples and the pretrained encoder, which is left as it was.
-        settings: How it is fine-tuned.
-        folds: Number of folds.
-
-    Raises:
-        ConfigError: There are fewer texts than folds.
+    The encoder is fine-tuned for each fold, and is as it was afterwards.
     """
     return _encoder_scores(context, "teacher", folds, settings, context.encoder)
 
@@ -308,18 +269,9 @@ def cross_fitted(
 ) -> Scores:
     """Return cross-fitted class probabilities of the training examples, cached on disk.
 
-    Args:
-        context: The training examples, the cache and the seed.
-        kind: What scores, for the cache key and messages.
-        folds: Number of folds.
-        depends: What the probabilities depend on besides the training examples, the folds and the
-            seed: tensors, and values that can be written as JSON.
-        make: Returns what fits and scores; called only if the probabilities are not in the cache.
-        keys: A key of each example; those with equal keys are in one fold. By default the text, or
-            both texts of a pair.
-
-    Raises:
-        ConfigError: There are fewer distinct keys than folds, or an example has no label.
+    ``depends`` is what the probabilities depend on beside examples, folds and seed, for the cache
+    key; ``make`` returns what fits and scores, and is called only if they are not in the cache.
+    Examples with equal ``keys``, by default texts, are in one fold.
     """
     split = context.split
     labels = _labels(split)
@@ -343,13 +295,7 @@ def _title(kind: str) -> str:
 
 
 def _scores(probabilities: np.ndarray, split: Split, title: str) -> Scores:
-    """Floor the probabilities, and log how good they are.
-
-    Args:
-        probabilities: ``(examples, classes)``.
-        split: The training examples.
-        title: What has scored, for the messages.
-    """
+    """Floor probabilities ``(examples, classes)``, and log how good they are."""
     labels = np.asarray(_labels(split))
     accuracy = float((probabilities.argmax(1) == labels).mean())
     majority = float(np.bincount(labels).max()) / len(labels)
@@ -374,11 +320,8 @@ def _labels(split: Split) -> list[int]:
 class BiasLoss(PrimaryLoss):
     """A loss that uses what a bias model predicts of each training example.
 
-    The bias model is fixed before training and used in training only. Its probabilities are at
-    least :data:`~auxlearn.losses.bias.FLOOR`.
-
-    Attributes:
-        bias: Class probabilities by the bias model, ``(examples, classes)``.
+    The bias model is fixed before training and used in training only. Its probabilities
+    ``(examples, classes)`` are at least :data:`~auxlearn.losses.bias.FLOOR`.
     """
 
     Options = BiasOptions

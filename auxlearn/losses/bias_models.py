@@ -34,15 +34,7 @@ Fit = Callable[[int, list[int], list[int]], np.ndarray]
 
 
 def cross_fit(fold_of: Sequence[int], fit: Fit) -> np.ndarray:
-    """Return the class probabilities of all examples, each by the model of the other folds.
-
-    Args:
-        fold_of: The fold of each example.
-        fit: Fits and scores; called once for each fold.
-
-    Returns:
-        Probabilities, ``(examples, classes)``, float64.
-    """
+    """Return class probabilities ``(examples, classes)``, each by the model of the other folds."""
     parts: dict[int, np.ndarray] = {}
     for fold in sorted(set(fold_of)):
         train = [index for index, other in enumerate(fold_of) if other != fold]
@@ -63,13 +55,9 @@ MAX_NGRAMS = 50_000
 
 
 def overlap_features(first: str, second: str) -> tuple[float, float, float, float]:
-    """Return how much of the second text of a pair occurs in the first.
+    """Return how much of the second text of a pair, such as a hypothesis, occurs in the first.
 
     Words are compared in lower case; punctuation marks are words.
-
-    Args:
-        first: The first text, such as a premise.
-        second: The second text, such as a hypothesis.
 
     Returns:
         Whether the second text is a contiguous part of the first; whether all of its words occur in
@@ -168,13 +156,8 @@ def encoder_fit(
 ) -> Fit:
     """Return what fine-tunes an encoder and scores with it, in single precision.
 
-    Args:
-        encoder: The pretrained encoder, on its device; it is as it was after every call.
-        texts: The labelled training examples, by the encoder's tokenizer.
-        settings: How it is fine-tuned.
-        seed: Seed of batches, dropout and the choice of examples.
-        title: What is fine-tuned, for the progress bar.
-        progress: Shows a progress bar for each fold.
+    The encoder is as it was after every call. ``seed`` is that of batches, dropout and the choice
+    of examples; a progress bar is shown for each fold.
     """
 
     def fit(fold: int, train: list[int], held: list[int]) -> np.ndarray:
@@ -214,15 +197,7 @@ def fine_tune(
     seed: int,
     advance: Callable[[int], None],
 ) -> None:
-    """Fine-tune a classifier in place; it is in evaluation mode afterwards.
-
-    Args:
-        model: The encoder, on its device.
-        texts: Labelled texts.
-        settings: How it is fine-tuned.
-        seed: Seed of batches and dropout.
-        advance: Called with 1 after each optimizer step.
-    """
+    """Fine-tune a classifier in place; it is in evaluation mode afterwards."""
     stream = BatchStream(texts, BATCH_SIZE, seed, "bias")
     total = settings.epochs * stream.steps_per_epoch
     warmup = round(total * WARMUP)

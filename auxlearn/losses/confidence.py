@@ -92,12 +92,6 @@ class Confidence(PrimaryLoss):
 
 
 def smoothed_targets(teacher: Tensor, bias: Tensor, labels: Tensor) -> Tensor:
-    """Return the targets, ``(examples, classes)``.
-
-    Args:
-        teacher: Class probabilities by the teacher, ``(examples, classes)``.
-        bias: Class probabilities by the bias model, ``(examples, classes)``.
-        labels: Gold classes, ``(examples,)``.
-    """
+    """Return the targets, ``(examples, classes)``, by what teacher and bias model predict."""
     scaled = teacher.pow(1 - gold(bias, labels)[:, None])
     return scaled / scaled.sum(-1, keepdim=True)

@@ -89,14 +89,8 @@ def cutoff_loss(
 ) -> Tensor:
     """Return the mean loss over the examples, a scalar in nats.
 
-    Args:
-        logits: Class logits of the whole texts, ``(batch, classes)``.
-        cut_logits: Class logits without the spans, ``(batch, classes)``.
-        labels: Gold classes, ``(batch,)``.
-        cut_weight: Weight of the cross-entropy without the spans.
-        divergence_weight: Weight of the divergence.
-        divergence: ``js``: (KL(p || m) + KL(p_cut || m)) / 2; ``released``: (KL(m || p) +
-            KL(m || p_cut)) / 2; m is the mean of both.
+    ``divergence`` ``js``: (KL(p || m) + KL(p_cut || m)) / 2; ``released``: (KL(m || p) + KL(m ||
+    p_cut)) / 2; m is the mean of both.
     """
     log_p, log_cut = logits.log_softmax(-1), cut_logits.log_softmax(-1)
     diverge = jensen_shannon if divergence == "js" else reversed_jensen_shannon
@@ -113,12 +107,6 @@ def share_of_lengths(batch: Batch, share: float) -> Tensor:
 
 
 def spans(starts: Tensor, lengths: Tensor, width: int) -> Tensor:
-    """Return the tokens of one span per text, ``(batch, width)``, bool.
-
-    Args:
-        starts: First position of each span, ``(batch,)``.
-        lengths: Number of tokens of each, ``(batch,)``.
-        width: Length of the padded texts.
-    """
+    """Return the tokens of one span per text, ``(batch, width)``, bool."""
     positions = torch.arange(width, device=starts.device)
     return (positions >= starts[:, None]) & (positions < (starts + lengths)[:, None])

@@ -49,13 +49,6 @@ class DebiasedFocal(BiasLoss):
 
 
 def debiased_focal_loss(logits: Tensor, bias: Tensor, labels: Tensor, gamma: float) -> Tensor:
-    """Return the mean loss over the examples, a scalar in nats.
-
-    Args:
-        logits: Class logits, ``(batch, classes)``.
-        bias: Class probabilities by the bias model, ``(batch, classes)``.
-        labels: Gold classes, ``(batch,)``.
-        gamma: Focusing exponent.
-    """
+    """Return the mean loss over the examples, a scalar in nats."""
     losses = nn.functional.cross_entropy(logits, labels, reduction="none")
     return ((1 - gold(bias, labels)).pow(gamma) * losses).mean()

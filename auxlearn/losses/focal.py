@@ -49,13 +49,7 @@ class Focal(ClassWeightedLoss):
 
 
 def focal_losses(logits: Tensor, labels: Tensor, gamma: float) -> Tensor:
-    """Return the focal loss of each example, ``(batch,)``, in nats.
-
-    Args:
-        logits: Class logits, ``(batch, classes)``.
-        labels: Gold classes, ``(batch,)``.
-        gamma: Focusing exponent.
-    """
+    """Return the focal loss of each example, ``(batch,)``, in nats."""
     log_p = logits.log_softmax(-1).gather(-1, labels[:, None]).squeeze(-1)
     # 1 - p is exactly 0 for a certain classifier, where an exponent below 1 has no finite
     # derivative.

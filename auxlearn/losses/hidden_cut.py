@@ -73,15 +73,9 @@ def attended_spans(
 ) -> Tensor:
     """Return a span of each text that begins at one of its most attended tokens.
 
-    Args:
-        received: Attention that each token receives, ``(batch, length)``.
-        batch: The texts, on the CPU.
-        share: Share of a text's tokens in its span, rounded down, but at least one token.
-        candidates: Share of a text's tokens at which the span may begin, likewise.
-        generator: Source of randomness, on the CPU.
-
-    Returns:
-        The spans, ``(batch, length)``, bool, on the device of ``received``.
+    ``received`` is the attention that each token receives, ``(batch, length)``. The span has
+    ``share`` of the tokens of a text, and may begin at ``candidates`` of them, both rounded down,
+    but at least one.
     """
     cut = share_of_lengths(batch, share).clamp_min(1)
     count = share_of_lengths(batch, candidates).clamp_min(1)

@@ -62,15 +62,7 @@ class LearnedMixin(BiasLoss):
 def learned_mixin_loss(
     logits: Tensor, bias: Tensor, factors: Tensor, labels: Tensor, entropy_penalty: float
 ) -> Tensor:
-    """Return the mean loss over the examples, a scalar in nats.
-
-    Args:
-        logits: Class logits, ``(batch, classes)``.
-        bias: Class probabilities by the bias model, more than 0, ``(batch, classes)``.
-        factors: Exponent of the bias probabilities of each example, ``(batch, 1)``.
-        labels: Gold classes, ``(batch,)``.
-        entropy_penalty: Weight of the entropy of the bias model's part.
-    """
+    """Return the mean loss over the examples; ``factors`` are the exponents g, ``(batch, 1)``."""
     scaled = factors * bias.log()
     log_part = scaled.log_softmax(-1)
     entropy = -(log_part.exp() * log_part).sum(-1).mean()

@@ -47,12 +47,5 @@ class PoE(BiasLoss):
 
 
 def poe_loss(logits: Tensor, bias: Tensor, labels: Tensor, strength: float) -> Tensor:
-    """Return the mean loss over the examples, a scalar in nats.
-
-    Args:
-        logits: Class logits, ``(batch, classes)``.
-        bias: Class probabilities by the bias model, more than 0, ``(batch, classes)``.
-        labels: Gold classes, ``(batch,)``.
-        strength: Exponent of the bias model's probabilities.
-    """
+    """Return the mean loss over the examples, a scalar in nats."""
     return nn.functional.cross_entropy(logits.log_softmax(-1) + strength * bias.log(), labels)

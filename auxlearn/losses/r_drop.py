@@ -54,14 +54,7 @@ class RDrop(PrimaryLoss):
 
 
 def r_drop_loss(first: Tensor, second: Tensor, labels: Tensor, weight: float) -> Tensor:
-    """Return the mean loss of R-Drop over the examples, a scalar in nats.
-
-    Args:
-        first: Class logits of one pass, ``(batch, classes)``.
-        second: Class logits of the other, ``(batch, classes)``.
-        labels: Gold classes, ``(batch,)``.
-        weight: Weight of the symmetric KL divergence.
-    """
+    """Return the mean loss over the examples from the logits of both passes, a scalar in nats."""
     log_p, log_q = first.log_softmax(-1), second.log_softmax(-1)
     agreement = symmetric_kl(log_p, log_q).mean()
     entropies = nn.functional.nll_loss(log_p, labels) + nn.functional.nll_loss(log_q, labels)

@@ -45,13 +45,7 @@ class SpanCutoff(CutoffLoss):
 
 
 def random_spans(batch: Batch, share: float, generator: torch.Generator) -> Tensor:
-    """Return a span of each text at a place drawn uniformly, ``(batch, length)``, bool.
-
-    Args:
-        batch: The texts, on the CPU.
-        share: Share of a text's tokens in its span, rounded down.
-        generator: Source of randomness.
-    """
+    """Return a span of each text at a place drawn uniformly, ``(batch, length)``, bool."""
     lengths, cut = batch.attention_mask.sum(1), share_of_lengths(batch, share)
     draws = torch.rand(len(batch), generator=generator, dtype=torch.float64)
     starts = (draws * (lengths - cut + 1)).long()

@@ -32,13 +32,8 @@ def outputs_of(
 ) -> list[np.ndarray]:
     """Return the logits of each text, float64; of a kind per token, ``(words, tags)``.
 
-    Args:
-        kind: Kind of the labels.
-        classify: Maps a batch to logits.
-        texts: The texts.
-        words: Number of words of each text, for a kind per token.
-        constant: Tag of the words that are cut off or have no token.
-        autocast: Context of the forward passes.
+    A kind per token needs the number of ``words`` of each text, and gives those that are cut off or
+    have no token the tag ``constant``.
     """
     found: list[np.ndarray] = [np.empty(0)] * len(texts)
     flat: Tensor | None = None

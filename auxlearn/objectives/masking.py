@@ -115,13 +115,7 @@ def spread_excess(probabilities: Tensor, maskable: Tensor) -> Tensor:
 
 
 def rescale_texts(texts: TokenizedTexts, scores: Tensor, mean: float) -> Tensor:
-    """Return the mask probabilities of all texts by :func:`rescale_to_mean`, ``(tokens,)``.
-
-    Args:
-        texts: The texts.
-        scores: Score of each token, ``(tokens,)``, not negative where it is maskable.
-        mean: Mean probability over the maskable tokens of each text.
-    """
+    """Return the mask probabilities of all texts by :func:`rescale_to_mean`, ``(tokens,)``."""
     found = torch.zeros(len(scores), dtype=torch.float64)
     for indices in torch.arange(len(texts)).split(CHUNK_TEXTS):
         maskable = pad_token_values(texts, texts.maskable, indices, False)
@@ -133,11 +127,8 @@ def rescale_texts(texts: TokenizedTexts, scores: Tensor, mean: float) -> Tensor:
 def unit_means(values: Tensor, units: Tensor, maskable: Tensor) -> Tensor:
     """Give every maskable token the mean value of its unit, so that the mean of a text stays.
 
-    Args:
-        values: One value per token, ``(batch, length)``.
-        units: Number of the unit that each token belongs to, such as its word, ``(batch, length)``;
-            negative where nothing is maskable. Texts share no units.
-        maskable: Tokens that may be masked, ``(batch, length)``, bool.
+    ``units`` is the number of the unit that each token belongs to, such as its word; negative where
+    nothing is maskable. Texts share no units.
 
     Returns:
         ``(batch, length)``, float64; zero where nothing may be masked.
@@ -161,12 +152,8 @@ def mirrored(probabilities: Tensor, maskable: Tensor) -> Tensor:
     """Reverse the order of the probabilities of each text: the most masked token the least.
 
     The token of the k-th highest probability gets the k-th lowest; tokens of equal probability
-    share the mean of what falls to them. Mean and distribution of each text stay what they are,
-    but for what is shared.
-
-    Args:
-        probabilities: Mask probabilities, ``(batch, length)``.
-        maskable: Tokens that may be masked, ``(batch, length)``, bool.
+    share the mean of what falls to them. Mean and distribution of each text stay what they are, but
+    for what is shared.
 
     Examples:
         >>> given = torch.tensor([[0.0, 0.1, 0.1, 0.4]], dtype=torch.float64)
@@ -191,15 +178,9 @@ def choose_units(
 ) -> Tensor:
     """Choose whole units: all maskable tokens of a word, a span or a collocation, or none of them.
 
-    Args:
-        probabilities: Mask probabilities in [0, 1], ``(batch, length)``. A unit is chosen with the
-            mean of its tokens, so that the mean rate of a text is that of ``probabilities``.
-        units: See :func:`unit_means`.
-        maskable: Tokens that may be masked, ``(batch, length)``, bool.
-        generator: Source of randomness, on the CPU; one number is drawn for each unit.
-
-    Returns:
-        The chosen tokens, ``(batch, length)``, bool.
+    A unit is chosen with the mean probability of its tokens, so that the mean rate of a text stays;
+    one number is drawn for each unit. ``units`` are as in :func:`unit_means`; ``(batch, length)``,
+    bool.
     """
     width = int(units.max()) + 1 if units.numel() else 0
     present = torch.zeros(len(units), width, dtype=torch.float64)
@@ -250,18 +231,10 @@ def choose(probabilities: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def at_least_one(chosen: Tensor, candidates: Tensor, generator: torch.Generator) -> Tensor:
-    """Choose one candidate, uniformly, in every text of which none is chosen.
+    """Choose one candidate, uniformly, in every text of which none is chosen, ``(batch, length)``.
 
     One number is drawn for every text, needed or not, so that the draws of a text do not depend on
-    what was chosen in the others.
-
-    Args:
-        chosen: Positions chosen before, ``(batch, length)``, bool.
-        candidates: Positions that may be chosen, ``(batch, length)``, bool.
-        generator: Source of randomness, on the CPU.
-
-    Returns:
-        The chosen positions, ``(batch, length)``, bool. A text without candidates stays as it is.
+    what was chosen in the others. A text without candidates stays as it is.
     """
     draws = torch.rand(len(chosen), generator=generator, dtype=torch.float64).to(chosen.device)
     wanted = (draws * candidates.sum(-1)).long()  # the rank of one candidate of the text, from 0
@@ -345,13 +318,7 @@ def score_masked(
 ) -> MaskedScores:
     """Mask tokens of texts and predict them without dropout, with the same masks at every call.
 
-    Args:
-        encoder: The encoder; its mode and torch's generators are left as they are.
-        texts: At least one text.
-        batch_size: Texts per forward pass; other masks are drawn with another one.
-        seed: Seed of the masks.
-        purpose: Names that identify the random stream of the masks.
-        autocast: Returns the context of forward passes.
+    Other masks are drawn with another batch size. Mode of the encoder and torch's generators stay.
     """
     losses, hits, targets, vocabulary = [], [], [], 0
     with encoder.evaluating(), torch.inference_mode(), autocast():

@@ -35,11 +35,9 @@ class Perturbation:
     """A perturbed batch and the logits it was made from.
 
     Attributes:
-        logits: Vocabulary logits at the masked tokens, ``(chosen.sum(), vocabulary)``, with a graph
-            if gradients are enabled.
+        logits: Vocabulary logits at the masked tokens, ``(chosen.sum(), vocabulary)``.
         chosen: The masked tokens, ``(batch, length)``, bool.
-        batch: The batch with the masked tokens replaced; labels, segments and everything else are
-            unchanged.
+        batch: The batch with the masked tokens replaced.
     """
 
     logits: Tensor
@@ -53,9 +51,6 @@ def allowed_replacement_ids(tokenizer: Any) -> Tensor:
     These are all but the special tokens: a separator or mask token within a text would change the
     structure of the input, and BART classifies at the end-of-sequence token. The unknown token is
     allowed: it stands for a word, and the paper counts how often it is predicted.
-
-    Args:
-        tokenizer: The encoder's tokenizer.
     """
     excluded = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
     return torch.tensor([token for token in range(len(tokenizer)) if token not in excluded])
@@ -64,14 +59,8 @@ def allowed_replacement_ids(tokenizer: Any) -> Tensor:
 def choose_independently(maskable: Tensor, share: float, generator: torch.Generator) -> Tensor:
     """Choose each maskable token with the same probability, and at least one of every text.
 
-    Args:
-        maskable: Tokens that may be masked, ``(batch, length)``, bool.
-        share: The probability, in (0, 1]. A text of which no token is drawn gets one, so the
-            expected share over all texts is larger than this.
-        generator: Source of randomness, on the CPU.
-
-    Returns:
-        The chosen tokens, ``(batch, length)``, bool; none in a text without maskable tokens.
+    A text of which no token is drawn gets one, so the expected share over all texts is larger than
+    ``share``. None is chosen in a text without maskable tokens; ``(batch, length)``, bool.
     """
     return at_least_one(choose_each(uniform(maskable, share), generator), maskable, generator)
 
@@ -79,14 +68,8 @@ def choose_independently(maskable: Tensor, share: float, generator: torch.Genera
 def choose_fixed_share(maskable: Tensor, share: float, generator: torch.Generator) -> Tensor:
     """Choose the same share of the maskable tokens of every text, and at least one.
 
-    Args:
-        maskable: Tokens that may be masked, ``(batch, length)``, bool.
-        share: The share, in (0, 1]. Of ``n`` maskable tokens, ``share * n`` are chosen, rounded
-            half to even, but at least one.
-        generator: Source of randomness, on the CPU.
-
-    Returns:
-        The chosen tokens, ``(batch, length)``, bool; none in a text without maskable tokens.
+    Of ``n`` maskable tokens, ``share * n`` are chosen, rounded half to even; ``(batch, length)``,
+    bool.
     """
     count = maskable.sum(-1, keepdim=True)
     wanted = torch.minimum((share * count.double()).round().long().clamp(min=1), count)
@@ -102,17 +85,10 @@ def choose_replacements(
     temperature: float | None,
     generator: torch.Generator,
 ) -> Tensor:
-    """Choose replacement tokens by their logits: the most likely ones, or sampled ones.
+    """Choose allowed replacement tokens by their logits ``(n, vocabulary)``, ``(n,)``, int64.
 
-    Args:
-        logits: Vocabulary logits, ``(n, vocabulary)``.
-        allowed: Allowed token ids, ``(m,)``; preferably on the device of the logits.
-        temperature: Temperature of the softmax that tokens are sampled from; ``None`` chooses the
-            most likely token.
-        generator: Source of randomness, on the CPU; used only if ``temperature`` is given.
-
-    Returns:
-        Token ids, ``(n,)``, int64, without a graph: the choice of a token is not differentiable.
+    They are sampled with a ``temperature``, and the most likely ones without. They have no graph:
+    the choice of a token is not differentiable.
     """
     allowed = upload(allowed, logits.device)
     allowed_logits = logits.detach()[:, allowed]
@@ -139,18 +115,8 @@ def perturb(
 
     A chosen token always becomes the mask token. All masked tokens of a text are predicted
     together, so that no prediction depends on another replacement. Both texts of a pair can be
-    masked.
-
-    Args:
-        encoder: The encoder, in its current mode (training or evaluation).
-        batch: The texts, on the CPU. The host synchronises with a GPU once, for the replacement
-            tokens.
-        share: Share of the tokens to mask; see ``choose``.
-        allowed: Allowed replacement ids; see :func:`allowed_replacement_ids`.
-        temperature: Sampling temperature; see :func:`choose_replacements`.
-        generator: Source of all randomness except dropout, on the CPU.
-        choose: Function that chooses the tokens to mask: :func:`choose_independently` or
-            :func:`choose_fixed_share`.
+    masked. ``choose`` is given the maskable tokens and ``share``. The host synchronises with a GPU
+    once, for the replacement tokens.
     """
     chosen = choose(batch.maskable, share, generator)
     masked = batch.input_ids.masked_fill(chosen, encoder.tokenizer.mask_token_id)
@@ -163,15 +129,7 @@ def perturb(
 def perturb_texts_cached(
     encoder: SharedEncoder, texts: TokenizedTexts, share: float, seed: int, cache: TensorCache
 ) -> TokenizedTexts:
-    """Perturb every text as :func:`perturb_texts` does, or read the result from the cache.
-
-    Args:
-        encoder: The encoder that predicts; left as it was.
-        texts: The texts.
-        share: See :func:`choose_independently`.
-        seed: Seed of the choice of masked tokens.
-        cache: Holds the results of earlier calls and receives those of this one.
-    """
+    """Perturb every text as :func:`perturb_texts` does, or read the result from the cache."""
     key = content_key(
         "perturbed text",
         PERTURBATION_VERSION,
@@ -195,17 +153,7 @@ def perturb_texts_cached(
 def perturb_texts(
     encoder: SharedEncoder, texts: TokenizedTexts, share: float, seed: int
 ) -> TokenizedTexts:
-    """Perturb every text once, without dropout, by the most likely tokens.
-
-    Args:
-        encoder: The encoder that predicts; left as it was.
-        texts: The texts.
-        share: See :func:`choose_independently`.
-        seed: Seed of the choice of masked tokens.
-
-    Returns:
-        The texts with other token ids, their labels included.
-    """
+    """Perturb every text once, without dropout, by the most likely tokens."""
     perturbed = texts.input_ids.clone()
     allowed = upload(allowed_replacement_ids(encoder.tokenizer), encoder.device)
     with encoder.evaluating(), torch.inference_mode():

@@ -22,15 +22,11 @@ class DifferenceOptions(ScoredMaskingOptions):
 
 
 def tf_icf(own: Tensor, background: Tensor) -> Tensor:
-    r"""Return how much each token type belongs to the texts of the task.
+    r"""Return how much each token type belongs to the texts of the task, ``(vocabulary,)``.
 
     :math:`\frac{n_v}{N} \log \frac{n_v / N}{(n_v + m_v) / (N + M)}` for the counts :math:`n_v` in
     the texts of the task and :math:`m_v` in the background, :math:`N` and :math:`M` in all. A type
     that is as frequent everywhere has 0.
-
-    Args:
-        own: Counts in the texts of the task, ``(vocabulary,)``, float64.
-        background: Counts in the background, ``(vocabulary,)``, float64.
 
     Examples:
         >>> own, background = torch.tensor([2.0, 2.0, 0.0]), torch.tensor([0.0, 6.0, 6.0])

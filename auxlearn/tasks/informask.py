@@ -128,17 +128,10 @@ def text_pairs(texts: TokenizedTexts) -> Any:
 def best_mask(
     pmi: Tensor, rate: float, candidates: int, lowest: bool, generator: torch.Generator
 ) -> Tensor:
-    """Return the best of several random masks of one text by the PMI of masked and visible tokens.
+    """Return the best of several random masks of one text, ``(n,)``, bool.
 
-    Args:
-        pmi: PMI of every two tokens, ``(n, n)``.
-        rate: Share of the tokens to mask, on average.
-        candidates: Number of random masks.
-        lowest: Take the mask of the lowest sum in place of the highest.
-        generator: Source of randomness, on the CPU.
-
-    Returns:
-        The masked tokens, ``(n,)``, bool.
+    It is that of the highest (or lowest) sum of ``pmi``, ``(n, n)``, over masked and visible
+    tokens; ``rate`` is the share of the tokens to mask, on average.
     """
     share = rate * len(pmi) + float(torch.rand(1, generator=generator, dtype=torch.float64))
     order = torch.rand(candidates, len(pmi), generator=generator, dtype=torch.float64).argsort(1)

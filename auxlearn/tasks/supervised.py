@@ -169,14 +169,10 @@ class Supervised(AuxiliaryTask):
 
 
 def head_name(name: str, label_names: Sequence[str]) -> str:
-    """Return the name of the head of a data set.
+    """Return the name of the head of a data set, whose outputs are its classes in their order.
 
     A run that continues from another takes the heads of the same names: those of sets of the same
     name with the same labels in the same order, wherever they stand in ``datasets``.
-
-    Args:
-        name: Name of the set.
-        label_names: Its classes, in the order of the head's outputs.
     """
     identity = json.dumps([name, *label_names]).encode()
     readable = re.sub("[^a-z0-9]+", "_", name.lower())[:40]

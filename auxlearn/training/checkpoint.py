@@ -201,11 +201,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> Description:
 
 
 def check_tensors(what: str, own: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:
-    """Check that tensors of a checkpoint fit those that they are copied into.
-
-    Raises:
-        RunError: A name, a shape or a dtype differs.
-    """
+    """Refuse tensors of a checkpoint whose names, shapes or dtypes do not fit."""
     differing = [
         name
         for name in sorted({*own, *found})
@@ -233,11 +229,7 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 def load_optimizer_tensors(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
-    """Restore what :func:`optimizer_tensors` returned.
-
-    Raises:
-        RunError: They are of another optimizer, or of parameters with other shapes.
-    """
+    """Restore what :func:`optimizer_tensors` returned, if it is of such an optimizer."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     state: dict[int, dict[str, Tensor]] = {}
     for name, value in tensors.items():

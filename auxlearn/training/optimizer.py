@@ -74,13 +74,9 @@ def primary_only_optimizer(config: RunConfig, encoder: SharedEncoder) -> torch.o
 
 
 class LinearSchedule:
-    """A learning rate with linear warm-up and linear decay to zero.
+    """A learning rate with linear warm-up and linear decay to zero over ``total`` optimizer steps.
 
     The learning rate is a function of the step alone, so a resumed run needs no saved state of it.
-
-    Attributes:
-        optimizer: The optimizer whose learning rates are set.
-        total: Number of optimizer steps.
     """
 
     def __init__(

@@ -38,18 +38,9 @@ def calling(plugin: object, method: str, name: str | None = None) -> Iterator[No
 
 
 def check_loss(plugin: object, name: str, loss: object) -> Tensor:
-    """Check the loss that an objective has returned; that it is finite, the training loop checks.
+    """Return the loss of an objective if it is a scalar tensor with a graph.
 
-    Args:
-        plugin: The task or loss.
-        name: Name of the objective in the run.
-        loss: What it returned.
-
-    Returns:
-        The loss.
-
-    Raises:
-        PluginError: It is not a scalar tensor with a graph.
+    That it is finite is checked by the training loop.
     """
     wrong = ""
     if not isinstance(loss, Tensor):

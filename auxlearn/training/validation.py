@@ -43,17 +43,9 @@ def closed_form_head(features: Tensor, labels: Tensor, classes: int) -> Callable
     Estimation", https://arxiv.org/abs/0907.4698, equation 23, without the terms of 2/p). The mean
     of a class without an example is the mean of all examples.
 
-    The head has a graph to the features, so that a derivative through it is complete, as in
-    Bertinetto, Henriques, Torr and Vedaldi 2019, "Meta-learning with differentiable closed-form
-    solvers" (https://arxiv.org/abs/1805.08136).
-
-    Args:
-        features: ``(examples, hidden size)``.
-        labels: ``(examples,)``.
-        classes: Number of classes.
-
-    Returns:
-        A function from features ``(examples, hidden size)`` to logits ``(examples, classes)``.
+    The head has a graph to the features ``(examples, hidden size)``, so that a derivative through
+    it is complete, as in Bertinetto, Henriques, Torr and Vedaldi 2019, "Meta-learning with
+    differentiable closed-form solvers" (https://arxiv.org/abs/1805.08136).
     """
     truth = nn.functional.one_hot(labels, classes).to(features)
     counts = truth.sum(0)
@@ -86,16 +78,11 @@ def fit_head(
     labels: Tensor,
     loss_of: Callable[[Tensor, Tensor], Tensor] = nn.functional.cross_entropy,
 ) -> nn.Module:
-    """Fit a head as META-TARTAN's released code does, and freeze it.
+    """Fit a head to features as META-TARTAN's released code does, and freeze it.
 
     Up to ten steps of AdamW on the mean cross-entropy, fewer once the loss changes by less than
-    0.001 between two steps.
-
-    Args:
-        head: From features ``(examples, hidden size)`` to logits ``(examples, classes)``.
-        features: Called in every step; returns features without a graph.
-        labels: ``(examples,)``, or targets of another kind.
-        loss_of: Mean loss by logits and labels.
+    0.001 between two steps. ``features`` is called in every step, and returns features without a
+    graph.
     """
     optimizer = torch.optim.AdamW(
         head.parameters(), lr=FIT_LEARNING_RATE, weight_decay=FIT_WEIGHT_DECAY, betas=FIT_BETAS
@@ -286,15 +273,8 @@ def balanced_sample(
 ) -> Tensor:
     """Draw examples with equal numbers per class, as far as the classes are large enough.
 
-    Which classes have one more, or one at all, is drawn with equal probabilities. The time does not
-    grow with the number of examples.
-
-    Args:
-        labels: Class of each example, ``(examples,)``.
-        members: What :func:`members_by_class` returns of them.
-        size: Number of examples to draw; all if there are fewer.
-        generator: Source of randomness.
-        without: Numbers of examples that are not drawn.
+    ``members`` are the numbers of the examples of each class. Which classes have one more, or one
+    at all, is drawn with equal probabilities. The time does not grow with the number of examples.
     """
     barred = set() if without is None else set(without.tolist())
     sizes = torch.tensor([len(numbers) for numbers in members])
