@@ -36,9 +36,8 @@ from auxlearn.data.batches import BatchStream
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.training.optimizer import LinearSchedule, build_optimizer
-from auxlearn.training.step import RunStep
+from auxlearn.training.setup import training_step
 from auxlearn.training.terms import Auxiliary, StepSettings
-from auxlearn.training.validation import ValidationObjective
 from benchmarks.common import (
     SIZES,
     VOCABULARY,
@@ -164,24 +163,16 @@ class Contestant:
             self.rule.learn = self.rule._unrolled
         self.period = getattr(self.rule.options, "every", 1)
         optimizer = build_optimizer(encoder.parameters(), 1e-6, 0.01)
-        self.training_step = RunStep(
+        self.training_step = training_step(
             encoder,
-            primary=BatchStream(rows, batch, 0, "primary"),
-            primary_loss=default_loss(),
-            auxiliaries=auxiliaries if choice else [],
-            schedule=LinearSchedule(optimizer, 10**9, 0.0),
-            settings=StepSettings(
-                seed=0,
-                attends_to_padding=self.rule.attends_to_padding,
-                autocast=autocast(encoder.device.type, precision),
-            ),
-            validation=ValidationObjective(
-                rows,
-                self.rule.validation_batch_size(batch),
-                "accuracy",
-                0,
-                head=self.rule.dev_head,
-            ),
+            BatchStream(rows, batch, 0, "primary"),
+            default_loss(),
+            auxiliaries if choice else [],
+            LinearSchedule(optimizer, 10**9, 0.0),
+            StepSettings(seed=0, autocast=autocast(encoder.device.type, precision)),
+            self.rule,
+            rows,
+            "accuracy",
         )
 
     def warm_up(self) -> None:

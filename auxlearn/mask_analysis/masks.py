@@ -13,15 +13,11 @@ from pydantic import Field, SkipValidation
 
 from auxlearn.core import rng
 from auxlearn.core.arguments import Count, checked
-from auxlearn.core.cache import TensorCache
 from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import ConfigError
-from auxlearn.core.files import expand
 from auxlearn.core.progress import Reporter
 from auxlearn.data.dataset import Split
 from auxlearn.data.pos_tags import ADVICE, find_tagger, token_tags
-from auxlearn.data.run_data import load_run_data
-from auxlearn.data.tokens import tokenize_split
 from auxlearn.encoders.device import choose_compute
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.mask_analysis.shown_text import ShownText
@@ -37,13 +33,7 @@ from auxlearn.mask_analysis.statistics import (
     mask_rates,
     spread,
 )
-from auxlearn.training.setup import (
-    build_weighting,
-    load_run_encoder,
-    prepare_task,
-    run_context,
-    with_perturbed_text,
-)
+from auxlearn.training.setup import Materials, build_weighting, prepare_task
 
 
 @dataclass(frozen=True)
@@ -125,12 +115,12 @@ def inspect_masks(
     """
     if not config.aux:
         raise ConfigError("no auxiliary task is given: choose one with --aux, such as --aux l3mask")
-    cache = TensorCache(expand(config.cache_dir) if config.cache_dir else None)
-    data = load_run_data(config, build_weighting(config).validation_source, cache.folder)
-    split, rows = _sample(data.train, examples, config.seed)
-    encoder = load_run_encoder(config, data, choose_compute(config))
+    validation = build_weighting(config).validation_source
+    parts = Materials(config, choose_compute(config), reporter, validation)
+    split, rows = _sample(parts.data.train, examples, config.seed)
+    encoder = parts.encoder
     notes: list[str] = []
-    found = _rates(config, encoder, split, cache, notes, reporter)
+    found = _rates(parts, split, notes)
     main = [one for one in found if _same_texts(one, found[0])]
     notes += [
         f"{one.name} draws from other texts than {found[0].name}: it has no part in the tables"
@@ -139,7 +129,7 @@ def inspect_masks(
     ]
     tagger, tags = _tags(main[0], encoder, split, config, notes)
     return MaskReport(
-        dataset=data.dataset.name,
+        dataset=parts.data.dataset.name,
         encoder=config.encoder,
         examples=len(split),
         tokens=int(main[0].texts.maskable.sum()),
@@ -164,29 +154,14 @@ def _sample(train: Split, examples: int | None, seed: int) -> tuple[Split, list[
     return train.select(rows), rows
 
 
-def _rates(
-    config: RunConfig,
-    encoder: SharedEncoder,
-    split: Split,
-    cache: TensorCache,
-    notes: list[str],
-    reporter: Reporter,
-) -> list[MaskRates]:
+def _rates(parts: Materials, split: Split, notes: list[str]) -> list[MaskRates]:
     """Return the mask rates of every task that masks tokens; the others get a note."""
-    texts = tokenize_split(
-        encoder.tokenizer,
-        split,
-        config.max_length,
-        cache,
-        reporter.progress,
-        config.text_window,
-    )
-    texts = with_perturbed_text(config, encoder, texts, cache)
+    config, progress = parts.config, parts.reporter.progress
+    texts = parts.perturbed(parts.tokenize(split))
     found, others = [], []
     for name, choice in zip(config.objective_names()[1:], config.aux, strict=True):
-        context = run_context(config, name, encoder, split, texts, cache, reporter)
-        task = prepare_task(choice, context)
-        rates = mask_rates(task, name, encoder, config.seed, reporter.progress)
+        task = prepare_task(choice, parts.context(name, split, texts))
+        rates = mask_rates(task, name, parts.encoder, config.seed, progress)
         if rates is None:
             others.append(name)
         else:

@@ -29,9 +29,8 @@ from auxlearn.objectives.context import ObjectiveContext
 from auxlearn.tasks.base import AuxiliaryTask
 from auxlearn.training.checkpoint import load_optimizer_tensors, optimizer_tensors
 from auxlearn.training.optimizer import LinearSchedule, build_optimizer
-from auxlearn.training.step import RunStep
-from auxlearn.training.terms import Auxiliary, StepSettings
-from auxlearn.training.validation import ValidationObjective
+from auxlearn.training.setup import auxiliary, training_step
+from auxlearn.training.terms import StepSettings
 from auxlearn.weighting.base import Weighting
 
 LABELS = ("weather", "kitchen", "music")
@@ -153,9 +152,8 @@ class TinyRun:
             task: AuxiliaryTask = build(TASKS, choice)
             name = task.name if task.name not in self.tasks else f"{task.name}_2"
             task.prepare(self.context(name))
-            own = task.stream(task.batch_size or BATCH_SIZE, seed, name)
             self.tasks[name] = task
-            auxiliaries.append(Auxiliary(name, task, own if task.batches == "own" else None))
+            auxiliaries.append(auxiliary(name, task, BATCH_SIZE, seed))
         names = ("primary", *self.tasks)
         self.weighting: Weighting = build(WEIGHTINGS, objectives.weighting, names)
         freeze(self.encoder, circumstances.freeze)
@@ -166,28 +164,16 @@ class TinyRun:
         self.encoder.train()
         trained = [p for p in self.encoder.parameters() if p.requires_grad]
         optimizer = build_optimizer(trained, 1e-3, 0.01)
-        self.step = RunStep(
+        self.step = training_step(
             self.encoder,
-            primary=BatchStream(self._texts, BATCH_SIZE, seed, "primary"),
-            primary_loss=self.loss,
-            auxiliaries=auxiliaries,
-            schedule=LinearSchedule(optimizer, STEPS, 0.0),
-            settings=StepSettings(
-                seed,
-                circumstances.gradient_accumulation_steps,
-                clip_head_separately=self.weighting.clips_apart,
-                attends_to_padding=self.weighting.attends_to_padding,
-            ),
-            validation=ValidationObjective(
-                dev_texts,
-                self.weighting.validation_batch_size(BATCH_SIZE),
-                circumstances.metric,
-                seed,
-                head=self.weighting.dev_head,
-                batches_per_step=max(
-                    circumstances.gradient_accumulation_steps, self.weighting.validation_batches
-                ),
-            ),
+            BatchStream(self._texts, BATCH_SIZE, seed, "primary"),
+            self.loss,
+            auxiliaries,
+            LinearSchedule(optimizer, STEPS, 0.0),
+            StepSettings(seed, circumstances.gradient_accumulation_steps),
+            self.weighting,
+            dev_texts,
+            circumstances.metric,
         )
 
     def context(self, name: str) -> ObjectiveContext:

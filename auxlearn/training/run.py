@@ -3,35 +3,30 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from auxlearn.core.cache import TensorCache
 from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import ConfigError
 from auxlearn.core.files import expand, replaced_folder
 from auxlearn.core.manifest import write_manifest
 from auxlearn.core.processes import Processes
 from auxlearn.core.progress import Reporter
-from auxlearn.core.registry import LOSSES
 from auxlearn.data.batches import BatchStream
-from auxlearn.data.dataset import Split, TextDataset
+from auxlearn.data.dataset import TextDataset
 from auxlearn.data.lengths import describe_lengths, whole_lengths
 from auxlearn.data.memory import save_folder
-from auxlearn.data.run_data import RunData, load_run_data, with_known_labels
-from auxlearn.data.tokens import TokenizedTexts, tokenize_split
+from auxlearn.data.run_data import with_known_labels
+from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.device import Compute, choose_compute
-from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.encoders.trainable import LowRankAdapters
 from auxlearn.evaluation.evaluator import Evaluator
 from auxlearn.evaluation.labelled import LabelEvaluator
 from auxlearn.evaluation.metrics import Surrogate, surrogate_report
-from auxlearn.kinds.choose import CLASSIFICATION, require
-from auxlearn.losses.base import PrimaryLoss
-from auxlearn.objectives.context import InputTracker, ObjectiveContext
+from auxlearn.kinds.choose import CLASSIFICATION
 from auxlearn.results.environment import Environment, changed_versions, with_peak_memory
 from auxlearn.results.folder import RunFolder
 from auxlearn.results.loggers import ForwardingReporter
@@ -48,22 +43,18 @@ from auxlearn.training.gradient_log import GradientLog
 from auxlearn.training.inputs import InputRecord, collect_inputs, verify_finished
 from auxlearn.training.loop import TrainingLoop, signed
 from auxlearn.training.optimizer import LinearSchedule, run_optimizer
-from auxlearn.training.plugin_checks import calling
 from auxlearn.training.setup import (
+    Materials,
     build_weighting,
     check_dropout,
     check_source,
     describe_classifier,
     describe_language_model,
     load_heads,
-    load_run_encoder,
-    prepare_task,
     require_compiler,
-    run_context,
     run_reporters,
-    with_perturbed_text,
+    training_step,
 )
-from auxlearn.training.step import RunStep
 from auxlearn.training.terms import Auxiliary, StepSettings
 from auxlearn.training.validation import ValidationObjective
 from auxlearn.weighting.base import Weighting
@@ -110,15 +101,12 @@ def train(
     require_compiler(config, compute)
     reporter = ForwardingReporter(reporter, run_reporters(config, folder))
     clock = _Stopwatch()
-    cache = TensorCache(expand(config.cache_dir) if config.cache_dir else None)
     reporter.message(f"reading data set {config.dataset}")
-    data = load_run_data(config, weighting.validation_source, cache.folder, dataset)
-    data = replace(data, audits=cache.folder)
-    inputs = collect_inputs(config, data, weighting.validation_source)
-    for line in (*data.notes, *data.warnings):
+    run = _Run(config, compute, reporter, weighting, folder, processes, dataset)
+    inputs = collect_inputs(config, run.data, weighting.validation_source)
+    for line in (*run.data.notes, *run.data.warnings):
         reporter.message(line)
-    encoder = load_run_encoder(config, data, compute)
-    if line := describe_classifier(config, encoder):
+    if line := describe_classifier(config, run.encoder):
         reporter.message(line)
     with folder.locked(config):
         if folder.finished:  # another process has finished it in the meantime
@@ -126,24 +114,11 @@ def train(
         if dataset is not None and not expand(config.dataset).is_dir():
             save_folder(dataset, expand(config.dataset), config.columns)
         checkpoints = CheckpointFolder(folder.checkpoint_path)
-        record = InputRecord(folder.path, inputs, resumes=checkpoints.any)
+        run.tracker = InputRecord(folder.path, inputs, resumes=checkpoints.any)
         if line := changed_versions(Environment.load(folder.path)):
             reporter.message(line)
-        count = _micro_batches(config, checkpoints, processes, reporter)
+        count = run.micro_batches = _micro_batches(config, checkpoints, processes, reporter)
         processes.share({"config": config.model_dump(mode="json"), "micro_batches": count})
-        run = _Run(
-            config,
-            data,
-            encoder,
-            weighting,
-            compute,
-            folder,
-            cache,
-            record,
-            reporter,
-            processes,
-            count,
-        )
         loop = run.prepare()
         clock.lap("preparation")
         loop.run()
@@ -167,24 +142,10 @@ def follow(processes: Processes, dataset: TextDataset | None = None) -> Path:
     """
     while "folder" not in (told := processes.share()):
         config = RunConfig.model_validate(told["config"])
-        weighting, compute = build_weighting(config), choose_compute(config)
-        cache = TensorCache(expand(config.cache_dir) if config.cache_dir else None)
-        data = load_run_data(config, weighting.validation_source, cache.folder, dataset)
-        encoder = load_run_encoder(config, data, compute)
         with TemporaryDirectory(prefix="auxlearn-") as scratch:
-            run = _Run(
-                config,
-                replace(data, audits=cache.folder),
-                encoder,
-                weighting,
-                compute,
-                RunFolder(Path(scratch)),
-                cache,
-                InputTracker(),
-                Reporter(),
-                processes,
-                told["micro_batches"],
-            )
+            parts = (Reporter(), build_weighting(config), RunFolder(Path(scratch)), processes)
+            run = _Run(config, choose_compute(config), *parts, dataset)
+            run.micro_batches = told["micro_batches"]
             run.prepare().run()
     return Path(told["folder"])
 
@@ -237,26 +198,36 @@ class _Stopwatch:
         self._last = now
 
 
-@dataclass(frozen=True)
-class _Run:
-    """What the stages of a run share."""
+class _Run(Materials):
+    """The stages of a run.
 
-    config: RunConfig
-    data: RunData
-    encoder: SharedEncoder
-    weighting: Weighting
-    compute: Compute
-    folder: RunFolder
-    cache: TensorCache
-    inputs: InputTracker
-    reporter: Reporter
-    processes: Processes
-    micro_batches: int
+    Attributes:
+        weighting: The weighting.
+        folder: The run folder.
+        processes: The processes that train together.
+        micro_batches: Micro-batches of a step.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        compute: Compute,
+        reporter: Reporter,
+        weighting: Weighting,
+        folder: RunFolder,
+        processes: Processes,
+        dataset: TextDataset | None,
+    ) -> None:
+        super().__init__(config, compute, reporter, weighting.validation_source, dataset)
+        self.weighting = weighting
+        self.folder = folder
+        self.processes = processes
+        self.micro_batches = config.gradient_accumulation_steps
 
     @cached_property
     def evaluator(self) -> Evaluator | LabelEvaluator:
         """The evaluator of dev, test and out-of-distribution sets."""
-        shared = (self._tokenize, self.compute, self.folder.predictions_path)
+        shared = (self.tokenize, self.compute, self.folder.predictions_path)
         if self.encoder.kind is not CLASSIFICATION:
             chosen = self.config.thresholds == "dev"
             return LabelEvaluator(self.encoder, self.data.dataset, *shared, chosen)
@@ -287,9 +258,12 @@ class _Run:
         """Prepare the tasks with the pretrained encoder, then build the training loop."""
         config = self.config
         self._warn_of_shared_dev()
-        train_texts = self._training_texts()
-        primary_loss = self._prepare_loss(train_texts)
-        auxiliaries = self._prepare_tasks(train_texts)
+        train_texts = self.tokenize(self.data.train)
+        self._describe_lengths(train_texts)
+        train_texts = self.perturbed(train_texts)
+        primary_loss = self.primary_loss(train_texts)
+        auxiliaries = self.auxiliaries(train_texts)
+        self._check_processes(auxiliaries)
         self.init_from  # noqa: B018 - loads the heads that the objectives have just added
         self._warn_of_language_model(train_texts)
         if self.adapters:
@@ -297,29 +271,33 @@ class _Run:
         check_dropout([primary_loss, *(one.task for one in auxiliaries)], self.encoder)
         self._compile_encoder()
         primary = BatchStream(train_texts, config.batch_size, config.seed, "primary")
-        training_step = RunStep(
+        steps = config.epochs * primary.steps_per_epoch
+        validation = self.data.validation
+        step = training_step(
             self.encoder,
-            primary=primary,
-            primary_loss=primary_loss,
-            auxiliaries=auxiliaries,
-            schedule=LinearSchedule(
-                run_optimizer(config, self.encoder),
-                config.epochs * primary.steps_per_epoch,
-                config.warmup_ratio,
+            primary,
+            primary_loss,
+            auxiliaries,
+            LinearSchedule(run_optimizer(config, self.encoder), steps, config.warmup_ratio),
+            StepSettings(
+                config.seed,
+                self.micro_batches,
+                config.max_grad_norm,
+                autocast=self.compute.autocast,
             ),
-            settings=self._step_settings(),
-            validation=self._validation_objective(),
+            self.weighting,
+            None if validation is None else self.tokenize(validation),
+            self._surrogate,
             perturbation_log=PerturbationLog(self.folder.path, len(train_texts)),
             gradient_log=self._gradient_log(),
             processes=self.processes,
         )
-        surrogate = None if self.data.validation is None else self._surrogate
         return TrainingLoop(
             config,
             self.folder,
-            training_step,
+            step,
             self.weighting,
-            partial(self.evaluator.dev_metrics, surrogate),
+            partial(self.evaluator.dev_metrics, None if validation is None else self._surrogate),
             signed(config.metric, self.evaluator.dev_baseline(config.metric)),
             self.reporter,
         )
@@ -383,16 +361,6 @@ class _Run:
                 self.encoder.save_heads(temporary)
                 write_manifest(temporary)
 
-    def _tokenize(self, split: Split) -> TokenizedTexts:
-        return tokenize_split(
-            self.encoder.tokenizer,
-            split,
-            self.config.max_length,
-            self.cache,
-            self.reporter.progress,
-            self.config.text_window,
-        )
-
     def _warn_of_shared_dev(self) -> None:
         """Report that dev both drives the weights and selects the checkpoint."""
         source = self.weighting.validation_source
@@ -408,58 +376,26 @@ class _Run:
         resumes = CheckpointFolder(self.folder.checkpoint_path).any
         if not self.encoder.language_model_used or resumes or not self.processes.leads:
             return
-        dev = self._tokenize(self.data.dataset.splits["dev"])
+        dev = self.tokenize(self.data.dataset.splits["dev"])
         if line := describe_language_model(
             self.config, self.encoder, train_texts, dev, self.compute
         ):
             self.reporter.message(line)
 
-    def _training_texts(self) -> TokenizedTexts:
-        """Return the training texts, perturbed once by the pretrained encoder if configured."""
-        config, texts = self.config, self._tokenize(self.data.train)
-        whole = whole_lengths(
-            self.encoder.tokenizer, self.data.train, texts, config.max_length, self.cache
-        )
-        self.reporter.message(describe_lengths(whole, config.max_length))
-        return with_perturbed_text(config, self.encoder, texts, self.cache)
+    def _describe_lengths(self, texts: TokenizedTexts) -> None:
+        """Report how many of the training texts are cut off."""
+        length, tokenizer = self.config.max_length, self.encoder.tokenizer
+        whole = whole_lengths(tokenizer, self.data.train, texts, length, self.cache)
+        self.reporter.message(describe_lengths(whole, length))
 
-    def _context(self, name: str, train_texts: TokenizedTexts) -> ObjectiveContext:
-        """Return what an objective is prepared with."""
-        parts = (self.encoder, self.data.train, train_texts, self.cache, self.reporter)
-        return run_context(self.config, name, *parts, self.inputs)
-
-    def _prepare_loss(self, train_texts: TokenizedTexts) -> PrimaryLoss:
-        choice = self.config.loss
-        cls = LOSSES.get(choice.name)
-        if self.encoder.kind.name not in cls.kinds:
-            require(self.encoder.kind, "losses", f" ({choice.name})")
-        with calling(cls, "__init__", choice.name):
-            loss: PrimaryLoss = cls(cls.Options.model_validate(choice.options))
-        if self.config.compile and not loss.compilable:
-            raise ConfigError(
-                f"compile: the loss {choice.name} changes what a layer computes, which a compiled "
-                "encoder does not allow: leave --compile out"
-            )
-        with calling(cls, "prepare", choice.name):
-            loss.prepare(self._context("primary", train_texts))
-        return loss
-
-    def _prepare_tasks(self, train_texts: TokenizedTexts) -> list[Auxiliary]:
-        config = self.config
-        auxiliaries = []
-        for name, choice in zip(config.objective_names()[1:], config.aux, strict=True):
-            task = prepare_task(choice, self._context(name, train_texts))
-            if task.watches_primary and self.processes.count > 1:
+    def _check_processes(self, auxiliaries: list[Auxiliary]) -> None:
+        """Refuse tasks that need to see all examples of a step where processes share them."""
+        for one in auxiliaries:
+            if one.task.watches_primary and self.processes.count > 1:
                 raise ConfigError(
-                    f"{name} follows the gradients of all examples, which several processes do not "
-                    "tell each other: start one process"
+                    f"{one.name} follows the gradients of all examples, which several processes do "
+                    "not tell each other: start one process"
                 )
-            stream = None
-            if task.batches == "own":
-                size = task.batch_size or config.batch_size
-                stream = task.stream(size, config.seed, name)
-            auxiliaries.append(Auxiliary(name, task, stream))
-        return auxiliaries
 
     def _compile_encoder(self) -> None:
         if self.config.compile:
@@ -468,34 +404,10 @@ class _Run:
             self.reporter.message("compiling the encoder")
             compile_body(self.encoder, self.compute.autocast)
 
-    def _step_settings(self) -> StepSettings:
-        return StepSettings(
-            seed=self.config.seed,
-            gradient_accumulation_steps=self.micro_batches,
-            max_grad_norm=self.config.max_grad_norm,
-            clip_head_separately=self.weighting.clips_apart,
-            attends_to_padding=self.weighting.attends_to_padding,
-            autocast=self.compute.autocast,
-        )
-
     @property
     def _surrogate(self) -> Surrogate:
         """What the validation loss is."""
         return self.config.metric if self.weighting.follows_metric else "cross_entropy"
-
-    def _validation_objective(self) -> ValidationObjective | None:
-        if self.data.validation is None:
-            return None
-        return ValidationObjective(
-            self._tokenize(self.data.validation),
-            self.weighting.validation_batch_size(self.config.batch_size),
-            self._surrogate,
-            self.config.seed,
-            head=self.weighting.dev_head,
-            batches_per_step=max(self.micro_batches, self.weighting.validation_batches),
-            attends_to_padding=self.weighting.attends_to_padding,
-            kind=self.encoder.kind,
-        )
 
     def _gradient_log(self) -> GradientLog:
         """Return when gradients are measured; those of dev only if the user has asked for it."""
@@ -503,7 +415,7 @@ class _Run:
         if every is None:
             return GradientLog()
         dataset = self.data.dataset
-        dev = self._tokenize(
+        dev = self.tokenize(
             self.data.validation or with_known_labels(dataset.splits["dev"], dataset.label_names)
         )
         validation = ValidationObjective(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +20,20 @@ from auxlearn.core.errors import ConfigError, EncoderError, RunError, shorten
 from auxlearn.core.files import content_digest, expand
 from auxlearn.core.manifest import verify_export
 from auxlearn.core.progress import Reporter
-from auxlearn.core.registry import REPORTERS, TASKS, WEIGHTINGS
-from auxlearn.data.dataset import Split
-from auxlearn.data.run_data import RunData
-from auxlearn.data.tokens import TokenizedTexts, concatenate
+from auxlearn.core.registry import LOSSES, REPORTERS, TASKS, WEIGHTINGS
+from auxlearn.core.settings import ValidationSource
+from auxlearn.data.batches import BatchStream
+from auxlearn.data.dataset import Split, TextDataset
+from auxlearn.data.run_data import RunData, load_run_data
+from auxlearn.data.tokens import TokenizedTexts, concatenate, tokenize_split
 from auxlearn.encoders.device import Compute, attend_in_single_precision
 from auxlearn.encoders.load import check_length, encoder_content, load_encoder
 from auxlearn.encoders.shared import LANGUAGE_MODEL_HEAD, SharedEncoder
 from auxlearn.encoders.trainable import freeze
+from auxlearn.evaluation.metrics import Surrogate
 from auxlearn.kinds.base import Kind
-from auxlearn.kinds.choose import CLASSIFICATION
+from auxlearn.kinds.choose import CLASSIFICATION, require
+from auxlearn.losses.base import PrimaryLoss
 from auxlearn.objectives.base import Objective
 from auxlearn.objectives.context import InputTracker, ObjectiveContext
 from auxlearn.objectives.masking import frequency_cross_entropy, score_masked
@@ -36,7 +42,11 @@ from auxlearn.results.folder import RunFolder, model_of
 from auxlearn.results.loggers import ReportedRun, RunReporter
 from auxlearn.results.record import RunResults
 from auxlearn.tasks.base import AuxiliaryTask
+from auxlearn.training.optimizer import LinearSchedule
 from auxlearn.training.plugin_checks import calling, check_prepared
+from auxlearn.training.step import RunStep
+from auxlearn.training.terms import Auxiliary, StepSettings
+from auxlearn.training.validation import ValidationObjective
 from auxlearn.weighting.base import Weighting
 
 
@@ -183,43 +193,6 @@ HEAD_TEXTS, HEAD_BATCH = 200, 32
 HEAD_MARGIN = 0.1
 
 
-def with_perturbed_text(
-    config: RunConfig, encoder: SharedEncoder, texts: TokenizedTexts, cache: TensorCache
-) -> TokenizedTexts:
-    """Return the training texts, perturbed once by the pretrained encoder if configured."""
-    if config.perturbed_text == "none":
-        return texts
-    encoder.require_language_model("perturbed_text")
-    perturbed = perturb_texts_cached(encoder, texts, config.perturbed_share, config.seed, cache)
-    return concatenate(texts, perturbed) if config.perturbed_text == "add" else perturbed
-
-
-def run_context(
-    config: RunConfig,
-    name: str,
-    encoder: SharedEncoder,
-    split: Split,
-    texts: TokenizedTexts,
-    cache: TensorCache,
-    reporter: Reporter,
-    tracker: InputTracker | None = None,
-) -> ObjectiveContext:
-    """Return what an objective of a name is prepared with."""
-    return ObjectiveContext(
-        name,
-        encoder,
-        split,
-        texts,
-        max_length=config.max_length,
-        cache=cache,
-        seed=config.seed,
-        progress=reporter.progress,
-        tracker=tracker,
-        text_column=config.text_column,
-        text_window=config.text_window,
-    )
-
-
 def prepare_task(choice: PluginChoice, context: ObjectiveContext) -> AuxiliaryTask:
     """Make an auxiliary task and prepare it."""
     cls = TASKS.get(choice.name)
@@ -353,3 +326,156 @@ def check_dropout(objectives: Iterable[Objective], encoder: SharedEncoder) -> No
                 "probabilities of this encoder are 0: choose another encoder, or leave "
                 f"{objective.name} out"
             )
+
+
+def run_context(
+    config: RunConfig,
+    name: str,
+    encoder: SharedEncoder,
+    split: Split,
+    texts: TokenizedTexts,
+    cache: TensorCache,
+    reporter: Reporter,
+    tracker: InputTracker | None = None,
+) -> ObjectiveContext:
+    """Return what an objective of a name is prepared with."""
+    return ObjectiveContext(
+        name,
+        encoder,
+        split,
+        texts,
+        max_length=config.max_length,
+        cache=cache,
+        seed=config.seed,
+        progress=reporter.progress,
+        tracker=tracker,
+        text_column=config.text_column,
+        text_window=config.text_window,
+    )
+
+
+class Materials:
+    """What a run is made of, as its configuration says: data, encoder, texts, objectives.
+
+    Attributes:
+        config: The settings.
+        compute: Device and precision.
+        reporter: Shows progress.
+        cache: The cache on disk.
+        data: The splits, out-of-distribution sets and validation examples.
+        tracker: Notes what objectives read.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        compute: Compute,
+        reporter: Reporter,
+        validation: ValidationSource | None = None,
+        dataset: TextDataset | None = None,
+    ) -> None:
+        self.config = config
+        self.compute = compute
+        self.reporter = reporter
+        self.cache = TensorCache(expand(config.cache_dir) if config.cache_dir else None)
+        data = load_run_data(config, validation, self.cache.folder, dataset)
+        self.data = replace(data, audits=self.cache.folder)
+        self.tracker: InputTracker | None = None
+
+    @cached_property
+    def encoder(self) -> SharedEncoder:
+        """The pretrained encoder, loaded when it is first asked for."""
+        return load_run_encoder(self.config, self.data, self.compute)
+
+    def tokenize(self, split: Split) -> TokenizedTexts:
+        """Tokenise a split, or read its tokens from the cache."""
+        config, progress = self.config, self.reporter.progress
+        tokenizer, window = self.encoder.tokenizer, config.text_window
+        return tokenize_split(tokenizer, split, config.max_length, self.cache, progress, window)
+
+    def perturbed(self, texts: TokenizedTexts) -> TokenizedTexts:
+        """Return training texts, perturbed once by the pretrained encoder if configured."""
+        config, encoder = self.config, self.encoder
+        if config.perturbed_text == "none":
+            return texts
+        encoder.require_language_model("perturbed_text")
+        found = perturb_texts_cached(
+            encoder, texts, config.perturbed_share, config.seed, self.cache
+        )
+        return concatenate(texts, found) if config.perturbed_text == "add" else found
+
+    def context(self, name: str, split: Split, texts: TokenizedTexts) -> ObjectiveContext:
+        """Return what an objective of a name is prepared with."""
+        parts = (self.encoder, split, texts, self.cache, self.reporter)
+        return run_context(self.config, name, *parts, self.tracker)
+
+    def primary_loss(self, texts: TokenizedTexts) -> PrimaryLoss:
+        """Return the prepared loss of the primary task."""
+        choice = self.config.loss
+        cls = LOSSES.get(choice.name)
+        if self.encoder.kind.name not in cls.kinds:
+            require(self.encoder.kind, "losses", f" ({choice.name})")
+        with calling(cls, "__init__", choice.name):
+            loss: PrimaryLoss = cls(cls.Options.model_validate(choice.options))
+        if self.config.compile and not loss.compilable:
+            raise ConfigError(
+                f"compile: the loss {choice.name} changes what a layer computes, which a compiled "
+                "encoder does not allow: leave --compile out"
+            )
+        with calling(cls, "prepare", choice.name):
+            loss.prepare(self.context("primary", self.data.train, texts))
+        return loss
+
+    def auxiliaries(self, texts: TokenizedTexts) -> list[Auxiliary]:
+        """Return the prepared auxiliary tasks with their batches."""
+        config, found = self.config, []
+        for name, choice in zip(config.objective_names()[1:], config.aux, strict=True):
+            task = prepare_task(choice, self.context(name, self.data.train, texts))
+            found.append(auxiliary(name, task, config.batch_size, config.seed))
+        return found
+
+
+def auxiliary(name: str, task: AuxiliaryTask, batch_size: int, seed: int) -> Auxiliary:
+    """Return a prepared task with its batches; those of the primary task unless it has its own."""
+    own = task.stream(task.batch_size or batch_size, seed, name) if task.batches == "own" else None
+    return Auxiliary(name, task, own)
+
+
+def training_step(
+    encoder: SharedEncoder,
+    primary: BatchStream,
+    primary_loss: PrimaryLoss,
+    auxiliaries: Sequence[Auxiliary],
+    schedule: LinearSchedule,
+    settings: StepSettings,
+    weighting: Weighting,
+    validation: TokenizedTexts | None,
+    surrogate: Surrogate,
+    **further: Any,
+) -> RunStep:
+    """Return the step of a run as its weighting wants it, with the validation objective.
+
+    ``further`` goes to :class:`~auxlearn.training.step.RunStep`.
+    """
+    objective = None
+    if validation is not None:
+        objective = ValidationObjective(
+            validation,
+            weighting.validation_batch_size(primary.batch_size),
+            surrogate,
+            settings.seed,
+            head=weighting.dev_head,
+            batches_per_step=max(
+                settings.gradient_accumulation_steps, weighting.validation_batches
+            ),
+            attends_to_padding=weighting.attends_to_padding,
+            kind=encoder.kind,
+        )
+    wanted = replace(
+        settings,
+        clip_head_separately=weighting.clips_apart,
+        attends_to_padding=weighting.attends_to_padding,
+    )
+    return RunStep(
+        encoder, primary, primary_loss, auxiliaries, schedule, wanted, objective, **further
+    )

@@ -17,7 +17,7 @@ from auxlearn.core.files import write_checked_json
 from auxlearn.core.progress import Reporter
 from auxlearn.core.registry import TASKS
 from auxlearn.encoders.load import encoder_content
-from auxlearn.training import run
+from auxlearn.training import setup
 from auxlearn.training.inputs import load_inputs
 from tests import helpers
 
@@ -95,12 +95,12 @@ def finished(tmp_path_factory, encoder_folder):
 @pytest.fixture
 def nothing_computed(monkeypatch):
     """Fail on every costly step."""
-    for name in ("load_run_encoder", "tokenize_split", "TrainingLoop"):
+    for name in ("setup.load_run_encoder", "setup.tokenize_split", "run.TrainingLoop"):
 
         def fail(*_, name=name, **__):
             raise AssertionError(f"{name} was called")
 
-        monkeypatch.setattr(f"auxlearn.training.run.{name}", fail)
+        monkeypatch.setattr(f"auxlearn.training.{name}", fail)
 
 
 def test_the_record_names_every_input(finished):
@@ -362,8 +362,8 @@ def test_another_process_may_finish_the_run_while_this_one_reads(finished, monke
     """What is finished by the time the folder is claimed is not trained again."""
     _, config, results = finished
     loaded = []
-    real = run.load_run_encoder
-    monkeypatch.setattr(run, "load_run_encoder", lambda *given: loaded.append(1) or real(*given))
+    real = setup.load_run_encoder
+    monkeypatch.setattr(setup, "load_run_encoder", lambda *given: loaded.append(1) or real(*given))
     monkeypatch.setattr(
         "auxlearn.results.folder.RunFolder.finished", property(lambda _: bool(loaded))
     )
