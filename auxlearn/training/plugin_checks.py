@@ -37,8 +37,8 @@ def calling(plugin: object, method: str, name: str | None = None) -> Iterator[No
         ) from error
 
 
-def check_loss(plugin: object, name: str, loss: object) -> Tensor:
-    """Return the loss of an objective if it is a scalar tensor with a graph.
+def check_loss(plugin: object, name: str, loss: object) -> None:
+    """Refuse the loss of an objective that is no scalar tensor with a graph.
 
     That it is finite is checked by the training loop.
     """
@@ -56,8 +56,6 @@ def check_loss(plugin: object, name: str, loss: object) -> Tensor:
             f"the loss of {_title(plugin, name)} is {wrong}: return a finite scalar tensor that is "
             "computed with the encoder"
         )
-    assert isinstance(loss, Tensor)
-    return loss
 
 
 def check_result(plugin: object, name: str, result: TaskResult, batch: Batch) -> None:

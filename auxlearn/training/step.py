@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import groupby
 
 import torch
@@ -29,38 +29,11 @@ from auxlearn.training.gradient_log import (
 )
 from auxlearn.training.optimizer import LinearSchedule
 from auxlearn.training.plugin_checks import calling, check_loss, check_result, check_trained
-from auxlearn.training.terms import Auxiliary, StepSettings, Term, placements_of
+from auxlearn.training.terms import Auxiliary, StepSettings, Term, placements_of, split_batch
 from auxlearn.training.validation import ValidationObjective
 from auxlearn.weighting.base import Gradient
 from auxlearn.weighting.gradients import shared_gradient
 from auxlearn.weighting.members import Members
-
-
-def split_batch(batch: Batch, count: int) -> list[Batch]:
-    """Split a batch into at most ``count`` micro-batches of nearly equal numbers of examples.
-
-    Each micro-batch is padded to the longest of its own texts, as a batch of these texts would be.
-    """
-    if count == 1:
-        return [batch]
-    size = -(-len(batch) // count)
-    return [
-        _select_examples(batch, slice(start, start + size)) for start in range(0, len(batch), size)
-    ]
-
-
-def _select_examples(batch: Batch, chosen: slice) -> Batch:
-    longest = int(batch.attention_mask[chosen].sum(1).max())
-    values = {field.name: getattr(batch, field.name) for field in fields(batch)}
-    return replace(
-        batch,
-        **{
-            name: value[chosen, :longest] if value.ndim > 1 and name != "labels" else value[chosen]
-            for name, value in values.items()
-            if value is not None
-        },
-    )
-
 
 logger = logging.getLogger(__name__)
 
@@ -388,20 +361,15 @@ class RunStep:
             if term.shares_primary_batch:
                 batch = substitutes.get(term.micro_batch, batch)
             batch = self._with_attention(batch)
-            members: dict[int, Tensor] = {}
-            if term.auxiliary is None:
-                loss = self._primary_loss(model, batch, step, term)
-            else:
-                result = self._auxiliary_loss(model, batch, step, term)
-                if term.name in self.members.weights and not lookahead:
-                    result = replace(result, loss=self.members.loss(term.name, result.members))
-                if result.primary is not None and term.name not in self.isolated:
-                    substitutes[term.micro_batch] = result.primary
-                    if not lookahead:
-                        self._log_perturbation(term.name, batch, result)
-                loss, members = result.loss, dict(result.members) if apart else {}
-                del result
-            loss = loss * term.share
+            result = self._loss_of(model, batch, step, term)
+            if term.name in self.members.weights and not lookahead:
+                result = replace(result, loss=self.members.loss(term.name, result.members))
+            if result.primary is not None and term.name not in self.isolated:
+                substitutes[term.micro_batch] = result.primary
+                if not lookahead:
+                    self._log_perturbation(term.name, batch, result)
+            loss, members = result.loss * term.share, dict(result.members) if apart else {}
+            del result
             if not lookahead:
                 self._record_loss(term.name, loss)
             if members:
@@ -418,21 +386,16 @@ class RunStep:
         The last batch of an epoch is smaller and may have fewer micro-batches than the batch of
         another objective.
         """
-        whole = self.primary.batch(step)
-        primary = split_batch(whole, self.settings.gradient_accumulation_steps)
+        whole, count = self.primary.batch(step), self.settings.gradient_accumulation_steps
+        primary = split_batch(whole, count)
         batches: list[tuple[Auxiliary | None, list[Batch], list[float]]] = []
         for auxiliary in self.auxiliaries:
             if auxiliary.name in without:
                 continue
             with calling(auxiliary.task, "begin_step", auxiliary.name):
                 auxiliary.task.begin_step(step, self.total_steps)
-            own = (
-                primary
-                if auxiliary.stream is None
-                else split_batch(
-                    auxiliary.stream.batch(step), self.settings.gradient_accumulation_steps
-                )
-            )
+            stream = auxiliary.stream
+            own = primary if stream is None else split_batch(stream.batch(step), count)
             batches.append((auxiliary, own, self._shares(auxiliary, own, step)))
         batches.append((None, primary, self._primary_shares(whole, primary)))
         return [
@@ -463,13 +426,23 @@ class RunStep:
             ]
         return [count / max(1, sum(items)) for count in items]
 
-    def _primary_loss(self, model: nn.Module, batch: Batch, step: int, term: Term) -> Tensor:
-        """Return the mean loss of the primary task."""
+    def _loss_of(self, model: nn.Module, batch: Batch, step: int, term: Term) -> TaskResult:
+        """Return the mean loss of an objective, and what it changes in the primary batch."""
         generator = self._generator(term.name, step, term.micro_batch)
         forward = self._seeded_forward(term.name, step, term.micro_batch)
-        with calling(self.primary_loss, "loss"), forward, self._watched():
-            loss = model(self.primary_loss.loss, batch, generator)
-        return self._check_loss(term.name, self.primary_loss, loss, model)
+        objective: Objective
+        if term.auxiliary is None:
+            objective = self.primary_loss
+            with calling(objective, "loss"), forward, self._watched():
+                result = TaskResult(model(objective.loss, batch, generator))
+        else:
+            objective = term.auxiliary.task
+            with calling(objective, "loss", term.name), forward:
+                found = model(objective.loss, batch, generator)
+            result = found if isinstance(found, TaskResult) else TaskResult(found)
+            check_result(objective, term.name, result, batch)
+        self._check_loss(term.name, objective, result.loss, model)
+        return result
 
     def _watched(self) -> AbstractContextManager[None]:
         """Let tasks see the gradient of the primary loss at each token, if any asks for it."""
@@ -481,19 +454,6 @@ class RunStep:
                     one.task.observe_primary(token_ids, gradients)
 
         return self.encoder.watching_embeddings(report) if watching else nullcontext()
-
-    def _auxiliary_loss(self, model: nn.Module, batch: Batch, step: int, term: Term) -> TaskResult:
-        """Return the mean loss of an auxiliary task, with what it changes in the primary batch."""
-        assert term.auxiliary is not None
-        generator = self._generator(term.name, step, term.micro_batch)
-        forward = self._seeded_forward(term.name, step, term.micro_batch)
-        with calling(term.auxiliary.task, "loss", term.name), forward:
-            result = model(term.auxiliary.task.loss, batch, generator)
-        if not isinstance(result, TaskResult):
-            result = TaskResult(result)
-        check_result(term.auxiliary.task, term.name, result, batch)
-        self._check_loss(term.name, term.auxiliary.task, result.loss, model)
-        return result
 
     def _generator(self, name: str, step: int, micro_batch: int) -> torch.Generator:
         """Return the generator of an objective, in the same state at every call."""
@@ -509,16 +469,13 @@ class RunStep:
         ):
             yield
 
-    def _check_loss(
-        self, name: str, objective: Objective, loss: object, model: nn.Module
-    ) -> Tensor:
+    def _check_loss(self, name: str, objective: Objective, loss: Tensor, model: nn.Module) -> None:
         """Check a loss; once per process also that it depends on trained parameters only."""
-        checked = check_loss(objective, name, loss)
+        check_loss(objective, name, loss)
         if name not in self._checked and torch.is_grad_enabled():
             self._checked.add(name)
             trained = {id(parameter) for parameter in model.parameters()}
-            check_trained(name, objective, checked, trained)
-        return checked
+            check_trained(name, objective, loss, trained)
 
     def _with_attention(self, batch: Batch) -> Batch:
         """Return a batch with the attention mask that the run trains with."""

@@ -15,7 +15,7 @@ from auxlearn.data.batches import BatchStream, UniformStream, collate
 from auxlearn.encoders.load import load_encoder
 from auxlearn.tasks.base import AuxiliaryTask, TaskResult
 from auxlearn.tasks.random_mlm import RandomMLM
-from auxlearn.training.step import split_batch
+from auxlearn.training.terms import split_batch
 from tests.helpers import (
     LABELS,
     LINES,
