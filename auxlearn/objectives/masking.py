@@ -287,6 +287,12 @@ def corrupt(
     return corrupted
 
 
+def mean_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """Return the mean cross-entropy of predicted tokens, in nats; of none, a zero with a graph."""
+    total = nn.functional.cross_entropy(logits, upload(targets, logits.device), reduction="sum")
+    return total / max(1, len(targets))
+
+
 #: Share of the tokens that are masked, as BERT was pretrained.
 SHARE = 0.15
 

@@ -23,11 +23,11 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
-from torch import Tensor, nn
+from torch import Tensor
 
 from auxlearn.core.settings import Settings
 from auxlearn.data.batches import (
@@ -38,7 +38,6 @@ from auxlearn.data.batches import (
     unpad_token_values,
 )
 from auxlearn.data.tokens import TokenizedTexts
-from auxlearn.encoders.device import upload
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.objectives.base import Objective
 from auxlearn.objectives.context import ObjectiveContext
@@ -48,6 +47,7 @@ from auxlearn.objectives.masking import (
     choose,
     choose_units,
     corrupt,
+    mean_cross_entropy,
     mirrored,
     ordinary_ids,
     rescale_texts,
@@ -207,15 +207,19 @@ class AuxiliaryTask(Objective):
         return {}
 
 
+#: Option of tasks that can draw from texts of their own.
+CORPUS: Any = Field(
+    None, description="File of unlabelled texts to draw from in place of the train split."
+)
+
+
 class MaskingOptions(Settings):
     """Settings of every masked-language-modelling task."""
 
     probability: float = Field(
         0.15, gt=0, le=1, description="Mean mask probability over the tokens of a text."
     )
-    corpus: str | None = Field(
-        None, description="File of unlabelled texts to draw from in place of the train split."
-    )
+    corpus: str | None = CORPUS
     schedule: Literal["constant", "linear", "cosine"] = Field(
         "constant",
         description="How the rate falls over the run: constant; linear or cosine from twice "
@@ -335,10 +339,7 @@ class MaskedLanguageModelling(AuxiliaryTask):
         chosen = self._chosen(batch, generator)
         corrupted = self._corrupt(encoder, batch, chosen, generator)
         logits = encoder.predict_tokens(replace(batch, input_ids=corrupted), chosen)
-        targets = upload(batch.input_ids[chosen], logits.device)
-        # The sum over no tokens is a zero that still has a graph; the mean would be NaN.
-        total = nn.functional.cross_entropy(logits, targets, reduction="sum")
-        return total / max(1, len(targets))
+        return mean_cross_entropy(logits, batch.input_ids[chosen])
 
     def _corrupt(
         self, encoder: SharedEncoder, batch: Batch, chosen: Tensor, generator: torch.Generator

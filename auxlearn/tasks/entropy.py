@@ -6,10 +6,9 @@ from torch import Tensor
 
 from auxlearn.core.registry import register_task
 from auxlearn.objectives.context import ObjectiveContext
-from auxlearn.scoring.cached import score_texts
 from auxlearn.scoring.pseudo_likelihood import log_probability_and_entropy
 from auxlearn.tasks.base import ScoredMasking
-from auxlearn.tasks.l3mask import DTYPES, ScoringOptions
+from auxlearn.tasks.l3mask import ScoringOptions, predictions_at_tokens
 
 
 @register_task("entropy")
@@ -32,13 +31,5 @@ class Entropy(ScoredMasking):
 
     def scores(self, context: ObjectiveContext) -> Tensor:
         """Return the entropy at each token, from the cache where possible."""
-        found = score_texts(
-            context.encoder,
-            self.texts,
-            context.cache,
-            passes=self.options.passes,
-            dtype=DTYPES[self.options.precision],
-            statistic=log_probability_and_entropy,
-            progress=context.progress,
-        )
+        found = predictions_at_tokens(self, context, statistic=log_probability_and_entropy)
         return found[:, 1].clamp(min=0)

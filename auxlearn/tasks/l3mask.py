@@ -6,7 +6,7 @@ Leveraging Lessons Learned from Vanilla Models", https://aclanthology.org/2024.c
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from pydantic import Field
@@ -45,6 +45,21 @@ class L3MaskOptions(ScoringOptions):
     )
 
 
+def predictions_at_tokens(task: ScoredMasking, context: ObjectiveContext, **further: Any) -> Tensor:
+    """Return a statistic of the encoder's predictions at each token of a task, cached on disk."""
+    options = task.options
+    assert isinstance(options, ScoringOptions)
+    return score_texts(
+        context.encoder,
+        task.texts,
+        context.cache,
+        passes=options.passes,
+        dtype=DTYPES[options.precision],
+        progress=context.progress,
+        **further,
+    )
+
+
 @register_task("l3mask")
 class L3Mask(ScoredMasking):
     """Mask a token the more often, the less likely the pretrained encoder finds it.
@@ -66,13 +81,6 @@ class L3Mask(ScoredMasking):
 
     def scores(self, context: ObjectiveContext) -> Tensor:
         """Score the texts with the pretrained encoder, or read the scores from the cache."""
-        log_likelihoods = score_texts(
-            context.encoder,
-            self.texts,
-            context.cache,
-            passes=self.options.passes,
-            dtype=DTYPES[self.options.precision],
-            progress=context.progress,
-        ).double()
+        log_likelihoods = predictions_at_tokens(self, context).double()
         complement = self.options.score == "complement"
         return -torch.expm1(log_likelihoods) if complement else -log_likelihoods

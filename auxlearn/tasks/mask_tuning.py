@@ -12,7 +12,7 @@ from typing import Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from auxlearn.core.registry import register_task
 from auxlearn.core.settings import Settings
@@ -20,6 +20,7 @@ from auxlearn.data.batches import Batch
 from auxlearn.encoders.device import upload
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.objectives.context import ObjectiveContext
+from auxlearn.objectives.masking import mean_cross_entropy
 from auxlearn.objectives.perturbation import (
     allowed_replacement_ids,
     choose_fixed_share,
@@ -109,7 +110,5 @@ class MaskTuning(AuxiliaryTask):
             generator,
             self._choose,
         )
-        targets = upload(batch.input_ids[perturbation.chosen], perturbation.logits.device)
-        # The sum over no tokens is a zero that still has a graph; the mean would be NaN.
-        total = nn.functional.cross_entropy(perturbation.logits, targets, reduction="sum")
-        return TaskResult(total / max(1, len(targets)), perturbation.batch, perturbation.chosen)
+        found = mean_cross_entropy(perturbation.logits, batch.input_ids[perturbation.chosen])
+        return TaskResult(found, perturbation.batch, perturbation.chosen)

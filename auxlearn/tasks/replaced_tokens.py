@@ -14,7 +14,7 @@ from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.objectives.context import ObjectiveContext
 from auxlearn.objectives.masking import choose, uniform
 from auxlearn.objectives.perturbation import allowed_replacement_ids, perturb
-from auxlearn.tasks.base import AuxiliaryTask
+from auxlearn.tasks.base import CORPUS, AuxiliaryTask
 
 
 class ReplacedTokensOptions(Settings):
@@ -32,9 +32,7 @@ class ReplacedTokensOptions(Settings):
     temperature: float = Field(
         1.0, gt=0, description="Softmax temperature of the sampled replacements."
     )
-    corpus: str | None = Field(
-        None, description="File of unlabelled texts to draw from in place of the train split."
-    )
+    corpus: str | None = CORPUS
 
 
 @register_task("replaced_tokens")

@@ -6,7 +6,6 @@ import logging
 import re
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from auxlearn.core.errors import DataError
@@ -16,7 +15,7 @@ from auxlearn.data.batches import Batch
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.objectives.base import classification_head, labels_of
 from auxlearn.objectives.context import ObjectiveContext
-from auxlearn.tasks.base import AuxiliaryTask
+from auxlearn.tasks.base import CORPUS, AuxiliaryTask
 
 logger = logging.getLogger(__name__)
 
@@ -27,9 +26,7 @@ _BOUNDARY = re.compile(r"[.!?][\"'”’)\]]*(\s+)(?=\S)")
 class SentenceOrderOptions(Settings):
     """Settings of sentence-order prediction."""
 
-    corpus: str | None = Field(
-        None, description="File of unlabelled texts to draw from in place of the train split."
-    )
+    corpus: str | None = CORPUS
 
 
 @register_task("sentence_order")

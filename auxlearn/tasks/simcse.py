@@ -12,7 +12,7 @@ from auxlearn.data.batches import Batch
 from auxlearn.encoders.device import upload
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.objectives.context import ObjectiveContext
-from auxlearn.tasks.base import AuxiliaryTask
+from auxlearn.tasks.base import CORPUS, AuxiliaryTask
 
 
 class SimCSEOptions(Settings):
@@ -21,9 +21,7 @@ class SimCSEOptions(Settings):
     temperature: float = Field(
         0.05, gt=0, description="Divides the cosine similarities; 0.05 in the paper."
     )
-    corpus: str | None = Field(
-        None, description="File of unlabelled texts to draw from in place of the train split."
-    )
+    corpus: str | None = CORPUS
 
 
 @register_task("simcse")

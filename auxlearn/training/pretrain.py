@@ -49,6 +49,7 @@ from auxlearn.training.checkpoint import (
     load_optimizer_tensors,
     optimizer_tensors,
 )
+from auxlearn.training.inputs import RunInputs
 from auxlearn.training.loop import LOG_EVERY, Loop
 from auxlearn.training.optimizer import LinearSchedule, build_optimizer
 from auxlearn.training.pretrain_folder import PretrainFolder, PretrainResults
@@ -129,7 +130,7 @@ def pretrain(
     if texts is None:
         texts = _read_texts(dataset, corpus, given, cache)
     train, held_out = hold_out_texts(texts)
-    inputs = {
+    inputs: RunInputs = {
         "auxlearn": {"version": __version__},
         "encoder": encoder_content(given.encoder),
         "texts": {"content": content_key(texts.texts, texts.text_pairs)},

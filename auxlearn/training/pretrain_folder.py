@@ -25,6 +25,7 @@ from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.results.folder import check_contained, locked_folder
 from auxlearn.results.outputs import check_output_folder
 from auxlearn.training.checkpoint import CheckpointFolder
+from auxlearn.training.inputs import RunInputs, compare
 
 FILE = "pretraining.json"
 
@@ -63,7 +64,7 @@ class _Record:
     """
 
     settings: dict[str, Any]
-    inputs: dict[str, dict[str, str]]
+    inputs: RunInputs
     results: PretrainResults | None = None
 
 
@@ -74,7 +75,7 @@ class PretrainFolder:
         self.path = path
         self.checkpoints = CheckpointFolder(path / "checkpoint")
         self._settings = dict(settings)
-        self._inputs: dict[str, dict[str, str]] = {}
+        self._inputs: RunInputs = {}
 
     @property
     def finished(self) -> bool:
@@ -105,24 +106,18 @@ class PretrainFolder:
             raise RunError(f"{self.path} is not empty: choose another --output")
 
     @contextmanager
-    def locked(self, inputs: dict[str, dict[str, str]]) -> Iterator[None]:
+    def locked(self, inputs: RunInputs) -> Iterator[None]:
         """Lock the folder within the block; create it where it is missing."""
         self.check()
         with locked_folder(self.path), logged_into(self.path):
             record = self._read()
-            changed = [
-                name
-                for name in sorted(inputs)
-                if record is not None
-                and (self.checkpoints.any or record.results is not None)
-                and record.inputs.get(name) != inputs[name]
-            ]
-            if changed:
-                verb = "has" if len(changed) == 1 else "have"
+            begun = self.checkpoints.any or (record is not None and record.results is not None)
+            before = record.inputs if record is not None and begun else {}
+            found = compare(before, lambda name, _: inputs.get(name, {}))
+            if found.changed:
                 raise RunError(
-                    f"the pretraining in {self.path} cannot be resumed, as its "
-                    f"{', '.join(changed)} {verb} changed since it began: choose another --output, "
-                    f"or delete {self.path} to start again"
+                    f"the pretraining in {self.path} cannot be resumed, as {found.changes} since "
+                    f"it began: choose another --output, or delete {self.path} to start again"
                 )
             self._inputs = inputs
             if record is None or record.results is None:

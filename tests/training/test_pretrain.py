@@ -188,7 +188,7 @@ def test_changed_texts_are_noticed_on_resume(one_layer, tmp_path, monkeypatch):
     with pytest.raises(SystemExit):
         run()
     texts.write_text("\n".join(helpers.LINES[1:]))
-    with pytest.raises(RunError, match="cannot be resumed, as its texts has changed"):
+    with pytest.raises(RunError, match=r"cannot be resumed, as the texts \(content\) has changed"):
         run()
 
 
