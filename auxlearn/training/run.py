@@ -100,7 +100,7 @@ def train(
     check_source(config, folder.path)
     require_compiler(config, compute)
     reporter = ForwardingReporter(reporter, run_reporters(config, folder))
-    clock = _Stopwatch()
+    started = time.perf_counter()
     reporter.message(f"reading data set {config.dataset}")
     run = _Run(config, compute, reporter, weighting, folder, processes, dataset)
     inputs = collect_inputs(config, run.data, weighting.validation_source)
@@ -120,12 +120,16 @@ def train(
         count = run.micro_batches = _micro_batches(config, checkpoints, processes, reporter)
         processes.share({"config": config.model_dump(mode="json"), "micro_batches": count})
         loop = run.prepare()
-        clock.lap("preparation")
+        prepared = time.perf_counter()
         loop.run()
-        clock.lap("training")
+        trained = time.perf_counter()
         evaluations = run.evaluator.evaluate_all()
-        clock.lap("evaluation")
-        results = run.results(loop, evaluations, clock.seconds)
+        seconds = {
+            "preparation": prepared - started,
+            "training": loop.state.seconds,  # with those before the run was resumed
+            "evaluation": time.perf_counter() - trained,
+        }
+        results = run.results(loop, evaluations, seconds)
         run.export(results)
         results.save(folder.path)
         checkpoints.delete()
@@ -178,24 +182,6 @@ def load_finished(folder: RunFolder, config: RunConfig, reporter: Reporter) -> R
         reporter.message(line)
     reporter.message(f"{folder.path} is finished; these are its results")
     return RunResults.load(folder.path)
-
-
-class _Stopwatch:
-    """Wall time of consecutive stages.
-
-    Attributes:
-        seconds: Wall time by stage.
-    """
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self._last = time.perf_counter()
-
-    def lap(self, stage: str) -> None:
-        """End a stage."""
-        now = time.perf_counter()
-        self.seconds[stage] = now - self._last
-        self._last = now
 
 
 class _Run(Materials):
@@ -327,7 +313,7 @@ class _Run(Materials):
             degenerate=evaluations["dev"].constant_prediction,
             auxiliary=loop.task_metrics() | ({"primary": facts} if facts else {}),
             surrogate=surrogate_report(self.folder.read_metrics(), config.metric),
-            seconds=seconds | {"training": state.seconds},  # with those before the run was resumed
+            seconds=seconds,
             environment=with_peak_memory(Environment.load(self.folder.path)),
             init_from=self.init_from,
             factors=factor_table(self.folder.read_metrics()),
