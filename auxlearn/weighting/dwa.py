@@ -10,7 +10,7 @@ from torch import Tensor
 
 from auxlearn.core.registry import register_weighting
 from auxlearn.weighting.base import TrainingStep
-from auxlearn.weighting.gradients import gather_scalars
+from auxlearn.weighting.gradients import losses_of
 from auxlearn.weighting.learned import LearnedOptions, LearnedWeighting
 
 #: Smallest loss that another is divided by.
@@ -81,7 +81,7 @@ class DynamicWeightAverage(LearnedWeighting):
     def learn(self, step: TrainingStep) -> None:
         """Train on the weighted losses; compute new weights at the end of a window."""
         self.mixture.step(step, self._weights)
-        self._sums += gather_scalars([step.losses[name] for name in step.names])
+        self._sums += losses_of(step)
         self._count += 1
         if int(self._count) % self.options.window == 0:
             mean = self._sums / self.options.window

@@ -11,7 +11,7 @@ from torch import Tensor
 from auxlearn.core.errors import ConfigError
 from auxlearn.core.registry import register_weighting
 from auxlearn.weighting.base import Mix
-from auxlearn.weighting.mixing import MIX_DESCRIPTION, LossWeighting, MixOptions
+from auxlearn.weighting.mixing import MIX_DESCRIPTION, LossWeighting, MixOptions, equal_weights
 
 
 def fixed_weights(alpha: float | Sequence[float], count: int) -> Tensor:
@@ -33,11 +33,6 @@ def fixed_weights(alpha: float | Sequence[float], count: int) -> Tensor:
             f"fixed: alpha {alpha} is outside (0, 1): the primary task keeps 1 - alpha"
         )
     return torch.tensor([1 - sum(shares), *shares], dtype=torch.float64)
-
-
-def equal_weights(count: int) -> Tensor:
-    """Return ``1 / count`` for each of ``count`` objectives, float64."""
-    return torch.full((count,), 1 / count, dtype=torch.float64)
 
 
 class FixedOptions(MixOptions):

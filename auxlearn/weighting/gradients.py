@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import torch
 from torch import Tensor
 
-from auxlearn.weighting.base import Gradient, Placement
+from auxlearn.weighting.base import Gradient, Placement, TrainingStep
+
+_SHARED: tuple[Placement, ...] = ("encoder",)
 
 
 def weighted_sum(gradients: Sequence[Gradient], weights: Sequence[float] | Tensor) -> Gradient:
@@ -31,12 +33,19 @@ def weighted_sum(gradients: Sequence[Gradient], weights: Sequence[float] | Tenso
     return found
 
 
-def shared_gradient(gradient: Gradient, placements: Sequence[Placement]) -> Gradient:
-    """Return a gradient with ``None`` for the parameters of the heads."""
+def restricted(
+    gradient: Gradient, placements: Sequence[Placement], kept: Collection[Placement]
+) -> Gradient:
+    """Return a gradient with ``None`` for the parameters of other places than some."""
     return [
-        grad if placement == "encoder" else None
+        grad if placement in kept else None
         for grad, placement in zip(gradient, placements, strict=True)
     ]
+
+
+def shared_gradient(gradient: Gradient, placements: Sequence[Placement]) -> Gradient:
+    """Return a gradient with ``None`` for the parameters of the heads."""
+    return restricted(gradient, placements, _SHARED)
 
 
 def dot(left: Gradient, right: Gradient) -> Tensor:
@@ -59,6 +68,11 @@ def squared_norm(gradient: Gradient) -> Tensor:
     return torch.stack(torch._foreach_norm(given)).double().square().sum()
 
 
+def losses_of(step: TrainingStep) -> Tensor:
+    """Return the losses of the objectives, ``(objectives,)``, float64, on the CPU."""
+    return gather_scalars([step.losses[name] for name in step.names])
+
+
 def gather_scalars(scalars: Sequence[Tensor]) -> Tensor:
     """Copy scalars into one vector on the CPU, with one synchronisation per device.
 
@@ -73,14 +87,6 @@ def gather_scalars(scalars: Sequence[Tensor]) -> Tensor:
         places = [place for place, scalar in enumerate(scalars) if scalar.device == device]
         values[places] = torch.stack([scalars[place].detach().double() for place in places]).cpu()
     return values
-
-
-def head_gradient(gradient: Gradient, placements: Sequence[Placement]) -> Gradient:
-    """Return a gradient with ``None`` for the shared parameters."""
-    return [
-        None if placement == "encoder" else grad
-        for grad, placement in zip(gradient, placements, strict=True)
-    ]
 
 
 def combine(

@@ -11,7 +11,7 @@ from torch import Tensor
 from auxlearn.core.metric_names import Quantity
 from auxlearn.core.registry import register_weighting
 from auxlearn.weighting.base import TrainingStep
-from auxlearn.weighting.gradients import dot, gather_scalars, shared_gradient
+from auxlearn.weighting.gradients import dot, gather_scalars, losses_of, shared_gradient
 from auxlearn.weighting.learned import LearnedOptions, LearnedWeighting
 
 #: Lower bound of a weight: from zero it could not increase again.
@@ -96,7 +96,7 @@ class GradNorm(LearnedWeighting):
         """Make one optimizer step; keep the losses of the first step of all, warm-up or not."""
         super().step(step)
         if not self._first.any():
-            self._first.copy_(gather_scalars([step.losses[name] for name in step.names]))
+            self._first.copy_(losses_of(step))
 
     def learn(self, step: TrainingStep) -> None:
         """Train on the weighted losses, and update the weights towards balanced norms."""

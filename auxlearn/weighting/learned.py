@@ -13,7 +13,7 @@ from torch import Tensor
 from auxlearn.core.errors import ConfigError
 from auxlearn.core.metric_names import VALIDATION, Quantity
 from auxlearn.weighting.base import TrainingStep
-from auxlearn.weighting.mixing import LossWeighting, MixOptions
+from auxlearn.weighting.mixing import LossWeighting, MixOptions, equal_weights
 from auxlearn.weighting.optimizer_steps import Moments
 
 #: Smallest product of gradient norms that an inner product is divided by.
@@ -138,8 +138,7 @@ class LearnedWeighting(LossWeighting):
 
     def default_weights(self) -> Tensor:
         """Return the initial weights if option ``initial`` is not given: equal ones."""
-        count = len(self.objectives)
-        return torch.full((count,), 1 / count, dtype=torch.float64)
+        return equal_weights(len(self.objectives))
 
     def with_floor(self, weights: Tensor) -> Tensor:
         """Apply :func:`floored_weights` with the option ``floor``."""

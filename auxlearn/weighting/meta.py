@@ -16,6 +16,7 @@ from auxlearn.weighting.base import (
     Branches,
     DevHead,
     Gradient,
+    Placement,
     TrainingStep,
     apply_gradient,
 )
@@ -23,7 +24,7 @@ from auxlearn.weighting.gradients import (
     GradientAverage,
     dot,
     gather_scalars,
-    head_gradient,
+    restricted,
     shared_gradient,
     squared_norm,
     weighted_sum,
@@ -85,6 +86,9 @@ def account_of_steps(
         found[task] = f"{task}: applied from step {first}{until}, weight up to {highest}; {there}"
     return found
 
+
+#: Places of parameters that objectives do not share.
+HEADS: tuple[Placement, ...] = ("primary_head", "other_head")
 
 #: Smallest weight that an auxiliary task can be left with, as a share of the gate.
 LEAST = 1 / 3
@@ -333,7 +337,7 @@ class Meta(LogitWeighting):
         placements = step.placements
         inside, outside = gram_matrices(
             [shared_gradient(gradient, placements) for gradient in gradients],
-            [head_gradient(gradient, placements) for gradient in gradients],
+            [restricted(gradient, placements, HEADS) for gradient in gradients],
         )
         gram = inside + outside
         factors = self.mixture.factors(inside.diagonal().sqrt())

@@ -65,6 +65,11 @@ def metabalance_factors(
     return factors, averages
 
 
+def equal_weights(count: int) -> Tensor:
+    """Return ``1 / count`` for each of ``count`` objectives, float64."""
+    return torch.full((count,), 1 / count, dtype=torch.float64)
+
+
 class MixOptions(Settings):
     """Options of every rule that weights losses."""
 

@@ -78,15 +78,22 @@ class SeparateSteps:
         gradient.
         """
         with torch.no_grad():
-            before = list(torch._foreach_mul([*step.parameters], 1.0))
-        steps = []
-        for index in range(1, len(gradients)):
+            before = torch._foreach_mul([*step.parameters], 1.0)
+        steps: list[Gradient] = [[None] * len(before) for _ in gradients]
+        # The primary task's own step comes last and is left as the optimizer makes it, not undone
+        # and added again: before + (after - before) differs from after by rounding.
+        for index in (*range(1, len(gradients)), 0):
+            reached = [n for n, grad in enumerate(gradients[index]) if grad is not None]
             self._step_of(index, step, gradients[index])
-            steps.append(_undo(step.parameters, before, gradients[index]))
-        # The primary task's own step is left as the optimizer makes it, not undone and added again:
-        # before + (after - before) differs from after by rounding.
-        self._step_of(0, step, gradients[0])
-        steps.insert(0, _difference(step.parameters, before, gradients[0]))
+            if not reached:
+                continue
+            after: list[Tensor] = [step.parameters[number] for number in reached]
+            start = [before[number] for number in reached]
+            with torch.no_grad():
+                for number, own in zip(reached, torch._foreach_sub(after, start), strict=True):
+                    steps[index][number] = own
+                if index:
+                    torch._foreach_copy_(after, start)
         values = weights.tolist()
         with torch.no_grad():
             # One operation for all parameters that add the step of an objective at one factor.
@@ -112,9 +119,7 @@ class SeparateSteps:
         for number in reached:
             parameter = step.parameters[number]
             primary[number] = optimizer.state.pop(parameter, {})
-            if (
-                number in own
-            ):  # in a resumed run the moments are on the CPU; steps are counted there
+            if number in own:  # a resumed run has moments on the CPU; steps are counted there
                 optimizer.state[parameter] = {
                     key: value if key == "step" else value.to(parameter.device)
                     for key, value in own[number].items()
@@ -150,31 +155,6 @@ class SeparateSteps:
         for name, value in state.items():
             index, number, key = name.split("/", 2)
             self._states[int(index)].setdefault(int(number), {})[key] = value.clone()
-
-
-def _difference(
-    parameters: Sequence[Tensor], before: Sequence[Tensor], gradient: Gradient
-) -> Gradient:
-    """Return what a step with a gradient has changed; ``None`` where it changed nothing."""
-    found: Gradient = [None] * len(gradient)
-    if reached := [number for number, grad in enumerate(gradient) if grad is not None]:
-        with torch.no_grad():
-            steps = torch._foreach_sub(
-                [parameters[number] for number in reached], [before[number] for number in reached]
-            )
-        for number, own in zip(reached, steps, strict=True):
-            found[number] = own
-    return found
-
-
-def _undo(parameters: Sequence[Tensor], before: Sequence[Tensor], gradient: Gradient) -> Gradient:
-    """Set the parameters back to ``before`` a step with a gradient, and return the step."""
-    found = _difference(parameters, before, gradient)
-    reached = [number for number, grad in enumerate(gradient) if grad is not None]
-    if reached:
-        with torch.no_grad():
-            torch._foreach_copy_([parameters[n] for n in reached], [before[n] for n in reached])
-    return found
 
 
 class Moments:

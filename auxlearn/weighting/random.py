@@ -11,7 +11,7 @@ from auxlearn.core import rng
 from auxlearn.core.config import Settings
 from auxlearn.core.registry import register_weighting
 from auxlearn.weighting.base import TrainingStep
-from auxlearn.weighting.mixing import LossWeighting
+from auxlearn.weighting.mixing import LossWeighting, equal_weights
 
 
 def random_weights(count: int, generator: torch.Generator) -> Tensor:
@@ -38,8 +38,7 @@ class RandomWeights(LossWeighting):
 
     def __init__(self, options: Settings, objectives: Sequence[str]) -> None:
         super().__init__(options, objectives)
-        count = len(self.objectives)
-        self._weights = torch.full((count,), 1 / count, dtype=torch.float64)
+        self._weights = equal_weights(len(self.objectives))
 
     @property
     def weights(self) -> Tensor:

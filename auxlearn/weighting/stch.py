@@ -11,7 +11,7 @@ from torch import Tensor
 from auxlearn.core.config import Settings
 from auxlearn.core.registry import register_weighting
 from auxlearn.weighting.base import TrainingStep, Weighting, apply_gradient
-from auxlearn.weighting.gradients import weighted_sum
+from auxlearn.weighting.gradients import losses_of, weighted_sum
 
 #: Added to losses before logarithms and divisions, as the authors do.
 EPSILON = 1e-20
@@ -93,7 +93,7 @@ class SmoothTchebycheff(Weighting):
     def step(self, step: TrainingStep) -> None:
         """Make one optimizer step on the smooth maximum; during the warm-up, on log losses."""
         gradients = step.gradients()
-        losses = torch.stack([step.losses[name] for name in step.names]).cpu().double()
+        losses = losses_of(step)
         warmup_steps, window = self.options.warmup_steps, self.options.window
         if step.number < warmup_steps + window:
             self._weights = torch.where(losses > 0, 1 / (losses + EPSILON), 0)

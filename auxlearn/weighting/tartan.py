@@ -37,7 +37,7 @@ from auxlearn.weighting.base import (
     TrainingStep,
     ValidationOptions,
 )
-from auxlearn.weighting.gradients import dot, gather_scalars, weighted_sum
+from auxlearn.weighting.gradients import dot, gather_scalars, restricted, weighted_sum
 from auxlearn.weighting.learned import (
     LogitOptions,
     LogitWeighting,
@@ -86,7 +86,8 @@ class Tartan(LogitWeighting):
         totals: list[Gradient] = []
         cosines: list[Tensor] = []
         for index, gradients in enumerate(step.micro_gradients()):
-            validation = self._restrict(step.validation_gradient(index), step)
+            found = step.validation_gradient(index)
+            validation = restricted(found, step.placements, self.compared)
             cosines.append(self._cosines(gradients, validation, step))
             if totals:
                 gradients = [
@@ -116,19 +117,12 @@ class Tartan(LogitWeighting):
             validation: The validation gradient over the parameters that are compared.
             step: The step.
         """
-        compared = [self._restrict(gradient, step) for gradient in gradients]
+        compared = [restricted(one, step.placements, self.compared) for one in gradients]
         squares = [dot(gradient, gradient) for gradient in compared]
         products = [dot(gradient, validation) for gradient in compared]
         found = gather_scalars([dot(validation, validation), *squares, *products])
         norm, norms = found[0].sqrt(), found[1 : 1 + len(squares)].sqrt()
         return cosines_with(found[1 + len(squares) :], norms, norm), norms, norm
-
-    def _restrict(self, gradient: Gradient, step: TrainingStep) -> Gradient:
-        """Return a gradient with ``None`` for the parameters that are not compared."""
-        return [
-            grad if placement in self.compared else None
-            for grad, placement in zip(gradient, step.placements, strict=True)
-        ]
 
 
 @register_weighting("tartan_released")

@@ -35,7 +35,7 @@ from auxlearn.weighting.base import (
     apply_gradient,
     under,
 )
-from auxlearn.weighting.gradients import weighted_sum
+from auxlearn.weighting.gradients import losses_of, weighted_sum
 from auxlearn.weighting.gram import GramWeighting
 from auxlearn.weighting.optimizer_steps import Moments
 
@@ -120,7 +120,7 @@ class Scalarization(Weighting):
     def step(self, step: TrainingStep) -> None:
         """Make one optimizer step, and one of the rule's own parameters."""
         gradients = step.gradients()
-        losses = torch.stack([step.losses[name] for name in step.names]).cpu().double()
+        losses = losses_of(step)
         losses.requires_grad_()
         value = self._rule(losses)
         self._weights, *gradient = torch.autograd.grad(value, [losses, *self._learned])

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from auxlearn.core.registry import register_weighting
 from auxlearn.weighting.base import TrainingStep
-from auxlearn.weighting.gradients import gather_scalars
+from auxlearn.weighting.gradients import losses_of
 from auxlearn.weighting.learned import LearnedOptions, LearnedWeighting
 
 
@@ -70,6 +70,6 @@ class Uncertainty(LearnedWeighting):
         """Train on the weighted losses, and update the log variances."""
         weights = self.weights
         self.mixture.step(step, weights)
-        losses = gather_scalars([step.losses[name] for name in step.names])
+        losses = losses_of(step)
         self.log_variances.grad = uncertainty_gradient(self.log_variances, losses)
         self.optimizer.step()

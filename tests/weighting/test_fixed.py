@@ -10,7 +10,8 @@ from pydantic import ValidationError
 
 from auxlearn.core.errors import ConfigError
 from auxlearn.core.registry import WEIGHTINGS
-from auxlearn.weighting.fixed import Equal, Fixed, FixedOptions, equal_weights, fixed_weights
+from auxlearn.weighting.fixed import Equal, Fixed, FixedOptions, fixed_weights
+from auxlearn.weighting.mixing import equal_weights
 
 ONE, TWO = ("primary", "l3mask"), ("primary", "l3mask", "random_mlm")
 
