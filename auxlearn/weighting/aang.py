@@ -142,7 +142,7 @@ class AANG(Tartan):
         tasks, members = [], []
         for index, found in enumerate(step.micro_gradients(apart=True)):
             joined = step.members.joined(step.names, found)
-            validation = self._restrict(step.validation_gradient(index), step)
+            validation = self.validation_gradient(step, index)
             members.append(self.compare(found, validation, step)[0])
             tasks.append(self._cosines(joined, validation, step))
             totals = (

@@ -86,8 +86,7 @@ class Tartan(LogitWeighting):
         totals: list[Gradient] = []
         cosines: list[Tensor] = []
         for index, gradients in enumerate(step.micro_gradients()):
-            found = step.validation_gradient(index)
-            validation = restricted(found, step.placements, self.compared)
+            validation = self.validation_gradient(step, index)
             cosines.append(self._cosines(gradients, validation, step))
             if totals:
                 gradients = [
@@ -98,6 +97,10 @@ class Tartan(LogitWeighting):
         self.apply_logit_gradient(tartan_logit_gradient(torch.stack(cosines)))
         weights = previous if self.uses_previous_weights else self.weights
         self.mixture.step(step, weights, totals)
+
+    def validation_gradient(self, step: TrainingStep, index: int) -> Gradient:
+        """Return a validation gradient over the parameters that are compared."""
+        return restricted(step.validation_gradient(index), step.placements, self.compared)
 
     def _cosines(
         self, gradients: list[Gradient], validation: Gradient, step: TrainingStep
