@@ -14,13 +14,18 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import shutil
+import signal
 import sys
 import tempfile
 import time
 import traceback
 from pathlib import Path
 from typing import NamedTuple
+
+#: Processor seconds after which a test file is taken to run for ever; the longest takes a third.
+MOST_SECONDS = 120
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -48,7 +53,7 @@ MUTANTS = (
     Mutant("weighting/projection.py", "-(root @ (least * norms))", "-(root @ least)", "weighting/test_projection.py"),
     Mutant("weighting/ol_aux.py", "products / (shifted * shifted[0])", "products / shifted", "weighting/test_ol_aux.py"),
     Mutant("weighting/mixing.py", "beta * averages + (1 - beta) * norms", "(1 - beta) * averages + beta * norms", "weighting/test_metabalance.py"),
-    Mutant("weighting/gradient_average.py", "correction = 1 - self.decay**self._count", "correction = 1.0", "weighting/test_gradient_average.py"),
+    Mutant("weighting/gradients.py", "correction = 1 - self.decay**self._count", "correction = 1.0", "weighting/test_gradients.py"),
     Mutant("weighting/optimizer_steps.py", "weight / total if on", "weight if on", "weighting/test_separate.py"),
     Mutant("weighting/optimizer_steps.py", "excess = norm + 1e-6", "excess = norm + 1e-1", "weighting/test_unrolled.py"),
     Mutant("weighting/optimizer_steps.py", "add_(1 - beta1).div_(root)", "add_(1 - beta1)", "weighting/test_unrolled.py"),
@@ -63,7 +68,7 @@ MUTANTS = (
     Mutant("losses/confidence.py", "teacher.pow(1 - gold(", "teacher.pow(gold(", "losses/test_debiasing.py"),
     Mutant("losses/cutoff.py", "positions >= starts[:, None]", "positions > starts[:, None]", "losses/test_cutoff.py"),
     # masking
-    Mutant("objectives/masking.py", "capped |= probabilities >= 1", "capped |= probabilities > 2", "objectives/test_probabilities.py"),
+    Mutant("objectives/masking.py", "part = excess / others.sum", "part = excess / maskable.sum", "objectives/test_probabilities.py"),
     Mutant("objectives/masking.py", "torch.where(draws < mask_share, mask_id", "torch.where(draws < random_share, mask_id", "objectives/test_corruption.py"),
     Mutant("objectives/masking.py", "means = (sums[ends] - sums[ends - counts]) / counts", "means = (sums[ends] - sums[ends - 1])", "tasks/test_strategies.py"),
     Mutant("tasks/pmi.py", "2 * own - best[n]", "own - best[n]", "tasks/test_strategies.py"),
@@ -114,6 +119,7 @@ def run_tests(copy: Path, tests: str, log: Path) -> int:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     code = 70
     try:
+        resource.setrlimit(resource.RLIMIT_CPU, (MOST_SECONDS, MOST_SECONDS))
         os.chdir(copy)
         sys.path.insert(0, str(copy))
         with log.open("w") as file:
@@ -172,11 +178,12 @@ def main() -> int:
             path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
             code = run_tests(copy, f"tests/{mutant.tests}", log)
             path.write_text(text, encoding="utf-8")
-            # pytest's codes: 0 passed, 1 failed, others: the run itself is broken.
-            state = {0: "SURVIVED", 1: "found"}.get(code, f"BROKEN ({code})")
+            # pytest's codes: 0 passed, 1 failed; a signal: the mutant runs for ever.
+            states = {0: "SURVIVED", 1: "found", -signal.SIGXCPU: "found", -signal.SIGKILL: "found"}
+            state = states.get(code, f"BROKEN ({code})")
             found[name_of(mutant)] = state
             print(f"{state:10} {time.monotonic() - started:5.1f} s  {name_of(mutant)}", flush=True)
-            if code > 1:
+            if state not in states.values():
                 print(log.read_text(encoding="utf-8")[-2000:] if log.exists() else "no output")
     if options.json:
         options.json.write_text(json.dumps(found, indent=1), encoding="utf-8")

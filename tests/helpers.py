@@ -256,6 +256,24 @@ def write(folder: Path, model: Any, tokenizer: Any) -> Path:
     return folder
 
 
+def rows(*endings: str) -> list[dict[str, str]]:
+    """The lines as examples, the classes in turn; once with each of the endings."""
+    return [
+        {"text": f"{line} {ending}".strip(), "label": LABELS[number % len(LABELS)]}
+        for ending in endings or ("",)
+        for number, line in enumerate(LINES)
+    ]
+
+
+def write_splits(folder: Path, **splits: Sequence[dict[str, Any]]) -> Path:
+    """Write the splits of a data set as JSON lines; return the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, members in splits.items():
+        lines = (json.dumps(member) + "\n" for member in members)
+        (folder / f"{name}.jsonl").write_text("".join(lines))
+    return folder
+
+
 def train_for_a_moment(model: Any, tokenizer: Any) -> None:
     """Fit a masked language model to some lines until it is sure of some of its predictions.
 

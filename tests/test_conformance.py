@@ -115,21 +115,11 @@ def test_every_built_in_plug_in_takes_part():
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("conformance")
-    examples = [
-        {"text": line, "label": helpers.LABELS[number % 3]}
-        for number, line in enumerate(helpers.LINES)
-    ]
     (folder / "corpus.txt").write_text("\n".join(helpers.LINES[4:15]) + "\n")
-    splits = {
-        "train": examples[:12],
-        "dev": examples[12:18],
-        "test": examples[18:],
-        "held_out": examples,
-    }
-    for name, members in splits.items():
-        text = "".join(json.dumps(example) + "\n" for example in members)
-        (folder / f"{name}.jsonl").write_text(text)
-    return folder
+    rows = helpers.rows()
+    return helpers.write_splits(
+        folder, train=rows[:12], dev=rows[12:18], test=rows[18:], held_out=rows
+    )
 
 
 def test_every_pair_is_tested():

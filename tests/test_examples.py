@@ -22,10 +22,7 @@ PLUGINS = ("rare_first", "inverse_loss", "long_or_short", "brier", "word_pairs")
 def results(tmp_path_factory, encoder_folder):
     """Results and metrics of a run with the example task and the example weighting."""
     folder = tmp_path_factory.mktemp("examples")
-    rows = [{"text": t, "label": helpers.LABELS[i % 3]} for i, t in enumerate(helpers.LINES)]
-    for name in ("train", "dev", "test"):
-        lines = "".join(json.dumps(row) + "\n" for row in rows)
-        (folder / f"{name}.jsonl").write_text(lines)
+    helpers.write_splits(folder, **dict.fromkeys(("train", "dev", "test"), helpers.rows()))
     found = train(
         RunConfig(
             dataset=str(folder),

@@ -8,7 +8,6 @@ function raises is raised in the test, with the traceback of the other process a
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -35,15 +34,10 @@ def on_accelerator() -> Iterator[Callable[..., Any]]:
 @pytest.fixture(scope="session")
 def labelled(tmp_path_factory) -> Path:
     """Folder of a data set: 8 rows of train, 6 of dev, 6 of test, three classes."""
-    folder = tmp_path_factory.mktemp("labelled")
-    rows = [
-        {"text": line, "label": helpers.LABELS[number % 3]}
-        for number, line in enumerate(helpers.LINES)
-    ]
-    for name, members in {"train": rows[:8], "dev": rows[8:14], "test": rows[14:20]}.items():
-        text = "".join(json.dumps(row) + "\n" for row in members)
-        (folder / f"{name}.jsonl").write_text(text)
-    return folder
+    rows = helpers.rows()
+    return helpers.write_splits(
+        tmp_path_factory.mktemp("labelled"), train=rows[:8], dev=rows[8:14], test=rows[14:20]
+    )
 
 
 @pytest.fixture

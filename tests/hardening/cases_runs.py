@@ -29,11 +29,8 @@ def base(place: Place) -> Path:
 
         folder = Path(tempfile.mkdtemp(prefix="auxlearn-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        rows = [{"text": t, "label": helpers.LABELS[n % 3]} for n, t in enumerate(helpers.LINES)]
-        for name, members in {"train": rows[:16], "dev": rows[16:20], "test": rows[20:]}.items():
-            lines = "".join(json.dumps(row) + "\n" for row in members)
-            (folder / "data").mkdir(exist_ok=True)
-            (folder / "data" / f"{name}.jsonl").write_text(lines)
+        rows = helpers.rows()
+        helpers.write_splits(folder / "data", train=rows[:16], dev=rows[16:20], test=rows[20:])
         shutil.copytree(place.encoder_folder("bert"), folder / "encoder")
         settings: dict[str, Any] = {
             "dataset": str(folder / "data"),

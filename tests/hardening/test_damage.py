@@ -63,12 +63,10 @@ def outcome_of(folder: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("data")
-    rows = [{"text": t, "label": helpers.LABELS[n % 3]} for n, t in enumerate(helpers.LINES)]
-    for name, members in {"train": rows[:16], "dev": rows[16:20], "test": rows[20:]}.items():
-        lines = "".join(json.dumps(row) + "\n" for row in members)
-        (folder / f"{name}.jsonl").write_text(lines)
-    return folder
+    rows = helpers.rows()
+    return helpers.write_splits(
+        tmp_path_factory.mktemp("data"), train=rows[:16], dev=rows[16:20], test=rows[20:]
+    )
 
 
 @pytest.fixture(scope="module")

@@ -56,14 +56,10 @@ class LongOrShort(AuxiliaryTask):
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("data")
-    lines = [
-        json.dumps({"text": line, "label": helpers.LABELS[number % 3]})
-        for number, line in enumerate(helpers.LINES)
-    ]
-    for name, members in {"train": lines[:12], "dev": lines[12:18], "test": lines[18:]}.items():
-        (folder / f"{name}.jsonl").write_text("\n".join(members) + "\n")
-    return folder
+    rows = helpers.rows()
+    return helpers.write_splits(
+        tmp_path_factory.mktemp("data"), train=rows[:12], dev=rows[12:18], test=rows[18:]
+    )
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,20 +18,8 @@ from tests import helpers
 
 def write_dataset(folder: Path) -> Path:
     """Write 48 lines of text in three classes: 24 for train, 12 each for dev and test."""
-    examples = [
-        {"text": f"{line} {extra}".strip(), "label": helpers.LABELS[number % 3]}
-        for extra in ("", "again")
-        for number, line in enumerate(helpers.LINES)
-    ]
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, members in {
-        "train": examples[:24],
-        "dev": examples[24:36],
-        "test": examples[36:],
-    }.items():
-        lines = [json.dumps(example) for example in members]
-        (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
-    return folder
+    rows = helpers.rows("", "again")
+    return helpers.write_splits(folder, train=rows[:24], dev=rows[24:36], test=rows[36:])
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,19 +16,13 @@ def dataset(tmp_path_factory) -> Path:
     """Lines of the tests' own text in three classes; one test text is also in train."""
     from tests import helpers
 
-    folder = tmp_path_factory.mktemp("data")
-    rows = [
-        {"text": f"{line} {extra}", "label": helpers.LABELS[number % 3]}
-        for extra in ("", "again", "indeed")
-        for number, line in enumerate(helpers.LINES)
-    ]
-    for row in rows:
-        row["text"] = row["text"].strip()
-    splits = {"train": rows[:48], "dev": rows[48:60], "test": [rows[0], *rows[60:72]]}
-    for name, members in splits.items():
-        lines = [json.dumps(row) for row in members]
-        (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
-    return folder
+    rows = helpers.rows("", "again", "indeed")
+    return helpers.write_splits(
+        tmp_path_factory.mktemp("data"),
+        train=rows[:48],
+        dev=rows[48:60],
+        test=[rows[0], *rows[60:72]],
+    )
 
 
 @pytest.fixture(scope="module")

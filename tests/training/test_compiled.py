@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import nullcontext
 from functools import partialmethod
 
@@ -36,15 +35,10 @@ def compiler():
 
 @pytest.fixture
 def config(one_layer, tmp_path):
-    rows = [
-        {"text": f"{line} {extra}".strip(), "label": LABELS[number % 3]}
-        for extra in ("", "again")
-        for number, line in enumerate(LINES)
-    ]
-    data = tmp_path / "data"
-    data.mkdir()
-    for name, members in (("train", rows[:20]), ("dev", rows[20:28]), ("test", rows[28:36])):
-        (data / f"{name}.jsonl").write_text("\n".join(map(json.dumps, members)) + "\n")
+    rows = helpers.rows("", "again")
+    data = helpers.write_splits(
+        tmp_path / "data", train=rows[:20], dev=rows[20:28], test=rows[28:36]
+    )
 
     def make(name, **settings):
         defaults = {

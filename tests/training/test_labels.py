@@ -19,19 +19,13 @@ from tests.cli.helpers import call, error
 def run(tmp_path_factory, encoder_folder):
     """Labels 0, 1, 2, of which 1 and 2 stand for one class; 8 and 9 are in dev and test only."""
     folder = tmp_path_factory.mktemp("labels")
-    rows = [
-        {"text": f"{line} {extra}".strip(), "label": number % 3}
-        for extra in ("", "again", "indeed")
-        for number, line in enumerate(helpers.LINES)
-    ]
+    rows = helpers.rows("", "again", "indeed")
+    rows = [{**row, "label": number % 3} for number, row in enumerate(rows)]
     for number in (31, 32, 52, 53, 55):
         rows[number]["label"] = 8 + number % 2
-    (folder / "data").mkdir()
-    for name, members in {"train": rows[:30], "dev": rows[30:50], "test": rows[50:]}.items():
-        lines = [json.dumps(row) + "\n" for row in members]
-        (folder / "data" / f"{name}.jsonl").write_text("".join(lines))
     hard = [{**rows[50], "label": 0}, {**rows[51], "label": 7}]
-    (folder / "data" / "hard.jsonl").write_text("".join(json.dumps(row) + "\n" for row in hard))
+    parts = {"train": rows[:30], "dev": rows[30:50], "test": rows[50:], "hard": hard}
+    helpers.write_splits(folder / "data", **parts)
     results = auxlearn.train(
         dataset=folder / "data",
         labels={"zero": 0, "other": [1, 2]},

@@ -21,15 +21,10 @@ FAMILIES = ("bert", "roberta", "distilbert", "bart")
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("data")
-    rows = [
-        {"text": line, "label": helpers.LABELS[number % 3]}
-        for number, line in enumerate(helpers.LINES)
-    ]
-    for name, members in {"train": rows[:12], "dev": rows[12:18], "test": rows[18:]}.items():
-        lines = [json.dumps(row) for row in members]
-        (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
-    return folder
+    rows = helpers.rows()
+    return helpers.write_splits(
+        tmp_path_factory.mktemp("data"), train=rows[:12], dev=rows[12:18], test=rows[18:]
+    )
 
 
 @pytest.fixture(scope="module")

@@ -87,16 +87,6 @@ def random_gradients(steps, seed=0):
     ]
 
 
-def resumed(make, fake, at):
-    """Return a rule that continues from the state of another one after ``at`` steps."""
-    first, second = make(), make()
-    run(first, fake, range(at))
-    second.load_state_dict({key: value.clone() for key, value in first.state_dict().items()})
-    assert torch.equal(second.weights, first.weights)
-    run(second, fake, range(at, len(fake.given)))
-    return second
-
-
 class FakeLossStep:
     """A training step whose losses are given by step, and whose optimizer steps do nothing.
 

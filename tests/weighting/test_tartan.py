@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +23,8 @@ from auxlearn.weighting.tartan import (
     TartanReleased,
     tartan_logit_gradient,
 )
-from tests.helpers import LABELS, LINES, without_dropout
+from tests import helpers
+from tests.helpers import LABELS, without_dropout
 from tests.training.harness import Harness, MaskedWords
 
 STEPS = 20
@@ -233,9 +233,8 @@ def test_the_released_settings_as_documented(encoder_folder):
 def test_the_metric_only_selects_in_the_released_form(
     name, released, encoder_folder, tmp_path, monkeypatch
 ):
-    rows = [{"text": line, "label": LABELS[number % 3]} for number, line in enumerate(LINES)]
-    for split, members in {"train": rows[:8], "dev": rows[8:16], "test": rows[16:]}.items():
-        (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in members))
+    rows = helpers.rows()
+    helpers.write_splits(tmp_path, train=rows[:8], dev=rows[8:16], test=rows[16:])
     seen = {}
 
     def run(self):
