@@ -21,10 +21,12 @@ from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.objectives.context import ObjectiveContext
 from auxlearn.objectives.masking import rescale_to_mean
 from auxlearn.tasks import informask, pmi as pmi_task, span as span_task
+from auxlearn.tasks.base import MaskedLanguageModelling
 from auxlearn.tasks.informask import best_mask
 from auxlearn.tasks.pos import PartOfSpeech
 from auxlearn.testing.tiny_run import Circumstances, Objectives, TinyRun
 from tests.helpers import HARD_TEXTS, LABELS, LINES, tokenized
+from tests.test_conformance import TASK_OPTIONS
 
 DRAWS = 4000
 
@@ -74,23 +76,18 @@ def flat(*texts):
     )
 
 
-#: Strategies with the options that the tests of all of them use.
-ALL: dict[str, dict] = {
-    "random_mlm": {},
-    "l3mask": {},
-    "whole_word": {},
-    "span": {},
-    "pmi": {"min_count": 2},
-    "frequency": {},
-    "pos": {},
-    "salient": {},
-    "entropy": {},
-    "informask": {},
-    "difference": {"background": "TEXTS"},
-    "selective": {},
-    "typhoon": {},
-    "mixture": {"strategies": ["span", {"l3mask": {"unit": "word"}}], "weights": [1, 3]},
+#: Every masking strategy, with the options that the tests of all of them use.
+ALL = {
+    name: options
+    for name, options in TASK_OPTIONS.items()
+    if issubclass(TASKS.get(name), MaskedLanguageModelling)
 }
+ALL["mixture"] = {"strategies": ["span", {"l3mask": {"unit": "word"}}], "weights": [1, 3]}
+
+
+def test_all_strategies_are_found():
+    assert {"random_mlm", "l3mask", "pmi", "mixture"} < set(ALL)
+    assert len(ALL) >= 14
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -108,6 +108,26 @@ def adamw(params):
     return torch.optim.AdamW(params, lr=RATE, weight_decay=0.01)
 
 
+def stepped_by_hand(kind, params, grads, moments, step, max_grad_norm, rate=RATE):
+    """The parameters after one step of SGD or AdamW with a clipped gradient, written out."""
+    norm = sum((g**2).sum() for g in grads).sqrt()
+    if max_grad_norm and norm > max_grad_norm:
+        grads = [g * max_grad_norm / (norm + 1e-6) for g in grads]
+    updated = []
+    for p, g, moment in zip(params, grads, moments, strict=True):
+        if kind is sgd:
+            g = g + 0.01 * p
+            moment[0] = g if step == 0 else 0.9 * moment[0] + g
+            updated.append(p - rate * moment[0])
+        else:
+            moment[0] = 0.9 * moment[0] + 0.1 * g
+            moment[1] = 0.999 * moment[1] + 0.001 * g**2
+            mean = moment[0] / (1 - 0.9 ** (step + 1))
+            variance = moment[1] / (1 - 0.999 ** (step + 1))
+            updated.append(p - rate * 0.01 * p - rate * mean / (variance.sqrt() + 1e-8))
+    return updated
+
+
 class RecordingStep(NetworkStep):
     """Computes as many objectives as the rule has, and records their losses."""
 

@@ -11,7 +11,15 @@ from pydantic import ValidationError
 from auxlearn.core.settings import ValidationSource
 from auxlearn.weighting.meta import Meta
 from auxlearn.weighting.meta_options import MetaOptions
-from tests.weighting.network import NAMES, RATE, Network, NetworkStep, adamw, meta_options, sgd
+from tests.weighting.network import (
+    NAMES,
+    Network,
+    NetworkStep,
+    adamw,
+    meta_options,
+    sgd,
+    stepped_by_hand,
+)
 
 
 def unrolled(network, kind, max_grad_norm, logits, warm_up, mix="gradients"):
@@ -36,24 +44,8 @@ def unrolled(network, kind, max_grad_norm, logits, warm_up, mix="gradients"):
             weights = weights * (averages[0] / averages)
         total = sum(w * loss for w, loss in zip(weights, losses, strict=True))
         grads = torch.autograd.grad(total, params, create_graph=last)
-        if max_grad_norm:
-            norm = sum((g**2).sum() for g in grads).sqrt()
-            if norm > max_grad_norm:
-                grads = [g * max_grad_norm / (norm + 1e-6) for g in grads]
-        updated = []
-        for p, g, moment in zip(params, grads, moments, strict=True):
-            if kind is sgd:
-                g = g + 0.01 * p
-                moment[0] = g if step == 0 else 0.9 * moment[0] + g
-                new = p - RATE * moment[0]
-            else:
-                moment[0] = 0.9 * moment[0] + 0.1 * g
-                moment[1] = 0.999 * moment[1] + 0.001 * g**2
-                mean = moment[0] / (1 - 0.9 ** (step + 1))
-                variance = moment[1] / (1 - 0.999 ** (step + 1))
-                new = p - RATE * 0.01 * p - RATE * mean / (variance.sqrt() + 1e-8)
-            updated.append(new if last else new.detach().requires_grad_())
-        params = updated
+        new = stepped_by_hand(kind, params, grads, moments, step, max_grad_norm)
+        params = new if last else [p.detach().requires_grad_() for p in new]
     return network.validation_loss(params)
 
 

@@ -20,6 +20,7 @@ from tests.weighting.network import (
     adamw,
     meta_options,
     sgd,
+    stepped_by_hand,
 )
 
 CHOSEN = torch.tensor([0.5, 0.2, 0.3], dtype=torch.float64)
@@ -74,23 +75,8 @@ def by_hand(network, kind, max_grad_norm, weights, before, steps):
         given = weights if taped else torch.full((3,), 1 / 3, dtype=torch.float64)
         total = sum(w * loss for w, loss in zip(given, network.losses(params, step), strict=True))
         grads = torch.autograd.grad(total, params, create_graph=taped)
-        norm = sum((g**2).sum() for g in grads).sqrt()
-        if max_grad_norm and norm > max_grad_norm:
-            grads = [g * max_grad_norm / (norm + 1e-6) for g in grads]
-        updated = []
-        for p, g, moment in zip(params, grads, moments, strict=True):
-            if kind is sgd:
-                g = g + 0.01 * p
-                moment[0] = g if step == 0 else 0.9 * moment[0] + g
-                new = p - rate * moment[0]
-            else:
-                moment[0] = 0.9 * moment[0] + 0.1 * g
-                moment[1] = 0.999 * moment[1] + 0.001 * g**2
-                mean = moment[0] / (1 - 0.9 ** (step + 1))
-                variance = moment[1] / (1 - 0.999 ** (step + 1))
-                new = p - rate * 0.01 * p - rate * mean / (variance.sqrt() + 1e-8)
-            updated.append(new if taped else new.detach().requires_grad_())
-        params = updated
+        new = stepped_by_hand(kind, params, grads, moments, step, max_grad_norm, rate)
+        params = new if taped else [p.detach().requires_grad_() for p in new]
     return network.validation_loss(params)
 
 
