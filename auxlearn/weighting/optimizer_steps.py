@@ -193,12 +193,12 @@ def gram_matrices(*groups: Sequence[Gradient]) -> list[Tensor]:
     for gradients in groups:
         products = _Products(len(gradients))
         for by_objective in zip(*gradients, strict=True):
-            sources = [(i, g.reshape(-1)) for i, g in enumerate(by_objective) if g is not None]
-            if not sources:
-                continue
-            for chunk in _chunks(sources[0][1]):
-                for (i, one), (j, other) in combinations_with_replacement(sources, 2):
-                    products.add(i, j, one[chunk], other[chunk])
+            given = {i: grad.reshape(-1) for i, grad in enumerate(by_objective) if grad is not None}
+            chunks = (flat.split(_chunk_size(flat)) for flat in given.values())
+            for parts in zip(*chunks, strict=True):  # a chunk stays in the cache for all pairs
+                pairs = combinations_with_replacement(zip(given, parts, strict=True), 2)
+                for (i, one), (j, other) in pairs:
+                    products.add(i, j, one, other)
         found.append(products)
     return [gram + gram.triu(1).T for gram in _totals(found)]
 
