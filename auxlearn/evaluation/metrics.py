@@ -188,7 +188,7 @@ def _confusion(truth: np.ndarray, predicted: np.ndarray, classes: int) -> list[l
     """Return the number of examples by true and predicted class, unknown labels left out."""
     cells = (truth * classes + predicted)[truth < classes]
     counts = np.bincount(cells, minlength=classes**2).reshape(classes, classes)
-    return counts.tolist()  # type: ignore[no-any-return]
+    return counts.tolist()
 
 
 def _rounded(value: float, digits: int | None) -> float:
