@@ -187,7 +187,7 @@ def false_positives(seeds: int, share: float, tables: int = 60_000) -> dict[str,
 
 def plot(content: dict, path: Path) -> None:
     """Draw power by true difference, one panel for each number of seeds."""
-    from auxlearn.comparison.figures import (
+    from auxlearn.comparison.plots import (
         legend_below,
         print_figure,
         print_style,

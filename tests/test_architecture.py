@@ -122,7 +122,6 @@ def test_no_module_imports_itself_in_a_circle():
 #: Modules that a single module of their own room imports, and why they are files of their own.
 ALONE = {
     "auxlearn.comparison.folds": "folds of a cross-validation, which are no seeds",
-    "auxlearn.comparison.notes": "sentences on the runs, apart from the statistics",
     "auxlearn.data.pydocs.docstrings": "the reader, which the script that builds tiny shares",
     "auxlearn.encoders.checks": "what is checked before anything is loaded",
     "auxlearn.kinds.classification": "one file for each kind",
@@ -140,8 +139,8 @@ ALONE = {
 
 #: Most lines of each room, a little above what it has: growth is a decision.
 BUDGETS = {
-    "core": 3480,
-    "kinds": 1400,
+    "core": 3560,
+    "kinds": 1600,
     "data": 4210,
     "encoders": 1930,
     "scoring": 930,
@@ -149,12 +148,12 @@ BUDGETS = {
     "tasks": 2600,
     "losses": 1500,
     "weighting": 4100,
-    "results": 2900,
-    "evaluation": 1800,
+    "results": 2930,
+    "evaluation": 1830,
     "training": 3850,
-    "mask_analysis": 1350,
-    "sweeps": 3330,
-    "comparison": 3950,
+    "mask_analysis": 1320,
+    "sweeps": 3230,
+    "comparison": 3890,
     "reports": 850,
     "testing": 940,
     "commands": 2010,

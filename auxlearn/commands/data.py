@@ -68,7 +68,7 @@ def check(dataset: str, encoder: str | None, as_json: bool, **given: Any) -> Non
     from auxlearn.commands.console import print_results
     from auxlearn.data.audit import audit
     from auxlearn.data.load import load_dataset
-    from auxlearn.results.tables import console_table
+    from auxlearn.results.tables import Grid
 
     if "labels" in given:
         given["labels"] = label_map(given["labels"])
@@ -89,11 +89,11 @@ def check(dataset: str, encoder: str | None, as_json: bool, **given: Any) -> Non
     print_results(
         f"{found.name}, fingerprint {found.fingerprint}",
         "",
-        console_table(*_labels(report)),
+        Grid.of(*_labels(report)),
         "",
-        console_table(*_texts(report)),
+        Grid.of(*_texts(report)),
         "",
-        console_table(*_length_table(lengths)),
+        Grid.of(*_length_table(lengths)),
         "",
         *(f"- {line}" for line in (*found.notes, *warnings)),
     )

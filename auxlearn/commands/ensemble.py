@@ -1,4 +1,4 @@
-"""``auxlearn ensemble``: the mean of the class probabilities of several finished runs."""
+"""``auxlearn ensemble``: the mean of the predictions of several finished runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from auxlearn.commands.options import PATH, Example, ExampleCommand, options_of
-from auxlearn.comparison.ensemble import METRICS, ensemble
+from auxlearn.comparison.ensemble import ensemble
 from auxlearn.core.arguments import settings_of
 
 EXAMPLES = (
@@ -33,7 +33,7 @@ EXAMPLES = (
 )
 @click.option("--json", "as_json", is_flag=True, help="Print all scores as JSON.")
 def command(runs: tuple[Path, ...], as_json: bool, **given: Any) -> None:
-    """Average the class probabilities of the finished runs in the folders RUN.
+    """Average the predictions of the finished runs in the folders RUN.
 
     The runs must be of the same data, labels and splits, such as the seeds of a method. Their
     stored predictions are averaged, without loading a model. The table has the scores of each run,
@@ -46,12 +46,12 @@ def command(runs: tuple[Path, ...], as_json: bool, **given: Any) -> None:
         return
 
     from auxlearn.commands.console import print_results
-    from auxlearn.results.plots import METRIC_TITLES
-    from auxlearn.results.tables import console_table
+    from auxlearn.core.metric_names import TITLES
+    from auxlearn.results.tables import Grid
 
-    heads = ["run", *(METRIC_TITLES[metric] for metric in METRICS)]
     rows = found.to_frame()
+    heads = ["run", *(TITLES[metric] for metric in found.scores.metrics)]
     lines = [[name, *(f"{value:.3f}" for value in row)] for name, *row in rows.itertuples()]
     where = f"{found.set}, {len(found.labels):,} examples"
     last = ["", f"predictions: {given['output']}"] if "output" in given else []
-    print_results(where, "", console_table(heads, lines), *last)
+    print_results(where, "", Grid.of(heads, lines), *last)

@@ -58,7 +58,7 @@ def command(run: Path, datasets: tuple[str, ...], as_json: bool, **given: Any) -
     HANS, for example. The results carry the names of the sets.
     """
     from auxlearn.commands.console import print_results
-    from auxlearn.results.tables import example_sentences, metrics_table
+    from auxlearn.results.tables import example_sentences, metrics_grid
 
     if "labels" in given:
         given["labels"] = label_map(given["labels"], load_run(run).dataset.label_names)
@@ -71,4 +71,4 @@ def command(run: Path, datasets: tuple[str, ...], as_json: bool, **given: Any) -
     if "output" in given:
         lines.append(f"results: {given['output']}")
     split = given.get("split", "test")
-    print_results(f"{run} on split {split}", "", metrics_table(found), "", *lines)
+    print_results(f"{run} on split {split}", "", metrics_grid(found), "", *lines)

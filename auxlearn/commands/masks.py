@@ -132,7 +132,7 @@ def command(
 
 def _tables(report: MaskReport) -> list[Any]:
     """Return the tables of a report, with their titles."""
-    from auxlearn.results.tables import console_table
+    from auxlearn.results.tables import Grid
 
     items: list[Any] = [
         f"{report.dataset}, {report.encoder}: {report.examples:,} texts, "
@@ -140,11 +140,11 @@ def _tables(report: MaskReport) -> list[Any]:
     ]
     if report.parts_of_speech:
         items += ["", f"by part of speech ({report.tagger}), most and least often masked:"]
-        items.append(console_table(*_grid("tag", _ranked(report.parts_of_speech), RANKED)))
+        items.append(Grid.of(*_grid("tag", _ranked(report.parts_of_speech), RANKED)))
     items += ["", "by frequency of the token in the texts:"]
-    items.append(console_table(*_grid("occurs", report.frequencies, len(report.frequencies))))
+    items.append(Grid.of(*_grid("occurs", report.frequencies, len(report.frequencies))))
     items += ["", "tokens, most and least often masked:"]
-    items.append(console_table(*_grid("token", _ranked(report.token_groups), RANKED)))
+    items.append(Grid.of(*_grid("token", _ranked(report.token_groups), RANKED)))
     if report.agreements:
         items += ["", "share of masks on the same tokens, and rank correlation within texts:"]
         rows = [
@@ -155,7 +155,7 @@ def _tables(report: MaskReport) -> list[Any]:
             ]
             for one in report.agreements
         ]
-        items.append(console_table(["tasks", "overlap", "Spearman"], rows))
+        items.append(Grid.of(["tasks", "overlap", "Spearman"], rows))
     return items
 
 

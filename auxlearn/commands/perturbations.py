@@ -72,7 +72,7 @@ def command(run: Path, texts: int, output: str | None, as_json: bool) -> None:
 
 
 def _outcomes_table(whole: dict[str, Outcomes]) -> Any:
-    from auxlearn.results.tables import console_table
+    from auxlearn.results.tables import Grid
 
     heads = ["examples, all epochs", "examples", "same", "POS kept once", "another", "unknown"]
     rows = [
@@ -86,11 +86,11 @@ def _outcomes_table(whole: dict[str, Outcomes]) -> Any:
         ]
         for encoder, one in whole.items()
     ]
-    return console_table(heads, rows)
+    return Grid.of(heads, rows)
 
 
 def _statistics_table(statistics: Sequence[tuple[int, str, Diversity]]) -> Any:
-    from auxlearn.results.tables import console_table
+    from auxlearn.results.tables import Grid
 
     heads = ["epoch, encoder", "masked", "same", "another", "unknown", "texts changed", "POS kept"]
     rows = [
@@ -105,4 +105,4 @@ def _statistics_table(statistics: Sequence[tuple[int, str, Diversity]]) -> Any:
         ]
         for epoch, encoder, one in statistics
     ]
-    return console_table(heads, rows)
+    return Grid.of(heads, rows)

@@ -86,7 +86,7 @@ def _plugins_of(plan: SweepFile) -> list[str]:
 
 def _dry_run(plan: SweepFile, folder: SweepFolder, settings: Any) -> None:
     from auxlearn.commands import console
-    from auxlearn.results.tables import console_table
+    from auxlearn.results.tables import Grid
     from auxlearn.sweeps.estimate import estimate_trials
     from auxlearn.sweeps.execute import trial_state
     from auxlearn.sweeps.executors.local import default_threads
@@ -105,7 +105,7 @@ def _dry_run(plan: SweepFile, folder: SweepFolder, settings: Any) -> None:
     ]
     done = list(states.values()).count("finished")
     console.print_results(
-        console_table([*axes, "seed", "trial", "state"], rows),
+        Grid.of([*axes, "seed", "trial", "state"], rows),
         f"{total} trials, {done} of them finished",
     )
     if plan.search:

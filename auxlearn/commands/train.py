@@ -65,9 +65,9 @@ def command(
         from auxlearn.results.folder import RunFolder
         from auxlearn.results.tables import (
             account_lines,
-            branches_table,
+            branches_grid,
             example_sentences,
-            metrics_table,
+            metrics_grid,
         )
         from auxlearn.sweeps.train import train
 
@@ -77,10 +77,10 @@ def command(
     metric = results.config["metric"]
     print_results(
         "",
-        metrics_table(results.evaluations),
+        metrics_grid(results.evaluations),
         "",
         *example_sentences(results.evaluations),
-        *branches_table(results),
+        *([branches_grid(results), ""] if results.branches else []),
         *account_lines(results),
         *(f"warning: {line}" for line in results.warnings()),
         f"best checkpoint: step {results.best.step} of {results.steps}, "

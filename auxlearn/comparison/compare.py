@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +13,8 @@ import numpy as np
 from pydantic import Field
 
 from auxlearn.comparison.folds import compare_folds
-from auxlearn.comparison.formats import html, latex, markdown
-from auxlearn.comparison.notes import mixed_threads, unknown_labels
+from auxlearn.comparison.formats import html, latex, markdown, pair_rows, score_rows
+from auxlearn.comparison.methods import NamedRuns, named_runs
 from auxlearn.comparison.power import minimum_detectable_difference
 from auxlearn.comparison.restarts import Restarts, mean_restarts, restarts_of
 from auxlearn.comparison.result import (
@@ -24,9 +25,9 @@ from auxlearn.comparison.result import (
     MetricComparison,
     RankComparison,
 )
-from auxlearn.comparison.rows import pair_rows, score_rows
-from auxlearn.comparison.runs import Method, joined_folds, read_runs, renamed
+from auxlearn.comparison.runs import Method, joined_folds, methods_of, renamed
 from auxlearn.comparison.scores import (
+    LabelPredictions,
     Predictions,
     check_metric,
     metric_title,
@@ -46,9 +47,8 @@ from auxlearn.comparison.statistics import (
 )
 from auxlearn.comparison.tables import Layout
 from auxlearn.core.arguments import Count, UserPath, checked
-from auxlearn.core.config import Metric
 from auxlearn.core.errors import ConfigError, SweepError, UserError, did_you_mean, shorten
-from auxlearn.results.plots import METRIC_TITLES
+from auxlearn.core.metric_names import RANGES, sign
 from auxlearn.results.record import RunResults
 from auxlearn.sweeps.published import named_by_sweep, read_published
 
@@ -66,9 +66,9 @@ class Comparison(ComparisonData):
         for block in self.blocks[:3]:
             column = block.columns[-1]
             if column.best is not None:
-                value, title = column.means[column.best], metric_title(column.metric)
-                where = f"{column.dataset} {column.set}"
-                parts.append(f"best {title} on {where}: {column.best} {100 * value:z.1f}")
+                value = Layout().score(column.means[column.best], column.metric)
+                where = f"{metric_title(column.metric)} on {column.dataset} {column.set}"
+                parts.append(f"best {where}: {column.best} {value}")
         return f"<Comparison of {', '.join(parts)}>"
 
     def _repr_html_(self) -> str:
@@ -122,9 +122,9 @@ def compare(
 
     Args:
         folders: Folders of sweeps and of runs, or what :func:`auxlearn.sweep` returned.
-        metrics: ``accuracy``, ``macro_f1``, ``weighted_f1``, ``mcc``, or ``f1:LABEL``,
-            ``precision:LABEL``, ``recall:LABEL`` of a class; by default the metric that checkpoints
-            were selected by.
+        metrics: Metrics of the kind of labels, of single classes also ``weighted_f1`` and ``mcc``,
+            and ``f1:LABEL``, ``precision:LABEL`` or ``recall:LABEL`` of a class, a label or a type
+            of spans; by default the metric that checkpoints were selected by.
         sets: Evaluation sets; by default test, or dev without a test set, and every
             out-of-distribution set.
         methods: Names of the methods to show, in this order; by default all.
@@ -144,11 +144,39 @@ def compare(
         UserError: A folder is no sweep or run or is damaged, nothing has finished, a name is not
             there, there are too few seeds, or runs were evaluated on different examples.
     """
+    return compare_runs(
+        named_runs(folders),
+        metrics=metrics,
+        sets=sets,
+        methods=methods,
+        without=without,
+        names=names,
+        against=against,
+        published=published,
+        restarts=restarts,
+        power=power,
+    )
+
+
+def compare_runs(
+    found: NamedRuns,
+    *,
+    metrics: Sequence[str] = (),
+    sets: Sequence[str] = (),
+    methods: Sequence[str] = (),
+    without: Sequence[str] = (),
+    names: Mapping[str, str] | Sequence[str] = (),
+    against: str | None = None,
+    published: str | None = None,
+    restarts: int | None = None,
+    power: bool = False,
+) -> Comparison:
+    """Compare the methods of runs that have been read."""
     for metric in metrics:
         check_metric(metric)
-    found = renamed(read_runs(folders), names)
+    settings = renamed(methods_of(found), names)
     grouped: dict[tuple[tuple[str, str], ...], list[DatasetRuns]] = {}
-    for setting, members in joined_folds(found.settings).items():
+    for setting, members in joined_folds(settings).items():
         key = tuple(pair for pair in setting if pair[0] != "dataset")
         grouped.setdefault(key, []).append(DatasetRuns(dict(setting), members))
     everyone = {m.name: None for group in grouped.values() for one in group for m in one.methods}
@@ -170,27 +198,55 @@ def compare(
         raise SweepError(f"there are no scores for {wanted}: nothing to compare")
     if restarts and not any(column.restarts for block in blocks for column in block.columns):
         raise ConfigError("restarts: there is no method without auxiliary tasks here to restart")
-    found.notes += [*unknown_labels(blocks), *mixed_threads(blocks)]
+    notes = [*found.notes, *_unknown_labels(blocks), *_mixed_threads(blocks)]
     beside = published
     if not published and found.published:
         beside = named_by_sweep(*found.published)
         if beside is None:
-            found.notes.append(
+            notes.append(
                 f"published results outside of the folder of the sweep are not read: name "
                 f"{shorten(found.published[0], 200)} by --published"
             )
     results, source = read_published(beside) if beside else ([], "")
-    return Comparison(
-        blocks,
-        against,
-        found.names,
-        found.competing,
-        found.chosen,
-        results,
-        source,
-        found.notes,
-        restarts,
-    )
+    return Comparison(blocks, against, found.chosen_axes, results, source, notes, restarts)
+
+
+def _unknown_labels(blocks: Sequence[Block]) -> list[str]:
+    """Return how many examples of each set have labels that the models do not know."""
+    counts = {
+        (one.setting.get("dataset", ""), name): (evaluation.unknown_labels, evaluation.all.examples)
+        for block in blocks
+        for one in block.datasets
+        for method in one.methods
+        for results in method.results.values()
+        for name, evaluation in results.evaluations.items()
+        if evaluation.unknown_labels and name != "dev"
+    }
+    return [
+        f"{' '.join(place)}: the label of {count} of {total} examples is unknown to the models; "
+        "they count as wrong"
+        for place, (count, total) in counts.items()
+    ]
+
+
+def _mixed_threads(blocks: Sequence[Block]) -> list[str]:
+    """Return how many runs computed with each number of threads, if they differ."""
+    runs = {
+        results.folder: results.environment.threads
+        for block in blocks
+        for one in block.datasets
+        for method in one.methods
+        for results in method.results.values()
+        if not results.environment.gpus
+    }
+    counts = Counter(runs.values())
+    if len(counts) < 2:
+        return []
+    shown = ", ".join(f"{count} with {threads}" for threads, count in sorted(counts.items()))
+    return [
+        f"the runs computed with different numbers of CPU threads ({shown}), which changes the "
+        "last digits of sums and may lead training elsewhere: give a sweep one by --threads"
+    ]
 
 
 def _check_names(kind: str, names: Iterable[str], known: Iterable[str]) -> None:
@@ -266,7 +322,8 @@ def _restarts(column: MetricComparison, runs: DatasetRuns, count: int) -> dict[s
                 f"'{method.name}' has {len(by_seed)} on {column.dataset} {column.set}: train more "
                 "seeds" + (", or ask for fewer restarts" if len(by_seed) > 2 else "")
             )
-        dev = [method.results[seed].best.value for seed in by_seed]
+        best = [method.results[seed].best for seed in by_seed]
+        dev = [sign(one.metric) * one.value for one in best]
         found[method.name] = restarts_of(dev, list(by_seed.values()), count)
     return found
 
@@ -277,15 +334,15 @@ def _compare_on(
     """Compare the methods of a setting on one evaluation set."""
     scored = [m for m in runs.methods if any(name in r.evaluations for r in m.results.values())]
     found, places = read_predictions(scored, name)
-    metrics = [one for one in metrics if ":" not in one or one.partition(":")[2] in found.labels]
-    return [_compare_by(runs.name, name, metric, found, places, against) for metric in metrics]
+    known = [one for one in metrics if found.knows(one)]
+    return [_compare_by(runs.name, name, metric, found, places, against) for metric in known]
 
 
 def _compare_by(
     dataset: str,
     name: str,
     metric: str,
-    found: Predictions,
+    found: Predictions | LabelPredictions,
     places: Mapping[tuple[str, int], int],
     against: str | None,
 ) -> MetricComparison:
@@ -293,7 +350,7 @@ def _compare_by(
     scores: dict[str, dict[int, float]] = {}
     for (method, seed), place in places.items():
         scores.setdefault(method, {})[seed] = float(values[place])
-    column = Column(scores, places, covariance, found.examples)
+    column = Column(scores, places, covariance, found.examples, sign(metric))
     one_sided = against if against in scores else None
     pairs = compare_methods(column, one_sided)
     noises = {m: noise_of(column, {m: 1.0}, list(by_seed)) for m, by_seed in scores.items()}
@@ -303,7 +360,7 @@ def _compare_by(
     )
 
 
-def example_intervals(results: RunResults, name: str) -> dict[Metric, tuple[float, float]]:
+def example_intervals(results: RunResults, name: str) -> dict[str, tuple[float, float]]:
     """Return the 95% interval over examples of a run's scores; empty without predictions."""
     assert results.folder is not None
     method = Method("run", runs={0: results.folder}, results={0: results})
@@ -311,12 +368,13 @@ def example_intervals(results: RunResults, name: str) -> dict[Metric, tuple[floa
         found, places = read_predictions([method], name)
     except UserError:
         return {}
-    ends: dict[Metric, tuple[float, float]] = {}
-    for metric in METRIC_TITLES:
+    ends: dict[str, tuple[float, float]] = {}
+    for metric in results.evaluations[name].all.metrics:
         column = _compare_by("", name, metric, found, places, None)
         mean, half = column.means["run"], column.noises["run"].half_width()
         if not math.isnan(half):
-            ends[metric] = (max(0.0, mean - half), min(1.0, mean + half))
+            least, most = RANGES.get(metric, (0.0, 1.0))
+            ends[metric] = (max(least, mean - half), min(most, mean + half))
     return ends
 
 
@@ -333,8 +391,9 @@ def _across(
     columns: Sequence[MetricComparison], methods: Sequence[str], against: str | None
 ) -> RankComparison:
     """Compare methods across data sets by one metric."""
-    ranks = rank_methods({name: [column.means[name] for column in columns] for name in methods})
     first, names = columns[0], [column.dataset for column in columns]
+    better = sign(first.metric)
+    ranks = rank_methods({name: [better * one.means[name] for one in columns] for name in methods})
     average = MetricComparison(
         dataset=f"{AVERAGE} of data sets" if AVERAGE in names else AVERAGE,
         set=first.set,
@@ -379,7 +438,7 @@ def _average_pairs(columns: Sequence[MetricComparison], methods: Sequence[str]) 
         beats = float(
             np.mean([p.beats if s > 0 else 1 - p.beats for s, p in zip(signs, pairs, strict=True)])
         )
-        if difference < 0:
+        if sign(columns[0].metric) * difference < 0:
             a, b, difference, beats = b, a, -difference, 1 - beats
         noise = mean_noise([pair.noise for pair in pairs])
         seeds = min(pair.seeds for pair in pairs)

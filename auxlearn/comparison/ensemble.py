@@ -1,8 +1,9 @@
-"""Ensembles: the mean of the class probabilities of several finished runs.
+"""Ensembles: the mean of the predictions of several finished runs.
 
 Lakshminarayanan et al. (2017, https://arxiv.org/abs/1612.01474) average the predictions of networks
-that differ in the seed. On the sets that the runs were evaluated on, their stored predictions are
-averaged, and no model is loaded.
+that differ in the seed: the probabilities of classes, labels, or tags of words, or the numbers. On
+the sets that the runs were evaluated on, their stored predictions are averaged, and no model is
+loaded.
 """
 
 from __future__ import annotations
@@ -17,27 +18,31 @@ import numpy as np
 
 from auxlearn.comparison.runs import runs_of_method
 from auxlearn.core.arguments import Column, UserPath, checked
-from auxlearn.core.config import Metric, OODSource, RunConfig
+from auxlearn.core.config import OODSource, RunConfig
 from auxlearn.core.errors import ConfigError, DataError, RunError, did_you_mean, some_of
 from auxlearn.core.files import expand
+from auxlearn.core.metric_names import TITLES
 from auxlearn.data.dataset import Split, split_name
 from auxlearn.data.memory import in_memory
 from auxlearn.data.run_data import load_run_data, ood_content
 from auxlearn.data.tables import Table
-from auxlearn.evaluation.finished import mapped_set, name_sets, read_evaluated
+from auxlearn.evaluation.finished import check_pairs, mapped_set, name_sets, read_evaluated
 from auxlearn.evaluation.predict import (
     check_table_file,
+    label_columns,
     prediction_columns,
     write_predictions_table,
 )
-from auxlearn.kinds.choose import kind_of, require
+from auxlearn.kinds.base import Kind
+from auxlearn.kinds.choose import CLASSIFICATION, kind_of
 from auxlearn.results.folder import FinishedRun, RunFolder, check_finished, finished_folder
 from auxlearn.results.predictions import (
+    Stored,
     other_predictions,
+    read_stored,
     recorded_ood_content,
-    stored_probabilities,
 )
-from auxlearn.results.record import RunResults, Scores
+from auxlearn.results.record import MANY_LABELS, RunResults, Scores
 
 if TYPE_CHECKING:
     import pandas
@@ -45,60 +50,64 @@ if TYPE_CHECKING:
 #: The probabilities of two labels that differ by no more are equal as they are stored.
 STORED_DIGIT = 2e-8
 
-#: Metrics that are shown of each run.
-METRICS: tuple[Metric, ...] = ("accuracy", "macro_f1")
-
 
 @dataclass(frozen=True, repr=False)
 class Ensemble:
-    """Several runs and the mean of their class probabilities on one evaluation set.
+    """Several runs and the mean of their predictions on one evaluation set.
 
     Attributes:
         set: Name of the evaluation set.
-        label_names: The classes, in the order of the probabilities.
+        label_names: The classes, labels or tags, in the order of the probabilities.
         runs: Scores of each run alone, by its folder.
-        scores: Scores of the ensemble, which predicts the class with the highest mean probability.
-        labels: True classes, ``(examples,)``.
-        probabilities: Mean class probabilities, ``(examples, classes)``.
+        scores: Scores of the ensemble, which predicts by the mean probabilities, or the mean
+            numbers, as a run does by its own. Of runs whose thresholds were chosen on dev, those of
+            the ensemble are, too.
+        labels: True classes, ``(examples,)``; of other labels, a list of them by number.
+        probabilities: Mean probabilities, ``(examples, classes)``; of tags, a list of ``(words,
+            tags)``, and of numbers their means, ``(examples, 1)``.
+        kind: Kind of the labels.
+        thresholds: Probability from which on each of several labels is predicted; ``None`` for 0.5.
     """
 
     set: str
     label_names: tuple[str, ...]
     runs: Mapping[Path, Scores]
     scores: Scores
-    labels: np.ndarray
-    probabilities: np.ndarray
+    labels: Any
+    probabilities: Any
+    kind: Kind = CLASSIFICATION
+    thresholds: np.ndarray | None = None
     _split: Split | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
-        return (
-            f"<Ensemble of {len(self.runs)} runs on {self.set}: accuracy "
-            f"{self.scores.accuracy:.3f} (mean of the runs {self.mean('accuracy'):.3f}), macro-F1 "
-            f"{self.scores.macro_f1:.3f} (mean of the runs {self.mean('macro_f1'):.3f})>"
+        shown = ", ".join(
+            f"{TITLES[name]} {value:.3f} (mean of the runs {self.mean(name):.3f})"
+            for name, value in self.scores.metrics.items()
         )
+        return f"<Ensemble of {len(self.runs)} runs on {self.set}: {shown}>"
 
     def _repr_html_(self) -> str:
         return str(self.to_frame().to_html())
 
     def mean(self, metric: str) -> float:
-        """Return the mean of ``accuracy`` or ``macro_f1`` of the runs."""
-        return fmean(getattr(scores, metric) for scores in self.runs.values())
+        """Return the mean of a metric of the runs."""
+        return fmean(scores.metrics[metric] for scores in self.runs.values())
 
     def to_frame(self) -> pandas.DataFrame:
-        """Return accuracy and macro-F1 of each run, their mean, and those of the ensemble."""
+        """Return the metrics of each run, their mean, and those of the ensemble."""
         import pandas
 
-        rows = {str(path): [getattr(one, m) for m in METRICS] for path, one in self.runs.items()}
-        rows["mean"] = [self.mean(metric) for metric in METRICS]
-        rows["ensemble"] = [getattr(self.scores, metric) for metric in METRICS]
-        return pandas.DataFrame.from_dict(rows, orient="index", columns=list(METRICS))
+        rows = {str(path): scores.metrics for path, scores in self.runs.items()}
+        rows["mean"] = {metric: self.mean(metric) for metric in self.scores.metrics}
+        rows["ensemble"] = self.scores.metrics
+        return pandas.DataFrame.from_dict(rows, orient="index", columns=list(self.scores.metrics))
 
     def to_dict(self) -> dict[str, Any]:
         """Return all scores as JSON holds them."""
         return {
             "set": self.set,
             "runs": {str(path): scores.to_dict() for path, scores in self.runs.items()},
-            "mean": {metric: self.mean(metric) for metric in METRICS},
+            "mean": {metric: self.mean(metric) for metric in self.scores.metrics},
             "ensemble": self.scores.to_dict(),
         }
 
@@ -114,10 +123,14 @@ class Ensemble:
         columns: dict[str, Any] = {"text": list(split.texts)}
         if split.text_pairs is not None:
             columns["text_pair"] = list(split.text_pairs)
-        columns["label"] = [self.label_names[number] for number in self.labels]
-        whole = (np.arange(len(split)), self.probabilities)
-        columns |= prediction_columns([whole], len(split), self.label_names)
-        return Table(self.set, columns)
+        columns["label"] = [self.kind.written(one, self.label_names) for one in self.labels]
+        if self.kind is CLASSIFICATION:
+            whole = (np.arange(len(split)), self.probabilities)
+            added = prediction_columns([whole], len(split), self.label_names)
+        else:
+            outputs = [self.kind.output(one) for one in self.probabilities]
+            added = label_columns(self.kind, self.label_names, outputs, self.thresholds)
+        return Table(self.set, columns | added)
 
     def save(self, path: Path) -> None:
         """Write :meth:`predictions` as .csv, .tsv, .jsonl or .parquet, atomically."""
@@ -158,8 +171,9 @@ def ensemble(
     label_column: Column | None = None,
     output: UserPath | None = None,
 ) -> Ensemble:
-    """Average the class probabilities of finished runs, such as the seeds of a method.
+    """Average the predictions of finished runs, such as the seeds of a method.
 
+    They are the probabilities of classes, labels, or tags of words, or the numbers.
     On the sets that the runs were evaluated on, their stored predictions are averaged, and no model
     is loaded.
 
@@ -235,7 +249,6 @@ def _read(runs: Sequence[Path]) -> dict[Path, RunResults]:
             raise RunError(f"{run} is given twice: name each run once")
         resolved.add(run.resolve())
         found[run] = RunResults.load(run)
-        require(kind_of(found[run].config.get("kind")), "ensemble")
     first, data = runs[0], found[runs[0]].dataset
     for run, results in found.items():
         other = results.dataset
@@ -256,27 +269,52 @@ def _read(runs: Sequence[Path]) -> dict[Path, RunResults]:
 def _of_stored(runs: Mapping[Path, RunResults], split: str) -> Ensemble:
     """Average stored predictions."""
     name = _set_of(runs, split)
-    labels: np.ndarray | None = None
+    first = next(iter(runs.values()))
+    kind = kind_of(first.config.get("kind"))
+    labels, label_names, members = _stored(runs, name, kind)
+    thresholds = None
+    if any(results.config.get("thresholds") == "dev" for results in runs.values()):
+        dev, _, on_dev = _stored(runs, "dev", kind)
+        thresholds = kind.best_thresholds(dev, [kind.output(one) for one in _mean(on_dev)])
+    scores = {run: results.evaluations[name].all for run, results in runs.items()}
+    return _ensemble(name, kind, label_names, labels, members, scores, thresholds)
+
+
+def _stored(
+    runs: Mapping[Path, RunResults], name: str, kind: Kind
+) -> tuple[list[Any], tuple[str, ...], dict[Path, list[np.ndarray]]]:
+    """Return the labels of a set with their names, and what each run has stored of it."""
+    found: dict[Path, Stored] = {}
     label_names: tuple[str, ...] = ()
-    members: dict[Path, np.ndarray] = {}
     for run, results in runs.items():
-        names = tuple(results.evaluations[name].all.per_class)
-        truth, predicted, members[run] = stored_probabilities(run, name, names)
         recorded = results.evaluations[name].all
-        right = float((predicted == truth).mean())
-        if len(truth) != recorded.examples or abs(right - recorded.accuracy) > 1e-9:
+        classes = kind is CLASSIFICATION  # a set may have labels that the model does not know
+        names = tuple(recorded.per_class if classes else results.dataset.label_names)
+        if classes and len(names) > MANY_LABELS:
+            raise RunError(
+                f"{run} holds the probabilities of the most likely of {len(names)} classes only: "
+                "name the data with --dataset, so that the models are run"
+            )
+        own = found[run] = read_stored(run, name, kind, names)
+        metric = next(one for one in kind.metrics if one in recorded.metrics)
+        score = kind.scores(own.truth, own.predicted, None, names)[metric]
+        if len(own.truth) != recorded.examples or abs(score - recorded.metrics[metric]) > 1e-9:
             raise other_predictions(run, name)
-        _check_decision(run, name, predicted, members[run])
-        if labels is None:
-            labels, label_names = truth, names
-        elif names != label_names or not np.array_equal(truth, labels):
+        if classes:
+            _check_decision(run, name, np.array(own.predicted), np.array(own.values))
+        label_names = label_names or names
+        if names != label_names or own.truth != next(iter(found.values())).truth:
             raise RunError(
                 f"{next(iter(runs))} and {run} were evaluated on different examples of '{name}': "
                 "an ensemble takes runs of the same data"
             )
-    assert labels is not None
-    scores = {run: results.evaluations[name].all for run, results in runs.items()}
-    return _ensemble(name, label_names, labels, members, scores)
+    values = {run: own.values for run, own in found.items()}
+    return next(iter(found.values())).truth, label_names, values
+
+
+def _mean(members: Mapping[Path, Sequence[np.ndarray]]) -> list[np.ndarray]:
+    """Return the mean over runs for each example."""
+    return [np.mean(values, axis=0) for values in zip(*members.values(), strict=True)]
 
 
 def _check_decision(run: Path, name: str, predicted: np.ndarray, probabilities: np.ndarray) -> None:
@@ -308,6 +346,9 @@ def _of_models(
 ) -> Ensemble:
     """Average the probabilities that the models of the runs compute."""
     examples, _ = read_evaluated(dataset, split, config, None)
+    kind = kind_of(next(iter(runs.values())).config.get("kind"))
+    if kind is not CLASSIFICATION:
+        return _of_outputs(runs, examples, kind)
     name = "data" if in_memory(dataset) else next(iter(name_sets([dataset], split)))
     source = OODSource(
         dataset=str(dataset) if not in_memory(dataset) else name,
@@ -329,19 +370,59 @@ def _of_models(
     scores = {
         run: score_predictions(labels, m.argmax(1), label_names) for run, m in members.items()
     }
-    return _ensemble(examples.name, label_names, labels, members, scores, examples)
+    return _ensemble(
+        examples.name, CLASSIFICATION, label_names, labels, members, scores, split=examples
+    )
+
+
+def _of_outputs(runs: Mapping[Path, RunResults], examples: Split, kind: Kind) -> Ensemble:
+    """Average what the models of the runs predict of labels of any kind but single classes."""
+    from auxlearn.evaluation.classifier import Classifier
+    from auxlearn.evaluation.labelled import score_labels
+    from auxlearn.evaluation.metrics import to_model_labels
+
+    members: dict[Path, list[np.ndarray]] = {}
+    scores = {}
+    for run, results in runs.items():
+        check_pairs(results, examples, examples.name)
+        classifier = Classifier.of_run(run)
+        names = classifier.label_names
+        labels = to_model_labels(examples, names)
+        outputs = classifier.outputs(examples.texts, examples.text_pairs)
+        predicted = [kind.decode(one, classifier.thresholds) for one in outputs]
+        scores[run] = score_labels(kind, labels, predicted, outputs, names)
+        # As a file of predictions has them.
+        lines = [
+            {"label": kind.written(label, names), "predicted": kind.written(said, names)}
+            | kind.line(output)
+            for label, said, output in zip(labels, predicted, outputs, strict=True)
+        ]
+        members[run] = [kind.stored(line, names) for line in lines]
+    return _ensemble(examples.name, kind, names, labels, members, scores, split=examples)
 
 
 def _ensemble(
     name: str,
+    kind: Kind,
     label_names: tuple[str, ...],
-    labels: np.ndarray,
-    members: Mapping[Path, np.ndarray],
+    labels: Any,
+    members: Mapping[Path, Any],
     scores: Mapping[Path, Scores],
+    thresholds: np.ndarray | None = None,
     split: Split | None = None,
 ) -> Ensemble:
+    from auxlearn.evaluation.labelled import score_labels
     from auxlearn.evaluation.metrics import score_predictions
 
-    mean = np.mean(list(members.values()), axis=0)
-    together = score_predictions(labels, mean.argmax(1), label_names)
-    return Ensemble(name, label_names, dict(scores), together, labels, mean, split)
+    if kind is CLASSIFICATION:
+        labels, mean = np.asarray(labels), np.mean(list(members.values()), axis=0)
+        together = score_predictions(labels, mean.argmax(1), label_names)
+    else:
+        mean = _mean(members)
+        outputs = [kind.output(one) for one in mean]
+        predicted = [kind.decode(one, thresholds) for one in outputs]
+        together = score_labels(kind, labels, predicted, outputs, label_names)
+        mean = mean if kind.per_token else np.stack(mean)
+    return Ensemble(
+        name, label_names, dict(scores), together, labels, mean, kind, thresholds, split
+    )

@@ -23,7 +23,8 @@ import numpy as np
 
 from auxlearn.comparison.result import DatasetRuns, MetricComparison
 from auxlearn.comparison.scores import read_predictions, scores_and_covariance
-from auxlearn.comparison.statistics import Noise, Pair, correct, make_pair
+from auxlearn.comparison.statistics import Noise, Pair, correct, make_pair, share_of_wins
+from auxlearn.core.metric_names import sign
 from auxlearn.results.record import RunResults
 
 #: Score by fold, by method, by seed.
@@ -54,7 +55,7 @@ def compare_folds(
         label = metric.partition(":")[2]
         scores: dict[int, dict[str, dict[int, float]]] = {}
         for fold, (found, places) in read.items():
-            if label and not found.has(label):
+            if not found.knows(metric) or (label and not found.has(label)):
                 continue  # the fold says nothing of the class
             values, _ = scores_and_covariance(found, metric)
             for (method, seed), place in places.items():
@@ -88,7 +89,11 @@ def _column(
     }
     chosen = itertools.combinations(methods, 2)
     one_sided = against if against in methods else None
-    pairs = [compare_two(scores, a, b, share) for a, b in chosen if one_sided in (None, a, b)]
+    pairs = [
+        compare_two(scores, a, b, share, sign(metric))
+        for a, b in chosen
+        if one_sided in (None, a, b)
+    ]
     return MetricComparison(
         dataset=runs.name,
         set=name,
@@ -102,7 +107,7 @@ def _column(
     )
 
 
-def compare_two(scores: FoldScores, a: str, b: str, share: float) -> Pair:
+def compare_two(scores: FoldScores, a: str, b: str, share: float, better: int = 1) -> Pair:
     """Compare two methods on the folds and seeds that both have."""
     differences, beats = [], []
     for one in scores.values():
@@ -110,10 +115,10 @@ def compare_two(scores: FoldScores, a: str, b: str, share: float) -> Pair:
         if seeds:
             first, second = ([one[method][seed] for seed in seeds] for method in (a, b))
             differences.append(float(np.mean(np.subtract(first, second))))
-            beats.append(0.5 + float(np.sign(np.subtract.outer(first, second)).mean()) / 2)
+            beats.append(share_of_wins(first, second, better))
     difference = float(np.mean(differences or [0.0]))
     wins = float(np.mean(beats or [0.5]))
-    if difference < 0:
+    if better * difference < 0:
         a, b, difference, wins = b, a, -difference, 1 - wins
     count = len(differences) if math.isfinite(share) else 0
     return make_pair(a, b, count, difference, wins, fold_noise(differences, share))

@@ -2,171 +2,116 @@
 
 from __future__ import annotations
 
-import html as markup
 import math
 from collections.abc import Callable, Iterable, Sequence
-from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
 from auxlearn.comparison import plots
-from auxlearn.comparison.result import ComparisonData
-from auxlearn.comparison.rows import pair_rows, score_rows, to_csv
+from auxlearn.comparison.result import Block, ComparisonData, MetricComparison
 from auxlearn.comparison.scores import metric_title
-from auxlearn.comparison.tables import (
-    Cell,
-    Grid,
-    Layout,
-    block_notes,
-    caption,
-    column_title,
-    legend,
-    marks,
-    matrix_grid,
-    pair_grid,
-    rank_grid,
-    rank_notes,
-    rank_title,
-    score_grid,
-)
-from auxlearn.core.errors import printable
+from auxlearn.comparison.tables import Layout, Part, legend, marks, parts
 from auxlearn.core.files import write_text
 from auxlearn.results.outputs import check_output_folder
-from auxlearn.results.tables import console_table, escape_latex, escape_markdown, markdown_table
+from auxlearn.results.tables import (
+    BEST,
+    Cell,
+    Grid,
+    escape_html,
+    escape_latex,
+    escape_markdown,
+    to_csv,
+)
 from auxlearn.sweeps.published import PublishedResult
 
-if TYPE_CHECKING:
-    from rich.table import Table
+#: One row of a file of numbers: values by the name of the column.
+Row = dict[str, Any]
 
 
-#: Marks the best score where bold print may not show.
-BEST = "*"
-
-
-def terminal(comparison: ComparisonData, layout: Layout) -> list[Table | str]:
+def terminal(comparison: ComparisonData, layout: Layout) -> list[Grid | str]:
     """Return titles, tables and notes for the terminal, in order."""
-    items: list[Table | str] = []
+    items: list[Grid | str] = []
     for block in comparison.blocks:
-        title = f"{block.title}. " if block.title else ""
-        items += ["", f"{title}{caption(block)}"]
-        items += [_console(score_grid(block, layout, comparison.against))]
-        items += block_notes(block)
-        for found in block.across:
-            items += ["", rank_title(found), _console(rank_grid(found, layout))]
-            items += rank_notes(found)
-        for column in block.columns if "pairs" in layout.show else ():
-            if column.pairs:
-                items += ["", column_title(column), _console(pair_grid(column, layout))]
+        for part in parts(comparison, block, layout):
+            items += ["", part.line, part.grid, *part.notes]
     if comparison.published:
         items += ["", f"Compared with the published results of {comparison.source}"]
         grid = published_grid(comparison)
-        items += [*([_console(grid)] if grid.lines else []), *published_notes(comparison)]
-    meaning = [marks(comparison, block) for block in comparison.blocks]
-    shown = [
-        f"{line} {BEST}: the best, where bold print is not shown." for line in meaning[:1] if line
-    ]
-    if comparison.against:
-        shown = meaning[:1]
+        items += [*([grid] if grid.lines else []), *published_notes(comparison)]
+    meaning = marks(comparison, comparison.blocks[0])
+    if meaning and not comparison.against:
+        meaning += f" {BEST}: the best, where bold print is not shown."
+    shown = [meaning] if meaning else []
     return [*items, "", *shown, *legend(comparison, layout), *comparison.notes]
-
-
-def _console(grid: Grid) -> Table:
-    from rich.text import Text
-
-    heads, _ = grid.flat(_plain)
-    table = console_table(heads, [])
-    for number, line in enumerate(grid.lines):
-        if number in grid.rules:
-            table.add_section()
-        cells = (Text(_plain(cell), style="bold" if cell.best else "") for cell in line)
-        table.add_row(*cells)
-    return table
-
-
-def _plain(cell: Cell) -> str:
-    spread = f" ± {cell.spread}" if cell.spread else ""
-    mark = f" {BEST}" if cell.best else f" {cell.mark}" if cell.mark else "  " if spread else ""
-    return cell.text + spread + mark
 
 
 def markdown(comparison: ComparisonData, layout: Layout) -> str:
     """Return the whole comparison in Markdown."""
-    parts = []
+    found = []
     for block in comparison.blocks:
-        if block.title:
-            parts.append(f"## {escape_markdown(block.title)}")
-        parts += [
-            escape_markdown(caption(block)),
-            _markdown(score_grid(block, layout, comparison.against)),
-        ]
-        parts += _bullets(filter(None, [marks(comparison, block), *block_notes(block)]))
-        for found in block.across:
-            parts += [
-                f"### {escape_markdown(rank_title(found))}",
-                _markdown(rank_grid(found, layout)),
-            ]
-            parts += _bullets(rank_notes(found))
-        for column in block.columns if "pairs" in layout.show else ():
-            if column.pairs:
-                parts.append(f"### {escape_markdown(column_title(column))}")
-                parts.append(_markdown(pair_grid(column, layout)))
-                parts += ["Line minus column; significant differences are bold."]
-                parts.append(_markdown(matrix_grid(column, layout)))
+        for level, part in enumerate(parts(comparison, block, layout)):
+            heading = f"{'###' if level else '##'} {escape_markdown(part.title)}"
+            found += [heading] if part.title else []
+            found += [escape_markdown(part.caption)] if part.caption else []
+            found += [part.grid.markdown(), *_bullets([part.marks, *part.notes])]
+            if part.matrix:
+                found += ["Line minus column; significant differences are bold."]
+                found += [part.matrix.markdown()]
     if comparison.published:
-        parts += ["## Compared with published results", escape_markdown(comparison.source)]
+        found += ["## Compared with published results", escape_markdown(comparison.source)]
         grid = published_grid(comparison)
-        parts += [*([_markdown(grid)] if grid.lines else []), *published_notes(comparison)]
-    return "\n\n".join([*parts, *_bullets([*legend(comparison, layout), *comparison.notes])]) + "\n"
-
-
-def _markdown(grid: Grid) -> str:
-    def render(cell: Cell) -> str:
-        text = escape_markdown(cell.text)
-        spread = f" ± {cell.spread}" if cell.spread else ""
-        return (
-            (f"**{text}**" if cell.best else text) + spread + (f" {cell.mark}" if cell.mark else "")
-        )
-
-    heads, lines = grid.flat(render)
-    return markdown_table([escape_markdown(head) for head in heads], lines)
+        found += [*([grid.markdown()] if grid.lines else []), *published_notes(comparison)]
+    return "\n\n".join([*found, *_bullets([*legend(comparison, layout), *comparison.notes])]) + "\n"
 
 
 def _bullets(lines: Iterable[str]) -> list[str]:
-    found = "\n".join(f"- {escape_markdown(line)}" for line in lines)
+    found = "\n".join(f"- {escape_markdown(line)}" for line in lines if line)
     return [found] if found else []
 
 
 def html(comparison: ComparisonData) -> str:
     """Return the tables of scores and of ranks in HTML, for notebooks."""
     layout = Layout()
-    parts = []
+    found: list[str] = []
     for block in comparison.blocks:
-        parts.append(f"<p>{_safe(f'{block.title}. {caption(block)}')}</p>")
-        parts.append(_html(score_grid(block, layout, comparison.against)))
-        for found in block.across:
-            parts += [f"<p>{_safe(rank_title(found))}</p>", _html(rank_grid(found, layout))]
-        notes = filter(None, [marks(comparison, block), *block_notes(block)])
-        parts += [f"<div><small>{_safe(note)}</small></div>" for note in notes]
-    said = [*legend(comparison, layout), *comparison.notes]
-    return "\n".join([*parts, *(f"<div><small>{_safe(note)}</small></div>" for note in said)])
+        scores, *further = parts(comparison, block, layout)
+        for part in (scores, *further):
+            found += [f"<p>{escape_html(part.line)}</p>", part.grid.html()]
+        found += _small([scores.marks, *scores.notes])
+    notes = [*legend(comparison, layout), *comparison.notes]
+    return "\n".join([*found, *_small(notes)])
 
 
-def _html(grid: Grid) -> str:
-    def render(cell: Cell) -> str:
-        text = f"<b>{_safe(cell.text)}</b>" if cell.best else _safe(cell.text)
-        spread = f" <small>± {_safe(cell.spread)}</small>" if cell.spread else ""
-        return text + spread + (f" {cell.mark}" if cell.mark else "")
-
-    heads, lines = grid.flat(render)
-    first = "".join(f"<th>{_safe(head)}</th>" for head in heads)
-    rows = "\n".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in line)}</tr>" for line in lines)
-    return f"<table><thead><tr>{first}</tr></thead><tbody>\n{rows}\n</tbody></table>"
+def _small(notes: Iterable[str]) -> list[str]:
+    return [f"<div><small>{escape_html(note)}</small></div>" for note in notes if note]
 
 
-def _safe(text: str) -> str:
-    return markup.escape(printable(text))
+def latex(comparison: ComparisonData, layout: Layout) -> str:
+    """Return the tables in LaTeX.
+
+    Captions say what is in a table; how differences were tested stands in comments, to be used in
+    the text.
+    """
+    found = [r"% \usepackage{booktabs,graphicx}"]
+    for block in comparison.blocks:
+        scores, *further = parts(comparison, block, layout)
+        found += [_latex(scores), _comments(scores.notes), *map(_latex, further)]
+    notes = [*legend(comparison, layout), *comparison.notes]
+    return "\n\n".join(filter(None, [*found, _comments(notes)])) + "\n"
+
+
+def _latex(part: Part) -> str:
+    if part.matrix:
+        what = "line minus column; significant differences in bold"
+        return part.matrix.latex(f"{part.title}: {what}.")
+    said = [f"{part.title}." if part.title else "", part.caption, part.marks]
+    return part.grid.latex(" ".join(filter(None, said)))
+
+
+def _comments(notes: Sequence[str]) -> str:
+    return "\n".join(f"% {escape_latex(note)}" for note in notes)
 
 
 def published_grid(comparison: ComparisonData) -> Grid:
@@ -178,22 +123,22 @@ def published_grid(comparison: ComparisonData) -> Grid:
     axes = list(dict.fromkeys(axis for result in shown for axis in result.labels))
     named = ["checkpoints by" if axis == "metric" else axis for axis in axes]
     heads = [*named, "set", "metric", "published", "here", "difference"]
-    lines = []
+    lines: list[list[str | Cell]] = []
     for result in shown:
         values = _scores_here(comparison, result)
         mean = 100 * float(np.mean(values)) if values else math.nan
         spread = f"{100 * float(np.std(values, ddof=1)):.2f}" if len(values) > 1 else ""
         lines.append(
             [
-                *(Cell(result.labels.get(axis, "")) for axis in axes),
-                Cell(result.set),
-                Cell(metric_title(result.metric)),
+                *(result.labels.get(axis, "") for axis in axes),
+                result.set,
+                metric_title(result.metric),
                 Cell(f"{result.mean:.2f}", "" if result.sd is None else f"{result.sd:.2f}"),
-                Cell(f"{mean:.2f}", spread) if values else Cell("-"),
-                Cell(f"{mean - result.mean:+z.2f}" if values else "-"),
+                Cell(f"{mean:.2f}", spread) if values else "-",
+                f"{mean - result.mean:+z.2f}" if values else "-",
             ]
         )
-    return Grid([("", head) for head in heads], lines)
+    return Grid.of(heads, lines)
 
 
 def published_notes(comparison: ComparisonData) -> list[str]:
@@ -224,7 +169,7 @@ def _scores_here(comparison: ComparisonData, result: PublishedResult) -> list[fl
             for method in data.methods:
                 if all(method.labels.get(axis) == label for axis, label in result.labels.items()):
                     found = [one.evaluations.get(result.set) for one in method.results.values()]
-                    return [getattr(one.all, result.metric) for one in found if one is not None]
+                    return [one.all.metrics[result.metric] for one in found if one is not None]
     return []
 
 
@@ -238,76 +183,97 @@ def render(comparison: ComparisonData, name: str, layout: Layout) -> str:
     return formats[name]()
 
 
-def latex(comparison: ComparisonData, layout: Layout) -> str:
-    """Return the tables; one that is wider than the text is scaled to its width.
+def score_rows(comparison: ComparisonData) -> list[Row]:
+    """Return one row for each method, data set, evaluation set and metric, 0 to 1.
 
-    Captions say what is in a table; how differences were tested stands in comments, to be used in
-    the text.
+    ``low`` and ``high`` are the 95% interval over seeds and examples; ``minutes`` and
+    ``epochs_to_best`` are means over seeds. The best of several seeds by dev, a control, has a
+    ``standard_error`` and the minutes of all of them, and nothing that is of methods only.
     """
-    parts = [r"% \usepackage{booktabs,graphicx}"]
-    notes = [*legend(comparison, layout), *comparison.notes]
+    rows = []
     for block in comparison.blocks:
-        said = f"{block.title}. " if block.title else ""
-        text = said + " ".join(filter(None, [caption(block), marks(comparison, block)]))
-        parts += [_latex(score_grid(block, layout, comparison.against), text)]
-        parts += [_comments(block_notes(block))]
-        for found in block.across:
-            parts += [_latex(rank_grid(found, layout), f"{rank_title(found)}.")]
-        for column in block.columns if "pairs" in layout.show else ():
-            if column.pairs:
-                text = (
-                    f"{column_title(column)}: line minus column; significant differences in bold."
+        for column in block.columns:
+            for name, by_seed in column.scores.items():
+                mean, half = column.means[name], column.noises[name].half_width()
+                rows.append(
+                    {
+                        **_place(block, column),
+                        "method": name,
+                        **_of_runs(comparison, block, column, name),
+                        "seeds": len(by_seed),
+                        "mean": mean,
+                        "sd": column.sd(name),
+                        "low": mean - half,
+                        "high": mean + half,
+                        "best": len(column.scores) > 1 and name == column.best,
+                        "may_equal_best": name in column.ties,
+                    }
+                    | ({} if math.isnan(column.detectable) else {"detectable": column.detectable})
                 )
-                parts += [_latex(matrix_grid(column, layout), text)]
-    return "\n\n".join(filter(None, [*parts, _comments(notes)])) + "\n"
+            rows += [
+                {
+                    **_place(block, column),
+                    "method": best.name(name),
+                    "minutes": best.count * _of_runs(comparison, block, column, name)["minutes"],
+                    "seeds": best.seeds,
+                    "mean": best.mean,
+                    "standard_error": best.error,
+                }
+                for name, best in column.restarts.items()
+            ]
+    return rows
 
 
-def _comments(notes: Sequence[str]) -> str:
-    return "\n".join(f"% {escape_latex(note)}" for note in notes)
-
-
-def _latex(grid: Grid, text: str) -> str:
-    lines = [
-        r"\begin{table}",
-        r"\centering\small",
-        rf"\caption{{{escape_latex(text)}}}",
-        r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
-        rf"\begin{{tabular}}{{@{{}}l{'r' * (len(grid.heads) - 1)}@{{}}}}",
-        r"\toprule",
-        *_heads(grid.heads),
-        r"\midrule",
+def pair_rows(comparison: ComparisonData) -> list[Row]:
+    """Return one row for every two methods by data set, evaluation set and metric, 0 to 1."""
+    return [
+        {
+            **_place(block, column),
+            "first": pair.first,
+            "second": pair.second,
+            "seeds": pair.seeds,
+            "difference": pair.difference,
+            "low": pair.low,
+            "high": pair.high,
+            "p_first_beats_second": pair.beats,
+            "p_seeds": pair.p_seeds,
+            "p_seeds_and_examples": pair.p_both,
+            "p_holm": pair.p,
+            "significant": pair.significant,
+        }
+        for block in comparison.blocks
+        for column in block.columns
+        for pair in column.pairs
     ]
-    for number, line in enumerate(grid.lines):
-        if number in grid.rules:
-            lines.append(r"\midrule")
-        row = " & ".join(map(_cell, line)) + r" \\"
-        # After the end of a row and after a rule, these begin an argument.
-        lines.append("{}" + row if row.lstrip().startswith(("[", "*")) else row)
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}}", r"\end{table}"])
 
 
-def _heads(heads: Sequence[tuple[str, str]]) -> list[str]:
-    """Return one line of heads, or groups of several columns above their names."""
-    if not any(map(all, heads)):
-        return [" & ".join(escape_latex(group or name) for group, name in heads) + r" \\"]
-    above, rules, start = [], "", 1
-    for group, members in groupby(heads, lambda one: one[0]):
-        count = len(list(members))
-        above.append(rf"\multicolumn{{{count}}}{{c}}{{{escape_latex(group)}}}")
-        if group and count > 1:
-            rules += rf"\cmidrule(lr){{{start}-{start + count - 1}}}"
-        start += count
-    below = " & ".join(escape_latex(name) for _, name in heads)
-    return [" & ".join(above) + r" \\" + rules, below + r" \\"]
+def _place(block: Block, column: MetricComparison) -> Row:
+    return {
+        "dataset": column.dataset,
+        **{("selected_by" if axis == "metric" else axis): v for axis, v in block.setting.items()},
+        "set": column.set,
+        "metric": column.metric,
+    }
 
 
-def _cell(cell: Cell) -> str:
-    text = escape_latex(cell.text)
-    text = rf"\textbf{{{text}}}" if cell.best else text
-    if cell.spread:
-        text += rf"{{\scriptsize\,$\pm$\,{cell.spread}}}"
-    marks = {"≈": r"\approx", "▲": r"\uparrow", "▼": r"\downarrow"}
-    return text + (rf"$^{{{marks[cell.mark]}}}$" if cell.mark else "")
+def _of_runs(comparison: ComparisonData, block: Block, column: MetricComparison, name: str) -> Row:
+    """Return the chosen values of a method and the means over its runs."""
+    runs = [
+        method
+        for data in block.datasets
+        for method in data.methods
+        if method.name == name and (column.averaged or column.dataset == data.name)
+    ]
+    chosen = {axis: runs[0].chosen.get(axis, "") for axis in comparison.chosen}
+    if column.averaged:
+        chosen = dict.fromkeys(chosen, "")
+    means = {
+        f"{'epochs_to_best' if what == 'epochs' else what}": float(
+            np.mean([value for one in runs for value in one.by_seed(what).values()])
+        )
+        for what in ("epochs", "minutes")
+    }
+    return {**chosen, **means}
 
 
 def save(comparison: ComparisonData, folder: Path, layout: Layout) -> list[Path]:

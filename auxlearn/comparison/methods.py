@@ -15,21 +15,16 @@ from typing import Any
 
 from auxlearn.core.errors import RunError, SweepError, UserError
 from auxlearn.core.files import name_problem, read_checked_json, user_path
-from auxlearn.core.settings import Columns
+from auxlearn.core.run_settings import RunSettings
+from auxlearn.core.settings import settings_with
 from auxlearn.results.folder import RunFolder, check_contained
 from auxlearn.results.record import RunResults
-from auxlearn.sweeps.estimate import Expected
 from auxlearn.sweeps.folder import SweepFolder, set_metrics
-from auxlearn.sweeps.plan import chosen_trials
+from auxlearn.sweeps.plan import Expected, TrialRecord, chosen_trials
 from auxlearn.sweeps.sweep_file import FOLD, SETTING_AXES, SweepFile, label
 
-#: Settings that say where and on what a run was trained, not how; data, encoder and plug-ins are
-#: told apart by their content.
-_NOT_METHOD = {
-    "dataset", "encoder", "metric", "seed", "fold", "output", "cache_dir", "report_to", "device",
-    "ood", "plugins", "keep_model", "gradient_log_steps",
-    *(name for name in Columns.model_fields if name not in ("labels", "unknown_labels")),
-}  # fmt: skip
+#: Settings that name no method; data, encoder and plug-ins are told apart by their content.
+_NOT_METHOD = settings_with("setting", RunSettings) | settings_with("record", RunSettings)
 
 
 def run_names(configs: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -195,6 +190,18 @@ class NamedRuns:
     sweeps: dict[str, tuple[SweepFolder, SweepFile]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
+    @property
+    def chosen_axes(self) -> list[str]:
+        """Axes whose value was chosen on dev."""
+        axes = (axis for _, sweep in self.sweeps.values() for axis in sweep.chosen_axes)
+        return list(dict.fromkeys(axes))
+
+    @property
+    def published(self) -> tuple[str, Path] | None:
+        """Published results that a sweep names, and the folder of the sweep."""
+        named = ((one.published, folder.path) for folder, one in self.sweeps.values())
+        return next(((name, path) for name, path in named if name), None)
+
 
 def named_runs(paths: Iterable[str | os.PathLike[str]]) -> NamedRuns:
     """Read sweeps and runs, and name the setting and the method of each run.
@@ -220,6 +227,12 @@ def named_runs(paths: Iterable[str | os.PathLike[str]]) -> NamedRuns:
         found.runs += _trials_of(folder, sweep, label, contents)
     single = _single_runs([path for path in folders if not _is_sweep(path)], contents, found.notes)
     found.runs += single
+    for label, (_, sweep) in found.sweeps.items():
+        if sweep.chosen_axes and any(r.results is None for r in found.runs if r.source == label):
+            axes = ", ".join(sweep.chosen_axes)
+            found.notes.append(
+                f"{label} is unfinished: the choice of {axes} on dev may still change"
+            )
     for run in found.runs:
         run.setting = contents.named(run)
     configs = []
@@ -230,6 +243,11 @@ def named_runs(paths: Iterable[str | os.PathLike[str]]) -> NamedRuns:
         run.method = name
     _make_names_unique(found.runs)
     return found
+
+
+def folds_of(setting: Mapping[str, str]) -> int:
+    """Return the number of folds of the cross-validation that runs are; 0 if they are none."""
+    return int(setting.get(FOLDS, "0").partition(" ")[0])
 
 
 def without_fold(setting: Setting) -> tuple[Setting, int | None]:
@@ -304,46 +322,44 @@ class _Contents:
 # ------------------------------------------------------------------------------------------- sweeps
 
 
-@dataclass(frozen=True)
-class _Trial:
-    """A trial of a sweep, and how it ended."""
-
-    digest: str
-    cell: Mapping[str, str]
-    seed: int
-    setting: Mapping[str, str]
-    chosen: bool
-    results: RunResults | None
-    state: str = ""
-    error: str = ""
-
-
 def _trials_of(
     folder: SweepFolder, sweep: SweepFile, label: str, contents: _Contents
 ) -> Iterator[NamedRun]:
+    """Yield the trials of a sweep as its folder is now, finished or not."""
     expected = Expected(sweep)
-    for trial in _trials(folder, sweep):
+    planned = folder.load_plan()
+    trials = folder.load_results() if planned is None else planned  # old versions wrote no plan
+    loaded = {trial.digest: _load(folder, trial.digest) for trial in trials}
+
+    def dev(digest: str) -> Mapping[str, float] | None:
+        results = loaded[digest][0]
+        return None if results is None else set_metrics(results, "dev")
+
+    chosen = {one.digest for one in trials if one.chosen}
+    if planned is not None:
+        chosen = chosen_trials(sweep, planned, dev)
+    for trial in trials:
         if set(sweep.axes) - set(trial.cell):
             raise SweepError(
                 f"{folder.path} is damaged: the axes of a trial are not those of sweep.yaml"
             )
         setting, name = _setting_and_name(sweep, trial)
+        results, state, error = loaded[trial.digest]
         run = NamedRun(
             folder.run(trial.digest).path,
             trial.seed,
             setting,
             name,
-            trial.results,
+            results,
             label,
             {axis: trial.cell[axis] for axis in sweep.competing_axes},
             {axis: trial.cell[axis] for axis in sweep.chosen_axes},
-            trial.chosen,
-            trial.state,
-            trial.error,
+            trial.digest in chosen,
+            state,
+            error,
         )
-        if run.results is not None:
-            config = run.results.config
-            if setting_name := expected.differing(trial.cell, trial.seed, config):
+        if results is not None:
+            if setting_name := expected.differing(trial.cell, trial.seed, results.config):
                 raise SweepError(
                     f"{folder.path} is damaged: by its plan, {run.path} is a run with another "
                     f"{setting_name}; run the same `auxlearn sweep` again"
@@ -352,7 +368,7 @@ def _trials_of(
         yield run
 
 
-def _setting_and_name(sweep: SweepFile, trial: _Trial) -> tuple[Setting, str]:
+def _setting_and_name(sweep: SweepFile, trial: TrialRecord) -> tuple[Setting, str]:
     """Return the labels that a trial shares with its competitors, and the name of its method."""
     apart = (*sweep.competing_axes, *sweep.chosen_axes)
     setting = {
@@ -363,36 +379,6 @@ def _setting_and_name(sweep: SweepFile, trial: _Trial) -> tuple[Setting, str]:
     setting |= {axis: value for axis, value in trial.cell.items() if axis not in apart}
     name = ", ".join(trial.cell[axis] for axis in sweep.competing_axes)
     return tuple(setting.items()), name or sweep.name
-
-
-def _trials(folder: SweepFolder, sweep: SweepFile) -> list[_Trial]:
-    """Return the trials of a sweep as its folder is now, finished or not."""
-    planned = folder.load_plan()
-    if planned is None:  # of a version that wrote no plan
-        return [
-            _Trial(
-                one.digest, one.cell, one.seed, one.setting, one.chosen, *_load(folder, one.digest)
-            )
-            for one in folder.load_results()
-        ]
-    loaded = {trial.digest: _load(folder, trial.digest) for trial in planned}
-
-    def dev(digest: str) -> Mapping[str, float] | None:
-        results = loaded[digest][0]
-        return None if results is None else set_metrics(results, "dev")
-
-    chosen = chosen_trials(sweep, planned, dev)
-    return [
-        _Trial(
-            trial.digest,
-            trial.cell,
-            trial.seed,
-            folder.setting(trial),
-            trial.digest in chosen,
-            *loaded[trial.digest],
-        )
-        for trial in planned
-    ]
 
 
 def _load(folder: SweepFolder, digest: str) -> tuple[RunResults | None, str, str]:

@@ -1,33 +1,29 @@
-"""Plots of a comparison: scores, epochs to the best checkpoint, ranks over data sets, curves."""
+"""Plots of a comparison: scores, epochs to the best checkpoint, ranks over data sets, curves.
+
+They are in print size: a column of 3.3 inches, as PDF for papers and as PNG for the screen.
+"""
 
 from __future__ import annotations
 
+import io
 import itertools
 import math
 import re
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from auxlearn.comparison.figures import (
-    label_columns,
-    legend_below,
-    legend_height,
-    legend_name,
-    print_figure,
-    print_style,
-    save_print,
-    short,
-    tidy,
-)
 from auxlearn.comparison.result import Block, ComparisonData, DatasetRuns, RankComparison
 from auxlearn.comparison.runs import Method
 from auxlearn.comparison.scores import metric_title
 from auxlearn.comparison.statistics import cliques
-from auxlearn.core.errors import RunError
-from auxlearn.core.metric_names import Quantity
+from auxlearn.core.errors import RunError, printable
+from auxlearn.core.files import write_bytes
+from auxlearn.core.metric_names import ERRORS, Quantity, sign
 from auxlearn.results.folder import RunFolder
 from auxlearn.results.plots import colour, line_marker, marker
 
@@ -36,8 +32,125 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+#: Width of a figure in inches, dots per inch of the image, and size of the letters in points.
+WIDTH, DPI, FONT = 3.3, 300, 7
+
+_STYLE = {
+    "font.size": FONT,
+    "axes.labelsize": FONT,
+    "axes.titlesize": FONT,
+    "xtick.labelsize": FONT - 1,
+    "ytick.labelsize": FONT - 1,
+    "legend.fontsize": FONT - 1,
+    "axes.linewidth": 0.6,
+    "lines.linewidth": 1.0,
+    "lines.markersize": 3.5,
+    "text.usetex": False,
+    "text.parse_math": False,  # a name with two dollar signs is no formula
+    "pdf.fonttype": 42,  # letters stay letters
+}
+
+
+@contextmanager
+def print_style() -> Iterator[None]:
+    """Apply the style of figures in print within the block."""
+    import matplotlib as mpl
+
+    with mpl.rc_context(_STYLE):
+        yield
+
+
+def print_figure(
+    height: float, panels: int = 1, beside: float = 0.0, across: int = 2, **shared: Any
+) -> tuple[Figure, list[Axes]]:
+    """Return a figure of one column width, and its panels row by row."""
+    from matplotlib.figure import Figure
+
+    columns = min(across, panels)
+    rows = -(-panels // columns)
+    figure = Figure(figsize=(WIDTH, beside + rows * height), layout="constrained")
+    found = figure.subplots(rows, columns, squeeze=False, **shared).ravel()
+    for axes in found[panels:]:
+        axes.set_visible(False)
+    return figure, list(found[:panels])
+
+
+def tidy(axes: Axes, grid: str = "both") -> None:
+    """Add a light grid and remove the frame above and on the right."""
+    axes.grid(color="0.9", linewidth=0.5, axis=grid)  # type: ignore[arg-type,unused-ignore]
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(width=0.6, length=2)
+
+
+def legend_below(figure: Figure, panels: Sequence[Axes]) -> None:
+    """Put one legend for all panels below the figure, in as many columns as fit."""
+    named: dict[str, Any] = {}
+    for axes in panels:
+        handles, labels = axes.get_legend_handles_labels()
+        for label, handle in zip(labels, handles, strict=True):
+            named.setdefault(label, handle)
+    if not named:
+        return
+    # A label of two lines is as wide as the longer one.
+    longest = max(len(line) for label in named for line in label.splitlines())
+    columns = max(1, min(len(named), int(62 / (longest + 6))))
+    figure.legend(
+        named.values(), named.keys(), loc="outside lower center", ncols=columns, frameon=False
+    )
+
+
+def legend_height(names: Sequence[str]) -> float:
+    """Return the height in inches of the legend of so many series, with some room to spare."""
+    found = [legend_name(name) for name in names]
+    longest = max((len(line) for name in found for line in name.splitlines()), default=0)
+    columns = max(1, min(len(found), int(62 / (longest + 6))))
+    lines = max((name.count("\n") + 1 for name in found), default=1)
+    return 0.1 + 0.12 * lines * -(-len(found) // columns)
+
+
+def label_columns(panels: Sequence[Axes], label: str) -> None:
+    """Give the lowest panel of each column a label of its x axis.
+
+    A label of the whole figure would overlap the legend below.
+    """
+    for number, axes in enumerate(panels):
+        spec = axes.get_subplotspec()
+        if spec is None or number + spec.get_gridspec().ncols >= len(panels):
+            axes.set_xlabel(label)
+            axes.tick_params(labelbottom=True)
+
+
+def short(name: str, width: int = 24) -> str:
+    """Return a name for a plot: printable, in lines of bounded length, at most two."""
+    lines = textwrap.wrap(printable(name), width) or [""]
+    return "\n".join(lines[:2]) + ("..." if len(lines) > 2 else "")
+
+
+def legend_name(name: str) -> str:
+    """Return a name for a legend, so short that two stand side by side."""
+    return short(name, 22)
+
+
+def save_print(figure: Figure, path: Path) -> list[Path]:
+    """Write a figure as PDF and PNG."""
+    written = []
+    # Without dates, equal figures are equal files.
+    for suffix, options in (("pdf", {"metadata": {"CreationDate": None}}), ("png", {"dpi": DPI})):
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format=suffix, **options)
+        written.append(path.with_name(f"{path.name}.{suffix}"))
+        write_bytes(written[-1], buffer.getvalue())
+    return written
+
+
 #: One curve of a run, ``(2, points)``: x ascending, then y.
 Curve = np.ndarray
+
+
+def factor(metric: str) -> float:
+    """Return 100 for a metric that is drawn in percent, 1 for an error."""
+    return 1.0 if metric in ERRORS else 100.0
 
 
 def mean_curve(curves: Sequence[Curve]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -51,14 +164,14 @@ def mean_curve(curves: Sequence[Curve]) -> tuple[np.ndarray, np.ndarray, np.ndar
     return np.array(points), np.array([np.mean(found[x]) for x in points]), np.array(spread)
 
 
-def best_so_far(curves: Sequence[Curve]) -> list[Curve]:
+def best_so_far(curves: Sequence[Curve], better: int = 1) -> list[Curve]:
     """Return the best value so far at common points; a run that has ended keeps its best."""
     begin = max(curve[0, 0] for curve in curves)
     points = np.unique(np.concatenate([curve[0] for curve in curves]))
     points = points[points >= begin]
     found = []
     for curve in curves:
-        best = np.maximum.accumulate(curve[1])
+        best = better * np.maximum.accumulate(better * curve[1])
         found.append(np.stack([points, best[np.searchsorted(curve[0], points, side="right") - 1]]))
     return found
 
@@ -97,15 +210,17 @@ def _plot_dev(block: Block, by: str) -> Figure | None:
             longest = max(float(curve[0, -1]) for found in curves.values() for curve in found)
             scale, unit = (60.0, "min") if longest > 300 else (1.0, "s")
             scale, unit = (3600.0, "h") if longest > 18_000 else (scale, unit)
-            curves = {name: best_so_far(found) for name, found in curves.items()}
+            curves = {name: best_so_far(found, sign(metric)) for name, found in curves.items()}
         for name, found in curves.items():
             points, means, spread = mean_curve(found)
             # The best changes at evaluations only, and ends where the last run ended.
             number, step = names.index(name), by == "time"
-            _band(axes, points / scale, 100 * means, 100 * spread, number, legend_name(name), step)
-        title = metric_title(metric)
+            means, spread = factor(metric) * means, factor(metric) * spread
+            _band(axes, points / scale, means, spread, number, legend_name(name), step)
+        title, percent = metric_title(metric), " (%)" * (factor(metric) == 100)
         axes.set_xlabel("epoch" if by == "epoch" else f"training time ({unit})")
-        axes.set_ylabel(f"dev {title} (%)" if by == "epoch" else f"best dev {title}\nso far (%)")
+        dev = f"dev {title}" if by == "epoch" else f"best dev {title}\nso far"
+        axes.set_ylabel(f"{dev}{percent}")
         axes.set_xlim(left=0)
         axes.set_title(short(dataset, 70 if len(panels) == 1 else 30))
         tidy(axes)
@@ -255,9 +370,10 @@ def _plot_scores(block: Block) -> Figure:
     for axes, column in zip(panels, columns, strict=True):
         for number, name in enumerate(block.methods):
             if name in column.scores:
-                half = 100 * column.noises[name].half_width() or None
+                scale = factor(column.metric)
+                half = scale * column.noises[name].half_width() or None
                 axes.errorbar(
-                    100 * column.means[name],
+                    scale * column.means[name],
                     number,
                     xerr=half,
                     capsize=1.5,
@@ -266,7 +382,8 @@ def _plot_scores(block: Block) -> Figure:
                     marker=marker(number),
                 )
         where = column.dataset if column.set == "test" else f"{column.dataset}, {column.set}"
-        axes.set_title(f"{short(where, 30)}\n{short(metric_title(column.metric), 30)} (%)")
+        percent = " (%)" * (factor(column.metric) == 100)
+        axes.set_title(f"{short(where, 30)}\n{short(metric_title(column.metric), 30)}{percent}")
         axes.set_yticks(range(len(names)), names)
         axes.set_ylim(len(names) - 0.5, -0.5)
         tidy(axes, "x")
@@ -340,7 +457,7 @@ def _plot_epochs(block: Block) -> Figure | None:
             epochs = method.by_seed("epochs")
             by_seed = column.scores[method.name]
             x = [epochs[seed] for seed in by_seed]
-            y = [100 * value for value in by_seed.values()]
+            y = [factor(column.metric) * value for value in by_seed.values()]
             style: dict[str, Any] = {"color": colour(number), "marker": marker(number)}
             axes.scatter(x, y, s=6, alpha=0.4, linewidths=0, **style)
             axes.errorbar(
@@ -357,7 +474,8 @@ def _plot_epochs(block: Block) -> Figure | None:
         # From 0: where all seeds agree, an automatic range would show fractions of an epoch.
         axes.set_xlim(left=0)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.set_ylabel(f"{short(column.set)} {metric_title(column.metric)} (%)")
+        percent = " (%)" * (factor(column.metric) == 100)
+        axes.set_ylabel(f"{short(column.set)} {metric_title(column.metric)}{percent}")
         axes.set_title(short(column.dataset, 70 if len(panels) == 1 else 30))
         tidy(axes)
     label = "epoch of the best checkpoint"

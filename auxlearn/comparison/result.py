@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from auxlearn.comparison.methods import FOLDS
+from auxlearn.comparison.methods import folds_of
 from auxlearn.comparison.restarts import Restarts
 from auxlearn.comparison.runs import Method
 from auxlearn.comparison.scores import metric_title
 from auxlearn.comparison.statistics import Noise, Pair, Ranks, Record, ties_with
+from auxlearn.core.metric_names import sign
 from auxlearn.sweeps.published import PublishedResult
 
 #: Name of the column of means over data sets.
@@ -65,9 +66,9 @@ class MetricComparison:
 
     @property
     def best(self) -> str | None:
-        """The method with the highest mean; over folds, of those that have all; else ``None``."""
+        """The method with the best mean; over folds, of those that have all; else ``None``."""
         complete = [name for name in self.means if name not in self.incomplete]
-        return max(complete, key=lambda name: self.means[name], default=None)
+        return max(complete, key=lambda name: sign(self.metric) * self.means[name], default=None)
 
     @property
     def ties(self) -> frozenset[str]:
@@ -119,7 +120,7 @@ class DatasetRuns:
     @property
     def folds(self) -> int:
         """Number of folds of the cross-validation that the runs are; 0 if they are none."""
-        return int(self.setting.get(FOLDS, "0").partition(" ")[0])
+        return folds_of(self.setting)
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,11 @@ class Block:
     @property
     def folds(self) -> int:
         """Number of folds of the cross-validation that the runs are; 0 if they are none."""
-        return int(self.setting.get(FOLDS, "0").partition(" ")[0])
+        return folds_of(self.setting)
+
+    def runs_of(self, name: str) -> list[Method]:
+        """Return the methods of a name, one for each data set that has it."""
+        return [one for data in self.datasets for one in data.methods if one.name == name]
 
     @property
     def title(self) -> str:
@@ -164,8 +169,6 @@ class ComparisonData:
     Attributes:
         blocks: Comparison of the methods for each encoder.
         against: The method that all others are compared with; ``None`` for every two methods.
-        names: Names of the sweeps.
-        competing: Axes that methods of sweeps are named by.
         chosen: Axes whose value was chosen on dev.
         published: Published results to show beside them.
         source: Reference of the published results.
@@ -175,8 +178,6 @@ class ComparisonData:
 
     blocks: Sequence[Block]
     against: str | None
-    names: Sequence[str]
-    competing: Sequence[str]
     chosen: Sequence[str]
     published: Sequence[PublishedResult]
     source: str

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from auxlearn.comparison.methods import Setting, named_runs, without_fold
+from auxlearn.comparison.methods import NamedRuns, Setting, named_runs, without_fold
 from auxlearn.core.errors import ConfigError, SweepError, did_you_mean
-from auxlearn.kinds.choose import kind_of, require
 from auxlearn.results.record import RunResults
 from auxlearn.sweeps.sweep_file import FOLD
 
@@ -78,76 +76,46 @@ class Method:
         return {seed: sum(found.seconds.values()) / 60 for seed, found in self.results.items()}
 
 
-@dataclass
-class Runs:
-    """What was found in the folders of a comparison.
-
-    Attributes:
-        settings: Methods by setting.
-        names: Names of the sweeps.
-        competing: Axes that methods of sweeps are named by.
-        chosen: Axes whose value was chosen on dev.
-        published: Published results that a sweep names, and its folder.
-        notes: What is missing, one sentence each.
-    """
-
-    settings: dict[Setting, list[Method]] = field(default_factory=dict)
-    names: list[str] = field(default_factory=list)
-    competing: list[str] = field(default_factory=list)
-    chosen: list[str] = field(default_factory=list)
-    published: tuple[str, Path] | None = None
-    notes: list[str] = field(default_factory=list)
+#: Methods by setting.
+Methods = dict[Setting, list[Method]]
 
 
-def read_runs(paths: Iterable[str | os.PathLike[str]]) -> Runs:
-    """Read sweeps and runs as methods; see :func:`named_runs`."""
-    named = named_runs(paths)
-    found = Runs(names=list(named.sweeps), notes=named.notes)
-    for label, (folder, sweep) in named.sweeps.items():
-        if sweep.chosen_axes and any(r.results is None for r in named.runs if r.source == label):
-            axes = ", ".join(sweep.chosen_axes)
-            found.notes.append(
-                f"{label} is unfinished: the choice of {axes} on dev may still change"
-            )
-        found.competing += [axis for axis in sweep.competing_axes if axis not in found.competing]
-        found.chosen += [axis for axis in sweep.chosen_axes if axis not in found.chosen]
-        if sweep.published and not found.published:
-            found.published = sweep.published, folder.path
-    methods: dict[tuple[Setting, str, str], Method] = {}
+def methods_of(named: NamedRuns) -> Methods:
+    """Group runs into methods; those of values that were not chosen on dev are left out."""
+    found: dict[tuple[Setting, str, str], Method] = {}
     for run in named.runs:
-        if run.results is not None:
-            require(kind_of(run.results.config.get("kind")), "compare")
         if run.results is not None and not run.chosen:
             continue
         key = (run.setting, run.method, run.source)
-        method = methods.get(key)
+        method = found.get(key)
         if method is None:
             labels = dict(run.setting) | run.competing
             labels |= {"sweep": run.source} if run.source else {}
-            method = methods[key] = Method(run.method, run.source, labels)
+            method = found[key] = Method(run.method, run.source, labels)
         if run.results is None:
             method.missing.setdefault(run.seed, run.error or run.state)
             continue
         method.chosen = dict(run.values)
         method.add(run.seed, run.path, run.results)
-    for (setting, _, source), method in methods.items():
+    settings: Methods = {}
+    for (setting, _, source), method in found.items():
         # Of a method of which no value was chosen, there are only failures.
         if method.runs or not (source and named.sweeps[source][1].chosen_axes):
-            found.settings.setdefault(setting, []).append(method)
-    found.settings = {
+            settings.setdefault(setting, []).append(method)
+    settings = {
         setting: members
-        for setting, members in found.settings.items()
+        for setting, members in settings.items()
         if any(method.runs for method in members)
     }
-    if not found.settings:
-        reason = f" ({found.notes[0]})" if found.notes else ""
+    if not settings:
+        reason = f" ({named.notes[0]})" if named.notes else ""
         raise SweepError(f"no run here has finished: there is nothing to compare{reason}")
-    return found
+    return settings
 
 
 def runs_of_method(sweep: str | Path, name: str) -> list[Path]:
     """Return the folders of the finished runs of one method of a sweep."""
-    settings = read_runs([sweep]).settings
+    settings = methods_of(named_runs([sweep]))
     names = {method.name for methods in settings.values() for method in methods}
     if name not in names:
         raise ConfigError(f"{sweep} has no method '{name}': {did_you_mean(name, names)}")
@@ -166,18 +134,18 @@ def runs_of_method(sweep: str | Path, name: str) -> list[Path]:
     return next(iter(found.values()), [])
 
 
-def renamed(found: Runs, given: Mapping[str, str] | Sequence[str]) -> Runs:
-    """Return the runs with methods and data sets renamed."""
-    used = {method.name for methods in found.settings.values() for method in methods}
-    used |= {label for setting in found.settings for axis, label in setting if axis not in _FIXED}
+def renamed(found: Methods, given: Mapping[str, str] | Sequence[str]) -> Methods:
+    """Return methods and data sets with new names."""
+    used = {method.name for methods in found.values() for method in methods}
+    used |= {label for setting in found for axis, label in setting if axis not in _FIXED}
     names = dict(given if isinstance(given, Mapping) else (_divided(one, used) for one in given))
     for name in names:
         if name not in used:
             raise ConfigError(
                 f"nothing to rename: there is no '{name}': {did_you_mean(name, used)}"
             )
-    settings: dict[Setting, list[Method]] = {}
-    for setting, methods in found.settings.items():
+    settings: Methods = {}
+    for setting, methods in found.items():
         new = [replace(one, name=names.get(one.name, one.name)) for one in methods]
         given = [one.name for one in new]
         twice = next((name for name in given if given.count(name) > 1), None)
@@ -190,7 +158,7 @@ def renamed(found: Runs, given: Mapping[str, str] | Sequence[str]) -> Runs:
         if key in settings:
             raise SweepError(f"two data sets would be named '{dict(key)['dataset']}'")
         settings[key] = new
-    return replace(found, settings=settings)
+    return settings
 
 
 def _divided(text: str, used: Iterable[str]) -> tuple[str, str]:
@@ -203,7 +171,7 @@ def _divided(text: str, used: Iterable[str]) -> tuple[str, str]:
     return old, new
 
 
-def joined_folds(settings: Mapping[Setting, list[Method]]) -> dict[Setting, list[Method]]:
+def joined_folds(settings: Methods) -> Methods:
     """Return the settings, with those that differ in the fold of a cross-validation joined.
 
     Instead of the label of its fold, such a setting has their number, as ``("folds", "5 folds")``.

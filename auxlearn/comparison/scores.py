@@ -1,28 +1,30 @@
 """Metrics of predictions, and how much they vary with the sample of evaluation examples.
 
-Every metric is a function of three numbers for each class: examples of the class, predictions of
-the class, and predictions of it that are right. So one function gives the score of a run, and the
-scores without one example, of which there are as many as pairs of a true and a predicted class.
+Every metric is a function of sums over examples, so that one function gives the score of a run and
+the scores without each example. Of single classes they are three numbers for each class: examples
+of the class, predictions of it, and right ones; there are as many different scores without an
+example as pairs of a true and a predicted class. What is summed for other labels, their kind says.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from auxlearn.comparison.runs import Method
+from auxlearn.core import metric_names
 from auxlearn.core.errors import ConfigError, SweepError, did_you_mean
-from auxlearn.results.plots import METRIC_TITLES
-from auxlearn.results.predictions import other_predictions, read_labels
+from auxlearn.kinds.base import Kind
+from auxlearn.kinds.choose import CLASSIFICATION, kind_of
+from auxlearn.results.predictions import other_predictions, read_labels, read_stored
 
 #: Title of each metric that is not of a single class.
-TITLES: dict[str, str] = {
-    **{str(name): title for name, title in METRIC_TITLES.items()},
-    "weighted_f1": "weighted F1",
-    "mcc": "MCC",
-}
+TITLES: dict[str, str] = metric_names.TITLES | {"weighted_f1": "weighted F1", "mcc": "MCC"}
+#: Metrics of single classes.
+OF_CLASSES = (*metric_names.METRICS["classification"], "weighted_f1", "mcc")
 #: Metrics of one class: ``f1:LABEL``.
 CLASS_METRICS: dict[str, str] = {"f1": "F1", "precision": "precision", "recall": "recall"}
 #: Numbers that are held at a time.
@@ -48,9 +50,80 @@ class Predictions:
         """Number of examples."""
         return len(self.truth)
 
+    def knows(self, metric: str) -> bool:
+        """Return whether a metric is one of these labels."""
+        label = metric.partition(":")[2]
+        return label in self.labels if label else metric in OF_CLASSES
+
     def has(self, label: str) -> bool:
         """Return whether a class has examples."""
         return label in self.labels and bool((self.truth == self.labels.index(label)).any())
+
+    def without_each(self, metric: str) -> tuple[np.ndarray, np.ndarray]:
+        """Return each run's score, and its scores without each example, ``(runs, examples)``."""
+        runs, classes = len(self.predicted), len(self.labels)
+        true = np.bincount(self.truth, minlength=classes).astype(float)
+        scores = np.empty(runs)
+        without = np.empty((runs, self.examples))
+        for number, predicted in enumerate(self.predicted):
+            said = np.bincount(predicted, minlength=classes).astype(float)
+            hit = predicted == self.truth
+            right = np.bincount(self.truth[hit], minlength=classes).astype(float)
+            scores[number] = metric_values(metric, self.labels, true, said, right)
+            cell = self.truth.astype(np.int64) * classes + predicted
+            cells, cell = _distinct(cell, classes**2)
+            left = np.concatenate(
+                [
+                    _without(metric, self.labels, (true, said, right), *np.divmod(part, classes))
+                    for part in np.array_split(cells, 1 + len(cells) * classes // _BLOCK)
+                ]
+            )
+            without[number] = left[cell]
+        return scores, without
+
+
+@dataclass(frozen=True)
+class LabelPredictions:
+    """Predictions of several runs for the same examples, whose labels are no single classes.
+
+    Attributes:
+        kind: Kind of the labels.
+        names: Names of the outputs.
+        truth: True labels.
+        sums: What the kind sums up of each run, ``(examples, numbers)``.
+    """
+
+    kind: Kind
+    names: tuple[str, ...]
+    truth: list[Any]
+    sums: list[np.ndarray]
+
+    @property
+    def examples(self) -> int:
+        """Number of examples."""
+        return len(self.truth)
+
+    def knows(self, metric: str) -> bool:
+        """Return whether a metric is one of these labels."""
+        label = metric.partition(":")[2]
+        if label:
+            return label in self.kind.counted(self.names)
+        try:
+            self.kind.check_metric(metric, self.names)
+        except ConfigError:
+            return False
+        return True
+
+    def has(self, label: str) -> bool:
+        """Return whether a label has examples."""
+        counted = self.kind.counted(self.names)
+        there = self.sums[0][:, 2 * len(counted) : 3 * len(counted)].sum(0)
+        return label in counted and bool(there[counted.index(label)] > 0)
+
+    def without_each(self, metric: str) -> tuple[np.ndarray, np.ndarray]:
+        """Return each run's score, and its scores without each example, ``(runs, examples)``."""
+        found = np.array([self.kind.jackknife(metric, one, self.names) for one in self.sums])
+        return found[:, 0], found[:, 1:]
 
 
 def metric_title(metric: str) -> str:
@@ -116,35 +189,20 @@ def _ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
     return np.divide(above, below, out=np.zeros_like(above), where=np.asarray(below) > 0)
 
 
-def scores_and_covariance(found: Predictions, metric: str) -> tuple[np.ndarray, np.ndarray]:
+def scores_and_covariance(
+    found: Predictions | LabelPredictions, metric: str
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the score of each run, and the covariance of the scores over samples of examples.
 
     The covariance is the jackknife's (Efron and Stein, 1981,
-    https://doi.org/10.1214/aos/1176345462). For accuracy it is exactly the covariance of the mean
-    of independent examples.
+    https://doi.org/10.1214/aos/1176345462). For the mean of independent examples, such as accuracy
+    and the mean absolute error, it is exactly its covariance.
     """
-    runs, examples, classes = len(found.predicted), found.examples, len(found.labels)
-    true = np.bincount(found.truth, minlength=classes).astype(float)
-    scores = np.empty(runs)
-    without = np.empty((runs, examples))
-    for number, predicted in enumerate(found.predicted):
-        said = np.bincount(predicted, minlength=classes).astype(float)
-        hit = predicted == found.truth
-        right = np.bincount(found.truth[hit], minlength=classes).astype(float)
-        scores[number] = metric_values(metric, found.labels, true, said, right)
-        cell = found.truth.astype(np.int64) * classes + predicted
-        cells, cell = _distinct(cell, classes**2)
-        left = np.concatenate(
-            [
-                _without(metric, found.labels, (true, said, right), *np.divmod(part, classes))
-                for part in np.array_split(cells, 1 + len(cells) * classes // _BLOCK)
-            ]
-        )
-        without[number] = left[cell]
-    if examples < 2:
-        return scores, np.zeros((runs, runs))
+    scores, without = found.without_each(metric)
+    if found.examples < 2:
+        return scores, np.zeros((len(scores), len(scores)))
     without -= without.mean(1, keepdims=True)
-    return scores, without @ without.T * ((examples - 1) / examples)
+    return scores, without @ without.T * ((found.examples - 1) / found.examples)
 
 
 def _distinct(numbers: np.ndarray, limit: int) -> tuple[np.ndarray, np.ndarray]:
@@ -173,31 +231,45 @@ def _without(
 
 def read_predictions(
     methods: Sequence[Method], name: str
-) -> tuple[Predictions, dict[tuple[str, int], int]]:
+) -> tuple[Predictions | LabelPredictions, dict[tuple[str, int], int]]:
     """Read the predictions of all runs of a setting for an evaluation set."""
+    runs = [
+        (method, seed, path)
+        for method in methods
+        for seed, path in method.runs.items()
+        if name in method.results[seed].evaluations
+    ]
+    places = {(method.name, seed): place for place, (method, seed, _) in enumerate(runs)}
+    first = runs[0][0].results[runs[0][1]]
+    kind, names = kind_of(first.config.get("kind")), tuple(first.dataset.label_names)
+    metric = next(one for one in kind.metrics if one in first.evaluations[name].all.metrics)
     numbers: dict[str, int] = {}
-    runs: dict[tuple[str, int], int] = {}
-    rows: list[np.ndarray] = []
-    truth, origin = np.empty(0, dtype=np.int32), ""
-    for method in methods:
-        for seed, path in method.runs.items():
-            if name not in method.results[seed].evaluations:
-                continue
-            found, predicted = read_labels(path, name, numbers)
-            recorded = method.results[seed].evaluations[name].all
-            right = float((found == predicted).mean())
-            if len(found) != recorded.examples or abs(right - recorded.accuracy) > 1e-9:
-                raise other_predictions(path, name)
-            if not rows:
-                truth, origin = found, f"'{method.name}' (seed {seed})"
-            elif not np.array_equal(found, truth):
-                raise SweepError(
-                    f"'{method.name}' (seed {seed}) and {origin} were evaluated on different "
-                    f"examples of '{name}': the data has changed in between, run them again"
-                )
-            runs[method.name, seed] = len(rows)
-            rows.append(predicted)
+    truth: Any = None
+    read: list[np.ndarray] = []
+    own: Any
+    for method, seed, path in runs:
+        recorded = method.results[seed].evaluations[name].all
+        if kind is CLASSIFICATION:
+            own, found = read_labels(path, name, numbers)
+            score = float((own == found).mean())
+        else:
+            stored = read_stored(path, name, kind, names)
+            own = stored.truth
+            found = kind.sums(own, stored.predicted, stored.values, names)
+            score = float(kind.of_sums(metric, found.sum(0), names))
+        if len(own) != recorded.examples or abs(score - recorded.metrics[metric]) > 1e-9:
+            raise other_predictions(path, name)
+        truth = own if truth is None else truth
+        same = kind_of(method.results[seed].config.get("kind")) is kind
+        if not same or len(own) != len(truth) or not np.all(own == truth):
+            raise SweepError(
+                f"'{method.name}' (seed {seed}) and '{runs[0][0].name}' (seed {runs[0][1]}) were "
+                f"evaluated on different examples of '{name}': the data has changed in between, "
+                "run them again"
+            )
+        read.append(found)
+    if kind is not CLASSIFICATION:
+        return LabelPredictions(kind, names, truth, read), places
     # Classes in alphabetical order, so that the order of the runs changes no digit.
     rank = np.argsort(np.argsort(list(numbers)))
-    labels = tuple(sorted(numbers))
-    return Predictions(labels, rank[truth], rank[np.stack(rows)]), runs
+    return Predictions(tuple(sorted(numbers)), rank[truth], rank[np.stack(read)]), places

@@ -41,12 +41,14 @@ class Column:
         runs: Index of the run of each method and seed in ``covariance``.
         covariance: Covariance of the scores of runs over samples of examples, ``(runs, runs)``.
         examples: Number of examples.
+        sign: 1 if larger scores are better, -1 if smaller ones are.
     """
 
     scores: Mapping[str, Mapping[int, float]]
     runs: Mapping[tuple[str, int], int]
     covariance: np.ndarray
     examples: int
+    sign: int = 1
 
 
 @dataclass(frozen=True)
@@ -97,14 +99,14 @@ class Pair:
     """Two methods compared on the seeds that both have.
 
     Attributes:
-        first: The method with the higher mean.
+        first: The method with the better mean.
         second: The other method.
         seeds: Number of seeds that both have.
         difference: Mean over seeds of the score of ``first`` minus that of ``second``.
         low: Lower end of the 95% interval of the difference, not corrected for other pairs;
             NaN with fewer than :data:`MINIMUM_SEEDS` seeds.
         high: Upper end.
-        beats: Probability that a run of ``first`` scores higher than a run of ``second``: share of
+        beats: Probability that a run of ``first`` scores better than a run of ``second``: share of
             all pairs of their runs, ties counted half.
         p_seeds: p-value of the paired t-test over seeds.
         p_both: p-value of the t-test over seeds and examples.
@@ -194,13 +196,18 @@ def correct(pairs: Sequence[Pair]) -> list[Pair]:
 def _compare_two(column: Column, a: str, b: str) -> Pair:
     one, other = column.scores[a], column.scores[b]
     seeds = sorted(set(one) & set(other))
-    if seeds and np.mean([one[s] - other[s] for s in seeds]) < 0:
+    if seeds and column.sign * np.mean([one[s] - other[s] for s in seeds]) < 0:
         (a, one), (b, other) = (b, other), (a, one)
     differences = [one[seed] - other[seed] for seed in seeds]
     noise = noise_of(column, {a: 1.0, b: -1.0}, seeds)
-    higher = np.sign(np.subtract.outer([one[s] for s in seeds], [other[s] for s in seeds]))
-    beats = 0.5 + float(higher.mean()) / 2 if seeds else 0.5
+    beats = share_of_wins([one[s] for s in seeds], [other[s] for s in seeds], column.sign)
     return make_pair(a, b, len(seeds), float(np.mean(differences or [0.0])), beats, noise)
+
+
+def share_of_wins(first: Sequence[float], second: Sequence[float], sign: int) -> float:
+    """Return the share of all pairs of runs in which the first scores better, ties counted half."""
+    better = sign * np.sign(np.subtract.outer(first, second))
+    return 0.5 + float(better.mean()) / 2 if better.size else 0.5
 
 
 def make_pair(

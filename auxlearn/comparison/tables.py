@@ -1,9 +1,9 @@
-"""The layout of tables, for all formats: which cells there are, and what notes and legend say."""
+"""The tables of a comparison, and what notes and legend say."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,9 @@ from auxlearn.comparison.runs import Method
 from auxlearn.comparison.scores import metric_title
 from auxlearn.comparison.statistics import ALPHA, MINIMUM_SEEDS, Pair
 from auxlearn.core.errors import ConfigError
+from auxlearn.core.metric_names import ERRORS
 from auxlearn.results.record import RunResults
+from auxlearn.results.tables import Cell, Grid
 
 #: What tables can show besides scores.
 SHOW = ("seeds", "epochs", "minutes", "pairs")
@@ -44,46 +46,11 @@ class Layout:
             if name not in SHOW:
                 raise ConfigError(f"show: there is no '{name}': known: {', '.join(SHOW)}")
 
-    def percent(self, value: float, sign: str = "") -> str:
-        """Return a value from 0 to 1 in percent."""
+    def score(self, value: float, metric: str, sign: str = "") -> str:
+        """Return a score in percent; that of an error in the unit of the labels."""
+        if metric in ERRORS:
+            return f"{value:{sign}z.{self.decimals + 2}f}"
         return f"{100 * value:{sign}z.{self.decimals}f}"  # z: no -0.0
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A cell of a table.
-
-    Attributes:
-        text: The text, such as a mean.
-        spread: Standard deviation, without its sign.
-        best: Whether to emphasise it.
-        mark: One of the marks, or "".
-    """
-
-    text: str
-    spread: str = ""
-    best: bool = False
-    mark: str = ""
-
-
-@dataclass(frozen=True)
-class Grid:
-    """A table.
-
-    Attributes:
-        heads: Head of each column, as (group, name); columns of one group follow one another.
-        lines: Cells of each line; the first is text, the others are numbers.
-        rules: Lines before which a rule is drawn.
-    """
-
-    heads: Sequence[tuple[str, str]]
-    lines: Sequence[Sequence[Cell]]
-    rules: Sequence[int] = ()
-
-    def flat(self, render: Callable[[Cell], str]) -> tuple[list[str], list[list[str]]]:
-        """Return one-line heads, and the rendered cells of each line."""
-        heads = [" ".join(filter(None, head)) for head in self.heads]
-        return heads, [[render(cell) for cell in line] for line in self.lines]
 
 
 def score_grid(block: Block, layout: Layout, against: str | None) -> Grid:
@@ -96,7 +63,7 @@ def score_grid(block: Block, layout: Layout, against: str | None) -> Grid:
     heads += [("", "epochs to best" if name == "epochs" else name) for name in extra]
     lines = []
     for name in block.methods:
-        runs = [one for data in block.datasets for one in data.methods if one.name == name]
+        runs = block.runs_of(name)
         line = [Cell(name)]
         if seeds:
             line.append(Cell(_span([len(one.runs) for one in runs])))
@@ -123,21 +90,12 @@ def rank_grid(found: RankComparison, layout: Layout) -> Grid:
     lines = []
     for name in sorted(found.ranks.ranks, key=lambda name: found.ranks.ranks[name]):
         mean, half = found.average.means[name], found.average.noises[name].half_width()
-        lines.append(
-            [
-                Cell(name),
-                Cell(f"{found.ranks.ranks[name]:.2f}"),
-                Cell("/".join(map(str, found.records[name]))),
-                Cell(layout.percent(mean)),
-                Cell(f"{layout.percent(mean - half)} to {layout.percent(mean + half)}"),
-            ]
+        low, middle, high = (
+            layout.score(value, found.metric) for value in (mean - half, mean, mean + half)
         )
-    return Grid([("", head) for head in heads], lines)
-
-
-def rank_title(found: RankComparison) -> str:
-    """Return the title of the comparison across data sets."""
-    return f"Across {found.ranks.datasets} data sets: {found.set} {metric_title(found.metric)}"
+        rank, record = f"{found.ranks.ranks[name]:.2f}", "/".join(map(str, found.records[name]))
+        lines.append([name, rank, record, middle, f"{low} to {high}"])
+    return Grid.of(heads, lines)
 
 
 def rank_notes(found: RankComparison) -> list[str]:
@@ -156,42 +114,87 @@ def rank_notes(found: RankComparison) -> list[str]:
 def pair_grid(column: MetricComparison, layout: Layout) -> Grid:
     """Lay out every two methods of a column."""
     heads = ["pair", "difference", "95% interval", "P(first beats second)", "p (Holm)"]
-    lines = []
-    for pair in sorted(column.pairs, key=lambda pair: (pair.p, -pair.difference)):
-        interval = f"{layout.percent(pair.low, '+')} to {layout.percent(pair.high, '+')}"
+    lines: list[list[str | Cell]] = []
+    for pair in sorted(column.pairs, key=lambda pair: (pair.p, -abs(pair.difference))):
+        difference, low, high = (
+            layout.score(value, column.metric, "+")
+            for value in (pair.difference, pair.low, pair.high)
+        )
         lines.append(
             [
-                Cell(f"{pair.first} - {pair.second}"),
-                Cell(layout.percent(pair.difference, "+")),
-                Cell("-" if math.isnan(pair.low) else interval),
-                Cell(f"{pair.beats:.2f}"),
+                f"{pair.first} - {pair.second}",
+                difference,
+                "-" if math.isnan(pair.low) else f"{low} to {high}",
+                f"{pair.beats:.2f}",
                 Cell(p_text(pair.p), best=pair.significant),
             ]
         )
-    return Grid([("", head) for head in heads], lines)
+    return Grid.of(heads, lines)
 
 
 def matrix_grid(column: MetricComparison, layout: Layout) -> Grid:
     """Lay out a significance matrix: the score of the line minus that of the column."""
-    names = list(column.scores)
     by_names = {pair.names: pair for pair in column.pairs}
-    lines = []
-    for row in names:
-        line = [Cell(row)]
-        for name in names:
-            pair = by_names.get(frozenset((row, name)))
-            if pair is None:
-                line.append(Cell(""))
-                continue
-            value = pair.difference if pair.first == row else -pair.difference
-            line.append(Cell(layout.percent(value, "+"), best=pair.significant))
-        lines.append(line)
-    return Grid([("", "row - column"), *(("", name) for name in names)], lines)
+
+    def cell(row: str, name: str) -> Cell:
+        pair = by_names.get(frozenset((row, name)))
+        if pair is None:
+            return Cell("")
+        value = pair.difference if pair.first == row else -pair.difference
+        return Cell(layout.score(value, column.metric, "+"), best=pair.significant)
+
+    names = list(column.scores)
+    lines = [[Cell(row), *(cell(row, name) for name in names)] for row in names]
+    return Grid.of(["row - column", *names], lines)
 
 
 def column_title(column: MetricComparison) -> str:
     """Return data set, evaluation set and metric in one line."""
     return f"{column.dataset}, {column.set} {metric_title(column.metric)}"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A table of a comparison with what is said of it.
+
+    Attributes:
+        title: Its title.
+        grid: The table.
+        caption: What its numbers are, in one sentence; "" where the title says it.
+        notes: What a reader must know, one sentence each.
+        marks: What the marks in it mean; "" without any.
+        matrix: The same as a matrix of methods.
+    """
+
+    title: str
+    grid: Grid
+    caption: str = ""
+    notes: Sequence[str] = ()
+    marks: str = ""
+    matrix: Grid | None = None
+
+    @property
+    def line(self) -> str:
+        """Title and caption in one line."""
+        return ". ".join(filter(None, [self.title, self.caption]))
+
+
+def parts(comparison: ComparisonData, block: Block, layout: Layout) -> Iterator[Part]:
+    """Yield the tables of a block: scores, ranks across data sets, and pairs if asked for."""
+    yield Part(
+        block.title,
+        score_grid(block, layout, comparison.against),
+        caption(block),
+        block_notes(block),
+        marks(comparison, block),
+    )
+    for found in block.across:
+        title = f"Across {found.ranks.datasets} data sets: {found.set} {metric_title(found.metric)}"
+        yield Part(title, rank_grid(found, layout), notes=rank_notes(found))
+    for column in block.columns if "pairs" in layout.show else ():
+        if column.pairs:
+            matrix = matrix_grid(column, layout)
+            yield Part(column_title(column), pair_grid(column, layout), matrix=matrix)
 
 
 def p_text(value: float) -> str:
@@ -214,7 +217,11 @@ def caption(block: Block) -> str:
     unit = "fold" if block.folds else "seed"
     several = max(counts) > 1
     spread = f"mean ± standard deviation over {seeds} {unit}s" if several else f"one {unit}"
-    return f"{what[:1].upper()}{what[1:]} in percent{where}, {spread}."
+    errors = [metric_title(metric) for metric in metrics if metric in ERRORS]
+    unit = " in percent" if len(errors) < len(metrics) else " in the unit of the labels"
+    if 0 < len(errors) < len(metrics):
+        unit += f" ({', '.join(errors)} in the unit of the labels)"
+    return f"{what[:1].upper()}{what[1:]}{unit}{where}, {spread}."
 
 
 def marks(comparison: ComparisonData, block: Block) -> str:
@@ -358,8 +365,8 @@ def _score(column: MetricComparison, name: str, layout: Layout, against: str | N
         return Cell("-")
     count = len(column.scores[name])
     show_sd = count > 1 and not column.averaged
-    spread = layout.percent(column.sd(name)) if show_sd else ""
-    mean = layout.percent(column.means[name])
+    spread = layout.score(column.sd(name), column.metric) if show_sd else ""
+    mean = layout.score(column.means[name], column.metric)
     if against in column.scores:
         pair = next((one for one in column.pairs if name in one.names), None)
         return Cell(mean, spread, False, "" if name == against else _mark(pair, name))
@@ -384,13 +391,14 @@ def _restarts(
 ) -> list[Cell]:
     """Lay out the best of several seeds, which takes the time of all of them."""
     known = [one for one in found if one]
-    runs = [one for data in block.datasets for one in data.methods if one.name == name]
+    runs = block.runs_of(name)
     line = [Cell(known[0].name(name))]
     if seeds:
         line.append(Cell(_span([one.seeds for one in known])))
-    for one in found:
-        text = one and f"{layout.percent(one.mean)} (s.e. {layout.percent(one.error)})"
-        line.append(Cell(text or "-"))
+    for one, column in zip(found, block.columns, strict=True):
+        mean, error = (one.mean, one.error) if one else (0.0, 0.0)
+        text = f"{layout.score(mean, column.metric)} (s.e. {layout.score(error, column.metric)})"
+        line.append(Cell(text if one else "-"))
     times = {"epochs": Cell(""), "minutes": _mean(runs, "minutes", known[0].count)}
     return [*line, *(times[what] for what in extra)]
 
@@ -398,7 +406,8 @@ def _restarts(
 def _detectable(column: MetricComparison, layout: Layout) -> Cell:
     if math.isnan(column.detectable):
         return Cell("")
-    return Cell("none" if math.isinf(column.detectable) else layout.percent(column.detectable))
+    found = column.detectable
+    return Cell("none" if math.isinf(found) else layout.score(found, column.metric))
 
 
 def _mean(runs: Sequence[Method], what: str, times: int = 1) -> Cell:

@@ -30,7 +30,15 @@ from auxlearn.core.registry import (
     plugin_digest,
 )
 from auxlearn.core.run_settings import RunSettings
-from auxlearn.core.settings import Metric, OODSource, PluginChoice, Settings, config_error, validate
+from auxlearn.core.settings import (
+    Metric,
+    OODSource,
+    PluginChoice,
+    Settings,
+    config_error,
+    settings_with,
+    validate,
+)
 from auxlearn.core.yaml_files import read_yaml
 
 __all__ = [
@@ -246,7 +254,8 @@ def path_identity(path: str) -> str:
 
 #: Where data in memory are saved: in the folder of the run or sweep.
 _SAVED = re.compile(r"(?:.*/)?(data/[0-9a-f]{16}/[^/]+)")
-_NOT_IDENTITY = {"output", "cache_dir", "report_to", "gradient_log_steps", "plugins", "keep_model"}
+#: A plug-in file enters by its content.
+_NOT_IDENTITY = settings_with("record", RunSettings)
 
 
 @checked

@@ -14,15 +14,20 @@ import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from auxlearn.core.errors import UserError, shorten
+from pydantic import TypeAdapter
+
+from auxlearn.core.errors import UserError, first_fault, shorten
 
 #: Ends the names of files, and of folders, that are still being written: ``.NAME.1a2b3c4d.part``.
 PART = ".part"
 #: Key of the checksum in JSON files that :func:`write_checked_json` writes.
 CHECKSUM = "sha256"
+
+T = TypeVar("T")
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -186,6 +191,30 @@ def read_checked_json(path: Path, *, required: bool = False) -> dict[str, Any]:
     if (required or checksum is not None) and checksum != _json_digest(content):
         raise ValueError("its checksum is not that of its values")
     return content
+
+
+def read_record(
+    kind: type[T], path: Path, error: type[UserError], advice: str, *, required: bool = False
+) -> T:
+    """Return what :func:`write_checked_json` has written of a dataclass, checked by its types.
+
+    A file that is not there raises ``FileNotFoundError``, a damaged one the error with the advice.
+    """
+    known: Any = kind  # no type variable is hashable
+    try:
+        found: T = _adapter(known).validate_python(read_checked_json(path, required=required))
+        return found
+    except (FileNotFoundError, NotADirectoryError):
+        raise
+    except OSError as fault:
+        raise error(f"cannot read {path}: {fault.strerror}") from None
+    except (ValueError, TypeError) as fault:
+        raise error(f"{path} is damaged ({first_fault(fault)}): {advice}") from None
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
 
 
 def _json_digest(content: Any) -> str:

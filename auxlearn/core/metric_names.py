@@ -50,6 +50,15 @@ TITLES = {metric: title for titles in METRICS.values() for metric, title in titl
 #: Metrics that are better the smaller they are.
 ERRORS = frozenset({"mae"})
 
+#: Least and greatest value of the metrics that are not from 0 to 1.
+RANGES = {"pearson": (-1.0, 1.0), "spearman": (-1.0, 1.0), "mae": (0.0, float("inf"))}
+
+
+def sign(metric: str) -> int:
+    """Return 1 for a metric that is better the larger it is, and -1 for an error."""
+    return -1 if metric in ERRORS else 1
+
+
 #: Name of the validation objective, whose loss and gradient norm are logged beside the others.
 VALIDATION = "validation"
 #: Name of the differentiable surrogate among the metrics on dev.

@@ -31,7 +31,9 @@ _SINGLE = (str, dict, os.PathLike)
 
 class _Source(Settings):
     dataset: str = setting(
-        "pydocs", "Data set: folder, name of a data-set card, or Hugging Face hub id."
+        "pydocs",
+        "Data set: folder, name of a data-set card, or Hugging Face hub id.",
+        role="setting",
     )
 
 
@@ -48,6 +50,7 @@ class DataSettings(Columns, _Source):  # the fields of the last base come first
         None,
         "Cross-validation: part of train to test on, such as 2/5 for the second of five folds; the "
         "others are trained on, and the data set's own test split is not read.",
+        role="setting",
     )
     max_length: int = setting(
         128,
@@ -65,6 +68,7 @@ class DataSettings(Columns, _Source):  # the fields of the last base come first
         (),
         "Out-of-distribution data set to evaluate on as well (folder, card or hub id); repeatable.",
         max_length=MOST_ENTRIES,
+        role="setting",
     )
     perturbed_text: Literal["none", "add", "replace"] = setting(
         "none",
@@ -83,7 +87,9 @@ class ModelSettings(Settings):
     """What is trained."""
 
     encoder: str = setting(
-        "tiny", "Pretrained encoder: short name, local folder, or Hugging Face hub id."
+        "tiny",
+        "Pretrained encoder: short name, local folder, or Hugging Face hub id.",
+        role="setting",
     )
     init_from: PathText | None = setting(
         None,
@@ -149,6 +155,7 @@ class ObjectiveSettings(Settings):
         (),
         "Python file that registers tasks, losses or weightings; repeatable.",
         max_length=MOST_ENTRIES,
+        role="record",
     )
 
 
@@ -160,8 +167,9 @@ class TrainingSettings(Settings):
         "Metric on dev that selects the best checkpoint; meta-learned weights optimise it. By "
         "default accuracy of classes, micro_f1 of several labels, pearson of numbers, span_f1 of "
         "BIO tags.",
+        role="setting",
     )
-    seed: int = setting(0, "Random seed of the run.", ge=0)
+    seed: int = setting(0, "Random seed of the run.", ge=0, role="setting")
     epochs: int = setting(10, "Maximum number of epochs.", ge=1)
     batch_size: int = setting(32, "Examples per objective per optimizer step.", ge=1)
     gradient_accumulation_steps: int = setting(
@@ -238,7 +246,7 @@ class MachineSettings(Settings):
     """Where a run is done, and what is kept of it."""
 
     device: Literal["auto", "cpu", "cuda"] = setting(
-        "auto", "Device to train on; auto takes a GPU if there is one."
+        "auto", "Device to train on; auto takes a GPU if there is one.", role="setting"
     )
     precision: Literal["fp32", "bf16"] = setting(
         "fp32", "Numerical precision; bf16 is mixed precision with float32 weights."
@@ -252,19 +260,22 @@ class MachineSettings(Settings):
         True,
         "Keep the trained model. Without it, a run keeps its results and predictions, and no "
         "weights; predict and evaluate need the model.",
+        role="record",
     )
     output: PathText | None = setting(
-        None, "Run folder; by default a folder in runs/ named after the settings."
+        None, "Run folder; by default a folder in runs/ named after the settings.", role="record"
     )
     cache_dir: PathText | None = setting(
         None,
         "Cache of tokenised texts and pseudo-likelihood scores; by default ~/.cache/auxlearn.",
+        role="record",
     )
     report_to: tuple[str, ...] = setting(
         (),
         "Experiment tracker to report to as well: tensorboard, wandb, mlflow or a plug-in; "
         "repeatable.",
         max_length=MOST_ENTRIES,
+        role="record",
     )
     gradient_log_steps: int | None = setting(
         None,
@@ -272,6 +283,7 @@ class MachineSettings(Settings):
         "so many optimizer steps; by default only every 10 steps under weightings that compute the "
         "gradients anyway. Results do not change.",
         ge=1,
+        role="record",
     )
 
 

@@ -237,9 +237,20 @@ class PluginChoice(Settings):
         return {self.written: self.options}
 
 
-def setting(default: Any, description: str, **rules: Any) -> Any:
+#: What a setting says: how is trained, which makes the method; on what and by which measure, which
+#: methods that are compared share; or where and what is recorded, which changes no result.
+Role = Literal["method", "setting", "record"]
+
+
+def setting(default: Any, description: str, role: Role = "method", **rules: Any) -> Any:
     """Return a field of settings with its description, which help and documentation show."""
-    return Field(default, description=description, **rules)
+    return Field(default, description=description, json_schema_extra={"role": role}, **rules)
+
+
+def settings_with(role: Role, settings: type[Settings]) -> set[str]:
+    """Return the names of the settings that have a role."""
+    marks: dict[str, Any] = {k: one.json_schema_extra for k, one in settings.model_fields.items()}
+    return {name for name, mark in marks.items() if mark["role"] == role}
 
 
 class Columns(Settings):
@@ -248,22 +259,29 @@ class Columns(Settings):
     #: Whether the data may lack labels of ``labels``, as a further set to evaluate on may.
     may_lack_labels: ClassVar[bool] = False
 
-    text_column: str | None = setting(None, "Column of the text; by default 'text'.")
+    text_column: str | None = setting(
+        None, "Column of the text; by default 'text'.", role="setting"
+    )
     text_pair_column: str | None = setting(
         None,
         "Column of the second text of a pair; by default 'text_pair' if there is such a column.",
+        role="setting",
     )
-    label_column: str | None = setting(None, "Column of the label; by default 'label'.")
+    label_column: str | None = setting(
+        None, "Column of the label; by default 'label'.", role="setting"
+    )
     kind: KindName | None = setting(
         None,
         "Kind of the labels: one class (classification), a list of labels (multi_label), a number "
         "(regression), or a tag for each word (token_classification); by default found from them.",
         exclude_if=lambda kind: kind is None,
+        role="setting",
     )
     keep_null_labels: bool = setting(
         False,
         "Accept labels such as nan, None, null and NA, which usually stand for a missing value, as "
         "names of classes.",
+        role="setting",
     )
     labels: ClassLabels = setting(
         {},

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from auxlearn.core.config import Metric
 from auxlearn.core.errors import DataError
-from auxlearn.core.files import write_bytes
 from auxlearn.core.metric_names import SURROGATE
 from auxlearn.data.audit import seen_in_train
 from auxlearn.data.dataset import Split, TextDataset
@@ -26,7 +24,6 @@ from auxlearn.evaluation.metrics import (
     Predictions,
     Surrogate,
     evaluate,
-    metric_of,
     probability_blocks,
     reduce_predictions,
     score_predictions,
@@ -34,6 +31,7 @@ from auxlearn.evaluation.metrics import (
     surrogate_metric,
     to_model_labels,
 )
+from auxlearn.results.predictions import write_predictions
 from auxlearn.results.record import MANY_LABELS, Evaluation, Scores
 
 
@@ -178,7 +176,7 @@ class Evaluator:
         names = self._names(self._dev)
         truth = to_model_labels(self._dev, names)
         constant = np.full(len(truth), self._majority)
-        return metric_of(score_predictions(truth, constant, names), metric)
+        return score_predictions(truth, constant, names).metrics[metric]
 
     def evaluate_all(self) -> dict[str, Evaluation]:
         """Evaluate dev, test and every out-of-distribution set, and write the predictions."""
@@ -197,13 +195,13 @@ class Evaluator:
         label_names = self._names(split)
         labels = to_model_labels(split, label_names)
         found = self._predict(split, labels)
-        write_predictions(self._predictions / f"{name}.jsonl", found, labels, label_names)
+        write_classes(self._predictions / f"{name}.jsonl", found, labels, label_names)
         return self._score(split, found, labels)
 
     def _evaluate_ood(self, ood: OODSet) -> Evaluation:
         found = self._predict_ood(ood, ood.split)
         partner = None if ood.partner is None else self._predict_ood(ood, ood.partner).predicted
-        write_predictions(
+        write_classes(
             self._predictions / f"{ood.source.name}.jsonl",
             found,
             true_labels(ood.split, ood).tolist(),
@@ -263,26 +261,17 @@ class Evaluator:
         return seen_in_train(self._dataset.splits["train"], split)
 
 
-def write_predictions(
+def write_classes(
     path: Path, found: Predictions, labels: Sequence[int], label_names: Sequence[str]
 ) -> None:
-    """Write one JSON line per example: its label, the predicted label, the class probabilities.
+    """Write the predictions of classes; with many of them, the probabilities of the likeliest."""
 
-    With many labels the probabilities are those of the most likely ones, by label.
-    """
-    many = len(label_names) > MANY_LABELS
-    lines = []
-    for row, label in enumerate(labels):
-        values = [round(float(p), 8) for p in found.probabilities[row]]
-        record = {
-            "label": label_names[label],
-            "predicted": label_names[int(found.predicted[row])],
-            "probabilities": {
-                label_names[number]: value
-                for number, value in zip(found.top[row], values, strict=True)
-            }
-            if many
-            else values,
-        }
-        lines.append(json.dumps(record, ensure_ascii=False))
-    write_bytes(path, ("\n".join(lines) + "\n").encode())
+    def numbers() -> Iterator[dict[str, Any]]:
+        for classes, row in zip(found.top, found.probabilities, strict=True):
+            values = [round(float(p), 8) for p in row]
+            names = (label_names[number] for number in classes)
+            many = len(label_names) > MANY_LABELS
+            yield {"probabilities": dict(zip(names, values, strict=True)) if many else values}
+
+    truth, said = ([label_names[int(n)] for n in one] for one in (labels, found.predicted))
+    write_predictions(path, truth, said, numbers())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from auxlearn.core.files import write_bytes
 from auxlearn.core.metric_names import SURROGATE
 from auxlearn.data.audit import seen_in_train
 from auxlearn.data.dataset import Split, TextDataset
@@ -20,6 +18,7 @@ from auxlearn.encoders.device import Compute
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.kinds.base import Kind
 from auxlearn.objectives.heads import outputs_of, words_of
+from auxlearn.results.predictions import write_predictions
 from auxlearn.results.record import Evaluation, Scores
 
 
@@ -36,25 +35,35 @@ def evaluate_labels(
     """Evaluate outputs on all examples of a set, and on those whose text is not in train."""
     predicted = [kind.decode(output, thresholds) for output in outputs]
 
-    def scores(rows: Sequence[int], said: Sequence[Any], with_outputs: bool = True) -> Scores:
-        chosen, true = [said[row] for row in rows], [truth[row] for row in rows]
-        given = [outputs[row] for row in rows] if with_outputs else None
-        whole = len(rows) == len(truth) and with_outputs
-        return Scores(
-            examples=len(rows),
-            metrics=kind.scores(true, chosen, given, names),
-            per_class=kind.per_class(true, chosen, names) if whole else {},
-            confusion=[],
-        )
-
-    every = range(len(truth))
-    unseen = [row for row in every if seen is not None and not seen[row]]
+    unseen = [row for row in range(len(truth)) if seen is not None and not seen[row]]
+    new: list[Any] = [[one[row] for row in unseen] for one in (truth, predicted, outputs)]
+    all_new = len(unseen) == len(truth)
     return Evaluation(
-        all=scores(every, predicted),
-        unseen=scores(unseen, predicted) if unseen else None,
+        all=score_labels(kind, truth, predicted, outputs, names),
+        unseen=score_labels(kind, new[0], new[1], new[2], names, all_new) if unseen else None,
         seen_examples=None if seen is None else len(truth) - len(unseen),
-        majority=scores(every, [kind.repeated(constant, label) for label in truth], False),
+        majority=score_labels(
+            kind, truth, [kind.repeated(constant, label) for label in truth], None, names
+        ),
         loss=loss_of(kind, truth, outputs, names),
+    )
+
+
+def score_labels(
+    kind: Kind,
+    truth: Sequence[Any],
+    predicted: Sequence[Any],
+    outputs: Sequence[np.ndarray] | None,
+    names: Sequence[str],
+    whole: bool = True,
+) -> Scores:
+    """Return scores; those by class where there are outputs, and of a whole set alone."""
+    by_class = whole and outputs is not None
+    return Scores(
+        examples=len(truth),
+        metrics=kind.scores(truth, predicted, outputs, names),
+        per_class=kind.per_class(truth, predicted, names) if by_class else {},
+        confusion=[],
     )
 
 
@@ -123,13 +132,12 @@ class LabelEvaluator:
             thresholds = self._thresholds(self._outputs(self._dev))
             for name, split in self._labelled():
                 outputs = self._outputs(split)
-                write_lines(
+                names, decode = self._dataset.label_names, self._kind.decode
+                write_predictions(
                     self._predictions / f"{name}.jsonl",
-                    self._kind,
-                    self._truth(split),
-                    outputs,
-                    self._dataset.label_names,
-                    thresholds,
+                    [self._kind.written(label, names) for label in self._truth(split)],
+                    [self._kind.written(decode(one, thresholds), names) for one in outputs],
+                    map(self._kind.line, outputs),
                 )
                 evaluations[name] = self._score(split, outputs, thresholds)
         config = self._encoder.config
@@ -185,26 +193,3 @@ class LabelEvaluator:
 
     def _seen(self, split: Split) -> list[bool]:
         return seen_in_train(self._dataset.splits["train"], split)
-
-
-def write_lines(
-    path: Path,
-    kind: Kind,
-    truth: Sequence[Any],
-    outputs: Sequence[np.ndarray],
-    names: Sequence[str],
-    thresholds: np.ndarray | None,
-) -> None:
-    """Write one JSON line per example: its label, the predicted one, and probabilities."""
-    lines = [
-        json.dumps(
-            {
-                "label": kind.written(label, names),
-                "predicted": kind.written(kind.decode(output, thresholds), names),
-                **kind.line(output),
-            },
-            ensure_ascii=False,
-        )
-        for label, output in zip(truth, outputs, strict=True)
-    ]
-    write_bytes(path, ("\n".join(lines) + "\n").encode())

@@ -253,11 +253,6 @@ def evaluate(
     )
 
 
-def metric_of(scores: Scores, metric: Metric) -> float:
-    """Return the score by one metric."""
-    return scores.metrics[metric]
-
-
 def to_model_labels(split: Split, label_names: Sequence[str]) -> list[Any]:
     """Return the labels of a split by the class numbers of a model, matched by name."""
     if split.labels is None:

@@ -16,9 +16,15 @@ that has seen its label.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from scipy.optimize import minimize_scalar
+
+from auxlearn.kinds.base import Kind, mean_over
+from auxlearn.kinds.choose import CLASSIFICATION, kind_of
+from auxlearn.results.predictions import read_labels, read_stored
+from auxlearn.results.record import MANY_LABELS, RunResults
 
 #: Smallest probability whose logarithm is taken: predictions are stored with eight digits.
 LEAST = 1e-8
@@ -105,3 +111,59 @@ def paired_difference(first: np.ndarray, second: np.ndarray, weights: np.ndarray
     count = len(values)
     error = values.std(ddof=1) / np.sqrt(count) if count > 1 else np.inf
     return Difference(float(values.mean()), float(error))
+
+
+@dataclass(frozen=True)
+class ExampleLosses:
+    """Losses of a run on the dev examples whose label the model knows.
+
+    Attributes:
+        labels: True classes.
+        losses: Calibrated log losses; with very many classes, of which not all probabilities are
+            stored, 1 for a wrong prediction.
+        wrong: 1 for a wrong prediction.
+    """
+
+    labels: np.ndarray
+    losses: np.ndarray
+    wrong: np.ndarray
+
+    @classmethod
+    def of(cls, path: Path, results: RunResults) -> ExampleLosses:
+        kind = kind_of(results.config.get("kind"))
+        if kind is not CLASSIFICATION:
+            return cls._of_kind(kind, path, results)
+        names = list(results.evaluations["dev"].all.per_class)
+        classes = len(results.dataset.label_names)
+        if len(names) > MANY_LABELS:
+            truth, predicted = read_labels(path, "dev", {one: n for n, one in enumerate(names)})
+            wrong = (truth != predicted).astype(float)
+            return cls(truth, wrong, wrong)
+        stored = read_stored(path, "dev", kind, names)
+        labels, predicted = np.array(stored.truth), np.array(stored.predicted)
+        known = labels < classes
+        labels, wrong = labels[known], (labels != predicted)[known].astype(float)
+        probabilities = np.array(stored.values)[known][:, :classes]
+        return cls(labels, calibrated_log_losses(probabilities, labels), wrong)
+
+    @classmethod
+    def _of_kind(cls, kind: Kind, path: Path, results: RunResults) -> ExampleLosses:
+        """Return the means over the labels, or words, of each example; of numbers, the errors."""
+        stored = read_stored(path, "dev", kind, results.dataset.label_names)
+        count, none = len(stored.truth), np.zeros(len(stored.truth), dtype=int)
+        found = kind.decisions(stored.truth, [kind.output(one) for one in stored.values])
+        if found is None:
+            errors = np.array(stored.truth) - np.array(stored.predicted)
+            return cls(none, errors**2, np.abs(errors))
+        probabilities, labels, owners = found
+        losses = mean_over(owners, calibrated_log_losses(probabilities, labels), count)
+        wrong = mean_over(owners, (probabilities.argmax(1) != labels).astype(float), count)
+        return cls(none, losses, wrong)
+
+    def minus(self, other: ExampleLosses, balanced: bool) -> tuple[Difference, Difference]:
+        """Return by how much the losses and the wrong predictions of the other run are fewer."""
+        weights = example_weights(self.labels, balanced)
+        return (
+            paired_difference(self.losses, other.losses, weights),
+            paired_difference(self.wrong, other.wrong, weights),
+        )

@@ -28,6 +28,7 @@ from auxlearn.data.tables import (
     without_repeated_keys,
     write_table,
 )
+from auxlearn.kinds.base import Kind
 from auxlearn.kinds.choose import CLASSIFICATION, kind_of, named
 from auxlearn.results.folder import FinishedRun, RunFolder, finished_folder, model_of
 from auxlearn.results.outputs import check_output_file
@@ -36,7 +37,6 @@ from auxlearn.results.record import RunResults
 if TYPE_CHECKING:
     import pandas
 
-    from auxlearn.evaluation.classifier import Classifier
 
 #: Columns that predictions are written to.
 LABEL = "predicted_label"
@@ -233,17 +233,20 @@ def predict_table(run: Path, table: Table, columns: Columns = USUAL) -> Table:
             "written to: rename it or leave it out"
         )
     if kind is not CLASSIFICATION:
-        return replace(table, columns={**table.columns, **_label_columns(classifier, texts, pairs)})
+        outputs = classifier.outputs(texts, pairs)
+        added = label_columns(kind, classifier.label_names, outputs, classifier.thresholds)
+        return replace(table, columns={**table.columns, **added})
     added = prediction_columns(classifier.blocks(texts, pairs), len(texts), classifier.label_names)
     return replace(table, columns={**table.columns, **added})
 
 
-def _label_columns(
-    classifier: Classifier, texts: Sequence[str], pairs: Sequence[str] | None
+def label_columns(
+    kind: Kind,
+    names: Sequence[str],
+    outputs: Sequence[np.ndarray],
+    thresholds: np.ndarray | None,
 ) -> dict[str, Any]:
     """Return the predicted labels, and the probability of each where several can be right."""
-    kind, names, thresholds = classifier.kind, classifier.label_names, classifier.thresholds
-    outputs = classifier.outputs(texts, pairs)
     found: dict[str, Any] = {
         LABEL: [kind.written(kind.decode(one, thresholds), names) for one in outputs]
     }

@@ -182,8 +182,12 @@ class Kind(ABC):
         """Return what a line of predictions holds besides the labels."""
 
     @abstractmethod
-    def output(self, line: Mapping[str, Any], names: Sequence[str]) -> np.ndarray:
-        """Return the output that :meth:`line` was made from."""
+    def stored(self, line: Mapping[str, Any], names: Sequence[str]) -> np.ndarray:
+        """Return the numbers of a line of predictions: probabilities, or the predicted number."""
+
+    @abstractmethod
+    def output(self, stored: np.ndarray) -> np.ndarray:
+        """Return an output with these probabilities, or this number."""
 
     @abstractmethod
     def decode_written(self, label: Any, index: Mapping[str, int]) -> Any:
@@ -199,6 +203,42 @@ class Kind(ABC):
             Probabilities ``(choices, classes)``, true classes ``(choices,)``, and the number of
             the example that each choice belongs to, ``(choices,)``.
         """
+
+    # Comparing
+
+    def counted(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Return what has an F1 of its own: labels, types of spans; none for numbers."""
+        return ()
+
+    def sums(
+        self,
+        truth: Sequence[Any],
+        predicted: Sequence[Any],
+        stored: Sequence[np.ndarray],
+        names: Sequence[str],
+    ) -> np.ndarray:
+        """Return numbers of each example whose sums give the metrics, ``(examples, numbers)``.
+
+        Those of right, predicted and true items of each name that is :meth:`counted` come first.
+        Single classes, of which there may be thousands, are counted by the comparison itself.
+        """
+        raise NotImplementedError
+
+    def of_sums(self, metric: str, sums: np.ndarray, names: Sequence[str]) -> np.ndarray:
+        """Return a metric, or ``f1:LABEL`` and the like, of sums of any leading shape."""
+        raise NotImplementedError
+
+    def jackknife(self, metric: str, sums: np.ndarray, names: Sequence[str]) -> np.ndarray:
+        """Return a metric of all examples, then without each of them, ``(1 + examples,)``."""
+
+        import numpy as np
+
+        total = sums.sum(0)
+        return self.of_sums(metric, np.concatenate([total[None], total - sums]), names)
+
+    @abstractmethod
+    def fault(self, truth: Any, predicted: Any) -> float:
+        """Return how wrong a prediction is, 0 if it is right: wrong labels, or the error."""
 
     # Settings
 
@@ -227,6 +267,33 @@ def mean_over(owners: np.ndarray, values: np.ndarray, examples: int) -> np.ndarr
 
     totals = np.bincount(owners, weights=values, minlength=examples)
     return totals / np.maximum(1, np.bincount(owners, minlength=examples))
+
+
+def of_counts(
+    metric: str, right: np.ndarray, said: np.ndarray, there: np.ndarray, names: Sequence[str]
+) -> np.ndarray:
+    """Return F1, precision or recall from numbers of right, predicted and true items by name.
+
+    Args:
+        metric: ``micro_f1`` (or any name but the others), ``macro_f1``, or ``f1:NAME``,
+            ``precision:NAME``, ``recall:NAME``. All are 0 where they are not defined.
+        right: Of any leading shape, then ``(names,)``.
+        said: Likewise.
+        there: Likewise.
+        names: The names.
+    """
+
+    import numpy as np
+
+    which, colon, name = metric.partition(":")
+    if colon:
+        right, said, there = (one[..., names.index(name)] for one in (right, said, there))
+    elif metric != "macro_f1":
+        right, said, there = (one.sum(-1) for one in (right, said, there))
+    parts = {"precision": (right, said), "recall": (right, there)}
+    above, below = parts.get(which, (2 * right, said + there))
+    found = np.divide(above, below, out=np.zeros(np.shape(below)), where=below > 0)
+    return np.asarray(found.mean(-1) if metric == "macro_f1" else found)
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

@@ -55,18 +55,6 @@ REFUSED: dict[str, tuple[tuple[KindName, ...], str]] = {
         "they are fitted to single classes: choose dev_head own",
     ),
     "pairs of texts": (("token_classification",), "words of one text have tags"),
-    "compare": (
-        ("multi_label", "regression", "token_classification"),
-        "read the scores of the runs by auxlearn.load_run(...).to_frame()",
-    ),
-    "report": (
-        ("multi_label", "regression", "token_classification"),
-        "read plots/ and results.json of the run folder",
-    ),
-    "ensemble": (
-        ("multi_label", "regression", "token_classification"),
-        "average the probabilities of predictions/ yourself",
-    ),
     "perturbations": (
         ("multi_label", "regression", "token_classification"),
         "it shows what changes a class",

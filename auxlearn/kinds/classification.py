@@ -92,10 +92,21 @@ class Classification(Kind):
     def line(self, output: np.ndarray) -> dict[str, Any]:
         return {"probabilities": [round(float(p), 8) for p in softmax(output)]}
 
-    def output(self, line: Mapping[str, Any], names: Sequence[str]) -> np.ndarray:
+    def stored(self, line: Mapping[str, Any], names: Sequence[str]) -> np.ndarray:
         import numpy as np
 
-        return np.asarray(np.log(np.array(line["probabilities"], dtype=float).clip(LEAST)))
+        found = np.array(line["probabilities"], dtype=float)
+        if found.shape != (len(names),) or not (abs(found.sum() - 1) < 1e-5 and found.min() >= 0):
+            raise ValueError(f"no probabilities of {len(names)} classes")
+        return found
+
+    def output(self, stored: np.ndarray) -> np.ndarray:
+        import numpy as np
+
+        return np.asarray(np.log(stored.clip(LEAST)))
+
+    def fault(self, truth: int, predicted: int) -> float:
+        return float(truth != predicted)
 
     def decode_written(self, label: Any, index: Mapping[str, int]) -> int:
         return index[label]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from auxlearn.core.errors import DataError, describe, shorten
-from auxlearn.kinds.base import LEAST, Kind, most_frequent, smooth_f1
+from auxlearn.kinds.base import LEAST, Kind, most_frequent, of_counts, smooth_f1
 from auxlearn.kinds.labels import checked_label
 
 if TYPE_CHECKING:
@@ -154,13 +154,50 @@ class MultiLabel(Kind):
     def line(self, output: np.ndarray) -> dict[str, Any]:
         return {"probabilities": [round(float(p), 8) for p in _sigmoid(output)]}
 
-    def output(self, line: Mapping[str, Any], names: Sequence[str]) -> np.ndarray:
+    def stored(self, line: Mapping[str, Any], names: Sequence[str]) -> np.ndarray:
         import numpy as np
 
-        chosen = np.array([float(p) for p in line["probabilities"]]).clip(LEAST, 1 - LEAST)
-        if len(chosen) != len(names):
+        found = np.array(line["probabilities"], dtype=float)
+        if found.shape != (len(names),):
             raise ValueError("another number of probabilities than of labels")
+        return found
+
+    def output(self, stored: np.ndarray) -> np.ndarray:
+        import numpy as np
+
+        chosen = stored.clip(LEAST, 1 - LEAST)
         return np.asarray(np.log(chosen) - np.log1p(-chosen))
+
+    def counted(self, names: Sequence[str]) -> tuple[str, ...]:
+        return tuple(names)
+
+    def sums(
+        self,
+        truth: Sequence[Any],
+        predicted: Sequence[Any],
+        stored: Sequence[np.ndarray],
+        names: Sequence[str],
+    ) -> np.ndarray:
+        """Return counts by label, then whether all labels are right, the precision of ranks, 1."""
+
+        import numpy as np
+
+        there, said = (self.targets(one, len(names)).numpy() for one in (truth, predicted))
+        equal = (there == said).all(1)
+        ranked = [_ranking(t, p) for t, p in zip(there > 0, stored, strict=True)]
+        further = np.stack([equal, ranked, np.ones(len(equal))], 1)
+        return np.concatenate([there * said, said, there, further], 1)
+
+    def of_sums(self, metric: str, sums: np.ndarray, names: Sequence[str]) -> np.ndarray:
+        import numpy as np
+
+        right, said, there, further = np.split(sums, [len(names) * n for n in (1, 2, 3)], axis=-1)
+        if metric in ("accuracy", "lrap"):
+            return np.asarray(further[..., int(metric == "lrap")] / further[..., 2])
+        return of_counts(metric, right, said, there, names)
+
+    def fault(self, truth: tuple[int, ...], predicted: tuple[int, ...]) -> float:
+        return float(len({*truth} ^ {*predicted}))
 
     def decode_written(self, label: Any, index: Mapping[str, int]) -> tuple[int, ...]:
         return self.encode(tuple(label), index)
@@ -181,6 +218,16 @@ def _sigmoid(logits: np.ndarray) -> np.ndarray:
     from scipy.special import expit
 
     return np.asarray(expit(logits))
+
+
+def _ranking(truth: np.ndarray, chosen: np.ndarray) -> float:
+    """Return the mean over true labels of the share of true ones among those ranked as high."""
+    import numpy as np
+
+    if truth.all() or not truth.any():
+        return 1.0
+    above = chosen[truth][:, None] <= chosen
+    return float(np.mean((above & truth).sum(1) / above.sum(1)))
 
 
 def _threshold(probabilities: np.ndarray, truth: np.ndarray) -> float:

@@ -21,6 +21,9 @@ STRATA = 10
 #: Numbers beyond it lose their digits in single precision, and the squared error overflows.
 LARGEST = 1e9
 
+#: Numbers that are held at a time.
+_BLOCK = 2**21
+
 
 class Regression(Kind):
     """A number for each text or pair; mean squared error; Pearson, Spearman, mean absolute error.
@@ -124,10 +127,68 @@ class Regression(Kind):
     def line(self, output: np.ndarray) -> dict[str, Any]:
         return {}
 
-    def output(self, line: Mapping[str, Any], names: Sequence[str]) -> np.ndarray:
+    def stored(self, line: Mapping[str, Any], names: Sequence[str]) -> np.ndarray:
         import numpy as np
 
         return np.array([float(line["predicted"])])
+
+    def output(self, stored: np.ndarray) -> np.ndarray:
+        return stored
+
+    def sums(
+        self,
+        truth: Sequence[Any],
+        predicted: Sequence[Any],
+        stored: Sequence[np.ndarray],
+        names: Sequence[str],
+    ) -> np.ndarray:
+        """Return 1, the centred numbers, their squares and product, and the absolute error."""
+
+        import numpy as np
+
+        first, second = np.asarray(truth, dtype=float), np.asarray(predicted, dtype=float)
+        x, y = (one - one.mean() if np.ptp(one) else 0 * one for one in (first, second))
+        return np.stack([np.ones(len(x)), x, y, x * x, y * y, x * y, np.abs(first - second)], 1)
+
+    def of_sums(self, metric: str, sums: np.ndarray, names: Sequence[str]) -> np.ndarray:
+        """Return the mean absolute error or Pearson's correlation."""
+
+        import numpy as np
+
+        count, x, y, xx, yy, xy, error = np.moveaxis(sums, -1, 0)
+        if metric == "mae":
+            return np.asarray(error / count)
+        one, other = xx - x * x / count, yy - y * y / count
+        # What is left of the squares of equal numbers is rounding.
+        varied = (one > 1e-12 * np.max(xx)) & (other > 1e-12 * np.max(yy))
+        size = np.sqrt(np.where(varied, one * other, 1))
+        return np.where(varied, (xy - x * y / count) / size, 0.0)
+
+    def jackknife(self, metric: str, sums: np.ndarray, names: Sequence[str]) -> np.ndarray:
+        """Return it; for Spearman's correlation, Pearson's of the ranks among the other examples.
+
+        Without an example, the ranks of greater numbers are one lower, those of equal ones half.
+        """
+
+        if metric != "spearman":
+            return super().jackknife(metric, sums, names)
+        import numpy as np
+        from scipy.stats import rankdata
+
+        x, y = sums[:, 1], sums[:, 2]
+        ranks = [rankdata(one) for one in (x, y)]
+        found = [_correlation(ranks[0][None], ranks[1][None])]
+        for rows in np.array_split(np.arange(len(x)), 1 + len(x) ** 2 // _BLOCK):
+            lower = [
+                rank - (one > one[rows, None]) - (one == one[rows, None]) / 2
+                for rank, one in zip(ranks, (x, y), strict=True)
+            ]
+            others = np.arange(len(x)) != rows[:, None]
+            found.append(_correlation(lower[0], lower[1], others))
+        return np.concatenate(found)
+
+    def fault(self, truth: float, predicted: float) -> float:
+        return abs(truth - predicted)
 
     def decode_written(self, label: Any, index: Mapping[str, int]) -> float:
         return float(label)
@@ -136,6 +197,17 @@ class Regression(Kind):
         self, truth: Sequence[float], outputs: Sequence[np.ndarray]
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
         return None
+
+
+def _correlation(x: np.ndarray, y: np.ndarray, here: np.ndarray | None = None) -> np.ndarray:
+    """Return Pearson's correlation of each row, of the places that count; 0 where undefined."""
+    import numpy as np
+
+    weights = np.ones_like(x) if here is None else here.astype(float)
+    count = weights.sum(1, keepdims=True)
+    x, y = (weights * (one - (weights * one).sum(1, keepdims=True) / count) for one in (x, y))
+    size = np.sqrt((x * x).sum(1) * (y * y).sum(1))
+    return np.divide((x * y).sum(1), size, out=np.zeros_like(size), where=size > 0)
 
 
 def _number(value: Any, place: str, column: str) -> float:

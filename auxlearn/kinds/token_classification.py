@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from auxlearn.core.errors import ConfigError, DataError, describe, shorten
-from auxlearn.kinds.base import LEAST, Kind, most_frequent, smooth_f1, softmax
+from auxlearn.kinds.base import LEAST, Kind, most_frequent, of_counts, smooth_f1, softmax
 from auxlearn.kinds.labels import checked_label
 
 if TYPE_CHECKING:
@@ -185,13 +185,52 @@ class TokenClassification(Kind):
         rows = softmax(output).tolist()
         return {"probabilities": [[round(p, 8) for p in row] for row in rows]}
 
-    def output(self, line: Mapping[str, Any], names: Sequence[str]) -> np.ndarray:
+    def stored(self, line: Mapping[str, Any], names: Sequence[str]) -> np.ndarray:
         import numpy as np
 
-        chosen = np.array(line["probabilities"], dtype=float)
-        if chosen.shape != (len(line["label"]), len(names)):
+        found = np.array(line["probabilities"], dtype=float)
+        if found.shape != (len(line["label"]), len(names)):
             raise ValueError("another number of probabilities than of tags")
-        return np.asarray(np.log(chosen.clip(LEAST)))
+        return found
+
+    def output(self, stored: np.ndarray) -> np.ndarray:
+        import numpy as np
+
+        return np.asarray(np.log(stored.clip(LEAST)))
+
+    def counted(self, names: Sequence[str]) -> tuple[str, ...]:
+        return tuple(sorted({name[2:] for name in names} - {""} if is_bio(names) else names))
+
+    def sums(
+        self,
+        truth: Sequence[Any],
+        predicted: Sequence[Any],
+        stored: Sequence[np.ndarray],
+        names: Sequence[str],
+    ) -> np.ndarray:
+        """Return counts of spans (or tags) by type, then right words and words."""
+
+        import numpy as np
+
+        types = self.counted(names)
+        rows = []
+        for one, two in zip(truth, predicted, strict=True):
+            counts = self._counts([one], [two], names)
+            right = sum(t == p for t, p in zip(one, two, strict=True))
+            rows.append([*(each[name] for each in counts for name in types), right, len(one)])
+        return np.array(rows, dtype=float)
+
+    def of_sums(self, metric: str, sums: np.ndarray, names: Sequence[str]) -> np.ndarray:
+        import numpy as np
+
+        types = self.counted(names)
+        right, said, there, words = np.split(sums, [len(types) * n for n in (1, 2, 3)], axis=-1)
+        if metric == "accuracy":
+            return np.asarray(words[..., 0] / np.maximum(1, words[..., 1]))
+        return of_counts(metric, right, said, there, types)
+
+    def fault(self, truth: tuple[int, ...], predicted: tuple[int, ...]) -> float:
+        return float(sum(t != p for t, p in zip(truth, predicted, strict=True)))
 
     def decode_written(self, label: Any, index: Mapping[str, int]) -> tuple[int, ...]:
         return self.encode(tuple(label), index)

@@ -17,16 +17,15 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from pydantic import Field
 
-from auxlearn.comparison.compare import Comparison, compare, example_intervals
-from auxlearn.comparison.figures import print_style
-from auxlearn.comparison.methods import NamedRun, named_runs
-from auxlearn.comparison.plots import figures_of
+from auxlearn.comparison.compare import Comparison, compare_runs, example_intervals
+from auxlearn.comparison.methods import NamedRun, NamedRuns, named_runs
+from auxlearn.comparison.plots import figures_of, print_style
 from auxlearn.core.arguments import Count, UserPath, checked
 from auxlearn.core.errors import RunError, UserError, printable, shorten
 from auxlearn.core.files import expand, user_path, write_text
 from auxlearn.core.manifest import Damaged, tensors_of
+from auxlearn.core.metric_names import TITLES
 from auxlearn.core.version import __version__
-from auxlearn.kinds.choose import kind_of, require
 from auxlearn.reports.texts import (
     DataReader,
     MarkedTexts,
@@ -38,9 +37,15 @@ from auxlearn.reports.texts import (
 )
 from auxlearn.results.folder import RunFolder, check_finished
 from auxlearn.results.outputs import check_output_file
-from auxlearn.results.plots import METRIC_TITLES, inline_svg, run_figure
+from auxlearn.results.plots import inline_svg, run_figure
 from auxlearn.results.record import Scores
-from auxlearn.results.tables import account_lines, branches_grid, example_sentences, metrics_grid
+from auxlearn.results.tables import (
+    Grid,
+    account_lines,
+    branches_grid,
+    example_sentences,
+    metrics_grid,
+)
 from auxlearn.sweeps.folder import RESULTS, SweepFolder
 from auxlearn.sweeps.sweep_file import FOLD
 
@@ -134,6 +139,7 @@ def _check_file(file: Path) -> None:
 class Collection:
     """All that a report is about; ``open``: a choice on dev may still change."""
 
+    named: NamedRuns
     runs: list[Run]
     unfinished: list[NamedRun]
     sweeps: list[SweepFolder]
@@ -175,12 +181,11 @@ def collect(folders: Sequence[Path]) -> Collection:
                 "would count as two seeds: leave one of them out"
             )
         config = RunFolder(one.path).read_config()
-        require(kind_of(config.kind), "report")
         reveal = one.chosen and one.source not in hidden
         runs.append(Run(one, one.results, config, reveal))
     unfinished = [one for one in found.runs if one.results is None]
     sweeps = [folder for folder, _ in found.sweeps.values()]
-    return Collection(runs, unfinished, sweeps, notes, bool(hidden))
+    return Collection(found, runs, unfinished, sweeps, notes, bool(hidden))
 
 
 def title_of(run: NamedRun) -> str:
@@ -242,7 +247,7 @@ class RunView:
         return [
             ("data set", f"{data.name}, fingerprint {data.fingerprint}"),
             ("examples", ", ".join(f"{name} {n:,}" for name, n in data.examples.items())),
-            ("classes", f"{len(data.label_names)}"),
+            *([("classes", f"{len(data.label_names)}")] if len(data.label_names) > 1 else []),
             ("encoder", config.encoder),
             ("auxiliary tasks", tasks),
             *([("weighting", _choice(config.weights))] if config.aux else []),
@@ -259,7 +264,7 @@ class RunView:
         ]
 
     @cached_property
-    def metrics(self) -> tuple[list[str], list[list[str]]]:
+    def metrics(self) -> Grid:
         """The table of metrics."""
         return metrics_grid(self.evaluations)
 
@@ -269,7 +274,7 @@ class RunView:
         return account_lines(self.results)
 
     @cached_property
-    def branches(self) -> tuple[list[str], list[list[str]]] | None:
+    def branches(self) -> Grid | None:
         """The table of the runs that the rule has compared, if it has."""
         return branches_grid(self.results) if self.results.branches else None
 
@@ -277,7 +282,7 @@ class RunView:
     def intervals(self) -> list[list[str]]:
         """The 95% interval over examples of each score, as lines of a table."""
         return [
-            [f"{name} {METRIC_TITLES[metric]}", f"{low:.3f} to {high:.3f}"]
+            [f"{name} {TITLES[metric]}", f"{low:.3f} to {high:.3f}"]
             for name in self.evaluations
             for metric, (low, high) in example_intervals(self.results, name).items()
         ]
@@ -374,7 +379,7 @@ def render(
     reader = DataReader()
     limit = max(5, MOST_TEXTS // max(1, len(collection.runs)))
     views = [RunView(run, reader, limit, texts) for run in collection.runs]
-    comparison, table_notes = _compared(collection, paths, restarts)
+    comparison, table_notes = _compared(collection, restarts)
     environment = Environment(
         loader=PackageLoader("auxlearn.reports"),
         autoescape=True,
@@ -425,15 +430,15 @@ def _grouped_warnings(views: Sequence[RunView]) -> list[str]:
     ]
 
 
-def _compared(
-    collection: Collection, paths: Sequence[Path], restarts: int | None
-) -> tuple[Comparison | None, list[str]]:
+def _compared(collection: Collection, restarts: int | None) -> tuple[Comparison | None, list[str]]:
     """Return the comparison of the methods, or why there is none."""
     if len(collection.runs) < 2 and restarts is None:
         return None, []
     sets = ["dev"] if collection.open else []
+    measured = [run.results.evaluations["dev"].all.metrics for run in collection.runs]
+    metrics = list(dict.fromkeys(metric for one in measured for metric in one))
     try:
-        return compare(*paths, metrics=list(METRIC_TITLES), sets=sets, restarts=restarts), []
+        return compare_runs(collection.named, metrics=metrics, sets=sets, restarts=restarts), []
     except UserError as error:
         if restarts is not None:
             raise

@@ -6,7 +6,6 @@ shown only if its content is still that which the run has recorded.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +17,10 @@ from auxlearn.comparison.methods import NamedRun
 from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import RunError, UserError, first_fault
 from auxlearn.core.files import expand, read_json
+from auxlearn.core.settings import Columns
 from auxlearn.data.dataset import Split
 from auxlearn.data.run_data import RunData, load_run_data, ood_content
+from auxlearn.kinds.choose import CLASSIFICATION, kind_of
 from auxlearn.mask_analysis.shown_text import ShownText
 from auxlearn.results.folder import RunFolder
 from auxlearn.results.perturbation_log import (
@@ -28,7 +29,12 @@ from auxlearn.results.perturbation_log import (
     check_tokens,
     read_perturbations,
 )
-from auxlearn.results.predictions import predictions_path, read_predictions, recorded_ood_content
+from auxlearn.results.predictions import (
+    Prediction,
+    predictions_path,
+    read_predictions,
+    recorded_ood_content,
+)
 from auxlearn.results.record import RunResults
 
 #: Characters of a text.
@@ -89,10 +95,12 @@ class Mistakes:
     Attributes:
         shown: Some of them, those with the most certain predictions.
         total: Number of misclassified examples by set.
+        order: Which ones are shown.
     """
 
     shown: list[Mistake]
     total: dict[str, int]
+    order: str
 
     def values(self, name: str) -> list[str]:
         """Return the different values of a field, for the filter."""
@@ -148,8 +156,7 @@ class DataReader:
     def read(self, run: Run) -> tuple[RunData | None, list[str]]:
         """Return the data of a run if it is still the same, and else why not."""
         config = run.config
-        fields = {"dataset", "ood", "text_column", "text_pair_column", "label_column"}
-        fields |= {"keep_null_labels", "labels", "unknown_labels", "fold", "text_window"}
+        fields = {"dataset", "ood", "fold", "text_window", *Columns.model_fields}
         key = config.model_dump_json(include=fields)
         if key not in self._read:
             cache = expand(config.cache_dir) if config.cache_dir else None
@@ -179,26 +186,45 @@ def split_of(data: RunData, run: Run, name: str) -> Split | None:
 def mistakes(run: Run, data: RunData | None, limit: int) -> Mistakes:
     """Return the misclassified examples of a run."""
     shown: list[Mistake] = []
-    total: Counter[str] = Counter()
+    total: dict[str, int] = {}
+    kind = kind_of(run.results.config.get("kind"))
     for name in run.sets:
-        labels = list(run.results.evaluations[name].all.per_class)
-        stored = predictions_path(run.path, name).is_file()
-        found = list(read_predictions(run.path, name, labels)) if stored else []
+        recorded, labels = run.results.evaluations[name].all, run.results.dataset.label_names
+        if kind is CLASSIFICATION:  # a set may have labels that the model does not know
+            labels = list(recorded.per_class)
         split = None if data is None else split_of(data, run, name)
-        if split is not None and len(split) != len(found):
+        if split is not None and len(split) != recorded.examples:
             split = None
+        stored = predictions_path(run.path, name).is_file()
         wrong = [
-            (one.probabilities.get(one.predicted, 0.0), number, one)
-            for number, one in enumerate(found)
-            if one.label != one.predicted
+            (kind.fault(one.truth, one.predicted), number, one)
+            for number, one in enumerate(
+                read_predictions(run.path, name, kind, labels) if stored else ()
+            )
+            if kind.fault(one.truth, one.predicted)
         ]
         total[name] = len(wrong)
-        wrong.sort(key=lambda one: (-one[0], one[1]))
+        wrong.sort(key=lambda found: (-found[0], -_certainty(found[2]), found[1]))
         for _, number, one in wrong[:limit]:
             best = sorted(one.probabilities.items(), key=lambda pair: -pair[1])[:MOST_CLASSES]
             texts = [] if split is None else _texts(split, number)
-            shown.append(Mistake(name, number + 1, one.label, one.predicted, best, texts))
-    return Mistakes(shown, dict(total))
+            label, said = (_written(one.content[key]) for key in ("label", "predicted"))
+            shown.append(Mistake(name, number + 1, label, said, best, texts))
+    certain = kind is CLASSIFICATION
+    return Mistakes(shown, total, "most certain predictions" if certain else "greatest errors")
+
+
+def _certainty(one: Prediction) -> float:
+    """Return the probability of the class that is predicted; 0 for labels of other kinds."""
+    said = one.content["predicted"]
+    return one.probabilities.get(said, 0.0) if isinstance(said, str) else 0.0
+
+
+def _written(label: Any) -> str:
+    """Return a label of any kind as a text."""
+    if isinstance(label, list):
+        return " ".join(map(str, label)) or "none"
+    return f"{label:.4g}" if isinstance(label, float) else str(label)
 
 
 def _texts(split: Split, number: int) -> list[str]:

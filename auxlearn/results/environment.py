@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from auxlearn.core.errors import RunError
-from auxlearn.core.files import read_checked_json, write_checked_json
+from auxlearn.core.files import read_record, write_checked_json
 
 FILE = "environment.json"
 
@@ -60,13 +60,11 @@ class Environment:
     @classmethod
     def load(cls, folder: Path) -> Environment:
         """Read ``environment.json`` of a run folder."""
+        advice = f"delete {folder} to train again"
         try:
-            return cls(**read_checked_json(folder / FILE))
-        except (OSError, ValueError, TypeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else error
-            raise RunError(
-                f"{folder / FILE} is damaged ({reason}): delete {folder} to train again"
-            ) from None
+            return read_record(cls, folder / FILE, RunError, advice)
+        except FileNotFoundError:
+            raise RunError(f"{folder / FILE} is missing: {advice}") from None
 
     def save(self, folder: Path) -> None:
         """Write ``environment.json`` into a run folder."""

@@ -20,7 +20,6 @@ from auxlearn.results.tables import (
     code_span,
     escape_markdown,
     example_sentences,
-    markdown_table,
     metrics_grid,
 )
 
@@ -140,8 +139,7 @@ def _body(results: RunResults) -> Iterator[str]:
         + "```"
     )
     yield "## Metrics"
-    heads, lines = metrics_grid(results.evaluations)
-    yield markdown_table(heads, [[escape_markdown(name), *cells] for name, *cells in lines])
+    yield metrics_grid(results.evaluations).markdown()
     yield "\n".join(
         f"- {escape_markdown(line)}"
         for line in (
@@ -153,9 +151,8 @@ def _body(results: RunResults) -> Iterator[str]:
     yield "## Training"
     yield "\n".join(f"- {name}: {value}" for name, value in _training(results))
     if results.branches:
-        heads, lines = branches_grid(results)
         yield f"Runs that were compared on dev, {_COMPARED[kind.problem_type == 'regression']}:"
-        yield markdown_table(heads[:-1], [line[:-1] for line in lines])
+        yield branches_grid(results, seconds=False).markdown()
         yield from (f"- {line}" for line in account_lines(results))
     if data.notes:
         yield "Notes on the data:"

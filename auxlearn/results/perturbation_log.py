@@ -87,16 +87,10 @@ class PerturbationLog:
     def add(
         self, step: int, epoch: int, task: str, before: Batch, after: Batch, replaced: Tensor
     ) -> None:
-        """Record the sampled examples of a batch; of an example that is added twice in a step, the
-        last perturbation counts.
+        """Record sampled examples of a batch, perturbed where ``replaced``, ``(batch, length)``.
 
-        Args:
-            step: Number of the optimizer step, from 1.
-            epoch: Number of the epoch, from 1.
-            task: Name of the objective.
-            before: The original batch.
-            after: The perturbed batch.
-            replaced: Which tokens were masked and substituted, ``(batch, length)``, bool.
+        Steps and epochs are from 1. Of an example that is added twice in a step, the last
+        perturbation counts.
         """
         examples = before.indices.tolist()
         for place in self._sampled[before.indices].nonzero().squeeze(1).tolist():

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
-from auxlearn.core.config import Metric
 from auxlearn.core.errors import printable
 from auxlearn.core.files import write_bytes
 from auxlearn.core.metric_names import ERRORS, TITLES, VALIDATION, Quantity
@@ -21,9 +20,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-
-#: Each metric of single classes as tables and plots name it.
-METRIC_TITLES: dict[Metric, str] = {"accuracy": "accuracy", "macro_f1": "macro-F1"}
 
 #: Okabe and Ito's palette, whose colours can be told apart with any kind of colour vision; black
 #: is reserved for the validation objective. https://jfly.uni-koeln.de/color/

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from auxlearn.core.errors import RunError
-from auxlearn.core.files import read_checked_json
+from auxlearn.core.files import read_checked_json, write_bytes
 from auxlearn.kinds.base import Kind
-from auxlearn.results.record import MANY_LABELS
 
 
 @dataclass(frozen=True)
@@ -21,14 +20,46 @@ class Prediction:
     """What a model says of an example.
 
     Attributes:
-        label: The true label.
-        predicted: The predicted label.
-        probabilities: Probability by class; with very many classes, of the most likely ones.
+        truth: The true label, encoded.
+        predicted: The predicted label, encoded.
+        content: The line of the file.
+        probabilities: Probability by label, with very many classes of the most likely ones; empty
+            for numbers and tags.
     """
 
-    label: str
-    predicted: str
+    truth: Any
+    predicted: Any
+    content: dict[str, Any]
     probabilities: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What a run has stored of an evaluation set, one entry for each example.
+
+    Attributes:
+        truth: True labels, encoded.
+        predicted: Predicted labels, encoded.
+        values: Probabilities, or the predicted number; see :meth:`Kind.stored`.
+    """
+
+    truth: list[Any]
+    predicted: list[Any]
+    values: list[np.ndarray]
+
+
+def write_predictions(
+    path: Path,
+    labels: Iterable[Any],
+    predicted: Iterable[Any],
+    numbers: Iterable[Mapping[str, Any]],
+) -> None:
+    """Write one JSON line per example: its label, the predicted one, and probabilities."""
+    lines = [
+        json.dumps({"label": label, "predicted": said, **further}, ensure_ascii=False)
+        for label, said, further in zip(labels, predicted, numbers, strict=True)
+    ]
+    write_bytes(path, ("\n".join(lines) + "\n").encode())
 
 
 def prediction_lines(run: Path, name: str) -> list[str]:
@@ -65,71 +96,45 @@ def read_labels(run: Path, name: str, numbers: dict[str, int]) -> tuple[np.ndarr
     return truth, predicted
 
 
-def read_predictions(run: Path, name: str, label_names: Sequence[str]) -> Iterator[Prediction]:
-    """Yield the predictions for an evaluation set, example by example."""
-    for number, line in enumerate(prediction_lines(run, name), 1):
-        content = _content(run, name, number, line)
-        labels = _labels(content)
-        try:
-            values = content["probabilities"]
-            if not isinstance(values, dict):
-                values = dict(zip(label_names, values, strict=True))
-            found = {str(label): float(value) for label, value in values.items()}
-        except (KeyError, ValueError, TypeError):
-            found = {}
-        if labels is None or not found:
-            raise _damaged(
-                run, name, number, f"label with the probabilities of {len(label_names)} classes"
-            )
-        yield Prediction(*labels, found)
-
-
-def stored_probabilities(
-    run: Path, name: str, label_names: Sequence[str]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return what a run has stored for an evaluation set.
-
-    Returns:
-        True classes and predicted classes, ``(examples,)`` each, and class probabilities,
-        ``(examples, classes)``.
-    """
-    if len(label_names) > MANY_LABELS:
-        raise RunError(
-            f"{run} holds the probabilities of the most likely of {len(label_names)} classes only: "
-            "name the data with --dataset, so that the models are run"
-        )
-    index = {label: number for number, label in enumerate(label_names)}
-    truth, predicted, rows = [], [], []
-    for number, one in enumerate(read_predictions(run, name, label_names), 1):
-        row = list(one.probabilities.values())
-        whole = len(row) == len(label_names) and abs(sum(row) - 1) < 1e-5 and min(row) >= 0
-        if not whole or {one.label, one.predicted} - {*index}:  # so neither for what is not finite
-            raise _damaged(
-                run, name, number, f"label with the probabilities of {len(label_names)} classes"
-            )
-        truth.append(index[one.label])
-        predicted.append(index[one.predicted])
-        rows.append(row)
-    return np.array(truth), np.array(predicted), np.array(rows)
-
-
-def read_outputs(
+def read_predictions(
     run: Path, name: str, kind: Kind, label_names: Sequence[str]
-) -> tuple[list[Any], list[Any], list[np.ndarray]]:
-    """Return the true and predicted labels and the outputs of a set, of any kind of labels."""
+) -> Iterator[Prediction]:
+    """Yield the predictions for an evaluation set, example by example."""
     index = {label: number for number, label in enumerate(label_names)}
-    truth, predicted, outputs = [], [], []
     for number, line in enumerate(prediction_lines(run, name), 1):
         content = _content(run, name, number, line)
         try:
-            truth.append(kind.decode_written(content["label"], index))
-            predicted.append(kind.decode_written(content["predicted"], index))
-            outputs.append(kind.output(content, label_names))
+            found = content.get("probabilities", []) if not kind.per_token else []
+            if not isinstance(found, dict):
+                found = dict(zip(label_names, found, strict=bool(found)))
+            yield Prediction(
+                kind.decode_written(content["label"], index),
+                kind.decode_written(content["predicted"], index),
+                content,
+                {str(label): float(value) for label, value in found.items()},
+            )
+        except (KeyError, ValueError, TypeError, AttributeError):
+            raise _not_of(kind, run, name, number, label_names) from None
+
+
+def read_stored(run: Path, name: str, kind: Kind, label_names: Sequence[str]) -> Stored:
+    """Return what a run has stored of an evaluation set, of any kind of labels."""
+    found = Stored([], [], [])
+    for number, one in enumerate(read_predictions(run, name, kind, label_names), 1):
+        found.truth.append(one.truth)
+        found.predicted.append(one.predicted)
+        try:
+            found.values.append(kind.stored(one.content, label_names))
         except (KeyError, ValueError, TypeError):
-            raise _damaged(run, name, number, f"labels of {kind.name}") from None
-        if not np.isfinite(outputs[-1]).all():
-            raise _damaged(run, name, number, "finite probabilities")
-    return truth, predicted, outputs
+            raise _not_of(kind, run, name, number, label_names) from None
+        if not np.isfinite(found.values[-1]).all():
+            raise _damaged(run, name, number, "finite numbers")
+    return found
+
+
+def _not_of(kind: Kind, run: Path, name: str, number: int, names: Sequence[str]) -> RunError:
+    what = f"label of {kind.name}, or not the probabilities of {len(names)} classes"
+    return _damaged(run, name, number, what)
 
 
 def _content(run: Path, name: str, number: int, line: str) -> Any:

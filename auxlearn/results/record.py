@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BeforeValidator, TypeAdapter
+from pydantic import BeforeValidator
 
-from auxlearn.core.errors import RunError, first_fault, shorten
-from auxlearn.core.files import name_problem, read_checked_json, write_checked_json, write_json
+from auxlearn.core.errors import RunError, shorten
+from auxlearn.core.files import name_problem, read_record, write_checked_json, write_json
 from auxlearn.core.metric_names import TITLES, Quantity
 from auxlearn.results.environment import Environment
 from auxlearn.results.outputs import check_output_file
@@ -27,6 +27,9 @@ MANY_LABELS = 100
 
 #: Sets whose scores a representation on one line shows.
 SHOWN_SETS = 4
+
+#: Whole numbers stay whole ones when they are read.
+Number = float | int
 
 #: Lists of a sparse confusion matrix.
 SPARSE_KEYS = ("true", "predicted", "count")
@@ -51,8 +54,8 @@ class Scores:
     """
 
     examples: int
-    metrics: dict[str, float]
-    per_class: dict[str, dict[str, float]]
+    metrics: dict[str, Number]
+    per_class: dict[str, dict[str, Number]]
     confusion: list[list[int]] | dict[str, list[int]]
 
     def __repr__(self) -> str:
@@ -77,11 +80,6 @@ class Scores:
     def to_dict(self) -> dict[str, Any]:
         """Return what the file holds."""
         return asdict(self, dict_factory=_flat)
-
-    @classmethod
-    def of(cls, content: Mapping[str, Any]) -> Scores:
-        """Restore what :meth:`to_dict` returned."""
-        return cls(**_nested(content))
 
     def class_counts(self) -> tuple[dict[int, int], dict[int, int]]:
         """Return the number of examples by true class and by predicted class, without zeros."""
@@ -110,7 +108,9 @@ def _nested(content: Any) -> Any:
     """Return the fields of scores from what :func:`_flat` made of them."""
     if not isinstance(content, Mapping):
         return content
-    own = {name: content[name] for name in ("examples", "per_class", "confusion")}
+    own = {
+        name: content[name] for name in ("examples", "per_class", "confusion") if name in content
+    }
     return own | {"metrics": {name: v for name, v in content.items() if name not in own}}
 
 
@@ -162,27 +162,6 @@ class Evaluation:
         if len(true) < 2 or len(predicted) != 1:
             return None
         return list(self.all.per_class)[next(iter(predicted))]
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Evaluation:
-        """Restore what the file holds."""
-
-        def scores(content: Any) -> Scores | None:
-            return Scores.of(content) if content else None
-
-        return cls(
-            all=Scores.of(values["all"]),
-            unseen=scores(values["unseen"]),
-            seen_examples=values["seen_examples"],
-            majority=Scores.of(values["majority"]),
-            loss=values["loss"],
-            subsets={
-                name: Scores.of(content) for name, content in values.get("subsets", {}).items()
-            },
-            partner=scores(values.get("partner")),
-            pair_accuracy=values.get("pair_accuracy"),
-            unknown_labels=values.get("unknown_labels", 0),
-        )
 
 
 def evaluations_frame(evaluations: Mapping[str, Evaluation]) -> pandas.DataFrame:
@@ -368,7 +347,7 @@ class RunResults:
     environment: Environment
     surrogate: dict[str, float | int | None] | None = None
     degenerate: str | None = None
-    auxiliary: dict[str, dict[str, float]] = field(default_factory=dict)
+    auxiliary: dict[str, dict[str, Number]] = field(default_factory=dict)
     init_from: dict[str, Any] | None = None
     branches: list[Branch] = field(default_factory=list)
     account: dict[str, str] = field(default_factory=dict)
@@ -420,32 +399,15 @@ class RunResults:
             RunError: The folder holds none, or a damaged file.
         """
         path = folder / FILE
+        advice = "delete it and run again"
         try:
-            values = read_checked_json(path)
-            TypeAdapter(RunResults).validate_python(values)
-            typed: dict[str, Any] = {
-                "dataset": DatasetRecord(**values.pop("dataset")),
-                "best": BestCheckpoint(**values.pop("best")),
-                "environment": Environment(**values.pop("environment")),
-                "branches": [
-                    Branch(**one | {"course": [(step, value) for step, value in one["course"]]})
-                    for one in values.pop("branches", [])
-                ],
-                "evaluations": {
-                    name: Evaluation.from_dict(content)
-                    for name, content in values.pop("evaluations").items()
-                },
-            }
-            if problem := next(filter(None, map(name_problem, typed["evaluations"])), None):
-                raise ValueError(problem)  # they name files of predictions
-            return cls(**typed, **values, folder=folder)
+            found = read_record(RunResults, path, RunError, advice)
         except FileNotFoundError:
             raise RunError(f"{folder} holds no {FILE}: the run is not finished") from None
-        except OSError as error:
-            raise RunError(f"cannot read {path}: {error.strerror}") from None
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            reason = first_fault(error)
-            raise RunError(f"{path} is damaged ({reason}): delete it and run again") from None
+        if problem := next(filter(None, map(name_problem, found.evaluations)), None):
+            # They name files of predictions.
+            raise RunError(f"{path} is damaged ({problem}): {advice}")
+        return replace(found, folder=folder)
 
     def warnings(self) -> list[str]:
         """Return what a reader of the scores must know first, one sentence each."""

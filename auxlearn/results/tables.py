@@ -1,10 +1,15 @@
-"""Tables of evaluation metrics for the console and in Markdown, and escapes of its texts."""
+"""Tables, and the forms in which they are shown: console, Markdown, HTML, LaTeX, CSV."""
 
 from __future__ import annotations
 
+import csv
+import html
+import io
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from auxlearn.core.errors import printable
 from auxlearn.core.metric_names import TITLES
@@ -13,8 +18,146 @@ from auxlearn.results.record import Evaluation, RunResults, Scores
 if TYPE_CHECKING:
     from rich.table import Table
 
+#: Marks the best score where bold print may not show.
+BEST = "*"
 
-def metrics_grid(evaluations: Mapping[str, Evaluation]) -> tuple[list[str], list[list[str]]]:
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a table.
+
+    Attributes:
+        text: The text, such as a mean.
+        spread: Standard deviation, without its sign.
+        best: Whether to emphasise it.
+        mark: A sign behind it, or "".
+    """
+
+    text: str
+    spread: str = ""
+    best: bool = False
+    mark: str = ""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table, whose first column is text and whose others are numbers; rich prints it.
+
+    Attributes:
+        heads: Head of each column, as (group, name); columns of one group follow one another.
+        lines: Cells of each line.
+        rules: Lines before which a rule is drawn.
+        narrow: Whether the console shows a word of a head on each line, and little space between.
+    """
+
+    heads: Sequence[tuple[str, str]]
+    lines: Sequence[Sequence[Cell]]
+    rules: Sequence[int] = ()
+    narrow: bool = False
+
+    @classmethod
+    def of(
+        cls, heads: Iterable[str], lines: Iterable[Iterable[str | Cell]], narrow: bool = False
+    ) -> Grid:
+        """Return a table of texts and cells, without groups of columns."""
+        cells = [[one if isinstance(one, Cell) else Cell(one) for one in line] for line in lines]
+        return cls([("", head) for head in heads], cells, narrow=narrow)
+
+    @property
+    def titles(self) -> list[str]:
+        """The head of each column in one line."""
+        return [" ".join(filter(None, head)) for head in self.heads]
+
+    @property
+    def texts(self) -> list[list[str]]:
+        """The text of each cell."""
+        return [[cell.text for cell in line] for line in self.lines]
+
+    def __rich__(self) -> Table:
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
+
+        # The box puts one space between columns.
+        padding = (0, 0 if self.narrow else 1, 0, 0)
+        table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=padding, pad_edge=False)
+        for number, head in enumerate(self.titles):
+            shown = head.replace(" ", "\n") if self.narrow else head
+            table.add_column(shown, justify="right" if number else "left", overflow="fold")
+        for number, line in enumerate(self.lines):
+            if number in self.rules:
+                table.add_section()
+            table.add_row(*(Text(_plain(cell), style="bold" * cell.best) for cell in line))
+        return table
+
+    def markdown(self) -> str:
+        """Return the table in Markdown."""
+        heads = [*map(escape_markdown, self.titles)]
+        ruler = ["---", *["---:"] * (len(heads) - 1)]
+        lines = [heads, ruler, *(map(_MARKDOWN.cell, line) for line in self.lines)]
+        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+    def html(self) -> str:
+        """Return the table in HTML."""
+        heads = "".join(f"<th>{escape_html(head)}</th>" for head in self.titles)
+        rows = "\n".join(
+            f"<tr>{''.join(f'<td>{_HTML.cell(cell)}</td>' for cell in line)}</tr>"
+            for line in self.lines
+        )
+        return f"<table><thead><tr>{heads}</tr></thead><tbody>\n{rows}\n</tbody></table>"
+
+    def latex(self, caption: str) -> str:
+        """Return a table environment for booktabs; one wider than the text is scaled to it."""
+        lines = [
+            r"\begin{table}",
+            r"\centering\small",
+            rf"\caption{{{escape_latex(caption)}}}",
+            r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
+            rf"\begin{{tabular}}{{@{{}}l{'r' * (len(self.heads) - 1)}@{{}}}}",
+            r"\toprule",
+            *self._latex_heads(),
+            r"\midrule",
+        ]
+        for number, line in enumerate(self.lines):
+            if number in self.rules:
+                lines.append(r"\midrule")
+            row = " & ".join(map(_LATEX.cell, line)) + r" \\"
+            # After the end of a row and after a rule, these begin an argument.
+            lines.append("{}" + row if row.lstrip().startswith(("[", "*")) else row)
+        return "\n".join([*lines, r"\bottomrule", r"\end{tabular}}", r"\end{table}"])
+
+    def _latex_heads(self) -> list[str]:
+        """Return one line of heads, or groups of several columns above their names."""
+        if not any(map(all, self.heads)):
+            return [" & ".join(map(escape_latex, self.titles)) + r" \\"]
+        above, rules, start = [], "", 1
+        for group, members in groupby(self.heads, lambda one: one[0]):
+            count = len(list(members))
+            above.append(rf"\multicolumn{{{count}}}{{c}}{{{escape_latex(group)}}}")
+            if group and count > 1:
+                rules += rf"\cmidrule(lr){{{start}-{start + count - 1}}}"
+            start += count
+        below = " & ".join(escape_latex(name) for _, name in self.heads)
+        return [" & ".join(above) + r" \\" + rules, below + r" \\"]
+
+
+def _plain(cell: Cell) -> str:
+    spread = f" ± {cell.spread}" if cell.spread else ""
+    mark = f" {BEST}" if cell.best else f" {cell.mark}" if cell.mark else "  " if spread else ""
+    return cell.text + spread + mark
+
+
+def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return rows as CSV, the names of all columns first; names of users are no formulas."""
+    heads = list(dict.fromkeys(name for row in rows for name in row))
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(map(escape_csv, heads))
+    writer.writerows([escape_csv(row.get(name, "")) for name in heads] for row in rows)
+    return buffer.getvalue()
+
+
+def metrics_grid(evaluations: Mapping[str, Evaluation]) -> Grid:
     """Lay out the metrics of evaluation sets, one line for each set.
 
     Metrics are given on all examples and, if any set has examples whose text is in
@@ -45,13 +188,7 @@ def metrics_grid(evaluations: Mapping[str, Evaluation]) -> tuple[list[str], list
         for subset, scores in subsets.items():
             cells = [f"{name}, {subset}", str(scores.examples), *_metric_cells(scores, len(titles))]
             lines.append(cells + ["-"] * (len(heads) - len(cells)))
-    return heads, lines
-
-
-def metrics_table(evaluations: Mapping[str, Evaluation]) -> Table:
-    """Return :func:`metrics_grid` as a table for the console."""
-    heads, lines = metrics_grid(evaluations)
-    return console_table([head.replace(" ", "\n") for head in heads], lines, gap=1)
+    return Grid.of(heads, lines, narrow=True)
 
 
 def example_sentences(evaluations: Mapping[str, Evaluation]) -> list[str]:
@@ -74,55 +211,26 @@ def example_sentences(evaluations: Mapping[str, Evaluation]) -> list[str]:
     ]
 
 
-def console_table(heads: Sequence[str], lines: Iterable[Sequence[str]], gap: int = 2) -> Table:
-    """Return a table whose first column is text and whose others are numbers."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    padding = (0, gap - 1, 0, 0)  # the box puts one space between columns
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=padding, pad_edge=False)
-    for number, head in enumerate(heads):
-        table.add_column(head, justify="right" if number else "left", overflow="fold")
-    for line in lines:
-        table.add_row(*(Text(cell) for cell in line))
-    return table
-
-
-def markdown_table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """Return a table in Markdown; the first column is text, the others are numbers."""
-    ruler = ["---", *["---:"] * (len(heads) - 1)]
-    escaped = ([cell.replace("|", "\\|") for cell in line] for line in lines)
-    return "\n".join(f"| {' | '.join(line)} |" for line in (heads, ruler, *escaped))
-
-
 def _metric_cells(scores: Scores | None, count: int) -> list[str]:
     if scores is None:
         return ["-"] * count
     return [f"{value:.3f}" for value in scores.metrics.values()]
 
 
-def branches_grid(results: RunResults) -> tuple[list[str], list[list[str]]]:
+def branches_grid(results: RunResults, seconds: bool = True) -> Grid:
     """Lay out the runs that a rule has compared, one line for each, in the order of training.
 
     The gain is by how much the calibrated log loss on dev is lower than that of the single task,
     with its standard error, in nats per example; the last column is the time of training.
     """
-    metric = TITLES[results.config["metric"]]
+    heads = ["run", f"dev {TITLES[results.config['metric']]}", "gain on dev", "taken"]
     lines = []
     for one in results.branches:
         gain = "-" if one.gain is None else f"{one.gain:+.4f} ± {one.gain_error:.4f}"
         taken = "yes" if one.taken else ""
-        lines.append([one.title, f"{one.value:.3f}", gain, taken, f"{one.seconds:.0f} s"])
-    return ["run", f"dev {metric}", "gain on dev", "taken", "training"], lines
-
-
-def branches_table(results: RunResults) -> list[Table | str]:
-    """Return :func:`branches_grid` for the console; nothing if no runs were compared."""
-    if not results.branches:
-        return []
-    heads, lines = branches_grid(results)
-    return [console_table(heads, lines, gap=2), ""]
+        time = [f"{one.seconds:.0f} s"] if seconds else []
+        lines.append([one.title, f"{one.value:.3f}", gain, taken, *time])
+    return Grid.of([*heads, "training"] if seconds else heads, lines)
 
 
 def account_lines(results: RunResults) -> list[str]:
@@ -130,7 +238,7 @@ def account_lines(results: RunResults) -> list[str]:
     return [text for task, text in results.account.items() if results.weights.get(task)]
 
 
-_LATEX = {character: "\\" + character for character in "&%$#_{}"} | {
+_LATEX_LETTERS = {character: "\\" + character for character in "&%$#_{}"} | {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
@@ -150,7 +258,12 @@ def escape_latex(text: str) -> str:
     >>> escape_latex("l3mask_v2 & 5%")
     'l3mask\\_v2 \\& 5\\%'
     """
-    return "".join(_LATEX.get(character, character) for character in printable(text))
+    return "".join(_LATEX_LETTERS.get(character, character) for character in printable(text))
+
+
+def escape_html(text: str) -> str:
+    """Return text as HTML prints it."""
+    return html.escape(printable(text))
 
 
 def escape_markdown(text: str) -> str:
@@ -186,3 +299,23 @@ def escape_csv(value: object) -> object:
         return value
     text = printable(value)
     return f"'{text}" if text[:1] in tuple("=+-@") else text
+
+
+class _Form(NamedTuple):
+    """How cells are written: what escapes a text, and where bold texts, spreads, and marks go."""
+
+    escape: Callable[[str], str]
+    bold: str
+    spread: str = " ± {}"
+    mark: str = " {}"
+
+    def cell(self, cell: Cell) -> str:
+        text = (self.bold if cell.best else "{}").format(self.escape(cell.text))
+        if cell.spread:
+            text += self.spread.format(self.escape(cell.spread))
+        return text + (self.mark.format(self.escape(cell.mark).strip("$")) if cell.mark else "")
+
+
+_MARKDOWN = _Form(escape_markdown, "**{}**")
+_HTML = _Form(escape_html, "<b>{}</b>", " <small>± {}</small>")
+_LATEX = _Form(escape_latex, r"\textbf{{{}}}", r"{{\scriptsize\,$\pm$\,{}}}", r"$^{{{}}}$")

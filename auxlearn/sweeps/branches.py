@@ -13,11 +13,9 @@ import shutil
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from auxlearn.core.config import PluginChoice, RunConfig
 from auxlearn.core.errors import ConfigError, Interrupted, RunError
@@ -29,19 +27,12 @@ from auxlearn.core.progress import Reporter
 from auxlearn.core.signals import StopRequest
 from auxlearn.data.dataset import TextDataset
 from auxlearn.data.memory import save_folder
-from auxlearn.evaluation.paired import (
-    Difference,
-    calibrated_log_losses,
-    example_weights,
-    paired_difference,
-)
-from auxlearn.kinds.base import Kind, mean_over
+from auxlearn.evaluation.paired import Difference, ExampleLosses
 from auxlearn.kinds.choose import CLASSIFICATION, kind_of
 from auxlearn.results.folder import RunFolder
 from auxlearn.results.model_card import model_card
 from auxlearn.results.plots import plot_run
-from auxlearn.results.predictions import read_labels, read_outputs, stored_probabilities
-from auxlearn.results.record import MANY_LABELS, Branch, RunResults, account_of_branches
+from auxlearn.results.record import Branch, RunResults, account_of_branches
 from auxlearn.sweeps.executors.base import Executor
 from auxlearn.sweeps.jobs import Job
 from auxlearn.training import run
@@ -161,17 +152,9 @@ def train(
 ) -> RunResults:
     """Train by a rule of any kind: one run, or branches of which one is taken.
 
-    Processes that were started together, as by torchrun, train each run together.
-
-    Args:
-        config: The settings; defaults are filled in.
-        reporter: Shows progress; silent by default.
-        dataset: The data set, if it is in memory; see :func:`auxlearn.training.run.train`.
-        executor: Runs the branches; the caller closes it. By default they are trained one after
-            another in this process.
-
-    Raises:
-        UserError: Anything a user can fix; the subclasses say what kind.
+    Processes that were started together, as by torchrun, train each run together. An executor,
+    which the caller closes, runs the branches; by default they follow one another in this process.
+    For a data set in memory see :func:`auxlearn.training.run.train`.
     """
     with joined() as processes:
         if not processes.leads:
@@ -211,28 +194,24 @@ def _train(
         return _Training(config, rule, folder, reporter, executor, processes).run()
 
 
+@dataclass
 class _Training:
     """The branches of one run, and what becomes of them."""
 
-    def __init__(
-        self,
-        config: RunConfig,
-        rule: Branches,
-        folder: RunFolder,
-        reporter: Reporter,
-        executor: Executor | None,
-        processes: Processes,
-    ) -> None:
-        self.processes = processes
-        self.config = config
-        self.rule = rule
-        self.folder = folder
-        self.reporter = reporter
-        self.executor = executor
-        self.tasks = config.objective_names()[1:]
-        self.paths: dict[Weights, Path] = {}
-        self.found: dict[Weights, RunResults] = {}
-        self.gains: dict[Weights, Gain] = {}
+    config: RunConfig
+    rule: Branches
+    folder: RunFolder
+    reporter: Reporter
+    executor: Executor | None
+    processes: Processes
+    paths: dict[Weights, Path] = field(default_factory=dict)
+    found: dict[Weights, RunResults] = field(default_factory=dict)
+    gains: dict[Weights, Gain] = field(default_factory=dict)
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """Names of the auxiliary tasks."""
+        return self.config.objective_names()[1:]
 
     def run(self) -> RunResults:
         """Train the branches round by round, take the best, and write the results of the run."""
@@ -326,11 +305,11 @@ class _Training:
 
     def _compare(self) -> None:
         """Compute the gain of every branch over the single task."""
-        base = _Predictions.of(self.paths[self._single], self.found[self._single])
+        base = ExampleLosses.of(self.paths[self._single], self.found[self._single])
         for weights, results in self.found.items():
             if weights != self._single and weights not in self.gains:
-                other = _Predictions.of(self.paths[weights], results)
-                self.gains[weights] = base.gain_of(other, self._balanced)
+                other = ExampleLosses.of(self.paths[weights], results)
+                self.gains[weights] = Gain(*base.minus(other, self._balanced))
 
     def _take(self, taken: Weights) -> RunResults:
         source, chosen = RunFolder(self.paths[taken]), self.found[taken]
@@ -391,59 +370,6 @@ class _Training:
             assert recorded is not None
             inputs |= {k: v for k, v in recorded.items() if not k.startswith("weighting ")}
         return inputs | code_content(self.config)
-
-
-@dataclass(frozen=True)
-class _Predictions:
-    """Losses of a branch on the dev examples whose label the model knows.
-
-    Attributes:
-        labels: True classes.
-        losses: Calibrated log losses; with very many classes, of which not all probabilities are
-            stored, 1 for a wrong prediction.
-        wrong: 1 for a wrong prediction.
-    """
-
-    labels: np.ndarray
-    losses: np.ndarray
-    wrong: np.ndarray
-
-    @classmethod
-    def of(cls, path: Path, results: RunResults) -> _Predictions:
-        kind = kind_of(results.config.get("kind"))
-        if kind is not CLASSIFICATION:
-            return cls._of_kind(kind, path, results)
-        names = list(results.evaluations["dev"].all.per_class)
-        classes = len(results.dataset.label_names)
-        if len(names) > MANY_LABELS:
-            truth, predicted = read_labels(path, "dev", {one: n for n, one in enumerate(names)})
-            wrong = (truth != predicted).astype(float)
-            return cls(truth, wrong, wrong)
-        labels, predicted, probabilities = stored_probabilities(path, "dev", names)
-        known = labels < classes
-        labels, wrong = labels[known], (labels != predicted)[known].astype(float)
-        losses = calibrated_log_losses(probabilities[known][:, :classes], labels)
-        return cls(labels, losses, wrong)
-
-    @classmethod
-    def _of_kind(cls, kind: Kind, path: Path, results: RunResults) -> _Predictions:
-        """Return the means over the labels, or words, of each example; of numbers, the errors."""
-        truth, predicted, outputs = read_outputs(path, "dev", kind, results.dataset.label_names)
-        found = kind.decisions(truth, outputs)
-        if found is None:
-            errors = np.array(truth) - np.array(predicted)
-            return cls(np.zeros(len(truth), dtype=int), errors**2, np.abs(errors))
-        probabilities, labels, owners = found
-        losses = mean_over(owners, calibrated_log_losses(probabilities, labels), len(truth))
-        wrong = mean_over(owners, (probabilities.argmax(1) != labels).astype(float), len(truth))
-        return cls(np.zeros(len(truth), dtype=int), losses, wrong)
-
-    def gain_of(self, other: _Predictions, balanced: bool) -> Gain:
-        weights = example_weights(self.labels, balanced)
-        return Gain(
-            paired_difference(self.losses, other.losses, weights),
-            paired_difference(self.wrong, other.wrong, weights),
-        )
 
 
 class _BranchReporter(Reporter):

@@ -6,15 +6,24 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 
 from auxlearn.core.cache import check_cache_folder
 from auxlearn.core.errors import Interrupted, RunInUse
 from auxlearn.core.files import expand
+from auxlearn.core.progress import Reporter
 from auxlearn.core.signals import StopRequest
 from auxlearn.sweeps.executors import Executor
-from auxlearn.sweeps.folder import SweepFolder, TrialRecord
+from auxlearn.sweeps.folder import SweepFolder
 from auxlearn.sweeps.jobs import FAILURES, Outcome
-from auxlearn.sweeps.plan import Trial, chosen_trials, mean_dev, number_of_trials, rounds
+from auxlearn.sweeps.plan import (
+    Trial,
+    TrialRecord,
+    chosen_trials,
+    mean_dev,
+    number_of_trials,
+    rounds,
+)
 from auxlearn.sweeps.sweep_file import SweepFile
 from auxlearn.sweeps.view import SweepProgress, View
 from auxlearn.training.checkpoint import CheckpointFolder
@@ -77,29 +86,24 @@ def run_sweep(
     same sweep in one folder: each trial is run by the process that locks its run folder, and the
     others wait for its results.
     """
-    return _SweepRun(sweep, folder, executor, retry_failed, cache_dir, view or View()).run()
+    shown = view or View(Reporter())
+    return _SweepRun(sweep, folder, executor, retry_failed, cache_dir, shown).run()
 
 
+@dataclass
 class _SweepRun:
     """One execution of a sweep, from its first trial to its ``results.json``."""
 
-    def __init__(
-        self,
-        sweep: SweepFile,
-        folder: SweepFolder,
-        executor: Executor,
-        retry_failed: bool,
-        cache_dir: str | None,
-        view: View,
-    ) -> None:
-        self.sweep = sweep
-        self.folder = folder
-        self.executor = executor
-        self.retry_failed = retry_failed
-        self.cache_dir = cache_dir
-        self.view = view
-        self.progress = SweepProgress(number_of_trials(sweep), executor.slots)
-        self.trials: dict[str, Trial] = {}
+    sweep: SweepFile
+    folder: SweepFolder
+    executor: Executor
+    retry_failed: bool
+    cache_dir: str | None
+    view: View
+    trials: dict[str, Trial] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.progress = SweepProgress(number_of_trials(self.sweep), self.executor.slots)
         self._dev: dict[str, Mapping[str, float]] = {}
         self._pending: deque[Trial] = deque()
         self._locked: dict[str, float] = {}

@@ -17,35 +17,31 @@ from __future__ import annotations
 import html
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import TypeAdapter
-
-from auxlearn.core.config import RunConfig
-from auxlearn.core.errors import SweepError, first_fault, shorten
+from auxlearn.core.errors import SweepError, shorten
 from auxlearn.core.files import (
     cannot_write,
     delete_parts,
-    read_checked_json,
-    read_json,
+    read_record,
     write_checked_json,
     write_json,
     write_text,
 )
 from auxlearn.core.locks import Lock
-from auxlearn.core.settings import Columns
+from auxlearn.core.settings import Columns, Metric
 from auxlearn.data.dataset import TextDataset
 from auxlearn.data.memory import save_folder
 from auxlearn.results.folder import RunFolder, check_contained
 from auxlearn.results.outputs import SWEEP_NAMES, check_output_folder, is_owner
 from auxlearn.results.record import RunResults
 from auxlearn.sweeps.jobs import Job, Outcome
-from auxlearn.sweeps.plan import Digest, Trial
-from auxlearn.sweeps.sweep_file import SweepFile, dump_sweep, read_sweep
+from auxlearn.sweeps.plan import Digest, Trial, TrialRecord
+from auxlearn.sweeps.sweep_file import SETTING_AXES, SweepFile, dump_sweep, read_sweep
 
 if TYPE_CHECKING:
     import pandas
@@ -53,41 +49,33 @@ if TYPE_CHECKING:
 
 RESULTS = "results.json"
 PLAN = "plan.json"
+_RUN_AGAIN = "run the same `auxlearn sweep` again"
 
 
-@dataclass(frozen=True)
-class TrialRecord:
-    """Record of a trial in ``results.json``.
-
-    Attributes:
-        digest: Hash of its configuration.
-        cell: Label of each axis.
-        seed: Its seed.
-        state: "finished", "unfinished", or how it failed.
-        error: Error message in one line, if it failed.
-        chosen: Whether its hyper-parameters are those chosen on dev; metrics on other sets are
-            read for chosen trials only.
-        dev: Metrics on dev; empty unless finished.
-        evaluations: Metrics by set other than dev; empty unless finished and chosen.
-        best_epoch: Epoch of the best checkpoint; ``None`` unless finished.
-        setting: Data set, encoder and metric, whether or not they are axes.
-    """
+@dataclass
+class _Planned:
+    """A trial in ``plan.json``."""
 
     digest: Digest
-    cell: Mapping[str, str]
+    cell: dict[str, str]
     seed: int
-    state: str
-    error: str
-    chosen: bool
-    dev: Mapping[str, float]
-    evaluations: Mapping[str, Mapping[str, float]]
-    best_epoch: float | None
-    setting: Mapping[str, str]
+    dataset: str
+    encoder: str
+    metric: Metric
 
-    @property
-    def finished(self) -> bool:
-        """Whether the trial has results."""
-        return self.state == "finished"
+
+@dataclass
+class _Plan:
+    """What ``plan.json`` holds."""
+
+    trials: list[_Planned]
+
+
+@dataclass
+class _Results:
+    """What ``results.json`` holds that is read again."""
+
+    trials: list[TrialRecord]
 
 
 class SweepFolder:
@@ -182,17 +170,10 @@ class SweepFolder:
 
     def failure(self, digest: str) -> Outcome | None:
         """Return how a trial failed, or ``None`` if it did not."""
-        path = self._failure_path(digest)
         try:
-            found = read_json(path)
-            outcome = Outcome(digest, found["state"], found["error"], found["trace"])
-            TypeAdapter(Outcome).validate_python(asdict(outcome))
-            return outcome
+            return read_record(Outcome, self._failure_path(digest), SweepError, "delete it")
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else first_fault(error)
-            raise SweepError(f"{path} is damaged ({reason}): delete it") from None
 
     def save_failure(self, trial: Trial, outcome: Outcome) -> None:
         """Record how a trial failed."""
@@ -212,38 +193,21 @@ class SweepFolder:
         """Return the metrics of a finished trial on dev; those of other sets are not read."""
         return set_metrics(RunResults.load(self.run(digest).path), "dev")
 
-    @staticmethod
-    def setting(trial: Trial) -> dict[str, str]:
-        """Return data set, encoder and metric of a trial, whether or not they are axes."""
-        config = trial.config
-        return {
-            "dataset": Path(config.dataset).name,
-            "encoder": Path(config.encoder).name,
-            "metric": config.metric,
-        }
-
-    def record(self, trial: Trial, chosen: bool) -> TrialRecord:
-        """Return the record of a trial."""
-        common: dict[str, Any] = {
-            "digest": trial.digest,
-            "cell": dict(trial.cell),
-            "seed": trial.seed,
-            "setting": self.setting(trial),
-        }
-        no_results: dict[str, Any] = {"dev": {}, "evaluations": {}, "best_epoch": None}
+    def record(self, trial: Trial | TrialRecord, chosen: bool) -> TrialRecord:
+        """Return the record of a trial as its folder is now."""
+        cell, setting = dict(trial.cell), dict(trial.setting)
+        found = TrialRecord(trial.digest, cell, trial.seed, setting=setting)
         if not self.run(trial.digest).finished:
             failure = self.failure(trial.digest)
-            state = (failure.state, failure.error) if failure else ("unfinished", "")
-            return TrialRecord(**common, state=state[0], error=state[1], chosen=False, **no_results)
+            return replace(found, state=failure.state, error=failure.error) if failure else found
         results = RunResults.load(self.run(trial.digest).path)
-        others = [name for name in results.evaluations if name != "dev"] if chosen else []
-        return TrialRecord(
-            **common,
+        metrics = {name: set_metrics(results, name) for name in results.evaluations}
+        return replace(
+            found,
             state="finished",
-            error="",
             chosen=chosen,
-            dev=set_metrics(results, "dev"),
-            evaluations={name: set_metrics(results, name) for name in others},
+            dev=metrics.pop("dev"),
+            evaluations=metrics if chosen else {},
             best_epoch=results.best.epoch,
         )
 
@@ -262,49 +226,33 @@ class SweepFolder:
     def save_plan(self, trials: Sequence[Trial]) -> None:
         """Write ``plan.json``: the trials, whether or not they have finished."""
         content = [
-            {"digest": one.digest, "cell": dict(one.cell), "seed": one.seed, **self.setting(one)}
+            {"digest": one.digest, "cell": dict(one.cell), "seed": one.seed, **one.setting}
             for one in trials
         ]
         with self._writing():
             write_checked_json(self.path / PLAN, {"trials": content})
 
-    def load_plan(self) -> list[Trial] | None:
-        """Read the trials of ``plan.json``; ``None`` if there is none.
-
-        Of their configurations, only the data set, encoder, metric and seed are known.
-        """
-        path = self.path / PLAN
+    def load_plan(self) -> list[TrialRecord] | None:
+        """Read the trials of ``plan.json``; ``None`` if there is none."""
         try:
-            trials = []
-            for one in read_checked_json(path)["trials"]:
-                known = {key: one[key] for key in ("dataset", "encoder", "metric", "seed")}
-                config = RunConfig.model_validate(known)
-                trials.append({key: one[key] for key in ("cell", "seed", "digest")})
-                trials[-1]["config"] = config
-            return TypeAdapter(list[Trial]).validate_python(trials)
+            plan = read_record(_Plan, self.path / PLAN, SweepError, _RUN_AGAIN)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else first_fault(error)
-            raise SweepError(
-                f"{path} is damaged ({reason}): run the same `auxlearn sweep` again"
-            ) from None
+        axes = SETTING_AXES
+        return [
+            TrialRecord(
+                one.digest, one.cell, one.seed, setting={axis: getattr(one, axis) for axis in axes}
+            )
+            for one in plan.trials
+        ]
 
     def load_results(self) -> list[TrialRecord]:
         """Read the trials of ``results.json``."""
-        path = self.path / RESULTS
         try:
-            content = read_checked_json(path)
-            TypeAdapter(list[TrialRecord]).validate_python(content["trials"])
-            return [TrialRecord(**record) for record in content["trials"]]
+            return read_record(_Results, self.path / RESULTS, SweepError, _RUN_AGAIN).trials
         except FileNotFoundError:
             raise SweepError(
                 f"{self.path} holds no {RESULTS}: run `auxlearn sweep` to its end first"
-            ) from None
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else first_fault(error)
-            raise SweepError(
-                f"{path} is damaged ({reason}): run the same `auxlearn sweep` again"
             ) from None
 
 

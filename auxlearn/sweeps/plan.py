@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +14,7 @@ from pydantic import Field
 
 from auxlearn.core.config import RunConfig, validate
 from auxlearn.core.errors import ConfigError, SweepError
+from auxlearn.core.metric_names import sign
 from auxlearn.core.rng import derive_seed
 from auxlearn.sweeps.sweep_file import (
     CASE,
@@ -53,10 +55,51 @@ class Trial:
     digest: Digest
 
     @property
+    def setting(self) -> dict[str, str]:
+        """Data set, encoder and metric, whether or not they are axes."""
+        data, encoder = (Path(name).name for name in (self.config.dataset, self.config.encoder))
+        return {"dataset": data, "encoder": encoder, "metric": self.config.metric}
+
+    @property
     def title(self) -> str:
         """The labels and the seed in one line."""
         labels = [f"{FOLD} {v}" if axis == FOLD else v for axis, v in self.cell.items()]
         return ", ".join([*labels, f"seed {self.seed}"])
+
+
+@dataclass(frozen=True)
+class TrialRecord:
+    """A trial as the folder of its sweep knows it.
+
+    Attributes:
+        digest: Hash of its configuration.
+        cell: Label of each axis.
+        seed: Its seed.
+        state: "finished", "unfinished", or how it failed.
+        error: Error message in one line, if it failed.
+        chosen: Whether its hyper-parameters are those chosen on dev; metrics on other sets are
+            read for chosen trials only.
+        dev: Metrics on dev; empty unless finished.
+        evaluations: Metrics by set other than dev; empty unless finished and chosen.
+        best_epoch: Epoch of the best checkpoint; ``None`` unless finished.
+        setting: Data set, encoder and metric, whether or not they are axes.
+    """
+
+    digest: Digest
+    cell: Mapping[str, str]
+    seed: int
+    state: str = "unfinished"
+    error: str = ""
+    chosen: bool = False
+    dev: Mapping[str, float] = field(default_factory=dict)
+    evaluations: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    best_epoch: float | None = None
+    setting: Mapping[str, str] = field(kw_only=True)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the trial has results."""
+        return self.state == "finished"
 
 
 @dataclass(frozen=True)
@@ -201,18 +244,68 @@ def _matches(rule: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
     return True
 
 
+class Expected:
+    """The settings that a sweep file gives to its trials."""
+
+    def __init__(self, sweep: SweepFile) -> None:
+        self._axes: tuple[str, ...] = ()
+        self._settings: dict[tuple[str, ...], dict[str, Any]] = {}
+        for cell in expand_cells(sweep):
+            self._axes = tuple(cell.labels)
+            try:
+                given = validate(RunConfig, join_settings(cell.settings, ""), "")
+            except ConfigError:  # with the values of a search it may be valid
+                continue
+            searched = {
+                key.partition(".")[0] for key in (sweep.search.space if sweep.search else ())
+            }
+            self._settings[tuple(cell.labels.values())] = {
+                name: value
+                for name, value in given.identity().items()
+                if name in given.model_fields_set - searched
+            }
+
+    def differing(
+        self, cell: Mapping[str, str], seed: int, config: Mapping[str, Any]
+    ) -> str | None:
+        """Return the name of a setting of a run that is not that of its trial, if there is one."""
+        settings = self._settings.get(tuple(cell.get(axis, "") for axis in self._axes), {})
+        try:
+            found = validate(RunConfig, dict(config), "").identity()
+        except ConfigError:  # of another version, or with the options of a plug-in
+            found = {"seed": config["seed"]}
+        for name, value in {**settings, "seed": seed}.items():
+            if name in found and not _given(value, found[name]):
+                return name
+        return None
+
+
+def _given(value: Any, found: Any) -> bool:
+    """Return whether a setting is as it was given; defaults are filled in, also of options."""
+    if isinstance(value, dict) and isinstance(found, dict):
+        return all(key in found and _given(one, found[key]) for key, one in value.items())
+    if isinstance(value, list) and isinstance(found, list):
+        return len(value) == len(found) and all(map(_given, value, found))
+    if isinstance(value, int | float) and isinstance(found, int | float):
+        return value == found
+    # Of other types, the value was read as something else than it was given.
+    return type(value) is not type(found) or bool(value == found)
+
+
 #: Returns the dev metrics of a trial by its digest, or ``None`` if it has not finished.
 DevMetrics = Callable[[str], Mapping[str, float] | None]
 
 
-def chosen_trials(sweep: SweepFile, trials: Sequence[Trial], dev: DevMetrics) -> set[str]:
+def chosen_trials(
+    sweep: SweepFile, trials: Sequence[Trial | TrialRecord], dev: DevMetrics
+) -> set[str]:
     """Return the digests of the trials with the best hyper-parameters.
 
     Trials that differ only in the selected axes and in the seed form a group. In each group, the
     value with the highest mean over seeds on dev is chosen, and the first of equal values. A value
     with a failed seed is only chosen if every value has one.
     """
-    groups: dict[tuple[str, ...], dict[tuple[str, ...], list[Trial]]] = {}
+    groups: dict[tuple[str, ...], dict[tuple[str, ...], list[Trial | TrialRecord]]] = {}
     for trial in trials:
         fixed = tuple(v for axis, v in trial.cell.items() if axis not in sweep.chosen_axes)
         values = groups.setdefault(fixed, {})
@@ -228,20 +321,25 @@ def chosen_trials(sweep: SweepFile, trials: Sequence[Trial], dev: DevMetrics) ->
     return chosen
 
 
-def mean_dev(trials: Sequence[Trial], sweep: SweepFile, dev: DevMetrics) -> float | None:
-    """Return the mean over trials of the dev metric, ``None`` if one has not finished."""
-    metrics = [dev(trial.digest) for trial in trials]
-    if any(found is None for found in metrics):
-        return None
-    return fmean(
-        found[sweep.select.metric or trial.config.metric]
-        for trial, found in zip(trials, metrics, strict=True)
-        if found is not None
-    )
+def mean_dev(
+    trials: Sequence[Trial | TrialRecord], sweep: SweepFile, dev: DevMetrics
+) -> float | None:
+    """Return the mean over trials of the dev metric, ``None`` if one has not finished.
+
+    That of an error is negative: the greatest is the best.
+    """
+    values = []
+    for trial in trials:
+        metric = sweep.select.metric or trial.setting["metric"]
+        found = dev(trial.digest)
+        if found is None:
+            return None
+        values.append(sign(metric) * found[metric])
+    return fmean(values)
 
 
 def _selection_key(
-    members: Sequence[Trial], sweep: SweepFile, dev: DevMetrics
+    members: Sequence[Trial | TrialRecord], sweep: SweepFile, dev: DevMetrics
 ) -> tuple[bool, float]:
     """Return whether all seeds have finished, and the mean dev metric of those that have."""
     finished = [trial for trial in members if dev(trial.digest) is not None]

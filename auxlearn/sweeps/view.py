@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from auxlearn.core.metric_names import Quantity
+from auxlearn.core.metric_names import Quantity, sign
 from auxlearn.core.progress import Reporter, in_notebook
 from auxlearn.results.console import default_reporter, output
 from auxlearn.sweeps.folder import SweepFolder
@@ -67,19 +65,42 @@ class SweepProgress:
 
 
 class View:
-    """Shows the progress of a sweep; this base class shows nothing."""
+    """Shows the progress of a sweep through a reporter: a bar, and a line for each failure."""
+
+    reporter = Reporter()
+    _advance: Callable[[int], None] | None = None
+    _done = 0
+
+    def __init__(self, reporter: Reporter) -> None:
+        self.reporter = reporter
 
     def message(self, text: str) -> None:
         """Show one sentence."""
+        self.reporter.message(text)
 
     def update(self, progress: SweepProgress) -> None:
         """Show the progress; called every half second."""
+        if self._advance is None:
+            self._bar = self.reporter.progress("trials of the sweep", progress.total)
+            self._advance = self._bar.__enter__()
+        ended = progress.count("finished", *FAILURES)
+        self._advance(ended - self._done)
+        self._done = ended
 
     def trial_ended(self, trial: Trial, outcome: Outcome, progress: SweepProgress) -> None:
         """Show the outcome of a trial."""
+        if outcome.state in FAILURES:
+            self.message(f"{outcome.state}: {trial.title}: {outcome.error}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._advance is not None:
+            self._bar.__exit__(None, None, None)
 
 
-class ConsoleView(View, AbstractContextManager["ConsoleView"]):
+class ConsoleView(View):
     """Shows the state of every trial, its best dev metric so far, and the remaining time."""
 
     def __init__(self, console: Console, folder: SweepFolder) -> None:
@@ -90,17 +111,12 @@ class ConsoleView(View, AbstractContextManager["ConsoleView"]):
         self._read_completely: set[str] = set()
         self._line_due = time.monotonic() + LINE_SECONDS
 
-    def __enter__(self) -> ConsoleView:
+    def __enter__(self) -> Self:
         if self._live:
             self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._live:
             self._live.stop()
 
@@ -158,48 +174,18 @@ class ConsoleView(View, AbstractContextManager["ConsoleView"]):
     def _read_best(self, trial: Trial) -> None:
         """Read the epoch that a trial has reached and its best dev metric so far."""
         entries = _evaluations(self.folder.run(trial.digest).metrics_path)
-        key = Quantity.DEV.key(trial.config.metric)
-        values = [entry[key] for entry in entries]
+        metric = trial.config.metric
+        values = [entry[Quantity.DEV.key(metric)] for entry in entries]
         if values:
-            self._best[trial.digest] = (entries[-1]["epoch"], max(values))
+            best = max(values, key=lambda value: sign(metric) * value)
+            self._best[trial.digest] = (entries[-1]["epoch"], best)
 
 
-class ReporterView(View):
-    """Shows a sweep through the reporter of a run: a progress bar, and a line for each failure."""
-
-    def __init__(self, reporter: Reporter) -> None:
-        self.reporter = reporter
-        self._bars = ExitStack()
-        self._advance: Callable[[int], None] | None = None
-        self._shown = 0
-
-    def message(self, text: str) -> None:
-        self.reporter.message(text)
-
-    def trial_ended(self, trial: Trial, outcome: Outcome, progress: SweepProgress) -> None:
-        if outcome.state in FAILURES:
-            self.message(f"{outcome.state}: {trial.title}: {outcome.error}")
-
-    def update(self, progress: SweepProgress) -> None:
-        if self._advance is None:
-            bar = self.reporter.progress("trials of the sweep", progress.total)
-            self._advance = self._bars.enter_context(bar)
-        ended = progress.count("finished", *FAILURES)
-        self._advance(ended - self._shown)
-        self._shown = ended
-
-    def __enter__(self) -> ReporterView:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._bars.close()
-
-
-def default_view(folder: SweepFolder, verbose: bool) -> ConsoleView | ReporterView:
+def default_view(folder: SweepFolder, verbose: bool) -> View:
     """Return what shows the progress of a sweep that was started from Python."""
     if verbose and not in_notebook():
         return ConsoleView(output(stderr=True), folder)
-    return ReporterView(default_reporter(verbose))
+    return View(default_reporter(verbose))
 
 
 def _evaluations(path: Path) -> list[dict[str, Any]]:

@@ -13,12 +13,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from auxlearn.core.config import differences
 from auxlearn.core.crash_log import FILE as FAULT, logged_into
-from auxlearn.core.errors import RunError, first_fault
-from auxlearn.core.files import filled_folder, read_checked_json, write_checked_json
+from auxlearn.core.errors import RunError
+from auxlearn.core.files import filled_folder, read_record, write_checked_json
 from auxlearn.core.manifest import verify_export, write_manifest
 from auxlearn.core.progress import Reporter
 from auxlearn.encoders.shared import SharedEncoder
@@ -156,15 +154,10 @@ class PretrainFolder:
     def _read(self) -> _Record | None:
         path = self.path / FILE
         try:
-            content = read_checked_json(path, required=True)
-            return TypeAdapter(_Record).validate_python(content)
+            advice = f"delete {self.path} to start again"
+            return read_record(_Record, path, RunError, advice, required=True)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        except (OSError, ValueError, TypeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else first_fault(error)
-            raise RunError(
-                f"{path} is damaged ({reason}): delete {self.path} to start again"
-            ) from None
 
     def _write(self, record: _Record) -> None:
         write_checked_json(self.path / FILE, asdict(record))

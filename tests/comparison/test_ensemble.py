@@ -238,8 +238,7 @@ def test_texts_are_written_only_if_the_data_have_not_changed(runs, tmp_path):
         path.write_text(before)
 
 
-def test_many_labels_have_no_stored_probabilities(runs):
-    from auxlearn.results.predictions import stored_probabilities
-
-    with pytest.raises(UserError, match="of 101 classes only: name the data with --dataset"):
-        stored_probabilities(runs / "a", "test", [str(number) for number in range(101)])
+def test_many_labels_have_no_stored_probabilities(runs, monkeypatch):
+    monkeypatch.setattr("auxlearn.comparison.ensemble.MANY_LABELS", 1)
+    with pytest.raises(UserError, match="of 2 classes only: name the data with --dataset"):
+        auxlearn.ensemble(runs / "a", runs / "b")

@@ -13,9 +13,11 @@ from tests.comparison.conftest import METHODS, right_by_method
 
 
 def shown(comparison):
-    return published_grid(comparison).flat(
-        lambda cell: f"{cell.text} ± {cell.spread}" if cell.spread else cell.text
-    )
+    grid = published_grid(comparison)
+    return grid.titles, [
+        [f"{cell.text} ± {cell.spread}" if cell.spread else cell.text for cell in line]
+        for line in grid.lines
+    ]
 
 
 def test_published_results_are_shown_with_the_difference(make_sweep, tmp_path):

@@ -14,10 +14,9 @@ from scipy import stats
 
 from auxlearn.cli import cli
 from auxlearn.comparison.compare import compare
-from auxlearn.comparison.formats import html, render, terminal
-from auxlearn.comparison.rows import pair_rows, score_rows, to_csv
+from auxlearn.comparison.formats import html, pair_rows, render, score_rows, terminal
 from auxlearn.comparison.tables import Layout
-from auxlearn.results.tables import escape_csv, escape_latex, escape_markdown
+from auxlearn.results.tables import escape_csv, escape_latex, escape_markdown, to_csv
 from tests.comparison.conftest import METHODS, right_by_method
 
 RIGHT = {"STL": (52, 47, 44, 56, 51), "RTM": (92, 96, 89, 91, 95)}  # of 160
@@ -84,8 +83,10 @@ def test_every_format_marks_the_best_and_ties(make_sweep):
 
 
 def test_zero_has_no_sign():
-    assert [Layout(1).percent(value) for value in (-0.0, -1e-9, -0.001)] == ["0.0", "0.0", "-0.1"]
-    assert Layout(2).percent(-1e-9, "+") == "+0.00"
+    found = [Layout(1).score(value, "accuracy") for value in (-0.0, -1e-9, -0.001)]
+    assert found == ["0.0", "0.0", "-0.1"]
+    assert Layout(2).score(-1e-9, "accuracy", "+") == "+0.00"
+    assert Layout(1).score(-1e-9, "mae", "+") == "+0.000"
 
 
 def test_a_wide_table_is_scaled_to_the_text_with_the_columns_of_a_set_together(make_sweep):

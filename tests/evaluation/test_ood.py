@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from pydantic import TypeAdapter
 
 from auxlearn.core.config import OODSource
 from auxlearn.data.dataset import Split
@@ -90,10 +91,10 @@ def test_evaluations_can_be_loaded_from_json_with_and_without_optional_fields():
     mapped = predictions(hans(), PROBABILITIES)
     found = evaluate_ood(hans(partner=partner), mapped, mapped.predicted, [False] * 4, majority=0)
     values = Evaluations({"hans": found}).to_dict()["hans"]
-    assert Evaluation.from_dict(values) == found
+    assert TypeAdapter(Evaluation).validate_python(values) == found
     for key in ("subsets", "partner", "pair_accuracy"):
         del values[key]
-    old = Evaluation.from_dict(values)
+    old = TypeAdapter(Evaluation).validate_python(values)
     assert (old.subsets, old.partner, old.pair_accuracy) == ({}, None, None)
 
 
@@ -102,7 +103,8 @@ def test_the_table_has_pairs_and_subsets():
     mapped = predictions(hans(), PROBABILITIES)
     found = evaluate_ood(hans(partner=partner), mapped, mapped.predicted, [False] * 4, majority=0)
     plain = evaluate_ood(hans(), mapped, None, [False] * 4, majority=0)
-    heads, rows = metrics_grid({"test": plain, "hans": found})
+    grid = metrics_grid({"test": plain, "hans": found})
+    heads, rows = grid.titles, grid.texts
     assert "pair accuracy" in heads
     assert all(len(row) == len(heads) for row in rows)
     column = heads.index("pair accuracy")
@@ -111,4 +113,4 @@ def test_the_table_has_pairs_and_subsets():
     assert by_name["test"][column] == "-"
     assert by_name["hans, heuristic: overlap"][1:3] == ["2", "1.000"]
     assert by_name["hans, paired examples"][1] == "4"
-    assert "pair accuracy" not in metrics_grid({"test": plain})[0]
+    assert "pair accuracy" not in metrics_grid({"test": plain}).titles

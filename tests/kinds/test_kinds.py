@@ -151,7 +151,7 @@ def test_a_line_of_predictions_gives_the_outputs_back(kind):
         }
         read = json.loads(json.dumps(line))
         assert kind.decode_written(read["label"], index) == label
-        back = kind.output(read, names)
+        back = kind.output(kind.stored(read, names))
         if kind is TOKENS:
             output = output - np.log(np.exp(output).sum(-1, keepdims=True))
         np.testing.assert_allclose(back, output, rtol=1e-5, atol=1e-5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -403,18 +404,33 @@ def test_a_sweep_names_the_kind(folders, tmp_path):
     plan = {"name": "s", "base": base | {"kind": "regression"}, "seeds": [0, 1], "grid": {}}
     found = auxlearn.sweep(plan, output=str(tmp_path / "sweep"), jobs=1, verbose=False)
     assert "test_pearson" in found.to_frame().columns
-    with pytest.raises(UserError, match="compare: not offered for regression"):
-        auxlearn.compare(str(tmp_path / "sweep"))
+    (column,) = auxlearn.compare(found).blocks[0].columns
+    assert (column.metric, column.examples) == ("pearson", 16)
 
 
 def test_commands_that_are_not_offered_say_so(finished, tmp_path):
     run = finished["multi_label"].folder
-    for arguments in (
-        ["report", str(run)],
-        ["compare", str(run)],
-        ["ensemble", str(run), str(finished["multi_label"].folder)],
-        ["perturbations", str(run)],
-    ):
-        done = call(*arguments)
-        assert done.exit_code == 2, arguments
-        assert f"{arguments[0]}: not offered for multi_label" in done.output, done.output
+    done = call("perturbations", str(run))
+    assert done.exit_code == 2
+    assert "perturbations: not offered for multi_label" in done.output, done.output
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_ensemble_of_models_is_that_of_what_they_have_stored(kind, finished, folders, tmp_path):
+    """The run and itself, so that their mean is what it predicts, by its files and by its model."""
+    run = finished[kind].folder
+    copy = shutil.copytree(run, tmp_path / "copy")
+    anew = auxlearn.ensemble(run, copy, dataset=folders / kind)
+    stored = auxlearn.ensemble(run, copy)
+    for one, other in zip(anew.probabilities, stored.probabilities, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+    assert stored.labels == anew.labels
+    for name, value in finished[kind].evaluations["test"].all.metrics.items():
+        assert stored.scores.metrics[name] == pytest.approx(value, abs=1e-6)
+    table = stored.predictions()
+    expected = auxlearn.predict(run, read_texts(folders / kind / "test.jsonl"))
+    assert list(table["predicted_label"]) == list(expected["predicted_label"])
+
+
+def read_texts(path):
+    return [row.get("text") or " ".join(row["tokens"]) for row in lines_of(path)]

@@ -7,6 +7,7 @@ import pytest
 from auxlearn.reports.page import FILE
 from auxlearn.results.record import RunResults
 from auxlearn.sweeps.jobs import Outcome
+from auxlearn.sweeps.plan import expand_cells, plan_trials
 from tests.cli.helpers import call
 from tests.reports import runs
 
@@ -36,7 +37,7 @@ def test_sweep_writes_the_report_also_after_failures(tmp_path, monkeypatch, fini
         records = place.load_results()
         if finished:
             return records
-        for trial in place.load_plan():
+        for trial in plan_trials(sweep, expand_cells(sweep)):
             (place.run(trial.digest).path / "results.json").unlink()
             place.save_failure(trial, Outcome(trial.digest, "out of memory", "<b>"))
         place.save_results(sweep, [place.record(one, False) for one in place.load_plan()])

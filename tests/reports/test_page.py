@@ -17,7 +17,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 import auxlearn
 from auxlearn.comparison.compare import example_intervals
-from auxlearn.comparison.figures import print_style
+from auxlearn.comparison.plots import print_style
 from auxlearn.core.errors import UserError
 from auxlearn.core.files import read_checked_json, write_checked_json
 from auxlearn.core.locks import is_held

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from auxlearn.results.tables import example_sentences, markdown_table, metrics_grid, metrics_table
+from auxlearn.results.tables import Grid, example_sentences, metrics_grid
 from tests.results import examples
 
 
 def test_metrics_are_shown_with_those_of_the_majority_class():
-    heads, rows = metrics_grid(examples.results().evaluations)
-    assert heads == [
+    grid = metrics_grid(examples.results().evaluations)
+    assert grid.titles == [
         "set",
         "examples",
         "accuracy",
@@ -21,7 +21,7 @@ def test_metrics_are_shown_with_those_of_the_majority_class():
         "majority accuracy",
         "majority macro-F1",
     ]
-    assert rows == [
+    assert grid.texts == [
         ["dev", "20", "0.750", "0.740", "0.500", "0.333"],
         ["test", "40", "0.700", "0.690", "0.500", "0.333"],
         ["letters", "30", "0.600", "0.590", "0.500", "0.333"],
@@ -30,10 +30,10 @@ def test_metrics_are_shown_with_those_of_the_majority_class():
 
 def test_unseen_examples_have_columns_where_any_example_is_seen():
     evaluations = examples.results(seen=4).evaluations
-    heads, rows = metrics_grid(evaluations)
-    assert heads[4:7] == ["unseen examples", "unseen accuracy", "unseen macro-F1"]
-    assert rows[0][4:7] == ["20", "0.750", "0.740"]
-    assert rows[1][4:7] == ["36", "0.600", "0.590"]
+    grid = metrics_grid(evaluations)
+    assert grid.titles[4:7] == ["unseen examples", "unseen accuracy", "unseen macro-F1"]
+    assert grid.texts[0][4:7] == ["20", "0.750", "0.740"]
+    assert grid.texts[1][4:7] == ["36", "0.600", "0.590"]
     assert example_sentences(evaluations) == [
         "test: the text of 4 of 40 examples is also in train; the unseen columns leave these out"
     ]
@@ -41,17 +41,17 @@ def test_unseen_examples_have_columns_where_any_example_is_seen():
 
 def test_a_set_without_unseen_examples_has_dashes():
     seen = replace(examples.evaluation(40, 0.7, seen=40), unseen=None)
-    assert metrics_grid({"test": seen})[1][0][4:7] == ["0", "-", "-"]
+    assert metrics_grid({"test": seen}).texts[0][4:7] == ["0", "-", "-"]
 
 
 def test_the_widest_table_fits_a_terminal():
     window = Console(file=io.StringIO(), width=80)
     evaluations = examples.results(seen=4).evaluations
-    window.print(metrics_table(evaluations))
+    window.print(metrics_grid(evaluations))
     lines = window.file.getvalue().splitlines()
-    assert [line.split() for line in lines[3:]] == metrics_grid(evaluations)[1]
+    assert [line.split() for line in lines[3:]] == metrics_grid(evaluations).texts
 
 
 def test_markdown_has_a_ruler_and_escapes_bars():
-    text = markdown_table(["set", "rows"], [["a|b", "1"]])
-    assert text.splitlines() == ["| set | rows |", "| --- | ---: |", "| a\\|b | 1 |"]
+    text = Grid.of(["set", "rows"], [["a|b", "1"]]).markdown()
+    assert text.splitlines() == ["| set | rows |", "| --- | ---: |", "| a&#124;b | 1 |"]

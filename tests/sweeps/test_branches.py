@@ -12,7 +12,7 @@ import auxlearn
 from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import ConfigError, Interrupted, UserError
 from auxlearn.core.progress import Reporter
-from auxlearn.evaluation.paired import Difference
+from auxlearn.evaluation.paired import Difference, ExampleLosses
 from auxlearn.results.record import RunResults
 from auxlearn.results.tables import branches_grid
 from auxlearn.sweeps import branches
@@ -88,8 +88,8 @@ def deciding(patch):
     """Return a function that decides which branches are better."""
 
     def decide(**better):
-        def gain_of(self, other, balanced):
-            return gain(other.better)
+        def minus(self, other, balanced):
+            return gain(other.better).loss, gain(other.better).correct
 
         def of(cls, path, results):
             share = path.name.replace("-", "_").replace(".", "").replace("+", "_and_")
@@ -97,8 +97,8 @@ def deciding(patch):
             object.__setattr__(one, "better", better.get(share, -1.0))
             return one
 
-        patch.setattr(branches._Predictions, "of", classmethod(of))
-        patch.setattr(branches._Predictions, "gain_of", gain_of)
+        patch.setattr(ExampleLosses, "of", classmethod(of))
+        patch.setattr(ExampleLosses, "minus", minus)
 
     return decide
 
@@ -158,7 +158,8 @@ def test_the_run_is_the_branch_that_is_taken(config, evidence, tmp_path):
     page = auxlearn.report(tmp_path / "run").read_text()
     assert "Runs compared on dev" in page
     assert "applied with share 0.5" in page
-    heads, lines = branches_grid(results)
+    grid = branches_grid(results)
+    heads, lines = grid.titles, grid.texts
     assert heads[:3] == ["run", "dev accuracy", "gain on dev"]
     assert [line[3] for line in lines] == ["", "", "yes"]
     assert lines[0][2] == "+0.1000 ± 0.0100"

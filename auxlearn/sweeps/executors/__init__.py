@@ -26,21 +26,7 @@ def make_executor(
     slurm_partition: str | None,
     slurm_minutes: int,
 ) -> Executor:
-    """Return an engine by name; the arguments are those of :func:`auxlearn.sweep`.
-
-    Args:
-        engine: One of :data:`ENGINES`.
-        folder: Folder of the sweep.
-        jobs: Trials at a time.
-        threads: CPU threads of a trial.
-        gpus: GPUs of a trial.
-        ray_address: Address of a Ray cluster.
-        slurm_partition: SLURM partition.
-        slurm_minutes: Time limit of a SLURM job.
-
-    Raises:
-        ConfigError: There is no such engine.
-    """
+    """Return an engine for the sweep in a folder; the arguments are those of `auxlearn.sweep`."""
     if engine not in ENGINES:
         shown = shorten(str(engine))
         raise ConfigError(f"executor: unknown engine '{shown}': {did_you_mean(shown, ENGINES)}")

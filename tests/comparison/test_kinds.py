@@ -1,0 +1,324 @@
+"""Comparisons, reports and ensembles of runs whose labels are no single classes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import auxlearn
+from auxlearn.comparison.scores import LabelPredictions, scores_and_covariance
+from auxlearn.core.config import RunConfig
+from auxlearn.core.files import write_text
+from auxlearn.evaluation.labelled import evaluate_labels
+from auxlearn.kinds.choose import KINDS
+from auxlearn.results.predictions import write_predictions
+from tests.cli.helpers import call
+from tests.results import examples
+
+NAMES = {
+    "multi_label": ("a", "b", "c"),
+    "regression": ("score",),
+    "token_classification": ("B-LOC", "B-PER", "I-LOC", "I-PER", "O"),
+}
+CASES = [
+    *(("multi_label", metric) for metric in KINDS["multi_label"].metrics),
+    *(("regression", metric) for metric in KINDS["regression"].metrics),
+    *(("token_classification", metric) for metric in KINDS["token_classification"].metrics),
+]
+
+
+def labels_and_outputs(name, noise, seed, count=24):
+    """True labels, the same for every seed, and logits that follow them more or less closely."""
+    data, draw = np.random.default_rng(0), np.random.default_rng([seed, int(100 * noise)])
+    truth, outputs = [], []
+    for _ in range(count):
+        if name == "regression":
+            truth.append(float(np.round(data.normal(3, 1), 1)))  # some are equal
+            outputs.append(truth[-1] + 0.2 + noise * draw.normal(size=1))
+            continue
+        words = int(data.integers(2, 6))
+        if name == "multi_label":
+            truth.append(tuple(np.flatnonzero(data.random(3) < 0.5).tolist()))
+            wanted = 2.0 * np.isin(np.arange(3), truth[-1]) - 1
+        else:
+            begins = data.integers(0, 5, words)
+            truth.append(tuple(4 if tag in (2, 3) else int(tag) for tag in begins))
+            wanted = 2.0 * np.eye(5)[list(truth[-1])]
+        outputs.append(wanted + noise * draw.normal(size=wanted.shape))
+    return truth, outputs
+
+
+def write_run(folder, name, noise, seed, **settings):
+    """A finished run with predictions of dev and test, written without training."""
+    kind, names = KINDS[name], NAMES[name]
+    metric = next(iter(kind.metrics))
+    given = {"dataset": "data", "kind": name, "metric": metric, "seed": seed} | settings
+    config = RunConfig(**given)
+    truth, outputs = labels_and_outputs(name, noise, seed)
+    write_text(folder / "config.yaml", config.to_yaml())
+    for split in ("dev", "test"):
+        path = folder / "predictions" / f"{split}.jsonl"
+        labels, said = (
+            [kind.written(one, names) for one in found]
+            for found in (truth, map(kind.decode, outputs))
+        )
+        write_predictions(path, labels, said, map(kind.line, outputs))
+    # As the file has them.
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    stored = [kind.output(kind.stored(line, names)) for line in lines]
+    constant = kind.constant(truth)
+    found = evaluate_labels(kind, truth, stored, names, seen=None, constant=constant)
+    results = examples.results(*config.objective_names()[1:])
+    entries = [
+        {"kind": "eval", "step": 10 * n, "epoch": float(n)}
+        | {f"dev/{one}": value for one, value in found.all.metrics.items()}
+        for n in (1, 2)
+    ]
+    text = "".join(json.dumps(entry) + "\n" for entry in entries)
+    write_text(folder / "metrics.jsonl", text)
+    replace(
+        results,
+        config=config.model_dump(mode="json"),
+        digest=config.digest,
+        dataset=replace(results.dataset, name="data", label_names=list(names)),
+        best=replace(results.best, metric=config.metric, value=found.all.metrics[config.metric]),
+        evaluations={"dev": found, "test": found},
+    ).save(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Of each kind, four seeds of the single task and of a better method."""
+    root = tmp_path_factory.mktemp("kinds")
+    return {
+        name: [
+            write_run(root / name / f"{method}-{seed}", name, noise, seed, aux=aux)
+            for method, noise, aux in (("single", 1.5, []), ("better", 0.6, ["random_mlm"]))
+            for seed in range(4)
+        ]
+        for name in NAMES
+    }
+
+
+def brute_force(name, metric, truth, outputs):
+    """The metric of the kind, by scikit-learn or scipy, without each of the examples."""
+    kind, names = KINDS[name], NAMES[name]
+    predicted = [kind.decode(one) for one in outputs]
+    kept = [[row for row in range(len(truth)) if row != left] for left in range(len(truth))]
+    return [
+        kind.scores(*([one[row] for row in rows] for one in (truth, predicted, outputs)), names)[
+            metric
+        ]
+        for rows in ([*range(len(truth))], *kept)
+    ]
+
+
+@pytest.mark.parametrize(("name", "metric"), CASES)
+def test_the_covariance_is_that_of_leaving_out_each_example(name, metric):
+    kind, names = KINDS[name], NAMES[name]
+    found, expected = [], []
+    for seed in range(2):
+        truth, outputs = labels_and_outputs(name, 1.0, seed)
+        predicted = [kind.decode(one) for one in outputs]
+        found.append(kind.sums(truth, predicted, outputs, names))
+        expected.append(brute_force(name, metric, truth, outputs))
+    scores, covariance = scores_and_covariance(LabelPredictions(kind, names, truth, found), metric)
+    expected = np.array(expected)
+    np.testing.assert_allclose(scores, expected[:, 0], rtol=1e-12)
+    count = len(truth)
+    jackknife = np.cov(expected[:, 1:], ddof=0) * (count - 1)
+    np.testing.assert_allclose(covariance, jackknife, rtol=1e-9, atol=1e-15)
+    if (name, metric) in (("regression", "mae"), ("multi_label", "accuracy")):
+        single = [
+            abs(t - p) if name == "regression" else float(t == p)
+            for t, p in zip(truth, predicted, strict=True)
+        ]
+        assert covariance[1, 1] == pytest.approx(np.var(single, ddof=1) / count)
+
+
+def test_equal_predictions_have_no_correlation():
+    kind = KINDS["regression"]
+    truth, numbers = [1.0, 2.0, 4.0, 7.0], [0.1, 0.1, 0.1, 5.0]
+    sums = kind.sums(truth, numbers, [np.array([n]) for n in numbers], ("score",))
+    for metric in ("pearson", "spearman"):
+        assert kind.jackknife(metric, sums, ("score",))[4] == 0  # without the one that differs
+    constant = kind.sums(truth, [0.1] * 4, [np.array([0.1])] * 4, ("score",))
+    assert (kind.jackknife("pearson", constant, ("score",)) == 0).all()
+
+
+@pytest.mark.parametrize("label", ["PER", "a"])
+def test_one_label_or_type_of_spans_is_scored_by_its_counts(label):
+    from sklearn.metrics import precision_recall_fscore_support
+
+    name = "multi_label" if label == "a" else "token_classification"
+    kind, names = KINDS[name], NAMES[name]
+    truth, outputs = labels_and_outputs(name, 1.0, 0)
+    predicted = [kind.decode(one) for one in outputs]
+    sums = kind.sums(truth, predicted, outputs, names).sum(0)
+    expected = kind.per_class(truth, predicted, names)[label]
+    for part in ("precision", "recall", "f1"):
+        assert kind.of_sums(f"{part}:{label}", sums, names) == pytest.approx(expected[part])
+    if label == "a":
+        one = [[0 in found for found in both] for both in (truth, predicted)]
+        parts = precision_recall_fscore_support(*one, average="binary")
+        assert kind.of_sums("recall:a", sums, names) == pytest.approx(parts[1])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_methods_are_compared_by_the_metrics_of_the_kind(name, runs, tmp_path):
+    metrics = list(KINDS[name].metrics)
+    found = auxlearn.compare(*runs[name], metrics=metrics)
+    (block,) = found.blocks
+    assert [column.metric for column in block.columns] == metrics
+    for column in block.columns:
+        assert column.best == "random_mlm, fixed"
+        recorded = [
+            auxlearn.load_run(run).evaluations["test"].all.metrics[column.metric]
+            for run in runs[name][4:]
+        ]
+        assert column.means["random_mlm, fixed"] == pytest.approx(np.mean(recorded))
+        assert 0 < column.noises["single task"].examples < 1
+    (pair,) = block.columns[0].pairs
+    assert pair.first == "random_mlm, fixed"
+    assert pair.seeds == 4
+    (default,) = auxlearn.compare(*runs[name]).blocks[0].columns
+    assert default.metric == metrics[0]
+    done = call("compare", *runs[name], "--show", "pairs", "--output", tmp_path / "tables")
+    assert done.exit_code == 0, done.output
+    assert "random_mlm, fixed - single task" in done.output
+    assert len(list((tmp_path / "tables").glob("*.pdf"))) == 4
+
+
+def test_the_smaller_error_is_the_better_one(runs):
+    found = auxlearn.compare(*runs["regression"], metrics=["mae", "pearson"])
+    error, correlation = found.blocks[0].columns
+    assert error.means[error.best] < error.means["single task"]
+    (pair,) = error.pairs
+    assert pair.difference < 0
+    assert pair.low < pair.difference < pair.high
+    assert pair.beats > 0.5
+    assert correlation.pairs[0].difference > 0
+    text = found.to_markdown(show=["pairs"])
+    assert "Scores in percent (MAE in the unit of the labels) on test" in text
+    assert f"**{error.means[error.best]:.3f}**" in text
+    assert f"| random_mlm, fixed - single task | {pair.difference:.3f} |" in text
+    alone = auxlearn.compare(*runs["regression"], metrics=["mae"], against="single task")
+    assert "MAE in the unit of the labels on test, mean" in alone.to_markdown()
+    assert ("▲" in alone.to_markdown()) == pair.significant
+
+
+def test_metrics_of_other_kinds_are_not_there(runs):
+    done = call("compare", *runs["regression"], "--metric", "accuracy")
+    assert done.exit_code == 2
+    assert "there are no scores for accuracy" in done.output
+    both = auxlearn.compare(*runs["multi_label"], metrics=["f1:b", "pearson", "lrap"])
+    assert [column.metric for column in both.blocks[0].columns] == ["f1:b", "lrap"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_ensemble_averages_what_the_kind_stores(name, runs):
+    kind, names = KINDS[name], NAMES[name]
+    members = runs[name][4:]
+    found = auxlearn.ensemble(*members)
+    by_run = [labels_and_outputs(name, 0.6, seed) for seed in range(4)]
+    truth = by_run[0][0]
+    stored = [
+        [kind.stored({"label": label, "predicted": kind.decode(one), **kind.line(one)}, names)
+         for label, one in zip(truth, outputs, strict=True)]
+        for _, outputs in by_run
+    ]  # fmt: skip
+    mean = [np.mean(one, axis=0) for one in zip(*stored, strict=True)]
+    for own, expected in zip(found.probabilities, mean, strict=True):
+        np.testing.assert_allclose(own, expected, atol=1e-7)
+    if name == "regression":
+        said = [float(one[0]) for one in mean]
+        assert found.scores.metrics["pearson"] == pytest.approx(np.corrcoef(truth, said)[0, 1])
+    elif name == "multi_label":
+        said = [tuple(np.flatnonzero(one >= 0.5).tolist()) for one in mean]
+        right = np.mean([a == b for a, b in zip(truth, said, strict=True)])
+        assert found.scores.metrics["accuracy"] == pytest.approx(right)
+    else:
+        said = [tuple(one.argmax(-1).tolist()) for one in mean]
+        right = [
+            a == b
+            for one, two in zip(truth, said, strict=True)
+            for a, b in zip(one, two, strict=True)
+        ]
+        assert found.scores.metrics["accuracy"] == pytest.approx(np.mean(right))
+    assert list(found.to_frame().columns) == list(kind.metrics)
+    assert found.mean(next(iter(kind.metrics))) == pytest.approx(
+        np.mean([auxlearn.load_run(run).best.value for run in members])
+    )
+    done = call("ensemble", *members, "--json")
+    assert json.loads(done.stdout)["ensemble"].keys() >= kind.metrics.keys()
+
+
+def test_thresholds_of_an_ensemble_are_chosen_on_dev(runs, tmp_path):
+    members = [
+        write_run(tmp_path / str(seed), "multi_label", 1.5, seed, thresholds="dev")
+        for seed in range(2)
+    ]
+    found = auxlearn.ensemble(*members)
+    kind = KINDS["multi_label"]
+    dev = [kind.output(one) for one in found.probabilities]  # test has the examples of dev
+    np.testing.assert_array_equal(found.thresholds, kind.best_thresholds(found.labels, dev))
+    said = [kind.decode(one, found.thresholds) for one in dev]
+    assert found.scores.metrics["accuracy"] == np.mean(
+        [a == b for a, b in zip(found.labels, said, strict=True)]
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_report_shows_scores_and_the_greatest_errors(name, runs, tmp_path):
+    page = auxlearn.report(*runs[name], output=tmp_path / "page.html").read_text()
+    truth, outputs = labels_and_outputs(name, 1.5, 0)
+    kind = KINDS[name]
+    wrong = sum(kind.fault(t, kind.decode(o)) > 0 for t, o in zip(truth, outputs, strict=True))
+    assert f"test: {wrong}" in page
+    assert "those with the greatest errors of each set" in page
+    assert "random_mlm, fixed" in page
+    assert "Intervals over examples" in page
+
+
+def test_other_predictions_than_those_of_the_results_are_refused(runs, tmp_path):
+    for name in NAMES:
+        folder = write_run(tmp_path / name, name, 1.0, 7)
+        path = folder / "predictions" / "test.jsonl"
+        lines = path.read_text().splitlines(keepends=True)
+        write_text(path, "".join(lines[:-1]))
+        for command in (["compare", folder], ["ensemble", folder, runs[name][0]]):
+            done = call(*command)
+            assert done.exit_code == 2
+            assert "are not those that results.json describes" in done.output
+        write_text(path, "".join(lines).replace('"label": ', '"label": "x", "lable": ', 1))
+        done = call("compare", folder)
+        assert done.exit_code == 2
+        assert f"line 1 holds no label of {name}" in done.output
+
+
+def test_a_sweep_chooses_the_smaller_error(tmp_path):
+    from auxlearn.sweeps.plan import chosen_trials, expand_cells, mean_dev, plan_trials
+    from auxlearn.sweeps.sweep_file import SweepFile
+
+    base = {"dataset": "data", "kind": "regression", "metric": "mae"}
+    grid = {"learning_rate": [1e-3, 1e-4]}
+    sweep = SweepFile(
+        name="s", base=base, grid=grid, seeds=(0, 1), select={"over": ["learning_rate"]}
+    )
+    trials = plan_trials(sweep, expand_cells(sweep))
+    dev = {one.digest: {"mae": one.config.learning_rate} for one in trials}
+    chosen = chosen_trials(sweep, trials, dev.get)
+    assert chosen == {one.digest for one in trials if one.config.learning_rate == 1e-4}
+    assert mean_dev(trials[:2], sweep, dev.get) == pytest.approx(-1e-3)
+
+
+def test_frames_hold_the_scores_in_their_own_unit(runs):
+    frame = auxlearn.compare(*runs["regression"], metrics=["mae"]).to_frame()
+    assert isinstance(frame, pd.DataFrame)
+    assert list(frame["best"]) == [False, True]
+    assert (frame["mean"] > 0).all()
