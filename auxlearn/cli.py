@@ -35,28 +35,22 @@ from auxlearn.core.version import __version__
 MAX_LINES = 20
 MAX_LINE = 1500
 
-#: Module and one-line help by name of the command; the module defines it as ``command``.
+#: One-line help by name of the command; ``auxlearn.commands.NAME`` defines it as ``command``.
 COMMANDS = {
-    "train": ("auxlearn.commands.train", "Fine-tune an encoder with auxiliary tasks."),
-    "evaluate": ("auxlearn.commands.evaluate", "Evaluate a finished run on a data set."),
-    "predict": ("auxlearn.commands.predict", "Classify texts with a finished run."),
-    "ensemble": ("auxlearn.commands.ensemble", "Average the predictions of finished runs."),
-    "perturbations": (
-        "auxlearn.commands.perturbations",
-        "Show the tokens that Mask-tuning substituted.",
-    ),
-    "score": ("auxlearn.commands.score", "Score tokens, words and texts by a language model."),
-    "masks": ("auxlearn.commands.masks", "Show which tokens masking tasks mask, and how often."),
-    "sweep": ("auxlearn.commands.sweep", "Run many trials and compare the methods."),
-    "compare": ("auxlearn.commands.compare", "Compare the methods of sweeps and runs."),
-    "report": ("auxlearn.commands.report", "Write runs or sweeps as one HTML file."),
-    "data": ("auxlearn.commands.data", "Audit a data set before training on it."),
-    "list": ("auxlearn.commands.list", "List tasks, losses, weightings, encoders or data sets."),
-    "check": ("auxlearn.commands.check", "Check a task, loss or weighting of your own."),
-    "pretrain": (
-        "auxlearn.commands.pretrain",
-        "Continue pretraining by masked language modelling (TAPT).",
-    ),
+    "train": "Fine-tune an encoder with auxiliary tasks.",
+    "evaluate": "Evaluate a finished run on a data set.",
+    "predict": "Classify texts with a finished run.",
+    "ensemble": "Average the predictions of finished runs.",
+    "perturbations": "Show the tokens that Mask-tuning substituted.",
+    "score": "Score tokens, words and texts by a language model.",
+    "masks": "Show which tokens masking tasks mask, and how often.",
+    "sweep": "Run many trials and compare the methods.",
+    "compare": "Compare the methods of sweeps and runs.",
+    "report": "Write runs or sweeps as one HTML file.",
+    "data": "Audit a data set before training on it.",
+    "list": "List tasks, losses, weightings, encoders or data sets.",
+    "check": "Check a task, loss or weighting of your own.",
+    "pretrain": "Continue pretraining by masked language modelling (TAPT).",
 }
 
 
@@ -97,12 +91,12 @@ class LazyGroup(click.Group):
         """Import and return the command of that name."""
         if name not in COMMANDS:
             return None
-        return importlib.import_module(COMMANDS[name][0]).command
+        return importlib.import_module(f"auxlearn.commands.{name}").command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing them."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+            formatter.write_dl(list(COMMANDS.items()))
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         """Parse the options of the program."""

@@ -225,7 +225,7 @@ def kinds_table() -> str:
 
 def commands_table() -> str:
     """Return the commands of the program."""
-    rows = [(f"`auxlearn {name}`", text) for name, (_, text) in COMMANDS.items()]
+    rows = [(f"`auxlearn {name}`", text) for name, text in COMMANDS.items()]
     return _table(("command", "what it does"), rows)
 
 

@@ -16,12 +16,6 @@ from auxlearn.core.metric_names import Quantity
 ProgressBar = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 
 
-@contextmanager
-def no_progress_bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show nothing: a :data:`ProgressBar` for callers without a display."""
-    yield lambda count: None
-
-
 class Reporter:
     """Receives messages, progress and log entries of a run; this base class ignores them."""
 
@@ -36,6 +30,9 @@ class Reporter:
     def log(self, entry: dict[str, Any]) -> None:
         """Show an entry of ``metrics.jsonl`` when it is written."""
 
+
+#: Shows nothing: a :data:`ProgressBar` for callers without a display.
+no_progress_bar: ProgressBar = Reporter().progress
 
 #: Seconds between two updates of the display.
 EVERY = 0.5

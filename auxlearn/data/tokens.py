@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -83,25 +83,31 @@ class TokenizedTexts:
     def select(self, indices: Tensor) -> TokenizedTexts:
         """Return the texts with the given indices, ``(n,)``, in the given order."""
         lengths = self.lengths[indices]
-        offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
+        offsets = offsets_of(lengths)
         source = torch.cat(
             [torch.arange(int(self.offsets[i]), int(self.offsets[i + 1])) for i in indices]
             or [torch.arange(0)]
         )
-        return TokenizedTexts(
-            input_ids=self.input_ids[source],
-            words=self.words[source],
-            maskable=self.maskable[source],
-            offsets=offsets,
-            pad_id=self.pad_id,
-            labels=None if self.labels is None else self.labels[indices],
-            **{name: values[source] for name, values in self.by_token().items()},
-        )
+        return self._taken(source, offsets, indices)
 
-    def by_token(self) -> dict[str, Tensor]:
-        """Return the optional values that each token has, by attribute."""
-        named = {name: getattr(self, name) for name in ("token_type_ids", "starts", "tags")}
-        return {name: values for name, values in named.items() if values is not None}
+    def _taken(
+        self, tokens: Tensor | slice, offsets: Tensor, rows: Tensor | slice
+    ) -> TokenizedTexts:
+        arrays = {name: getattr(self, name) for name in _BY_TOKEN}
+        taken: dict[str, Any] = {
+            name: None if values is None else values[tokens] for name, values in arrays.items()
+        }
+        labels = None if self.labels is None else self.labels[rows]
+        return replace(self, offsets=offsets, labels=labels, **taken)
+
+
+def offsets_of(lengths: Tensor) -> Tensor:
+    """Return where texts of some lengths, ``(texts,)``, begin, and the end, ``(texts + 1,)``."""
+    return torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
+
+
+#: What each token has.
+_BY_TOKEN = ("input_ids", "words", "maskable", "token_type_ids", "starts", "tags")
 
 
 def consecutive(texts: TokenizedTexts, sizes: Sequence[int]) -> list[TokenizedTexts]:
@@ -110,17 +116,7 @@ def consecutive(texts: TokenizedTexts, sizes: Sequence[int]) -> list[TokenizedTe
     for size in sizes:
         offsets = texts.offsets[start : start + size + 1]
         tokens = slice(int(offsets[0]), int(offsets[-1]))
-        parts.append(
-            TokenizedTexts(
-                input_ids=texts.input_ids[tokens],
-                words=texts.words[tokens],
-                maskable=texts.maskable[tokens],
-                offsets=offsets - offsets[0],
-                pad_id=texts.pad_id,
-                labels=None if texts.labels is None else texts.labels[start : start + size],
-                **{name: values[tokens] for name, values in texts.by_token().items()},
-            )
-        )
+        parts.append(texts._taken(tokens, offsets - offsets[0], slice(start, start + size)))
         start += size
     return parts
 
@@ -138,11 +134,12 @@ def concatenate(*parts: TokenizedTexts) -> TokenizedTexts:
         arrays = [getattr(part, name) for part in parts]
         return None if arrays[0] is None else torch.cat(arrays)
 
-    names = ("input_ids", "words", "maskable", "labels", "token_type_ids", "starts", "tags")
     lengths = torch.cat([part.lengths for part in parts])
-    offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
+    offsets = offsets_of(lengths)
     return TokenizedTexts(
-        offsets=offsets, pad_id=parts[0].pad_id, **{name: joined(name) for name in names}
+        offsets=offsets,
+        pad_id=parts[0].pad_id,
+        **{name: joined(name) for name in (*_BY_TOKEN, "labels")},
     )
 
 
@@ -168,7 +165,7 @@ def tokenize(
         advance(end - start)
     arrays = {name: torch.cat([chunk[name] for chunk in chunks]) for name in chunks[0]}
     lengths = arrays.pop("lengths")
-    return {**arrays, "offsets": torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])}
+    return {**arrays, "offsets": offsets_of(lengths)}
 
 
 def _chunks(texts: Sequence[str], text_pairs: Sequence[str] | None) -> Iterator[tuple[int, int]]:
@@ -346,7 +343,7 @@ def tags_of(starts: Tensor, texts: Sequence[str], targets: Tensor) -> Tensor:
 def check_every_text_has_tokens(tokenized: TokenizedTexts, split: Split) -> None:
     """Check that no text consists of special tokens alone."""
     words = (tokenized.words >= 0).long()
-    counts = torch.cat([words.new_zeros(1), words.cumsum(0)])[tokenized.offsets].diff()
+    counts = offsets_of(words)[tokenized.offsets].diff()
     empty = (counts == 0).nonzero().flatten()
     if len(empty):
         first = int(empty[0])

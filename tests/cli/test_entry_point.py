@@ -93,7 +93,7 @@ def test_python_m_auxlearn_is_the_same_program():
 
 def test_every_command_is_listed_and_has_help():
     listing = call("--help").stdout
-    for name, (_, help_text) in COMMANDS.items():
+    for name, help_text in COMMANDS.items():
         assert f"  {name}" in listing
         assert help_text in listing
         assert call(name, "--help").stdout.startswith(f"Usage: cli {name}")
