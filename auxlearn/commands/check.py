@@ -63,14 +63,13 @@ def _chosen(plugin: str, extra: list[str]) -> list[tuple[Registry, str, dict[str
     from auxlearn.commands.options import with_plugin_options
     from auxlearn.core.config import RunConfig
     from auxlearn.core.errors import ConfigError, did_you_mean
-    from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS, canonical, load_plugin
+    from auxlearn.core.registry import CHOSEN_BY, canonical, load_plugin
 
-    registries = {"aux": TASKS, "loss": LOSSES, "weights": WEIGHTINGS}
     if plugin.endswith(".py") or Path(plugin).is_file():
         module = load_plugin(plugin)
         named = [
             (kind, name)
-            for kind, registry in registries.items()
+            for kind, registry in CHOSEN_BY.items()
             for name in registry.registered_by(module)
         ]
         if not named:
@@ -80,16 +79,16 @@ def _chosen(plugin: str, extra: list[str]) -> list[tuple[Registry, str, dict[str
             )
     else:
         name = canonical(plugin)
-        named = [(kind, name) for kind, registry in registries.items() if name in registry.names()]
+        named = [(kind, name) for kind, registry in CHOSEN_BY.items() if name in registry.names()]
         if not named:
-            known = [name for registry in registries.values() for name in registry.names()]
+            known = [name for registry in CHOSEN_BY.values() for name in registry.names()]
             raise ConfigError(f"unknown plug-in '{plugin}': {did_you_mean(plugin, known)}")
     chosen = []
     for kind, name in named:
         config = RunConfig.model_validate({kind: [name] if kind == "aux" else name})
         config = with_plugin_options(config, extra).resolved() if extra else config.resolved()
         choice = config.aux[0] if kind == "aux" else getattr(config, kind)
-        chosen.append((registries[kind], name, choice.options))
+        chosen.append((CHOSEN_BY[kind], name, choice.options))
     return chosen
 
 

@@ -30,7 +30,7 @@ from auxlearn.core.config import PluginChoice, RunConfig, Settings, load_config,
 from auxlearn.core.encoder_names import ENCODERS
 from auxlearn.core.errors import ConfigError, did_you_mean, shorten
 from auxlearn.core.files import path_problem
-from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS, Registry, load_plugin
+from auxlearn.core.registry import CHOSEN_BY, Registry, load_plugin
 from auxlearn.core.run_settings import section_of
 from auxlearn.core.yaml_files import parse_yaml
 
@@ -284,7 +284,8 @@ def with_plugin_options(config: RunConfig, extra: Sequence[str]) -> RunConfig:
     """Assign options to the chosen plug-ins."""
     for path in config.plugins:
         load_plugin(path)
-    owners = _owners(_chosen(config))
+    chosen = dict.fromkeys((kind, choice.name, choice.label) for kind, choice in config.choices())
+    owners = _owners(chosen)
     found: dict[tuple[str, str], dict[str, Any]] = defaultdict(dict)
     for flag, text in _pairs(extra):
         owner = _owner(flag, owners)
@@ -292,16 +293,11 @@ def with_plugin_options(config: RunConfig, extra: Sequence[str]) -> RunConfig:
             raise ConfigError(f"option '{flag}' needs a value")
         found[owner.kind, owner.plugin][owner.option] = _parse(text, owner.field)
 
-    def extended(kind: str, choice: PluginChoice) -> PluginChoice:
-        options = {**choice.options, **found[kind, choice.label]}
+    def extended(registry: Registry, choice: PluginChoice) -> PluginChoice:
+        options = {**choice.options, **found[registry.kind, choice.label]}
         return choice.model_copy(update={"options": options})
 
-    updates = {
-        "aux": tuple(extended(TASKS.kind, choice) for choice in config.aux),
-        "weights": extended(WEIGHTINGS.kind, config.weights),
-        "loss": extended(LOSSES.kind, config.loss),
-    }
-    return config.model_copy(update=updates)
+    return config.with_choices(extended)
 
 
 def option_flag(plugin: str, option: str) -> str:
@@ -326,16 +322,6 @@ class _Owner:
     field: FieldInfo
 
 
-def _chosen(config: RunConfig) -> list[tuple[Registry, str, str]]:
-    """Return the kind, the name and the label of each plug-in that is chosen, once."""
-    tasks = dict.fromkeys((TASKS, choice.name, choice.label) for choice in config.aux)
-    return [
-        *tasks,
-        (WEIGHTINGS, config.weights.name, config.weights.label),
-        (LOSSES, config.loss.name, config.loss.label),
-    ]
-
-
 def _owners(plugins: Iterable[tuple[Registry, str, str]]) -> dict[str, list[_Owner]]:
     """Return the options by flag: a full flag names one option, a short flag one or more."""
     full: dict[str, list[_Owner]] = defaultdict(list)
@@ -356,11 +342,10 @@ def _owner(flag: str, owners: Mapping[str, list[_Owner]]) -> _Owner:
         choices = " or ".join(option_flag(owner.plugin, owner.option) for owner in who)
         raise ConfigError(f"option '{flag}' is ambiguous: write {choices}")
     if not who:
-        registries = ((TASKS, "--aux"), (WEIGHTINGS, "--weights"), (LOSSES, "--loss"))
         others: dict[str, str] = {}
-        for registry, choose in registries:
+        for setting, registry in CHOSEN_BY.items():
             known = _owners((registry, name, name) for name in registry.names())
-            others |= {owner.plugin: choose for owner in known.get(written, [])}
+            others |= {owner.plugin: flag_of(setting) for owner in known.get(written, [])}
         similar = difflib.get_close_matches(written, RUN_FLAGS, 1, 0.85)
         near = f"; or did you mean '{similar[0]}'?" if similar else ""
         if len(others) == 1:
@@ -438,9 +423,8 @@ def _complete(
     """Return the names that a setting takes and that begin so, or else folders."""
     from auxlearn.data.load import BUILT_IN, card_names
 
-    registries = {"aux": TASKS, "weights": WEIGHTINGS, "loss": LOSSES}
     known = {"encoder": list(ENCODERS), "dataset": [*BUILT_IN, *card_names()]}.get(name)
-    found = [one for one in known or registries[name].names() if one.startswith(incomplete)]
+    found = [one for one in known or CHOSEN_BY[name].names() if one.startswith(incomplete)]
     return [CompletionItem(one) for one in found] or [CompletionItem(incomplete, type="dir")]
 
 

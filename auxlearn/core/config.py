@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -87,8 +88,7 @@ class RunConfig(RunSettings, metaclass=_Checked):
         for name in self.report_to:
             REPORTERS.get(name)
         problems: list[str] = []
-        chosen = [(TASKS, one) for one in self.aux]
-        for registry, choice in [*chosen, (WEIGHTINGS, self.weights), (LOSSES, self.loss)]:
+        for registry, choice in self.choices():
             try:
                 registry.require(choice.name)
             except ConfigError as error:
@@ -105,11 +105,8 @@ class RunConfig(RunSettings, metaclass=_Checked):
                 return choice
             return choice.model_copy(update={"options": options.model_dump(mode="json")})
 
-        updates: dict[str, Any] = {
-            "aux": tuple(fill(TASKS, choice) for choice in self.aux),
-            "weights": fill(WEIGHTINGS, self.weights),
-            "loss": fill(LOSSES, self.loss),
-        }
+        filled = self.with_choices(fill)
+        updates: dict[str, Any] = {}
         encoder = self.encoder
         if self.init_from is not None:
             updates["encoder"] = encoder = self._encoder_of_run(self.init_from)
@@ -121,7 +118,17 @@ class RunConfig(RunSettings, metaclass=_Checked):
             updates["learning_rate"] = recommended_learning_rate(encoder)
         if problems:
             raise ConfigError("\n".join(problems))
-        return self.model_copy(update=updates)
+        return filled.model_copy(update=updates)
+
+    def choices(self) -> list[tuple[Registry, PluginChoice]]:
+        """Return the chosen tasks, weighting and loss."""
+        tasks = [(TASKS, choice) for choice in self.aux]
+        return [*tasks, (WEIGHTINGS, self.weights), (LOSSES, self.loss)]
+
+    def with_choices(self, change: Callable[[Registry, PluginChoice], PluginChoice]) -> RunConfig:
+        """Return the configuration with every task, the weighting and the loss changed."""
+        *tasks, weights, loss = (change(registry, choice) for registry, choice in self.choices())
+        return self.model_copy(update={"aux": tuple(tasks), "weights": weights, "loss": loss})
 
     def _encoder_of_run(self, run: str) -> str:
         """Return the name of the encoder of the run to continue from.

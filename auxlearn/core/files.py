@@ -119,8 +119,9 @@ def _set_modes(folder: Path) -> None:
             path.chmod(mode)
 
 
-def delete_parts(folder: Path, pattern: str = f".*{PART}", *, recursive: bool = True) -> None:
+def delete_parts(folder: Path, *, recursive: bool = True) -> None:
     """Delete what writes that were killed have left in a folder; links are not followed."""
+    pattern = f".*{PART}"
     for path in folder.rglob(pattern) if recursive else folder.glob(pattern):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)

@@ -188,6 +188,9 @@ TASKS = Registry("auxiliary task", "tasks", "auxlearn.tasks")
 WEIGHTINGS = Registry("weighting", "weighting", "auxlearn.weightings")
 LOSSES = Registry("loss", "losses", "auxlearn.losses")
 REPORTERS = Registry("reporter", "results", "auxlearn.reporters")
+#: What the plug-ins are that a setting of a run chooses.
+CHOSEN_BY = {"aux": TASKS, "weights": WEIGHTINGS, "loss": LOSSES}
+
 register_task = TASKS.register
 register_loss = LOSSES.register
 register_weighting = WEIGHTINGS.register

@@ -325,16 +325,16 @@ def encoder_content(name: str) -> dict[str, str]:
         ) from None
 
 
-def save_untrained(folder: Path, *, layers: int = 1, size: int = 32, seed: int = 0) -> Path:
+def save_untrained(folder: Path) -> Path:
     """Write a BERT with random weights and the tokenizer of ``tiny`` as a transformers folder."""
     source = encoder_source("tiny")
-    with quiet_transformers(), rng.seeded(seed, "untrained"):
+    with quiet_transformers(), rng.seeded(0, "untrained"):
         config = AutoConfig.from_pretrained(
             source,
-            num_hidden_layers=layers,
-            hidden_size=size,
-            intermediate_size=2 * size,
-            num_attention_heads=size // 16,
+            num_hidden_layers=1,
+            hidden_size=32,
+            intermediate_size=64,
+            num_attention_heads=2,
             trust_remote_code=False,
         )
         model = AutoModelForMaskedLM.from_config(config, trust_remote_code=False)
