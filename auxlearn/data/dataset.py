@@ -73,15 +73,14 @@ class Split:
     @property
     def fingerprint(self) -> str:
         """SHA-256 (first 16 hex digits) of the whole content except the name."""
-        content = [
-            self.label_names,
-            self.labels,
-            self.texts,
-            self.text_pairs,
-            sorted(self.meta.items()),
-        ]
-        text = json.dumps(content, ensure_ascii=False)
+        text = json.dumps(self.content, ensure_ascii=False)
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+    @property
+    def content(self) -> list[Any]:
+        """What the split holds, except its name, as JSON has it."""
+        meta = sorted(self.meta.items())
+        return [self.label_names, self.labels, self.texts, self.text_pairs, meta]
 
     def rows(
         self, text: str = "text", text_pair: str = "text_pair", label: str = "label"
@@ -192,17 +191,5 @@ class TextDataset:
         """SHA-256 (first 16 hex digits) of the whole content, names of splits included."""
         digest = hashlib.sha256()
         for name, split in sorted({**self.splits, **self.ood}.items()):
-            digest.update(
-                json.dumps(
-                    [
-                        name,
-                        split.label_names,
-                        split.labels,
-                        split.texts,
-                        split.text_pairs,
-                        sorted(split.meta.items()),
-                    ],
-                    ensure_ascii=False,
-                ).encode()
-            )
+            digest.update(json.dumps([name, *split.content], ensure_ascii=False).encode())
         return digest.hexdigest()[:16]

@@ -168,8 +168,8 @@ def _read_jsonl(path: Path) -> Table:
             raise DataError(f"{path}:{number}: {HALF_A_PAIR}")
         rows.append(row)
         lines.append(number)
-    names = dict.fromkeys(name for row in rows for name in row)
-    _check_number_of_columns(path, len(names))
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    _check_columns(path, names)
     return Table(str(path), {name: [row.get(name) for row in rows] for name in names}, lines)
 
 
@@ -183,12 +183,16 @@ def without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return row
 
 
-def _check_number_of_columns(path: Path, number: int) -> None:
-    if number > MOST_COLUMNS:
+def _check_columns(path: Path, names: Sequence[str]) -> None:
+    """Check that there are not too many columns, and that each has a name of its own."""
+    if len(names) > MOST_COLUMNS:
         raise DataError(
-            f"{path} has {number:,} columns, of which at most {MOST_COLUMNS:,} are read: "
+            f"{path} has {len(names):,} columns, of which at most {MOST_COLUMNS:,} are read: "
             "remove those that are not needed"
         )
+    repeated = next((name for name in names if names.count(name) > 1), None)
+    if repeated is not None:
+        raise DataError(f"{path} has two columns called '{shorten(repeated)}': rename one")
 
 
 def _read_csv(path: Path) -> Table:
@@ -253,10 +257,7 @@ def _with_header(path: Path, rows: Iterable[tuple[int, list[str]]]) -> Table:
     numbered = iter(rows)
     _, header = next(numbered, (0, []))
     names = [name.strip() for name in header]
-    _check_number_of_columns(path, len(names))
-    repeated = next((name for name in names if names.count(name) > 1), None)
-    if repeated is not None:
-        raise DataError(f"{path} has two columns called '{shorten(repeated)}': rename one")
+    _check_columns(path, names)
     columns: dict[str, list[Any]] = {name: [] for name in names}
     lines = []
     for number, cells in numbered:
@@ -283,10 +284,7 @@ def _read_parquet(path: Path) -> Table:
         # ParquetFile reads this one file; read_table would take folder names for columns.
         with parquet.ParquetFile(content) as file:
             names = file.schema_arrow.names
-            _check_number_of_columns(path, len(names))
-            repeated = next((name for name in names if names.count(name) > 1), None)
-            if repeated is not None:
-                raise DataError(f"{path} has two columns called '{shorten(repeated)}': rename one")
+            _check_columns(path, names)
             _check_size_of_values(path, content, file.schema)
             table = file.read()
         columns = {name: _parquet_values(path, name, table[name]) for name in names}
