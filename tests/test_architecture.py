@@ -141,7 +141,7 @@ ALONE = {
 BUDGETS = {
     "core": 3560,
     "kinds": 1600,
-    "data": 4210,
+    "data": 4200,
     "encoders": 1930,
     "scoring": 930,
     "objectives": 1300,
@@ -155,8 +155,8 @@ BUDGETS = {
     "sweeps": 3230,
     "comparison": 3890,
     "reports": 850,
-    "testing": 940,
-    "commands": 2010,
+    "testing": 930,
+    "commands": 2000,
     "root": 330,
 }
 
