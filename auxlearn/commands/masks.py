@@ -33,6 +33,8 @@ SETTINGS = (
     *Columns.model_fields,
     "max_length",
     "text_window",
+    "window_stride",
+    "max_windows",
     "encoder",
     "random_head",
     "aux",

@@ -12,6 +12,7 @@ from pydantic import Field, field_validator, model_validator
 
 from auxlearn.core.arguments import Column
 from auxlearn.core.settings import (
+    MAX_WINDOWS,
     Columns,
     Fold,
     Metric,
@@ -20,6 +21,8 @@ from auxlearn.core.settings import (
     PluginChoice,
     Settings,
     TextWindow,
+    Windowing,
+    WindowPooling,
     setting,
 )
 
@@ -61,8 +64,29 @@ class DataSettings(Columns, _Source):  # the fields of the last base come first
 
     text_window: TextWindow = setting(
         "head",
-        "Which tokens of a longer text are kept: its first ones (head), or a quarter from its "
-        "beginning and the others from its end (head+tail); for single texts.",
+        "How a longer text is read: its first tokens (head), a quarter from its beginning and the "
+        "others from its end (head+tail), or all of it in overlapping windows, over which class "
+        "logits are pooled (windows); for single texts.",
+    )
+    window_stride: int | None = setting(
+        None,
+        "Tokens that a window shares with the one before it (with --text-window windows); by "
+        "default a quarter of max_length.",
+        ge=0,
+        exclude_if=lambda stride: stride is None,
+    )
+    window_pooling: WindowPooling = setting(
+        "mean",
+        "How the logits of its windows become those of a text: their mean, or the maximum of each "
+        "class (with --text-window windows).",
+        exclude_if=lambda pooling: pooling == "mean",
+    )
+    max_windows: int = setting(
+        MAX_WINDOWS,
+        "Windows of a text that are read at most, from its beginning (with --text-window windows); "
+        "they bound time and memory.",
+        ge=1,
+        exclude_if=lambda most: most == MAX_WINDOWS,
     )
     ood: tuple[OODSource, ...] = setting(
         (),
@@ -81,6 +105,19 @@ class DataSettings(Columns, _Source):  # the fields of the last base come first
         gt=0,
         le=1,
     )
+
+    @property
+    def windowing(self) -> Windowing:
+        """How texts longer than ``max_length`` are read."""
+        if self.text_window != "windows":
+            return Windowing(text_window=self.text_window)
+        stride = self.max_length // 4 if self.window_stride is None else self.window_stride
+        return Windowing(
+            text_window=self.text_window,
+            window_stride=stride,
+            max_windows=self.max_windows,
+            window_pooling=self.window_pooling,
+        )
 
 
 class ModelSettings(Settings):

@@ -40,8 +40,14 @@ Metric = Literal[
 ]
 
 
-#: Which tokens of a text longer than ``max_length`` are kept; see :mod:`auxlearn.data.tokens`.
-TextWindow = Literal["head", "head+tail"]
+#: How a text longer than ``max_length`` is read; see :mod:`auxlearn.data.tokens`.
+TextWindow = Literal["head", "head+tail", "windows"]
+
+#: How the class logits of the windows of a text become those of the text.
+WindowPooling = Literal["mean", "max"]
+
+#: Windows of a text that are read unless ``max_windows`` says otherwise.
+MAX_WINDOWS = 16
 
 #: Characters of the name of a class.
 LONGEST_LABEL = 200
@@ -77,6 +83,34 @@ class Settings(BaseModel):
             if any(isinstance(one, int) and abs(one) >= 2**63 for one in values):
                 raise ValueError("a number of at most 18 digits is needed")
         return value
+
+
+class Windowing(Settings):
+    """How texts longer than ``max_length`` are read; an exported model has it in config.json.
+
+    Attributes:
+        text_window: What is read: the first tokens, both ends, or overlapping windows.
+        window_stride: Tokens that a window shares with the one before it.
+        max_windows: Windows of a text that are read at most, from its beginning.
+        window_pooling: How the class logits of its windows become those of a text.
+    """
+
+    text_window: TextWindow = "head"
+    window_stride: int = Field(0, ge=0)
+    max_windows: int = Field(MAX_WINDOWS, ge=1)
+    window_pooling: WindowPooling = "mean"
+
+    @property
+    def in_windows(self) -> bool:
+        """Whether a text can be more than one row of tokens."""
+        return self.text_window == "windows"
+
+    @property
+    def tokens_key(self) -> tuple[str | int, ...]:
+        """What cached tokens depend on; nothing for the first ones."""
+        if self.in_windows:
+            return self.text_window, self.window_stride, self.max_windows
+        return () if self.text_window == "head" else (self.text_window,)
 
 
 def _text_of_path(value: Any) -> Any:

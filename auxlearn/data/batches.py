@@ -8,7 +8,7 @@ objective does not depend on the others.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
@@ -24,20 +24,25 @@ BUCKET_BATCHES = 50
 class Batch:
     """A mini-batch of tokenised texts, padded to the longest.
 
+    A text that is read in windows is as many rows as it has windows, one after the other; all other
+    texts are one row each.
+
     Attributes:
-        input_ids: Token ids, ``(batch, length)``, int64.
+        input_ids: Token ids, ``(batch, length)``, int64, with a row for each text or window.
         attention_mask: 1 for a token, 0 for padding, ``(batch, length)``, int64.
         maskable: Tokens that an objective may mask, ``(batch, length)``, bool: no special tokens,
             padding or unknown words.
         words: Index of each token's word within its text, ``(batch, length)``, int64; -1 for
             special tokens and padding.
-        indices: Index of each text in its :class:`TokenizedTexts`, ``(batch,)``, int64.
-        labels: Class index of each text, ``(batch,)``, int64, or the target that its kind has in
+        indices: Index of each text in its :class:`TokenizedTexts`, ``(texts,)``, int64.
+        labels: Class index of each text, ``(texts,)``, int64, or the target that its kind has in
             its place; ``None`` for unlabelled texts.
         token_type_ids: Segment of each token, ``(batch, length)``, int64; ``None`` for encoders
             without segment embeddings.
         tags: Tag of each token that begins a word, ``(batch, length)``, int64, and -100 elsewhere;
             ``None`` for texts whose words have none.
+        windows: Number of windows of each text, ``(texts,)``, int64; ``None`` where each text is
+            one row, so that ``(texts,)`` is ``(batch,)``.
     """
 
     input_ids: Tensor
@@ -48,9 +53,27 @@ class Batch:
     labels: Tensor | None = None
     token_type_ids: Tensor | None = None
     tags: Tensor | None = None
+    windows: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.input_ids)
+
+    def part(self, start: int, stop: int) -> Batch:
+        """Return the texts ``start`` to ``stop``, padded to the longest of their rows."""
+        texts = rows = slice(start, stop)
+        if self.windows is not None:
+            ends = [0, *self.windows.cumsum(0).tolist()]
+            rows = slice(ends[start], ends[min(stop, len(self.windows))])
+        longest = int(self.attention_mask[rows].sum(1).max())
+
+        def chosen(name: str, value: Tensor) -> Tensor:
+            of_texts = name in ("indices", "labels", "windows")
+            return value[texts] if of_texts else value[rows, :longest]
+
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        return replace(
+            self, **{n: chosen(n, value) for n, value in values.items() if value is not None}
+        )
 
     @property
     def targets(self) -> Tensor | None:
@@ -66,11 +89,11 @@ def pad_token_values(
     Args:
         texts: The texts.
         values: One value per token of ``texts``, ``(tokens,)``.
-        indices: Indices of the texts to gather, ``(batch,)``.
+        indices: Indices of the texts to gather, ``(texts,)``.
         fill: Value of padding.
 
     Returns:
-        ``(batch, length)`` in the dtype of ``values``.
+        ``(batch, length)`` in the dtype of ``values``, with a row for each text, or each window.
     """
     source, inside = _token_positions(texts, indices)
     padded = values.new_full(inside.shape, fill)
@@ -86,7 +109,7 @@ def unpad_token_values(
     Args:
         texts: The texts.
         padded: One value per token, ``(batch, length)``.
-        indices: Indices of the texts in ``padded``, ``(batch,)``.
+        indices: Indices of the texts in ``padded``, ``(texts,)``.
         values: Modified in place, ``(tokens,)``.
     """
     source, inside = _token_positions(texts, indices)
@@ -95,8 +118,9 @@ def unpad_token_values(
 
 def _token_positions(texts: TokenizedTexts, indices: Tensor) -> tuple[Tensor, Tensor]:
     """Return the tokens of some texts in the flat arrays, and where they are not padding."""
-    starts = texts.offsets[indices]
-    lengths = texts.offsets[indices + 1] - starts
+    rows, offsets = texts.rows_of(indices), texts.in_rows().offsets
+    starts = offsets[rows]
+    lengths = offsets[rows + 1] - starts
     positions = torch.arange(int(lengths.max()))
     inside = positions < lengths[:, None]
     return (starts[:, None] + positions)[inside], inside
@@ -107,7 +131,7 @@ def collate(texts: TokenizedTexts, indices: Tensor) -> Batch:
 
     Args:
         texts: The texts.
-        indices: Indices of the texts in the batch, ``(batch,)``.
+        indices: Indices of the texts in the batch, ``(texts,)``.
     """
 
     def pad(values: Tensor, fill: int | bool) -> Tensor:
@@ -123,6 +147,7 @@ def collate(texts: TokenizedTexts, indices: Tensor) -> Batch:
         labels=None if texts.labels is None else texts.labels[indices],
         token_type_ids=None if types is None else pad(types, 0).long(),
         tags=None if tags is None else pad(tags, -100),
+        windows=texts.window_counts(indices),
     )
 
 
@@ -187,9 +212,22 @@ class UniformStream(BatchStream):
 
 
 def eval_batches(texts: TokenizedTexts, batch_size: int) -> list[Tensor]:
-    """Return the indices of batches of texts of similar length that cover every text once."""
+    """Return the indices of batches of texts of similar length that cover every text once.
+
+    Of texts in windows a batch has at most ``batch_size`` windows, or a single text.
+    """
     order = texts.lengths.argsort(descending=True, stable=True)
-    return list(order.split(batch_size))
+    counts = texts.window_counts(order)
+    if counts is None:
+        return list(order.split(batch_size))
+    sizes, room = [0], batch_size
+    for count in counts.tolist():
+        if count > room and sizes[-1]:
+            sizes.append(0)
+            room = batch_size
+        sizes[-1] += 1
+        room -= count
+    return list(order.split(sizes))
 
 
 #: Steps whose sets are drawn together.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from auxlearn.core.settings import Windowing
 from auxlearn.data.dataset import Split
 
 if TYPE_CHECKING:
@@ -88,12 +89,23 @@ def whole_lengths(
     return lengths
 
 
-def describe_lengths(whole: np.ndarray, max_length: int) -> str:
-    """Return the lengths of texts, and how much of them is kept, as a sentence."""
-    kept = np.minimum(whole, max_length).sum() / whole.sum()
+def describe_lengths(whole: np.ndarray, max_length: int, windowing: Windowing, special: int) -> str:
+    """Return the lengths of texts, and how much of them is kept, as a sentence.
+
+    Args:
+        whole: Number of tokens of each text.
+        max_length: Most tokens of a text, or of a window of it.
+        windowing: How longer texts are read.
+        special: Number of special tokens of a text or window.
+    """
+    most, how = max_length, "cut"
+    if windowing.in_windows:
+        most += (windowing.max_windows - 1) * (max_length - special - windowing.window_stride)
+        how = f"read in at most {windowing.max_windows} windows"
+    kept = np.minimum(whole, most).sum() / whole.sum()
     cut = int((whole > max_length).sum())
     reach = (
-        f"{cut:,} of {len(whole):,} are longer than the {max_length} of max_length and are cut, "
+        f"{cut:,} of {len(whole):,} are longer than the {max_length} of max_length and are {how}, "
         f"which keeps {kept:.1%} of all tokens"
         if cut
         else f"none is longer than the {max_length} of max_length"

@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
-from auxlearn.core.settings import TextWindow
+from auxlearn.core.settings import Windowing
 from auxlearn.data.dataset import Split
-from auxlearn.data.tokens import CHUNK_TEXTS, TokenizedTexts, encodings
+from auxlearn.data.tokens import CHUNK_TEXTS, HEAD, TokenizedTexts, encodings
 
 #: Returns the part of speech of each word of a text.
 Tagger = Callable[[list[str]], list[str]]
@@ -152,7 +152,7 @@ def token_tags(
     tokenizer: Any,
     max_length: int,
     tagger: Tagger,
-    window: TextWindow = "head",
+    windowing: Windowing = HEAD,
 ) -> list[str | None] | None:
     """Return the part of speech of each token: that of the word that it begins in."""
     tags: list[str | None] = []
@@ -160,8 +160,8 @@ def token_tags(
     for start in range(0, len(split), CHUNK_TEXTS):
         part = slice(start, start + CHUNK_TEXTS)
         pairs = None if split.text_pairs is None else list(split.text_pairs[part])
-        encoded = encodings(tokenizer, list(split.texts[part]), pairs, max_length, window)
-        for number, (encoding, kept) in enumerate(encoded):
+        encoded = encodings(tokenizer, list(split.texts[part]), pairs, max_length, windowing)
+        for number, encoding, kept in encoded:
             sources = [split.texts[start + number]]
             if pairs is not None:
                 sources.append(pairs[number])

@@ -1,10 +1,11 @@
 """Tokenised texts: each split is tokenised once and cached as flat arrays.
 
-Of a text that is longer than ``max_length``, the window "head" keeps the first tokens, as
-tokenizers do. The window "head+tail" keeps tokens from its beginning and from its end, as in Sun et
-al., How to Fine-Tune BERT for Text Classification? (2019, https://arxiv.org/abs/1905.05583): they
-keep the first 128 and the last 382 of 510 tokens beside the special ones. With another
-``max_length`` the proportion is the same, rounded, with at least one token from the beginning.
+Of a text that is longer than ``max_length``, "head" keeps the first tokens, as tokenizers do.
+"head+tail" keeps tokens from its beginning and from its end, as in Sun et al., How to Fine-Tune
+BERT for Text Classification? (2019, https://arxiv.org/abs/1905.05583): they keep the first 128 and
+the last 382 of 510 tokens beside the special ones. With another ``max_length`` the proportion is
+the same, rounded, with at least one token from the beginning. "windows" keeps all of it, in rows of
+``max_length`` tokens that overlap, as tokenizers return them with ``return_overflowing_tokens``.
 """
 
 from __future__ import annotations
@@ -12,16 +13,22 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import groupby, islice
+from operator import itemgetter
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from auxlearn.core.cache import TensorCache, content_key
-from auxlearn.core.errors import DataError, describe
+from auxlearn.core.errors import ConfigError, DataError, describe
 from auxlearn.core.progress import ProgressBar, no_progress_bar
-from auxlearn.core.settings import TextWindow
+from auxlearn.core.settings import Windowing
 from auxlearn.data.dataset import Split
+
+#: Texts are cut at their end.
+HEAD = Windowing()
 
 #: Part of every cache key; raise it when the meaning of the arrays changes.
 FORMAT = 1
@@ -60,6 +67,9 @@ class TokenizedTexts:
         starts: Number of the word that begins at each token, counted over all texts of a split
             whose words have tags, ``(tokens,)``, int64, and -1 elsewhere; see :func:`word_starts`.
         tags: Tag of each token that begins a word, ``(tokens,)``, int64, and -100 elsewhere.
+        windows: Window ``i`` has the tokens ``[windows[i], windows[i + 1])``, ``(windows + 1,)``,
+            int64; ``None`` where each text is one row of tokens. The windows of a text follow each
+            other, each with special tokens of its own.
     """
 
     input_ids: Tensor
@@ -71,6 +81,7 @@ class TokenizedTexts:
     token_type_ids: Tensor | None = None
     starts: Tensor | None = None
     tags: Tensor | None = None
+    windows: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -79,6 +90,32 @@ class TokenizedTexts:
     def lengths(self) -> Tensor:
         """Number of tokens of each text, special tokens included, ``(texts,)``."""
         return self.offsets.diff()
+
+    def in_rows(self) -> TokenizedTexts:
+        """Return the same tokens with each window as a text of its own, without labels."""
+        if self.windows is None:
+            return self
+        return replace(self, offsets=self.windows, labels=None, windows=None)
+
+    @cached_property
+    def _first_rows(self) -> Tensor:
+        """Number of the first window of each text, ``(texts + 1,)``."""
+        assert self.windows is not None
+        return torch.searchsorted(self.windows, self.offsets)
+
+    def window_counts(self, indices: Tensor) -> Tensor | None:
+        """Return the number of windows of some texts, ``(n,)``; ``None`` without windows."""
+        return None if self.windows is None else self._first_rows.diff()[indices]
+
+    def rows_of(self, indices: Tensor) -> Tensor:
+        """Return the windows of some texts, one text after the other, by number."""
+        counts = self.window_counts(indices)
+        if counts is None:
+            return indices
+        before = counts.cumsum(0) - counts
+        return torch.arange(int(counts.sum())) + (
+            self._first_rows[indices] - before
+        ).repeat_interleave(counts)
 
     def select(self, indices: Tensor) -> TokenizedTexts:
         """Return the texts with the given indices, ``(n,)``, in the given order."""
@@ -98,6 +135,9 @@ class TokenizedTexts:
             name: None if values is None else values[tokens] for name, values in arrays.items()
         }
         labels = None if self.labels is None else self.labels[rows]
+        if self.windows is not None:
+            chosen = self.rows_of(torch.arange(len(self))[rows])
+            taken["windows"] = offsets_of(self.windows.diff()[chosen])
         return replace(self, offsets=offsets, labels=labels, **taken)
 
 
@@ -134,10 +174,10 @@ def concatenate(*parts: TokenizedTexts) -> TokenizedTexts:
         arrays = [getattr(part, name) for part in parts]
         return None if arrays[0] is None else torch.cat(arrays)
 
-    lengths = torch.cat([part.lengths for part in parts])
-    offsets = offsets_of(lengths)
+    windows = [part.windows.diff() for part in parts if part.windows is not None]
     return TokenizedTexts(
-        offsets=offsets,
+        offsets=offsets_of(torch.cat([part.lengths for part in parts])),
+        windows=offsets_of(torch.cat(windows)) if windows else None,
         pad_id=parts[0].pad_id,
         **{name: joined(name) for name in (*_BY_TOKEN, "labels")},
     )
@@ -149,9 +189,11 @@ def tokenize(
     text_pairs: Sequence[str] | None,
     max_length: int,
     advance: Callable[[int], None] = lambda count: None,
-    window: TextWindow = "head",
+    windowing: Windowing = HEAD,
 ) -> dict[str, Tensor]:
     """Tokenise texts, cut to ``max_length`` tokens, of a pair the longer text first.
+
+    With windows, each row has at most ``max_length`` tokens, and a text as many rows as it needs.
 
     ``[MASK]`` or ``[SEP]`` in a text is ordinary text, because this package loads tokenizers with
     ``split_special_tokens``. (A SentencePiece vocabulary that lists them as pieces still finds
@@ -161,11 +203,15 @@ def tokenize(
     chunks = []
     for start, end in _chunks(texts, text_pairs):
         pairs = None if text_pairs is None else list(text_pairs[start:end])
-        chunks.append(_tokenize_chunk(tokenizer, list(texts[start:end]), pairs, max_length, window))
+        chunk = list(texts[start:end])
+        chunks.append(_tokenize_chunk(tokenizer, chunk, pairs, max_length, windowing))
         advance(end - start)
     arrays = {name: torch.cat([chunk[name] for chunk in chunks]) for name in chunks[0]}
     lengths = arrays.pop("lengths")
-    return {**arrays, "offsets": offsets_of(lengths)}
+    ends, rows = offsets_of(lengths), arrays.pop("rows")
+    if not windowing.in_windows:
+        return {**arrays, "offsets": ends}
+    return {**arrays, "offsets": ends[offsets_of(rows)], "windows": ends}
 
 
 def _chunks(texts: Sequence[str], text_pairs: Sequence[str] | None) -> Iterator[tuple[int, int]]:
@@ -185,14 +231,16 @@ def _tokenize_chunk(
     texts: list[str],
     text_pairs: list[str] | None,
     max_length: int,
-    window: TextWindow,
+    windowing: Windowing,
 ) -> dict[str, Tensor]:
     input_ids: list[int] = []
     types: list[int] = []
     words: list[int] = []
     lengths: list[int] = []
+    rows = [0] * len(texts)
     has_types = "token_type_ids" in tokenizer.model_input_names
-    for encoding, kept in encodings(tokenizer, texts, text_pairs, max_length, window):
+    for text, encoding, kept in encodings(tokenizer, texts, text_pairs, max_length, windowing):
+        rows[text] += 1
         ids, word_ids, sequences = encoding.ids, encoding.word_ids, encoding.sequence_ids
         input_ids += (ids[place] for place in kept)
         lengths.append(len(kept))
@@ -215,6 +263,7 @@ def _tokenize_chunk(
         "words": numbered,
         "maskable": (numbered >= 0) & ~torch.isin(flat, special),
         "lengths": torch.tensor(lengths, dtype=torch.int64),
+        "rows": torch.tensor(rows, dtype=torch.int64),
     }
     if has_types:
         arrays["token_type_ids"] = torch.tensor(types, dtype=torch.int8)
@@ -226,16 +275,44 @@ def encodings(
     texts: list[str],
     text_pairs: list[str] | None,
     max_length: int,
-    window: TextWindow,
-) -> Iterator[tuple[Any, Sequence[int]]]:
-    """Yield the encoding of each text, and the positions of the tokens in it that are kept."""
-    if window == "head" or text_pairs is not None:
+    windowing: Windowing,
+) -> Iterator[tuple[int, Any, Sequence[int]]]:
+    """Yield the encodings of each text: its number, an encoding, the positions that are kept."""
+    if text_pairs is not None or windowing.text_window == "head":
         cut = tokenizer(texts, text_pairs, truncation=True, max_length=max_length)
-        for encoding in cut.encodings:
-            yield encoding, range(len(encoding))
-        return
-    for encoding in tokenizer(texts, truncation=False, verbose=False).encodings:
-        yield encoding, _head_and_tail(encoding, max_length)
+        for number, encoding in enumerate(cut.encodings):
+            yield number, encoding, range(len(encoding))
+    elif windowing.in_windows:
+        rows = tokenizer(
+            texts,
+            truncation=True,
+            max_length=max_length,
+            stride=windowing.window_stride,
+            return_overflowing_tokens=True,
+        )
+        owners = rows["overflow_to_sample_mapping"] if texts else []
+        for number, of_text in groupby(zip(owners, rows.encodings, strict=True), itemgetter(0)):
+            for _, encoding in islice(of_text, windowing.max_windows):
+                yield number, encoding, range(len(encoding))
+    else:
+        whole = tokenizer(texts, truncation=False, verbose=False)
+        for number, encoding in enumerate(whole.encodings):
+            yield number, encoding, _head_and_tail(encoding, max_length)
+
+
+def check_stride(tokenizer: Any, max_length: int, windowing: Windowing) -> None:
+    """Check that windows move on by at least a token.
+
+    Raises:
+        ConfigError: They do not.
+    """
+    room = max_length - tokenizer.num_special_tokens_to_add(pair=False)
+    if windowing.window_stride >= room:
+        raise ConfigError(
+            f"window_stride: windows of {max_length} tokens have room for {room} of a text, so "
+            f"that neighbours share {room - 1} at most, not {windowing.window_stride}: lower "
+            "--window-stride or raise --max-length"
+        )
 
 
 def _head_and_tail(encoding: Any, max_length: int) -> Sequence[int]:
@@ -256,7 +333,7 @@ def tokenize_split(
     max_length: int,
     cache: TensorCache,
     progress: ProgressBar = no_progress_bar,
-    window: TextWindow = "head",
+    windowing: Windowing = HEAD,
 ) -> TokenizedTexts:
     """Tokenise a split, or read the tokens of the same texts from the cache."""
     key = content_key(
@@ -266,25 +343,27 @@ def tokenize_split(
         max_length,
         split.texts,
         split.text_pairs,
-        *([] if window == "head" else [window]),
+        *windowing.tokens_key,
     )
 
     def compute() -> dict[str, Tensor]:
         show = progress if len(split) >= SHOW_PROGRESS else no_progress_bar
         with show(f"tokenising {split.name}", len(split)) as advance:
-            return tokenize(tokenizer, split.texts, split.text_pairs, max_length, advance, window)
+            return tokenize(
+                tokenizer, split.texts, split.text_pairs, max_length, advance, windowing
+            )
 
     tokenized = TokenizedTexts(
         **cache.get(key, compute),
         pad_id=tokenizer.pad_token_id,
-        **_targets(tokenizer, split, max_length, cache, window),
+        **_targets(tokenizer, split, max_length, cache, windowing),
     )
     check_every_text_has_tokens(tokenized, split)
     return tokenized
 
 
 def _targets(
-    tokenizer: Any, split: Split, max_length: int, cache: TensorCache, window: TextWindow
+    tokenizer: Any, split: Split, max_length: int, cache: TensorCache, windowing: Windowing
 ) -> dict[str, Tensor]:
     """Return what the texts of a split are to be labelled with, each or its words."""
     targets = None
@@ -293,10 +372,11 @@ def _targets(
     if not split.kind.per_token:
         return {} if targets is None else {"labels": targets}
     key = content_key(
-        "word starts", FORMAT, tokenizer_settings(tokenizer), max_length, split.texts, window
+        *("word starts", FORMAT, tokenizer_settings(tokenizer), max_length, split.texts),
+        *(windowing.tokens_key or ("head",)),
     )
     found = cache.get(
-        key, lambda: {"starts": word_starts(tokenizer, split.texts, max_length, window)}
+        key, lambda: {"starts": word_starts(tokenizer, split.texts, max_length, windowing)}
     )
     if targets is None:
         return found
@@ -304,31 +384,39 @@ def _targets(
 
 
 def word_starts(
-    tokenizer: Any, texts: Sequence[str], max_length: int, window: TextWindow = "head"
+    tokenizer: Any, texts: Sequence[str], max_length: int, windowing: Windowing = HEAD
 ) -> Tensor:
     """Return the number of the word that begins at each token, ``(tokens,)``; -1 elsewhere.
 
     Words are counted from 0 over all texts, and divided by single spaces. Which word a token
     belongs to is known by its first character that is no space, as some tokenizers count the space
-    before a word to it.
+    before a word to it. A word that is in two windows begins in the one where the nearer end of the
+    window is farther away, or in the first of equal ones.
     """
     starts: list[int] = []
     before = 0
     for begin, end in _chunks(texts, None):
         chunk = list(texts[begin:end])
-        for text, (encoding, kept) in zip(
-            chunk, encodings(tokenizer, chunk, None, max_length, window), strict=True
-        ):
+        words = [text.split(" ") for text in chunk]
+        found = encodings(tokenizer, chunk, None, max_length, windowing)
+        for number, of_text in groupby(found, itemgetter(0)):
             word_at: list[int] = []
-            for number, word in enumerate(text.split(" ")):
-                word_at += [number] * len(word) + [-1]
-            seen: set[int] = {-1}
-            for place in kept:
-                first, last = encoding.offsets[place]
-                owner = next((w for w in word_at[first:last] if w >= 0), -1)
-                starts.append(-1 if owner in seen else before + owner)
-                seen.add(owner)
-            before += word_at[-2] + 1
+            for index, word in enumerate(words[number]):
+                word_at += [index] * len(word) + [-1]
+            best: dict[int, tuple[int, int]] = {}  # context and place of each word
+            for _, encoding, kept in of_text:
+                seen: set[int] = {-1}
+                for place in kept:
+                    first, last = encoding.offsets[place]
+                    owner = next((w for w in word_at[first:last] if w >= 0), -1)
+                    context = min(place, len(encoding) - 1 - place)
+                    if owner not in seen and context > best.get(owner, (-1, 0))[0]:
+                        best[owner] = context, len(starts)
+                    starts.append(-1)
+                    seen.add(owner)
+            for owner, (_, place) in best.items():
+                starts[place] = before + owner
+            before += len(words[number])
     return torch.tensor(starts, dtype=torch.int64)
 
 

@@ -16,13 +16,30 @@ from transformers.utils import logging as transformers_logging
 
 from auxlearn.core.cache import content_key
 from auxlearn.core.errors import EncoderError
-from auxlearn.core.settings import TextWindow
+from auxlearn.core.settings import Windowing, WindowPooling
 from auxlearn.data.batches import Batch
+from auxlearn.data.tokens import HEAD
 from auxlearn.encoders.attention import attention_mask, pairwise_mask, states_at
 from auxlearn.encoders.device import FUSED, full_precision, upcast, upload
 from auxlearn.encoders.families import family_of
 from auxlearn.kinds.base import Kind
 from auxlearn.kinds.choose import CLASSIFICATION
+
+
+def pool_windows(values: Tensor, batch: Batch, pooling: WindowPooling) -> Tensor:
+    """Return one value for each text of a batch, pooled over its windows, ``(texts, ...)``.
+
+    Args:
+        values: Logits or features of each row of the batch, ``(batch, ...)``.
+        batch: The rows; texts that are one row each keep their values.
+        pooling: Mean over the windows of a text, or maximum of each value.
+    """
+    if batch.windows is None:
+        return values
+    counts = batch.windows.tolist()
+    if pooling == "max":
+        return torch.stack([rows.amax(0) for rows in values.split(counts)])
+    return torch.stack([rows.mean(0) for rows in values.split(counts)])
 
 
 @contextmanager
@@ -68,6 +85,7 @@ class SharedEncoder(nn.Module):
         language_model_used: Whether anything has required the masked-language-model head.
         kept_classifier: Whether the classification head is that of the checkpoint, as it was
             trained for the same labels; ``None`` if the checkpoint has none.
+        window_pooling: How logits and features of the windows of a text become those of the text.
     """
 
     def __init__(
@@ -83,6 +101,7 @@ class SharedEncoder(nn.Module):
         self.random_head = False
         self.language_model_used = False
         self.kept_classifier: bool | None = None
+        self.window_pooling: WindowPooling = "mean"
         self.family = family_of(classifier.config.model_type)
         self._prefix = classifier.base_model_prefix
         setattr(language_model, self._prefix, self.body)
@@ -167,9 +186,10 @@ class SharedEncoder(nn.Module):
         return self.body(**inputs, return_dict=True)
 
     def classify(self, batch: Batch) -> Tensor:
-        """Return class logits, ``(batch, classes)``, in single precision or better.
+        """Return class logits, ``(texts, classes)``, in single precision or better.
 
-        Of tags of words they are ``(batch, length, tags)``, and of numbers ``(batch, 1)``.
+        Of tags of words they are ``(batch, length, tags)``, and of numbers ``(texts, 1)``. Those of
+        a text in windows are pooled over its windows.
 
         The head, a pooler included, is computed without autocast.
         """
@@ -185,22 +205,25 @@ class SharedEncoder(nn.Module):
             if self.kind.per_token:
                 assert self.family.tag_logits is not None
                 return self.family.tag_logits(self.classifier, upcast(hidden))
-            return self.family.class_logits(self.classifier, upcast(hidden), batch)
+            logits = self.family.class_logits(self.classifier, upcast(hidden), batch)
+            return pool_windows(logits, batch, self.window_pooling)
 
     def features(self, batch: Batch) -> Tensor:
-        """Return one vector per text, ``(batch, hidden size)``, in single precision or better.
+        """Return one vector per text, ``(texts, hidden size)``, in single precision or better.
 
         It is the last hidden state at the token that the classification head uses: the first token,
-        or the last one of an encoder-decoder.
+        or the last one of an encoder-decoder; of a text in windows, pooled over its windows.
         """
         return self.features_of(self.encode(batch).last_hidden_state, batch)
 
     def features_of(self, hidden: Tensor, batch: Batch) -> Tensor:
         """Return :meth:`features` from the last hidden states of a batch."""
-        if not self.config.is_encoder_decoder:
-            return upcast(hidden[:, 0])
-        last = upload(batch.attention_mask.sum(1) - 1, hidden.device)
-        return upcast(hidden[torch.arange(len(last), device=last.device), last])
+        if self.config.is_encoder_decoder:
+            last = upload(batch.attention_mask.sum(1) - 1, hidden.device)
+            vectors = hidden[torch.arange(len(last), device=last.device), last]
+        else:
+            vectors = hidden[:, 0]
+        return pool_windows(upcast(vectors), batch, self.window_pooling)
 
     def predict_tokens(self, batch: Batch, positions: Tensor) -> Tensor:
         """Return vocabulary logits at the given positions only.
@@ -405,20 +428,22 @@ class SharedEncoder(nn.Module):
             for module, training in modes:
                 module.training = training
 
-    def save(self, folder: Path, max_length: int, window: TextWindow = "head") -> None:
+    def save(self, folder: Path, max_length: int, windowing: Windowing = HEAD) -> None:
         """Save the classifier and its tokenizer as a standard transformers folder.
 
         Args:
             folder: The folder, created if it does not exist.
             max_length: Maximum length of the tokenizer, used when it truncates.
-            window: Which tokens of longer texts are kept: ``text_window`` of the configuration,
-                which has no such entry for "head", as no other program knows it.
+            windowing: How longer texts are read. What is not the default becomes entries of
+                ``config.json``, which no other program knows.
         """
         config = self.classifier.config
-        if window != "head":
-            config.text_window = window
-        elif hasattr(config, "text_window"):  # of a model that was trained further
-            del config.text_window
+        entries = windowing.model_dump(exclude_defaults=not windowing.in_windows)
+        for name in Windowing.model_fields:
+            if name in entries:
+                setattr(config, name, entries[name])
+            elif hasattr(config, name):  # of a model that was trained further
+                delattr(config, name)
         with quiet_transformers():
             self.classifier.save_pretrained(folder)
         previous = self.tokenizer.model_max_length
@@ -492,4 +517,5 @@ class SharedEncoder(nn.Module):
 _CLASSIFIER_KEYS = (
     *("architectures", "id2label", "label2id", "problem_type"),
     *("constant_prediction", "thresholds"),
+    *Windowing.model_fields,
 )

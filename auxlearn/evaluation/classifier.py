@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from pydantic import ValidationError
 from torch import Tensor
 
 from auxlearn.core.errors import EncoderError, RunError, describe
-from auxlearn.core.settings import TextWindow
+from auxlearn.core.settings import Windowing
 from auxlearn.data.audit import seen_in_train
 from auxlearn.data.dataset import Split
 from auxlearn.data.ood import OODSet
-from auxlearn.data.tokens import TokenizedTexts, tokenize, word_starts
+from auxlearn.data.tokens import HEAD, TokenizedTexts, tokenize, word_starts
 from auxlearn.encoders import device as devices
 from auxlearn.encoders.load import load_classifier
+from auxlearn.encoders.shared import pool_windows
 from auxlearn.evaluation.evaluator import evaluate_ood, map_predictions, true_labels
 from auxlearn.evaluation.labelled import evaluate_labels
 from auxlearn.evaluation.metrics import probability_blocks, reduce_predictions, to_model_labels
@@ -44,14 +46,14 @@ class Classifier:
         model: The transformers classifier, in evaluation mode.
         tokenizer: Its tokenizer, whose ``model_max_length`` is the run's ``max_length``.
         device: Device of the model.
-        window: Which tokens of longer texts are kept, as in the run.
+        windowing: How longer texts are read, as in the run.
         kind: Kind of the labels.
     """
 
     model: Any
     tokenizer: Any
     device: torch.device
-    window: TextWindow = "head"
+    windowing: Windowing = HEAD
     kind: Kind = CLASSIFICATION
 
     @classmethod
@@ -61,13 +63,17 @@ class Classifier:
         device = devices.default_device()
         kind = kind_of(RunFolder(run).read_config().kind)
         model, tokenizer = load_classifier(folder, kind)
-        window: TextWindow = getattr(model.config, "text_window", "head")
-        if window not in get_args(TextWindow):
+        written = model.config.to_dict()
+        entries = {name: written[name] for name in Windowing.model_fields if name in written}
+        try:
+            windowing = Windowing.model_validate(entries)
+        except ValidationError as error:
+            name = str(error.errors()[0]["loc"][0])
             raise EncoderError(
-                f"{folder / 'config.json'} is damaged: its text_window is {describe(window)}; "
+                f"{folder / 'config.json'} is damaged: its {name} is {describe(entries[name])}; "
                 "train again or copy the folder again"
-            )
-        return cls(model.to(device), tokenizer, device, window, kind)
+            ) from None
+        return cls(model.to(device), tokenizer, device, windowing, kind)
 
     @property
     def label_names(self) -> tuple[str, ...]:
@@ -91,6 +97,7 @@ class Classifier:
 
         Texts are cut to the ``max_length`` of the run, and as in the run. The probabilities are
         those of ``transformers.pipeline("text-classification", ...)`` on the texts as they are cut.
+        Of texts in windows, the logits of the windows are pooled.
 
         Yields:
             Numbers of texts, ``(n,)``, and their class probabilities, ``(n, classes)``, float64.
@@ -98,7 +105,7 @@ class Classifier:
         if not texts:
             return
         length = self.tokenizer.model_max_length
-        arrays = tokenize(self.tokenizer, texts, text_pairs, length, window=self.window)
+        arrays = tokenize(self.tokenizer, texts, text_pairs, length, windowing=self.windowing)
         tokens = TokenizedTexts(**arrays, pad_id=self.tokenizer.pad_token_id)
         for rows, block in probability_blocks(self._logits, tokens, BATCH_SIZE):
             if not np.isfinite(block).all():
@@ -124,9 +131,9 @@ class Classifier:
     ) -> list[np.ndarray]:
         """Return the logits of each text, for labels of any kind but single classes."""
         length = self.tokenizer.model_max_length
-        arrays = tokenize(self.tokenizer, texts, text_pairs, length, window=self.window)
+        arrays = tokenize(self.tokenizer, texts, text_pairs, length, windowing=self.windowing)
         if self.kind.per_token:
-            arrays["starts"] = word_starts(self.tokenizer, texts, length, self.window)
+            arrays["starts"] = word_starts(self.tokenizer, texts, length, self.windowing)
         tokens = TokenizedTexts(**arrays, pad_id=self.tokenizer.pad_token_id)
         words = words_of(self.kind, texts)
         found = outputs_of(self.kind, self._logits, tokens, words, self.constant)
@@ -162,4 +169,7 @@ class Classifier:
         inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
         if batch.token_type_ids is not None:
             inputs["token_type_ids"] = batch.token_type_ids
-        return self.model(**{k: devices.upload(v, self.device) for k, v in inputs.items()}).logits
+        found = self.model(**{k: devices.upload(v, self.device) for k, v in inputs.items()}).logits
+        if self.kind.per_token:
+            return found
+        return pool_windows(found, batch, self.windowing.window_pooling)

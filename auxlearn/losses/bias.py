@@ -22,7 +22,7 @@ from auxlearn.data.batches import Batch
 from auxlearn.data.dataset import Split
 from auxlearn.data.splits import assign_folds, normalise, text_keys
 from auxlearn.data.tables import FORMATS, Table, read_table
-from auxlearn.data.tokens import tokenize_split
+from auxlearn.data.tokens import check_stride, tokenize_split
 from auxlearn.encoders.device import upload
 from auxlearn.encoders.load import load_encoder, max_positions
 from auxlearn.encoders.shared import SharedEncoder
@@ -231,13 +231,15 @@ def _encoder_scores(
 ) -> Scores:
     # A small bias model may have fewer positions than the run's encoder.
     length = min(context.max_length, max_positions(encoder.config) or context.max_length)
+    check_stride(encoder.tokenizer, length, context.windowing)
+    encoder.window_pooling = context.encoder.window_pooling
     texts = tokenize_split(
         encoder.tokenizer,
         context.split,
         length,
         context.cache,
         context.progress,
-        context.text_window,
+        context.windowing,
     )
     tensors = encoder.classifier.state_dict()
     depends: list[object] = [
@@ -247,6 +249,7 @@ def _encoder_scores(
         list(tensors),
         *tensors.values(),
         encoder.config.to_json_string(use_diff=False),
+        *([] if texts.windows is None else [encoder.window_pooling]),
         encoder.device.type,  # rounding differs, and so does what fine-tuning makes of it
     ]
     seed = derive_seed(context.seed, context.name, kind)

@@ -191,7 +191,7 @@ def _tags(
         return None, None
     tagger, name = found
     tags = token_tags(
-        split, rates.texts, encoder.tokenizer, config.max_length, tagger, config.text_window
+        split, rates.texts, encoder.tokenizer, config.max_length, tagger, config.windowing
     )
     if tags is None:
         notes.append(f"no parts of speech: the texts of {rates.name} are not those of the data set")

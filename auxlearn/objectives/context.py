@@ -15,13 +15,13 @@ from auxlearn.core import rng
 from auxlearn.core.cache import TensorCache
 from auxlearn.core.errors import ConfigError
 from auxlearn.core.progress import ProgressBar, no_progress_bar
-from auxlearn.core.settings import USUAL, Columns, TextWindow
+from auxlearn.core.settings import USUAL, Columns, Windowing
 from auxlearn.data.batches import Batch
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.examples import read_corpus
 from auxlearn.data.load import load_dataset
 from auxlearn.data.pos_tags import Tagger, token_tags
-from auxlearn.data.tokens import TokenizedTexts, tokenize_split
+from auxlearn.data.tokens import HEAD, TokenizedTexts, tokenize_split
 from auxlearn.encoders.shared import SharedEncoder
 
 _HEAD_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
@@ -76,7 +76,7 @@ class ObjectiveContext:
         progress: Shows progress bars.
         tracker: Notes what is read.
         text_column: Column of the text in corpora; by default ``text``.
-        text_window: Which tokens of longer texts are kept.
+        windowing: How longer texts are read.
 
     Attributes:
         name: Name of the objective in the run.
@@ -87,7 +87,7 @@ class ObjectiveContext:
         texts: The same examples, tokenised; ``Batch.indices`` refers to them unless a task sets
             other texts. With ``perturbed_text: add`` perturbed copies follow the originals.
         max_length: Maximum number of tokens per example.
-        text_window: Which tokens of longer texts are kept; see :mod:`auxlearn.data.tokens`.
+        windowing: How longer texts are read; see :mod:`auxlearn.data.tokens`.
         cache: Cache on disk for tensors that are expensive to compute: ``cache.get(key, compute)``;
             see :class:`~auxlearn.core.cache.TensorCache`.
         seed: The run's seed.
@@ -108,14 +108,14 @@ class ObjectiveContext:
         progress: ProgressBar = no_progress_bar,
         tracker: InputTracker | None = None,
         text_column: str | None = None,
-        text_window: TextWindow = "head",
+        windowing: Windowing = HEAD,
     ) -> None:
         self.name = name
         self.encoder = encoder
         self.split = split
         self.texts = texts
         self.max_length = max_length
-        self.text_window: TextWindow = text_window
+        self.windowing = windowing
         self.cache = cache
         self.seed = seed
         self.progress = progress
@@ -213,7 +213,7 @@ class ObjectiveContext:
             self.max_length,
             self.cache,
             self.progress,
-            self.text_window,
+            self.windowing,
         )
 
     def texts_of(self, corpus: str | None) -> TokenizedTexts:
@@ -237,7 +237,7 @@ class ObjectiveContext:
         """
         split = self.split if corpus is None else self.read_corpus(corpus)
         tokenizer, texts = self.encoder.tokenizer, self.texts_of(corpus)
-        tags = token_tags(split, texts, tokenizer, self.max_length, tagger, self.text_window)
+        tags = token_tags(split, texts, tokenizer, self.max_length, tagger, self.windowing)
         if tags is None:
             raise ConfigError(
                 f"'{self.name}' tags the words of the training texts, which perturbed_text has "

@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from auxlearn.core.config import RunConfig
 from auxlearn.core.encoder_names import ENCODERS
 from auxlearn.core.metric_names import METRICS, TITLES
 from auxlearn.data.load import HUB_ID, card_names, find_card
@@ -158,19 +159,32 @@ def _body(results: RunResults) -> Iterator[str]:
         yield "Notes on the data:"
         yield "\n".join(f"- {escape_markdown(note)}" for note in data.notes)
     yield "## Limits"
-    both_ends = config.get("text_window", "head") == "head+tail"
-    window = (
-        " from their beginning and their end, by `auxlearn predict` as in training; the pipeline "
-        "above keeps the beginning only"
-        if both_ends
-        else ""
-    )
     yield (
-        f"Texts are truncated to {config['max_length']} tokens{window}. {given} "
+        f"{_reading(RunConfig.model_validate(config), kind)}. {given} "
         "The metrics are those of a single run with one seed; on texts of another kind, time or "
         "source than the training data they can be much lower. "
         "The auxiliary tasks are used in training only; the exported model does not contain them."
     )
+
+
+def _reading(config: RunConfig, kind: Kind) -> str:
+    """Return how the model reads long texts."""
+    length, windowing = config.max_length, config.windowing
+    pipeline = "; the pipeline above keeps the beginning only"
+    if windowing.in_windows:
+        pooled = (
+            "a word is tagged in the window where it is farthest from an end"
+            if kind.per_token
+            else f"the logits are the {windowing.window_pooling} over the windows"
+        )
+        return (
+            f"Texts are read in at most {windowing.max_windows} windows of {length} tokens, of "
+            f"which {windowing.window_stride} are those of the window before; {pooled}, by "
+            f"`auxlearn predict` as in training (`config.json` has these settings){pipeline}"
+        )
+    both_ends = " from their beginning and their end, by `auxlearn predict` as in training"
+    how = both_ends + pipeline if windowing.text_window == "head+tail" else ""
+    return f"Texts are truncated to {length} tokens{how}"
 
 
 _MACRO = ("macro-F1: mean over the classes that occur in labels or predictions",)

@@ -1,7 +1,7 @@
 """``perturbations.jsonl`` of a run folder: the perturbations of a sample of the training texts.
 
 There is one line for each time that a text of the sample was perturbed in training, that is one for
-each epoch and task::
+each epoch and task, and for each window of a text that is read in windows::
 
     {"step": 3, "epoch": 1, "task": "mask_tuning", "example": 17, "label": 1,
      "input_ids": [...], "words": [...], "token_type_ids": null, "positions": [4],
@@ -13,7 +13,7 @@ each epoch and task::
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -82,7 +82,7 @@ class PerturbationLog:
         order = torch.randperm(examples, generator=rng.generator(0, "perturbation sample"))
         self._sampled = torch.zeros(examples, dtype=torch.bool)
         self._sampled[order[:sample]] = True
-        self._pending: dict[tuple[int, str, int], PerturbationRecord] = {}
+        self._pending: dict[tuple[int, str, int, int], PerturbationRecord] = {}
 
     def add(
         self, step: int, epoch: int, task: str, before: Batch, after: Batch, replaced: Tensor
@@ -92,17 +92,19 @@ class PerturbationLog:
         Steps and epochs are from 1. Of an example that is added twice in a step, the last
         perturbation counts.
         """
-        examples = before.indices.tolist()
-        for place in self._sampled[before.indices].nonzero().squeeze(1).tolist():
+        for place, number, window in _rows(before):
+            example = int(before.indices[number])
+            if not self._sampled[example]:
+                continue
             length = int(before.attention_mask[place].sum())
             positions = replaced[place, :length].nonzero().squeeze(1)
             types = before.token_type_ids
-            self._pending[step, task, examples[place]] = PerturbationRecord(
+            self._pending[step, task, example, window] = PerturbationRecord(
                 step=step,
                 epoch=epoch,
                 task=task,
-                example=examples[place],
-                label=_class_of(before, place),
+                example=example,
+                label=_class_of(before, number),
                 input_ids=before.input_ids[place, :length].tolist(),
                 words=before.words[place, :length].tolist(),
                 token_type_ids=None if types is None else types[place, :length].tolist(),
@@ -124,6 +126,14 @@ class PerturbationLog:
             kept = [one for one in found if one["step"] <= last_step]
             write_text(self.path, "".join(json.dumps(one) + "\n" for one in kept))
         self._pending = {}
+
+
+def _rows(batch: Batch) -> Iterator[tuple[int, int, int]]:
+    """Yield the rows of a batch: place, number of the text in the batch, window of the text."""
+    counts = [1] * len(batch) if batch.windows is None else batch.windows.tolist()
+    rows = ((number, window) for number, count in enumerate(counts) for window in range(count))
+    for place, (number, window) in enumerate(rows):
+        yield place, number, window
 
 
 def _class_of(batch: Batch, place: int) -> int | None:

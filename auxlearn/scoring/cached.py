@@ -75,7 +75,7 @@ def score_texts(
                 shard.input_ids,
                 shard.words,
                 shard.maskable,
-                shard.offsets,
+                shard.in_rows().offsets,
                 "" if shard.token_type_ids is None else shard.token_type_ids,
             )
             scored = 0

@@ -102,7 +102,7 @@ def pseudo_log_likelihood(
 
     Args:
         encoder: The encoder; left as it was, in training or evaluation mode.
-        texts: The texts.
+        texts: The texts; each window of one is scored as a text of its own.
         advance: Called with the number of tokens scored since the last call.
         passes: Masked copies of each text; ``None``: one per token, which is exact.
         dtype: Dtype of the encoder's layers, float32 or bfloat16.
@@ -115,6 +115,7 @@ def pseudo_log_likelihood(
     Raises:
         EncoderError: The device does not have the memory for a single text.
     """
+    texts = texts.in_rows()
     with encoder.evaluating(), torch.inference_mode():
         forward = scoring_pass(encoder, dtype)
         body = _Body(forward, TOKEN_BUDGET[budget_key(encoder.device.type)])

@@ -194,7 +194,7 @@ class AuxiliaryTask(Objective):
             batch: The micro-batch that will be passed to :meth:`loss`.
             generator: A generator in the same state as the one that will be passed to :meth:`loss`.
         """
-        return len(batch)
+        return len(batch.indices)
 
     def evaluate(self, encoder: SharedEncoder) -> dict[str, float]:
         """Return metrics of the task on dev examples of its own, by name; by default none.

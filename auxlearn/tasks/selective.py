@@ -12,6 +12,7 @@ from auxlearn.core.cache import content_key
 from auxlearn.core.errors import ConfigError
 from auxlearn.core.registry import register_task
 from auxlearn.data.batches import collate, eval_batches
+from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.objectives.context import ObjectiveContext
 from auxlearn.tasks.base import ScoredMasking
@@ -51,11 +52,12 @@ class Selective(ScoredMasking):
             context.encoder.language_model_fingerprint(),
             *(train.input_ids, train.offsets, train.labels),
             *(self.texts.input_ids, self.texts.offsets, self.texts.maskable),
+            *([] if train.windows is None else [context.encoder.window_pooling]),
         )
         return context.cache.get(key, lambda: {"scores": self._score(context)})["scores"]
 
     def _score(self, context: ObjectiveContext) -> Tensor:
-        encoder, train, texts = context.encoder, context.texts, self.texts
+        encoder, train, texts = context.encoder, context.texts, self.texts.in_rows()
         found = torch.zeros(len(texts.input_ids), dtype=torch.float64)
         with (
             encoder.evaluating(),
@@ -71,20 +73,25 @@ class Selective(ScoredMasking):
             for row, start in enumerate(texts.offsets[:-1].tolist()):
                 places = texts.maskable[start : int(texts.offsets[row + 1])].nonzero().squeeze(1)
                 if len(places):
-                    found[places + start] = self._changes(encoder, probe, row, places)
+                    found[places + start] = self._changes(encoder, probe, texts, row, places)
                 advance(len(places))
         return found
 
     def _changes(
-        self, encoder: SharedEncoder, probe: LogisticRegression, row: int, places: Tensor
+        self,
+        encoder: SharedEncoder,
+        probe: LogisticRegression,
+        texts: TokenizedTexts,
+        row: int,
+        places: Tensor,
     ) -> Tensor:
         """Return how much the confidence in the predicted class changes without some tokens."""
         masks = torch.cat([torch.tensor([-1]), places])[:, None] == torch.arange(
-            int(self.texts.lengths[row])
+            int(texts.lengths[row])
         )
         features = []
         for some in masks.split(BATCH):  # the first row masks nothing
-            batch = collate(self.texts, torch.full((len(some),), row))
+            batch = collate(texts, torch.full((len(some),), row))
             ids = batch.input_ids.masked_fill(some, encoder.tokenizer.mask_token_id)
             features.append(encoder.features(replace(batch, input_ids=ids)).cpu())
         found = torch.from_numpy(probe.predict_proba(torch.cat(features).double().numpy()))

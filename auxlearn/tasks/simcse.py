@@ -52,5 +52,5 @@ class SimCSE(AuxiliaryTask):
         """Return the mean cross-entropy over the texts of the batch."""
         first, second = (encoder.apply_head(self.head, encoder.features(batch)) for _ in range(2))
         similarities = nn.functional.cosine_similarity(first[:, None], second[None], dim=-1)
-        own = upload(torch.arange(len(batch)), first.device)
+        own = upload(torch.arange(len(first)), first.device)
         return nn.functional.cross_entropy(similarities / self.options.temperature, own)

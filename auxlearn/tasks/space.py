@@ -140,6 +140,10 @@ class Space(AuxiliaryTask):
     def prepare(self, context: ObjectiveContext) -> None:
         """Set the texts of all data, add the heads, and count what the outputs need."""
         options, encoder = self.options, context.encoder
+        if context.windowing.in_windows:
+            raise ConfigError(
+                f"{context.name} reads a text as one row of tokens: leave --text-window windows out"
+            )
         if not self.members:
             raise ConfigError(
                 f"{context.name} has no legal objective: give every axis a value, and with output "

@@ -339,7 +339,7 @@ class _Run(Materials):
                 write_manifest(temporary)
             self.adapters.merge()
         with replaced_folder(self.folder.model_path) as temporary:
-            self.encoder.save(temporary, self.config.max_length, self.config.text_window)
+            self.encoder.save(temporary, self.config.max_length, self.config.windowing)
             (temporary / "README.md").write_text(model_card(results), encoding="utf-8")
             write_manifest(temporary)
         if self.encoder.heads or not self.encoder.lacks_language_model:
@@ -372,7 +372,9 @@ class _Run(Materials):
         """Report how many of the training texts are cut off."""
         length, tokenizer = self.config.max_length, self.encoder.tokenizer
         whole = whole_lengths(tokenizer, self.data.train, texts, length, self.cache)
-        self.reporter.message(describe_lengths(whole, length))
+        special = tokenizer.num_special_tokens_to_add(pair=False)
+        line = describe_lengths(whole, length, self.config.windowing, special)
+        self.reporter.message(line)
 
     def _check_processes(self, auxiliaries: list[Auxiliary]) -> None:
         """Refuse tasks that need to see all examples of a step where processes share them."""

@@ -25,7 +25,7 @@ from auxlearn.core.settings import ValidationSource
 from auxlearn.data.batches import BatchStream
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.run_data import RunData, load_run_data
-from auxlearn.data.tokens import TokenizedTexts, concatenate, tokenize_split
+from auxlearn.data.tokens import TokenizedTexts, check_stride, concatenate, tokenize_split
 from auxlearn.encoders.device import Compute, attend_in_single_precision
 from auxlearn.encoders.load import check_length, encoder_content, load_encoder
 from auxlearn.encoders.shared import LANGUAGE_MODEL_HEAD, SharedEncoder
@@ -285,6 +285,8 @@ def load_run_encoder(config: RunConfig, data: RunData, compute: Compute) -> Shar
     encoder = load_initial_encoder(config, data.dataset.label_names, data.dataset.kind)
     encoder.random_head = config.random_head
     check_length(encoder.config, config.max_length)
+    check_stride(encoder.tokenizer, config.max_length, config.windowing)
+    encoder.window_pooling = config.window_pooling
     encoder.to(compute.device)
     if config.precision == "bf16" and compute.device.type == "cpu":
         attend_in_single_precision(encoder.body)
@@ -350,7 +352,7 @@ def run_context(
         progress=reporter.progress,
         tracker=tracker,
         text_column=config.text_column,
-        text_window=config.text_window,
+        windowing=config.windowing,
     )
 
 
@@ -390,8 +392,14 @@ class Materials:
     def tokenize(self, split: Split) -> TokenizedTexts:
         """Tokenise a split, or read its tokens from the cache."""
         config, progress = self.config, self.reporter.progress
-        tokenizer, window = self.encoder.tokenizer, config.text_window
-        return tokenize_split(tokenizer, split, config.max_length, self.cache, progress, window)
+        return tokenize_split(
+            self.encoder.tokenizer,
+            split,
+            config.max_length,
+            self.cache,
+            progress,
+            config.windowing,
+        )
 
     def perturbed(self, texts: TokenizedTexts) -> TokenizedTexts:
         """Return training texts, perturbed once by the pretrained encoder if configured."""

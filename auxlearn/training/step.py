@@ -409,7 +409,9 @@ class RunStep:
         """Return the weight of each micro-batch: its share of what the loss averages over."""
 
         def items(batch: Batch) -> int:
-            return len(batch) if batch.targets is None else self.encoder.kind.items(batch.targets)
+            if batch.targets is None:
+                return len(batch.indices)
+            return self.encoder.kind.items(batch.targets)
 
         return [items(batch) / max(1, items(whole)) for batch in parts]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 
 from torch import nn
 
@@ -100,20 +100,6 @@ def split_batch(batch: Batch, count: int) -> list[Batch]:
     """
     if count == 1:
         return [batch]
-    size = -(-len(batch) // count)
-    return [
-        _select_examples(batch, slice(start, start + size)) for start in range(0, len(batch), size)
-    ]
-
-
-def _select_examples(batch: Batch, chosen: slice) -> Batch:
-    longest = int(batch.attention_mask[chosen].sum(1).max())
-    values = {field.name: getattr(batch, field.name) for field in fields(batch)}
-    return replace(
-        batch,
-        **{
-            name: value[chosen, :longest] if value.ndim > 1 and name != "labels" else value[chosen]
-            for name, value in values.items()
-            if value is not None
-        },
-    )
+    texts = len(batch.indices)
+    size = -(-texts // count)
+    return [batch.part(start, start + size) for start in range(0, texts, size)]

@@ -271,6 +271,9 @@ OTHER = {
     "labels": {"positive": [1]},
     "unknown_labels": "count",
     "text_window": "head+tail",
+    "window_stride": 8,
+    "window_pooling": "max",
+    "max_windows": 4,
     "fold": "2/5",
     "init_from": "runs/other",
 }

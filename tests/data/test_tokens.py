@@ -9,10 +9,13 @@ import torch
 from transformers import AutoTokenizer
 
 from auxlearn.core.cache import TensorCache
+from auxlearn.core.settings import Windowing
 from auxlearn.data import tokens
 from auxlearn.data.dataset import Split
-from auxlearn.data.tokens import TokenizedTexts, tokenize, tokenize_split
+from auxlearn.data.tokens import HEAD, TokenizedTexts, tokenize, tokenize_split
 from tests.helpers import FAMILIES, HARD_TEXTS, LINES, byte_level, wordpiece
+
+BOTH_ENDS = Windowing(text_window="head+tail")
 
 
 @pytest.fixture(scope="module")
@@ -241,7 +244,7 @@ def test_head_and_tail_keep_both_ends_of_a_long_text(load, family, length, head,
     """128 and 382 of 510 are those of Sun et al. (2019); other lengths in proportion."""
     tokenizer = load(family)
     long, short = " ".join(LINES * 20), "the parser"
-    arrays = tokenize(tokenizer, [long, short], None, length, window="head+tail")
+    arrays = tokenize(tokenizer, [long, short], None, length, windowing=BOTH_ENDS)
     whole = tokenizer(long, verbose=False)
     first, *text, last = zip(whole["input_ids"], whole.word_ids(), strict=True)
     kept = [first, *text[:head], *text[len(text) - tail :], last]
@@ -253,7 +256,7 @@ def test_head_and_tail_keep_both_ends_of_a_long_text(load, family, length, head,
     plain = tokenize(tokenizer, [long, short], None, length)
     for name in ("input_ids", "words", "maskable"):  # a text that fits is left alone
         assert torch.equal(arrays[name][size:], plain[name][size:])
-    pairs = tokenize(tokenizer, [long], [short], max(length, 12), window="head+tail")
+    pairs = tokenize(tokenizer, [long], [short], max(length, 12), windowing=BOTH_ENDS)
     expected = tokenize(tokenizer, [long], [short], max(length, 12))
     assert torch.equal(pairs["input_ids"], expected["input_ids"])
 
@@ -263,8 +266,8 @@ def test_tokens_of_one_window_are_not_read_for_another(load, tmp_path):
     split = Split("train", (" ".join(LINES),), None, ())
     for _ in range(2):
         found = [
-            tokenize_split(tokenizer, split, 16, cache, window=window).input_ids
-            for window in ("head", "head+tail")
+            tokenize_split(tokenizer, split, 16, cache, windowing=windowing).input_ids
+            for windowing in (HEAD, BOTH_ENDS)
         ]
         assert torch.equal(found[0][:4], found[1][:4])  # [CLS] and three from the beginning
         assert not torch.equal(found[0], found[1])

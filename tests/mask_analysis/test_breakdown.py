@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from auxlearn.core.settings import Windowing
 from auxlearn.data.dataset import Split
 from auxlearn.data.pos_tags import token_tags
 from auxlearn.data.tokens import TokenizedTexts, tokenize
@@ -16,6 +17,7 @@ from auxlearn.mask_analysis.statistics import (
 )
 from tests import helpers
 
+BOTH_ENDS = Windowing(text_window="head+tail")
 TEXT = "The state-of-the-art parser isn't trained (by Smith)."
 KINDS = {"The": "DT", "state-of-the-art": "JJ", "parser": "NN", "isn't": "VBZ", "trained": "VBN"}
 
@@ -67,12 +69,12 @@ def test_words_behind_a_truncation_are_not_tagged():
 
 def test_words_in_the_middle_of_a_long_text_are_left_out():
     tokenizer = helpers.wordpiece()
-    arrays = tokenize(tokenizer, [TEXT], None, 6, window="head+tail")
+    arrays = tokenize(tokenizer, [TEXT], None, 6, windowing=BOTH_ENDS)
     texts = TokenizedTexts(**arrays, pad_id=tokenizer.pad_token_id)
     split = Split("train", (TEXT,), None, ())
     whole = tokens_of(tokenizer, [TEXT])
     tags = token_tags(split, whole, tokenizer, 64, tag)
-    found = token_tags(split, texts, tokenizer, 6, tag, "head+tail")
+    found = token_tags(split, texts, tokenizer, 6, tag, BOTH_ENDS)
     assert found == [*tags[:2], *tags[-4:]]
     assert token_tags(split, texts, tokenizer, 6, tag) is None
 

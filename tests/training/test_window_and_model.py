@@ -78,7 +78,7 @@ def test_predictions_after_the_run_see_the_tokens_that_it_saw(kept, start):
     assert scores.all == kept.evaluations["test"].all
     # The same weights see other tokens where a text is cut at its end.
     classifier = Classifier.of_run(kept.folder)
-    assert classifier.window == "head+tail"
+    assert classifier.windowing.text_window == "head+tail"
     head = Classifier(classifier.model, classifier.tokenizer, classifier.device)
     assert np.abs(head.probabilities(split.texts) - recorded(kept)).max() > 1e-4
     card = (kept.folder / "model" / "README.md").read_text()

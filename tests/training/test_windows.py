@@ -1,0 +1,421 @@
+"""Runs on long texts that are read in overlapping windows, against transformers directly."""
+
+from __future__ import annotations
+
+import json
+from itertools import chain
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+import auxlearn
+from auxlearn.core.config import RunConfig
+from auxlearn.core.errors import ConfigError, DataError
+from auxlearn.core.progress import Reporter
+from auxlearn.core.settings import Windowing
+from auxlearn.data.batches import collate, eval_batches, pad_token_values, unpad_token_values
+from auxlearn.data.tokens import TokenizedTexts, concatenate, consecutive, tokenize, word_starts
+from auxlearn.encoders.load import load_encoder
+from auxlearn.evaluation.classifier import Classifier
+from auxlearn.scoring.pseudo_likelihood import pseudo_log_likelihood
+from auxlearn.training.terms import split_batch
+from tests import helpers
+from tests.cli.helpers import call, error
+
+LENGTH, STRIDE, MOST = 16, 5, 4
+WINDOWS = Windowing(text_window="windows", window_stride=STRIDE, max_windows=MOST)
+SETTINGS = {"text_window": "windows", "window_stride": STRIDE, "max_windows": MOST}
+
+#: Texts of one to eight lines, so of one window to more than are read.
+TEXTS = [" ".join(helpers.LINES[n : n + 1 + n % 8]) for n in range(16)] + ["the parser"]
+
+
+def rows_of(tokenizer, text):
+    """Return the windows of a text, written out: slices of its tokens between special ones."""
+    first, *inside, last = tokenizer(text, verbose=False)["input_ids"]
+    room = LENGTH - 2
+    starts = range(0, max(1, len(inside) - STRIDE), room - STRIDE)
+    return [[first, *inside[start : start + room], last] for start in starts][:MOST]
+
+
+@pytest.fixture(scope="module")
+def table(encoder_folder):
+    tokenizer = AutoTokenizer.from_pretrained(encoder_folder("bert"), split_special_tokens=True)
+    arrays = tokenize(tokenizer, TEXTS, None, LENGTH, windowing=WINDOWS)
+    labels = torch.arange(len(TEXTS)) % 2
+    texts = TokenizedTexts(**arrays, pad_id=tokenizer.pad_token_id, labels=labels)
+    return tokenizer, texts
+
+
+def test_a_table_has_the_windows_of_each_text(table):
+    tokenizer, texts = table
+    expected = [rows_of(tokenizer, text) for text in TEXTS]
+    counts = [len(rows) for rows in expected]
+    assert {1, MOST} <= set(counts)
+    assert texts.window_counts(torch.arange(len(TEXTS))).tolist() == counts
+    rows = texts.in_rows()
+    found = rows.input_ids.split(rows.lengths.tolist())
+    assert [row.tolist() for row in found] == list(chain(*expected))
+    assert len(texts) == len(TEXTS)
+    assert len(rows) == sum(counts)
+    order = torch.tensor([7, 0, 16, 3])
+    batch = collate(texts, order)
+    assert batch.windows.tolist() == [counts[number] for number in order]
+    assert batch.labels.tolist() == [1, 0, 0, 1]
+    padded = zip(batch.input_ids, batch.attention_mask.bool(), strict=True)
+    found = [ids[mask].tolist() for ids, mask in padded]
+    assert found == list(chain(*(expected[number] for number in order)))
+    # Parts of a batch are batches of parts, and values of tokens come back to their places.
+    second = batch.part(1, 3)
+    again = collate(texts, order[1:3])
+    for name in ("input_ids", "attention_mask", "words", "indices", "labels", "windows"):
+        assert torch.equal(getattr(second, name), getattr(again, name)), name
+    values, copy = torch.arange(len(texts.input_ids)), torch.zeros(len(texts.input_ids)).long()
+    for rows in eval_batches(texts, 6):
+        unpad_token_values(texts, pad_token_values(texts, values, rows, -1), rows, copy)
+    assert torch.equal(values, copy)
+
+
+def test_parts_and_selections_of_a_table_keep_their_windows(table):
+    _, texts = table
+    order = torch.tensor([7, 0, 16, 3])
+    chosen = texts.select(order)
+    for place, number in enumerate(order.tolist()):
+        one, other = collate(chosen, torch.tensor([place])), collate(texts, torch.tensor([number]))
+        assert torch.equal(one.input_ids, other.input_ids)
+    first, second = consecutive(texts, [5, len(texts) - 5])
+    joined = concatenate(first, second)
+    for name in ("input_ids", "offsets", "windows", "labels"):
+        assert torch.equal(getattr(joined, name), getattr(texts, name)), name
+
+
+def test_batches_without_gradients_have_a_bounded_number_of_windows(table):
+    _, texts = table
+    batches = eval_batches(texts, 6)
+    assert sorted(torch.cat(batches).tolist()) == list(range(len(texts)))
+    counts = [int(texts.window_counts(rows).sum()) for rows in batches]
+    assert max(counts) <= 6
+    assert len(batches) < len(texts)
+    alone = eval_batches(texts, 1)
+    assert [len(rows) for rows in alone] == [1] * len(texts)
+
+
+@pytest.mark.parametrize("family", ["bert", "modernbert", "bart"])
+@pytest.mark.parametrize("pooling", ["mean", "max"])
+def test_logits_are_pooled_as_by_hand_whatever_the_batch(encoder_folder, family, pooling):
+    encoder = load_encoder(str(encoder_folder(family)), ["a", "b", "c"]).eval()
+    encoder.window_pooling = pooling
+    arrays = tokenize(encoder.tokenizer, TEXTS, None, LENGTH, windowing=WINDOWS)
+    texts = TokenizedTexts(**arrays, pad_id=encoder.tokenizer.pad_token_id)
+    expected, features = [], []
+    with torch.no_grad():
+        for number in range(len(texts)):
+            rows = texts.in_rows().input_ids[texts.offsets[number] : texts.offsets[number + 1]]
+            lengths = texts.in_rows().lengths[texts.rows_of(torch.tensor([number]))].tolist()
+            logits = torch.cat(
+                [encoder.classifier(row.long()[None]).logits for row in rows.split(lengths)]
+            )
+            expected.append(logits.mean(0) if pooling == "mean" else logits.max(0).values)
+        expected = torch.stack(expected)
+        for size in (1, 5, len(texts)):
+            for rows in torch.randperm(len(texts)).split(size):
+                batch = collate(texts, rows)
+                logits, vectors = encoder.classify_with_features(batch)
+                torch.testing.assert_close(logits, expected[rows], atol=1e-6, rtol=1e-5)
+                assert vectors.shape == (len(rows), encoder.hidden_size)
+                torch.testing.assert_close(vectors, encoder.features(batch))
+    features = encoder.features(collate(texts, torch.tensor([16])))
+    assert features.shape == (1, encoder.hidden_size)
+
+
+def test_tokens_are_scored_in_their_window(encoder_folder, table):
+    encoder = load_encoder(str(encoder_folder("bert")), ["a", "b"])
+    _, texts = table
+    few = texts.select(torch.tensor([2, 16]))
+    found = pseudo_log_likelihood(encoder, few)
+    rows = few.in_rows()
+    for row in range(len(rows)):
+        places = slice(int(rows.offsets[row]), int(rows.offsets[row + 1]))
+        alone = pseudo_log_likelihood(encoder, rows.select(torch.tensor([row])))
+        torch.testing.assert_close(found[places], alone, atol=1e-5, rtol=1e-5)
+
+
+def test_a_word_is_tagged_in_the_window_with_most_context(table):
+    tokenizer, texts = table
+    starts = word_starts(tokenizer, TEXTS, LENGTH, WINDOWS)
+    rows = texts.in_rows()
+    before = 0
+    for number, text in enumerate(TEXTS):
+        candidates = {}
+        for row in texts.rows_of(torch.tensor([number])).tolist():
+            first, size = int(rows.offsets[row]), int(rows.lengths[row])
+            offsets = _offsets(tokenizer, text)[row - int(texts.rows_of(torch.tensor([number]))[0])]
+            begun = set()
+            for place, (begin, end) in enumerate(offsets):
+                if end == begin:
+                    continue
+                word = text[: begin + 1].count(" ")
+                if word not in begun:
+                    begun.add(word)
+                    context = min(place, size - 1 - place)
+                    candidates.setdefault(word, []).append((context, first + place))
+        for word, found in candidates.items():
+            best = max(found, key=lambda one: one[0])  # of equal ones the first
+            assert starts[best[1]] == before + word
+        assert int((starts[texts.offsets[number] : texts.offsets[number + 1]] >= 0).sum()) == len(
+            candidates
+        )
+        before += text.count(" ") + 1
+
+
+def _offsets(tokenizer, text):
+    """Return where the tokens of each window begin and end, written out."""
+    encoded = tokenizer(text, return_offsets_mapping=True, verbose=False)
+    inside = encoded["offset_mapping"][1:-1]
+    room = LENGTH - 2
+    starts = range(0, max(1, len(inside) - STRIDE), room - STRIDE)
+    return [[(0, 0), *inside[start : start + room], (0, 0)] for start in starts][:MOST]
+
+
+# Whole runs.
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory, encoder_folder):
+    """Train on texts of one to eight lines; return the results of a folder."""
+    folder = tmp_path_factory.mktemp("runs")
+    rows = [
+        {
+            "text": " ".join(helpers.LINES[(n + k) % 24] for k in range(1 + n % 8)),
+            "label": helpers.LABELS[n % 2],
+        }
+        for n in range(30)
+    ]
+    (folder / "data").mkdir()
+    for name, members in {"train": rows[:14], "dev": rows[14:22], "test": rows[22:]}.items():
+        lines = [json.dumps(row) + "\n" for row in members]
+        (folder / "data" / f"{name}.jsonl").write_text("".join(lines))
+
+    def run(name, reporter=None, **settings):
+        return auxlearn.train(
+            reporter=reporter,
+            **{
+                "dataset": folder / "data",
+                "encoder": encoder_folder("bert"),
+                "epochs": 2,
+                "batch_size": 6,
+                "max_length": LENGTH,
+                "device": "cpu",
+                "output": folder / name,
+                "cache_dir": folder / "cache",
+                **SETTINGS,
+            }
+            | settings,
+        )
+
+    run.folder = folder
+    return run
+
+
+@pytest.fixture(scope="module")
+def trained(start):
+    """A run with a task that follows the primary batch, one that scores, and one with a head."""
+    lines = []
+    reporter = Reporter()
+    reporter.message = lines.append
+    results = start("run", reporter, aux=("mask_tuning", "l3mask", "simcse"), window_pooling="max")
+    return results, lines
+
+
+def recorded(results):
+    lines = (results.folder / "predictions" / "test.jsonl").read_text().splitlines()
+    return np.array([json.loads(line)["probabilities"] for line in lines])
+
+
+def test_predictions_are_those_of_transformers_pooled(trained, start):
+    results, _ = trained
+    folder = results.folder / "model"
+    model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder, split_special_tokens=True)
+    texts = auxlearn.load_dataset(str(start.folder / "data")).splits["test"].texts
+    expected = []
+    for text in texts:
+        rows = tokenizer(
+            text,
+            truncation=True,
+            stride=model.config.window_stride,
+            max_length=tokenizer.model_max_length,
+            return_overflowing_tokens=True,
+            padding=True,
+            return_tensors="pt",
+        )
+        rows.pop("overflow_to_sample_mapping")
+        with torch.no_grad():
+            logits = model(**rows).logits[: model.config.max_windows]
+        expected.append(logits.max(0).values.softmax(-1).numpy())
+    assert model.config.window_pooling == "max"
+    np.testing.assert_allclose(recorded(results), expected, atol=1e-6)
+    frame = auxlearn.predict(results, list(texts))
+    columns = [f"probability_{label}" for label in results.dataset.label_names]
+    np.testing.assert_allclose(frame[columns].to_numpy(), expected, atol=1e-6)
+    again = auxlearn.evaluate(results, start.folder / "data")["data"]
+    assert again.all == results.evaluations["test"].all
+
+
+def test_the_run_and_its_card_say_how_long_texts_are_read(trained):
+    results, lines = trained
+    (line,) = [line for line in lines if line.startswith("tokens per text of train")]
+    assert "are read in at most 4 windows, which keeps" in line
+    card = " ".join((results.folder / "model" / "README.md").read_text().split())
+    assert "Texts are read in at most 4 windows of 16 tokens, of which 5 are those of the" in card
+    assert "the logits are the max over the windows, by `auxlearn predict` as in training" in card
+    assert "the pipeline above keeps the beginning only" in card
+
+
+def test_perturbed_windows_are_recorded_apart(trained):
+    results, _ = trained
+    path = results.folder / "perturbations.jsonl"
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    first = [one for one in records if one["epoch"] == 1]
+    assert len(first) > len({one["example"] for one in first}) == 14
+    assert max(len(one["input_ids"]) for one in records) == LENGTH
+    assert len(auxlearn.perturbations(results).to_frame()) > 0
+
+
+@pytest.fixture(scope="module")
+def whole(start):
+    return start("whole", aux="random_mlm", gradient_accumulation_steps=2)
+
+
+def test_a_killed_run_resumes_to_equal_bytes(start, whole, monkeypatch):
+    with monkeypatch.context() as patched:
+        helpers.stop_before_step(patched, 4)
+        with pytest.raises(SystemExit):
+            start("resumed", aux="random_mlm", gradient_accumulation_steps=2)
+    resumed = start("resumed", aux="random_mlm", gradient_accumulation_steps=2)
+    for name in ("model/model.safetensors", "predictions/test.jsonl", "metrics.jsonl"):
+        assert (resumed.folder / name).read_bytes() == (whole.folder / name).read_bytes(), name
+
+
+def test_an_ensemble_reads_windows(trained, whole, start):
+    results, _ = trained
+    stored = auxlearn.ensemble(results, whole)
+    again = auxlearn.ensemble(results, whole, dataset=start.folder / "data")
+    assert stored.scores == again.scores
+    np.testing.assert_allclose(stored.probabilities, again.probabilities, atol=1e-6)
+
+
+def test_a_batch_without_dropout_has_the_gradient_of_its_micro_batches(encoder_folder, table):
+    encoder = load_encoder(str(encoder_folder("bert")), ["a", "b"]).eval()
+    _, texts = table
+    batch = collate(texts, torch.arange(len(texts)))
+
+    def gradient(batches):
+        encoder.zero_grad()
+        for one in batches:
+            loss = torch.nn.functional.cross_entropy(
+                encoder.classify(one), one.labels, reduction="sum"
+            )
+            loss.backward()
+        return torch.cat([p.grad.flatten() for p in encoder.classifier.parameters()])
+
+    parts = split_batch(batch, 4)
+    assert len(parts) == 4
+    assert sum(len(one.indices) for one in parts) == len(texts)
+    assert sum(len(one) for one in parts) == len(batch)
+    torch.testing.assert_close(gradient(parts), gradient([batch]), atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {
+            "weights": {"meta": {"horizon": "steps", "unroll": 2, "mix": "scaled"}},
+            "aux": "random_mlm",
+        },
+        {"weights": {"tartan": {}}, "aux": ("consistency", "selective")},
+        {"loss": "hidden_cut", "aux": "sentence_order"},
+        {"loss": "span_cutoff", "perturbed_text": "add"},
+    ],
+    ids=lambda one: "-".join(map(str, one)),
+)
+def test_objectives_and_weightings_take_windows(start, settings, request):
+    results = start(request.node.callspec.id.replace("/", "-"), epochs=1, **settings)
+    assert np.isfinite(recorded(results)).all()
+    found = auxlearn.evaluate(results, start.folder / "data")["data"]
+    assert found.all == results.evaluations["test"].all
+
+
+@pytest.mark.parametrize("kind", ["multi_label", "regression", "token_classification"])
+def test_other_kinds_of_labels_take_windows(start, tmp_path, kind):
+    words = " ".join(helpers.LINES).split()
+
+    def example(number):
+        tokens = words[number : number + 6 + 5 * (number % 8)]
+        if kind == "token_classification":
+            return {"tokens": tokens, "tags": ["B-X" if "a" in one else "O" for one in tokens]}
+        found = [one for one in ("parser", "tagger", "corpus") if one in tokens]
+        return {"text": " ".join(tokens), "label": found if kind == "multi_label" else len(tokens)}
+
+    rows = [example(number) for number in range(40)]
+    for name, members in {"train": rows[:20], "dev": rows[20:30], "test": rows[30:]}.items():
+        lines = "".join(json.dumps(row) + "\n" for row in members)
+        (tmp_path / f"{name}.jsonl").write_text(lines)
+    results = start(kind, dataset=tmp_path)
+    again = auxlearn.evaluate(results, tmp_path)[tmp_path.name]
+    assert again.all == results.evaluations["test"].all
+    assert again.loss == pytest.approx(results.evaluations["test"].loss, abs=1e-6)
+    if kind == "token_classification":
+        outputs = Classifier.of_run(results.folder).outputs([" ".join(rows[37]["tokens"])])
+        assert len(outputs[0]) == len(rows[37]["tokens"]) > LENGTH
+        read = (np.abs(outputs[0]).max(1) < 29).sum()  # the others are cut off
+        assert read > 2 * LENGTH - 2 - STRIDE - 4
+    else:
+        cut = start(f"{kind}-head", dataset=tmp_path, text_window="head")
+        assert cut.evaluations["test"].loss != results.evaluations["test"].loss
+
+
+def test_what_does_not_fit_is_refused_before_anything_is_written(start, tmp_path):
+    rows = [{"text": f"a {n}", "text_pair": "b", "label": n % 2} for n in range(20)]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(DataError, match="text_window: windows is for single texts") as caught:
+        start("pairs", dataset=tmp_path)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(ConfigError, match="window_stride: windows of 16 tokens have room for 14"):
+        start("stride", window_stride=14)
+    with pytest.raises(ConfigError, match="space reads a text as one row of tokens: leave"):
+        start("space", aux="space")
+    with pytest.raises(ConfigError, match="max_windows"):
+        start("none", max_windows=0)
+    with pytest.raises(ConfigError, match="window_pooling"):
+        start("pooling", window_pooling="median")
+    for name in ("pairs", "stride", "none", "pooling"):
+        assert not (start.folder / name).exists()
+
+
+def test_settings_of_windows_change_no_other_configuration():
+    plain = RunConfig()
+    assert not {"window_stride", "window_pooling", "max_windows"} & set(plain.identity())
+    assert plain.windowing == Windowing()
+    chosen = RunConfig(text_window="windows", max_length=64)
+    assert chosen.windowing == Windowing(text_window="windows", window_stride=16)
+    assert chosen.digest != RunConfig(text_window="windows", window_stride=8).digest
+
+
+def test_a_damaged_setting_of_an_exported_model_is_named(trained, tmp_path):
+    results, _ = trained
+    out = call("predict", results.folder, "a text of the parser").stdout
+    assert out
+    from auxlearn.core.manifest import write_manifest
+
+    path = results.folder / "model" / "config.json"
+    content = path.read_text()
+    try:
+        path.write_text(content.replace('"max_windows": 4', '"max_windows": 0'))
+        write_manifest(path.parent)
+        assert "its max_windows is 0" in error("predict", results.folder, "a text")
+    finally:
+        path.write_text(content)
+        write_manifest(path.parent)
