@@ -70,7 +70,7 @@ MUTANTS = (
     # masking
     Mutant("objectives/masking.py", "part = excess / others.sum", "part = excess / maskable.sum", "objectives/test_probabilities.py"),
     Mutant("objectives/masking.py", "torch.where(draws < mask_share, mask_id", "torch.where(draws < random_share, mask_id", "objectives/test_corruption.py"),
-    Mutant("objectives/masking.py", "means = (sums[ends] - sums[ends - counts]) / counts", "means = (sums[ends] - sums[ends - 1])", "tasks/test_strategies.py"),
+    Mutant("objectives/masking.py", "means = (sums[ends] - sums[ends - counts]) / counts", "means = (sums[ends] - sums[ends - 1])", "tasks/test_masking_options.py"),
     Mutant("tasks/pmi.py", "2 * own - best[n]", "own - best[n]", "tasks/test_strategies.py"),
     Mutant("tasks/l3mask.py", "if complement else -log", "if not complement else -log", "tasks/test_masked.py"),
     Mutant("tasks/simcse.py", "similarities / self", "similarities * self", "tasks/test_with_heads.py"),

@@ -45,25 +45,13 @@ SPOILED: dict[str, Any] = {
     ),
     "empty": (
         r"holds no config.json|unknown encoder",
-        lambda place: (
-            place.write("d/train.jsonl", MANY),
-            (place.path / "encoder").mkdir(),
-        ),
+        lambda place: (place.write("d/train.jsonl", MANY), (place.path / "encoder").mkdir()),
     ),
     "configuration cut": (r"config.json is damaged", replaced("config.json", "{")),
     "configuration a list": (r"is not a JSON object", replaced("config.json", "[]")),
-    "configuration deep": (
-        r"config.json is damaged",
-        replaced("config.json", "[" * 20_000),
-    ),
-    "configuration not UTF-8": (
-        r"config.json is damaged",
-        replaced("config.json", b"\xff\xfe{"),
-    ),
-    "configuration large": (
-        r"config.json is too large",
-        replaced("config.json", " " * 10_000_001),
-    ),
+    "configuration deep": (r"config.json is damaged", replaced("config.json", "[" * 20_000)),
+    "configuration not UTF-8": (r"config.json is damaged", replaced("config.json", b"\xff\xfe{")),
+    "configuration large": (r"config.json is too large", replaced("config.json", " " * 10_000_001)),
     "configuration a pipe": (
         r"config.json",
         lambda place: (
@@ -79,22 +67,13 @@ SPOILED: dict[str, Any] = {
         ),
     ),
     "weights empty": (r"cannot be loaded", replaced("model.safetensors", b"")),
-    "weights cut": (
-        r"cannot be loaded",
-        replaced("model.safetensors", b"\x10" + bytes(99)),
-    ),
+    "weights cut": (r"cannot be loaded", replaced("model.safetensors", b"\x10" + bytes(99))),
     "weights with a header of exabytes": (
         r"cannot be loaded",
         replaced("model.safetensors", struct.pack("<Q", 2**62) + b"{}"),
     ),
-    "weights a pickle": (
-        r"cannot be loaded",
-        replaced("model.safetensors", b"\x80\x04K\x01."),
-    ),
-    "index without a map": (
-        r"has no weight_map",
-        replaced("model.safetensors.index.json", "{}"),
-    ),
+    "weights a pickle": (r"cannot be loaded", replaced("model.safetensors", b"\x80\x04K\x01.")),
+    "index without a map": (r"has no weight_map", replaced("model.safetensors.index.json", "{}")),
     "index leads out": (
         r"names \.\./x.safetensors, which is not there",
         replaced("model.safetensors.index.json", '{"weight_map": {"a": "../x.safetensors"}}'),
@@ -103,10 +82,7 @@ SPOILED: dict[str, Any] = {
         r"comes with code of its own, which is never run",
         setting(auto_map={"AutoModel": "evil.Evil"}),
     ),
-    "kernel of the hub": (
-        r"code of its own",
-        setting(attn_implementation="someone/kernel"),
-    ),
+    "kernel of the hub": (r"code of its own", setting(attn_implementation="someone/kernel")),
     "tokenizer with code": (
         r"code of its own",
         spoiled(
@@ -136,14 +112,8 @@ SPOILED: dict[str, Any] = {
         setting(num_hidden_layers=10**9),
     ),
     "no layers": (r"num_hidden_layers is 0", setting(num_hidden_layers=0)),
-    "layers a text": (
-        r"num_hidden_layers|cannot be loaded",
-        setting(num_hidden_layers="two"),
-    ),
-    "layers a fraction": (
-        r"num_hidden_layers|cannot be loaded",
-        setting(num_hidden_layers=1.5),
-    ),
+    "layers a text": (r"num_hidden_layers|cannot be loaded", setting(num_hidden_layers="two")),
+    "layers a fraction": (r"num_hidden_layers|cannot be loaded", setting(num_hidden_layers=1.5)),
     "a vast hidden size": (
         r"describes an encoder of [\d,]+ weights, but the files hold",
         setting(hidden_size=2**16, num_attention_heads=2),
@@ -156,10 +126,7 @@ SPOILED: dict[str, Any] = {
     "a text for epsilon": (r"cannot be loaded", setting(layer_norm_eps="small")),
     "another hidden size": (r"other shapes|cannot be loaded", setting(hidden_size=16)),
     "another vocabulary": (r"other shapes|cannot be loaded", setting(vocab_size=50)),
-    "another intermediate size": (
-        r"other shapes|cannot be loaded",
-        setting(intermediate_size=48),
-    ),
+    "another intermediate size": (r"other shapes|cannot be loaded", setting(intermediate_size=48)),
     "fewer positions": (
         r"other shapes|cannot be loaded|positions",
         setting(max_position_embeddings=64),
@@ -182,17 +149,11 @@ SPOILED: dict[str, Any] = {
         r"other shapes|cannot be loaded",
         weights(narrower("layer.0.intermediate.dense.weight")),
     ),
-    "NaN": (
-        r"hold NaN or infinity",
-        weights(filled("layer.1.output.dense.weight", float("nan"))),
-    ),
+    "NaN": (r"hold NaN or infinity", weights(filled("layer.1.output.dense.weight", float("nan")))),
     "infinity": (r"hold NaN or infinity", weights(filled("word_embeddings", float("inf")))),
     "a vocabulary without its unknown token": (
         r"cannot be loaded: Exception: WordPiece error: Missing \[UNK\]",
-        lambda place: (
-            removed("tokenizer*")(place),
-            place.write("encoder/vocab.txt", "a\nb\nc\n"),
-        ),
+        lambda place: (removed("tokenizer*")(place), place.write("encoder/vocab.txt", "a\nb\nc\n")),
     ),
     "tokenizer cut": (r"cannot be loaded", replaced("tokenizer.json", "{")),
     "tokenizer a list": (r"cannot be loaded", replaced("tokenizer.json", "[]")),
@@ -218,10 +179,7 @@ MORE: dict[str, Any] = {
         weights(without("classifier.bias"), "run"),
     ),
     "a layer gone": (r"is damaged: weights", weights(without("layer.1."), "run")),
-    "NaN": (
-        r"hold NaN or infinity",
-        weights(filled("classifier.weight", float("nan")), "run"),
-    ),
+    "NaN": (r"hold NaN or infinity", weights(filled("classifier.weight", float("nan")), "run")),
     "narrow": (r"damaged|cannot be loaded", weights(narrower("classifier.weight"), "run")),
     "more labels": (
         r"damaged|cannot be loaded",

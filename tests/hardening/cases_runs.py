@@ -313,60 +313,63 @@ class Mine(AuxiliaryTask):
     def loss(self, encoder, batch, generator):
         {line}
 """
+
+
+def task(line: str, more: str = "") -> str:
+    """A task whose loss is a line, and further lines of its class."""
+    return TASK.format(line=line) + "".join(f"    {one}\n" for one in more.splitlines())
+
+
 PLUGINS: dict[str, tuple[str, str]] = {
-    "returns None": (TASK.format(line="return None"), r"loss of 'mine' \(Mine of .*\) is None"),
-    "returns a float": (TASK.format(line="return 1.0"), r"loss of 'mine' .* is a float"),
-    "returns a list": (TASK.format(line="return [1]"), r"loss of 'mine' .* is a list"),
+    "returns None": (task("return None"), r"loss of 'mine' \(Mine of .*\) is None"),
+    "returns a float": (task("return 1.0"), r"loss of 'mine' .* is a float"),
+    "returns a list": (task("return [1]"), r"loss of 'mine' .* is a list"),
     "returns a vector": (
-        TASK.format(line="return encoder.classify(batch).sum(1)"),
+        task("return encoder.classify(batch).sum(1)"),
         r"loss of 'mine' .* is a tensor of shape \(4,\)",
     ),
-    "returns integers": (TASK.format(line="return torch.tensor(1)"), r"of dtype torch\.int64"),
-    "has no graph": (TASK.format(line="return torch.tensor(1.0)"), r"without a graph"),
+    "returns integers": (task("return torch.tensor(1)"), r"of dtype torch\.int64"),
+    "has no graph": (task("return torch.tensor(1.0)"), r"without a graph"),
     "is NaN": (
-        TASK.format(line="return encoder.classify(batch).sum() * float('nan')"),
+        task("return encoder.classify(batch).sum() * float('nan')"),
         r"loss of 'mine' is nan in its first step",
     ),
     "is infinite": (
-        TASK.format(line="return encoder.classify(batch).exp().sum() / 0"),
+        task("return encoder.classify(batch).exp().sum() / 0"),
         r"loss of 'mine' is inf in its first step",
     ),
     "raises in loss": (
-        TASK.format(line="raise ValueError('no\\nsuch column')"),
+        task("raise ValueError('no\\nsuch column')"),
         r"'mine' \(Mine of .*mine\.py\) failed in loss \(ValueError: no such column\)",
     ),
     "raises no Exception": (
-        "class E(BaseException):\n    pass\n" + TASK.format(line="raise E('no')"),
+        "class E(BaseException):\n    pass\n" + task("raise E('no')"),
         r"failed in loss \(E: no\)",
     ),
-    "ends a generator": (TASK.format(line="raise GeneratorExit"), r"in loss \(GeneratorExit\)"),
-    "leaves the program": (TASK.format(line="raise SystemExit(0)"), r"in loss \(SystemExit: 0"),
+    "ends a generator": (task("raise GeneratorExit"), r"in loss \(GeneratorExit\)"),
+    "leaves the program": (task("raise SystemExit(0)"), r"in loss \(SystemExit: 0"),
     "raises what has no text": (
-        "class E(Exception):\n    def __str__(self):\n        1 / 0\n"
-        + TASK.format(line="raise E('no')"),
+        "class E(Exception):\n    def __str__(self):\n        1 / 0\n" + task("raise E('no')"),
         r"failed in loss \(E: E\('no'\)\)",
     ),
-    "raises KeyError in loss": (TASK.format(line="return {}['a']"), r"failed in loss \(KeyError"),
+    "raises KeyError in loss": (task("return {}['a']"), r"failed in loss \(KeyError"),
     "multiplies wrong shapes": (
-        TASK.format(line="return (torch.ones(2, 3) @ torch.ones(2, 3)).sum()"),
+        task("return (torch.ones(2, 3) @ torch.ones(2, 3)).sum()"),
         r"failed in loss \(RuntimeError: mat1",
     ),
     "raises in prepare": (
-        TASK.format(line="pass") + "    def prepare(self, context):\n        1 / 0\n",
+        task("pass", "def prepare(self, context):\n    1 / 0"),
         r"'mine' .* failed in prepare \(ZeroDivisionError",
     ),
     "reads a file that is missing": (
-        TASK.format(line="pass") + "    def prepare(self, context):\n        open('gone.txt')\n",
+        task("pass", "def prepare(self, context):\n    open('gone.txt')"),
         r"'mine' .* failed in prepare \(FileNotFoundError: .*gone\.txt",
     ),
     "sets no texts": (
-        TASK.format(line="pass") + "    def prepare(self, context):\n        pass\n",
+        task("pass", "def prepare(self, context):\n    pass"),
         r"'mine' .* has set no texts in prepare",
     ),
-    "has other batches": (
-        TASK.format(line="pass") + "    batches = 'mine'\n",
-        r"is neither 'own' nor 'primary'",
-    ),
+    "has other batches": (task("pass", "batches = 'mine'"), r"is neither 'own' nor 'primary'"),
     "has no loss": (
         '@register_task("mine")\nclass Mine(AuxiliaryTask):\n    pass',
         r"'mine' .* does not define loss: derive it from AuxiliaryTask",
@@ -375,36 +378,35 @@ PLUGINS: dict[str, tuple[str, str]] = {
         '@register_task("mine")\nclass Mine:\n    pass',
         r"does not define prepare, loss, items, state_dict, Options",
     ),
-    "has no class of options": (
-        TASK.format(line="pass") + "    Options = 3\n",
-        r"Options is no class of settings",
-    ),
+    "has no class of options": (task("pass", "Options = 3"), r"Options is no class of settings"),
     "masks a wrong shape": (
         '@register_task("mine")\nclass Mine(MaskedLanguageModelling):\n'
         "    def mask_probabilities(self, batch):\n        return torch.ones(3)\n",
         r"failed in loss \(ValueError: mask_probabilities of task 'mine': expected shape",
     ),
     "changes to no batch": (
-        TASK.format(line="return TaskResult(encoder.classify(batch).sum(), primary=3)"),
+        task("return TaskResult(encoder.classify(batch).sum(), primary=3)"),
         r"does not fit: its primary is a int, not a Batch",
     ),
     "forgets its members": (
-        TASK.format(line="return encoder.classify(batch).sum()") + "    members = ({'a': 'b'},)\n",
+        task("return encoder.classify(batch).sum()", "members = ({'a': 'b'},)"),
         r"does not fit: it has losses of the members \[\], and declares 1",
     ),
     "samples with a fault": (
-        TASK.format(line="return encoder.classify(batch).sum()")
-        + "    members = ({'a': 'b'},)\n    def sampled(self, step):\n        1 / 0\n",
+        task(
+            "return encoder.classify(batch).sum()",
+            "members = ({'a': 'b'},)\ndef sampled(self, step):\n    1 / 0",
+        ),
         r"'mine' .* failed in sampled \(ZeroDivisionError",
     ),
     "evaluates to no number": (
-        TASK.format(line="return encoder.classify(batch).sum()")
-        + "    def evaluate(self, encoder):\n        return 0.5\n",
+        task(
+            "return encoder.classify(batch).sum()", "def evaluate(self, encoder):\n    return 0.5"
+        ),
         r"'mine' .* failed in evaluate \(AttributeError: 'float' object has no attribute 'items'",
     ),
     "keeps a list for resuming": (
-        TASK.format(line="return encoder.classify(batch).sum()")
-        + "    def state_dict(self):\n        return [3]\n",
+        task("return encoder.classify(batch).sum()", "def state_dict(self):\n    return [3]"),
         r"state_dict of 'mine' .* returns a list: return tensors by name",
     ),
     "takes the name of another": (
@@ -440,29 +442,35 @@ class Rule(LossWeighting):
     def weights(self):
         {line}
 """
+
+
+def rule(line: str) -> str:
+    return RULE.format(line=line)
+
+
 RULES: dict[str, tuple[str, str]] = {
-    "raises": (RULE.format(line="raise ValueError('x')"), r"'rule' .* failed in __init__"),
+    "raises": (rule("raise ValueError('x')"), r"'rule' .* failed in __init__"),
     "has no weights": (
         '@register_weighting("rule")\nclass Rule(LossWeighting):\n    pass',
         r"does not define weights: derive it from Weighting",
     ),
     "raises in step": (
-        RULE.format(line="return torch.ones(2).double() / 2")
+        rule("return torch.ones(2).double() / 2")
         + "    def step(self, step):\n        raise OverflowError('too much')\n",
         r"'rule' \(Rule of .*\) failed in step \(OverflowError: too much\)",
     ),
     "keeps a number for resuming": (
-        RULE.format(line="return torch.ones(2).double() / 2")
+        rule("return torch.ones(2).double() / 2")
         + "    def state_dict(self):\n        return {'count': 3}\n",
         r"state_dict of 'rule' \(Rule of .*\) returns a int for 'count': return tensors by name",
     ),
     "keeps a list for resuming": (
-        RULE.format(line="return torch.ones(2).double() / 2")
+        rule("return torch.ones(2).double() / 2")
         + "    def state_dict(self):\n        return [3]\n",
         r"'rule' .* failed in state_dict \(TypeError: unsupported operand",
     ),
     "logs what is no number": (
-        RULE.format(line="return torch.ones(2).double() / 2")
+        rule("return torch.ones(2).double() / 2")
         + "    def metrics(self):\n        return {'temperature': 'high'}\n",
         r"'rule' .* failed in metrics \(ValueError: could not convert",
     ),

@@ -5,16 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.hardening.case import Case, cases
-from tests.hardening.inputs import (
-    BOMB,
-    SWEEP,
-    config,
-    folder,
-    pipe,
-    sparse_file,
-    sweep,
-    train,
-)
+from tests.hardening.inputs import BOMB, SWEEP, config, folder, pipe, sparse_file, sweep, train
 
 CONFIGS: dict[str, Any] = {
     "NUL": (r"not valid YAML", "a: \0"),
@@ -66,17 +57,11 @@ CONFIGS: dict[str, Any] = {
     "dots for a name": (r"begins with a dot", "ood: [..]"),
     "backslash in a name": (r"is not a plain name", r"ood: [{dataset: d, name: a\b}]"),
     "long name": (r"too long for a name", f"ood: [{{dataset: d, name: {'n' * 101}}}]"),
-    "control character in a name": (
-        r"is not a plain name",
-        r'ood: [{dataset: d, name: "a\eb"}]',
-    ),
+    "control character in a name": (r"is not a plain name", r'ood: [{dataset: d, name: "a\eb"}]'),
     "name of a split": (r"the name 'test' is taken", "ood: [{dataset: d, name: test}]"),
     "a key of a set": (r"unknown key", "ood: [{dataset: d, nme: x}]"),
     "unknown task": (r"did you mean 'l3mask'", "aux: l3msk"),
-    "two tasks in one": (
-        r"one name with its options",
-        "aux: [{l3mask: {}, random_mlm: {}}]",
-    ),
+    "two tasks in one": (r"one name with its options", "aux: [{l3mask: {}, random_mlm: {}}]"),
     "options that are none": (r"options of 'l3mask' are a mapping", "aux: [{l3mask: 3}]"),
 }
 

@@ -152,10 +152,7 @@ def pretraining(one_layer, tmp_path_factory):
 def test_a_disk_that_is_full_while_pretraining(pretraining, tmp_path, moment):
     run, whole, expected, count = pretraining
     at = 1 + moment * (count - 1) // (MOMENTS - 1)
-    with (
-        full_from(at),
-        pytest.raises((UserError, OSError), match="No space left"),
-    ):
+    with full_from(at), pytest.raises((UserError, OSError), match="No space left"):
         run(tmp_path / "full")
     assert run(tmp_path / "full").loss_after == expected.loss_after
     files = [

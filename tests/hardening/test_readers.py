@@ -280,10 +280,7 @@ def test_sweep_files(tmp_path, values):
         refused_well(error)
 
 
-CARDS = st.dictionaries(
-    st.sampled_from([*DatasetCard.model_fields, "x"]),
-    VALUES,
-)
+CARDS = st.dictionaries(st.sampled_from([*DatasetCard.model_fields, "x"]), VALUES)
 
 
 @fuzz
