@@ -196,6 +196,7 @@ def test_a_killed_run_on_data_in_memory_resumes(from_files, settings, tmp_path, 
     assert weights(run) == weights(from_files.folder)
 
 
+@pytest.mark.slow
 def test_a_process_killed_on_data_in_memory_resumes_by_the_same_call(
     from_files, settings, tmp_path, monkeypatch
 ):

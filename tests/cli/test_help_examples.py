@@ -87,8 +87,16 @@ def test_every_command_has_examples():
             assert example.line.startswith(f"auxlearn {name} ")
 
 
+#: All checks of a plug-in, which the tests of the checks run, are made once in every run of tests.
+SLOW = "auxlearn check l3mask --score surprisal"
+
+
 @pytest.mark.parametrize(
-    ("name", "example"), EXAMPLES, ids=[example.line for _, example in EXAMPLES]
+    ("name", "example"),
+    [
+        pytest.param(*one, marks=pytest.mark.slow if one[1].line == SLOW else (), id=one[1].line)
+        for one in EXAMPLES
+    ],
 )
 def test_an_example_of_the_help_runs(workspace, monkeypatch, name, example):
     run_cheaply(monkeypatch, workspace)

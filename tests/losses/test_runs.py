@@ -95,7 +95,13 @@ def test_through_unrolled_steps(name, config):
     assert abs(values[0] - values[1]) > 1e-9
 
 
-@pytest.mark.parametrize("name", ["hidden_cut", "learned_mixin", "confidence"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "learned_mixin",
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("hidden_cut", "confidence")),
+    ],
+)
 def test_half_precision_and_micro_batches(name, config, tmp_path):
     settings = {"precision": "bf16", "gradient_accumulation_steps": 3}
     results = train(config(name, **settings))
