@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 from torch import Tensor
 
 from auxlearn.weighting.base import Gradient, Placement, TrainingStep
 
-_SHARED: tuple[Placement, ...] = ("encoder",)
+#: Places of parameters that objectives share, and of those that they do not.
+SHARED: tuple[Placement, ...] = ("encoder",)
+HEADS: tuple[Placement, ...] = ("primary_head", "other_head")
 
 
 def weighted_sum(gradients: Sequence[Gradient], weights: Sequence[float] | Tensor) -> Gradient:
@@ -22,14 +24,21 @@ def weighted_sum(gradients: Sequence[Gradient], weights: Sequence[float] | Tenso
     Returns:
         New tensors; ``None`` for a parameter that no objective depends on.
     """
-    values = [float(weight) for weight in weights]
-    found: Gradient = []
-    for by_objective in zip(*gradients, strict=True):
-        total = None
-        for weight, grad in zip(values, by_objective, strict=True):
-            if grad is not None:
-                total = grad * weight if total is None else total.add_(grad, alpha=weight)
-        found.append(total)
+    found: Gradient = [None] * len(gradients[0])
+    with torch.no_grad():  # one operation for all parameters
+        for gradient, weight in zip(gradients, map(float, weights), strict=True):
+            given = [(number, grad) for number, grad in enumerate(gradient) if grad is not None]
+            further = [
+                (total, grad) for number, grad in given if (total := found[number]) is not None
+            ]
+            first = [(number, grad) for number, grad in given if found[number] is None]
+            if further:
+                totals, parts = zip(*further, strict=True)
+                torch._foreach_add_(totals, parts, alpha=weight)
+            if first:
+                numbers, parts = zip(*first, strict=True)
+                for number, total in zip(numbers, torch._foreach_mul(parts, weight), strict=True):
+                    found[number] = total
     return found
 
 
@@ -45,7 +54,7 @@ def restricted(
 
 def shared_gradient(gradient: Gradient, placements: Sequence[Placement]) -> Gradient:
     """Return a gradient with ``None`` for the parameters of the heads."""
-    return restricted(gradient, placements, _SHARED)
+    return restricted(gradient, placements, SHARED)
 
 
 def dot(left: Gradient, right: Gradient) -> Tensor:
@@ -90,18 +99,13 @@ def gather_scalars(scalars: Sequence[Tensor]) -> Tensor:
 
 
 def combine(
-    gradients: Sequence[Gradient], weights: Iterable[Tensor], placements: Sequence[Placement]
+    gradients: Sequence[Gradient], weights: Tensor, placements: Sequence[Placement]
 ) -> Gradient:
-    """Return the sum of gradients, weighted over the shared parameters; heads take their own.
-
-    ``weights`` has the weights of the objectives for each shared parameter in turn.
-    """
-    by_tensor, ones = iter(weights), torch.ones(len(gradients))
-    found: Gradient = []
-    for number, placement in enumerate(placements):
-        used = next(by_tensor) if placement == "encoder" else ones
-        found += weighted_sum([[gradient[number]] for gradient in gradients], used)
-    return found
+    """Return the weighted sum over the shared parameters, and the plain sum over the heads."""
+    shared = weighted_sum([shared_gradient(one, placements) for one in gradients], weights)
+    own = [restricted(one, placements, HEADS) for one in gradients]
+    heads = weighted_sum(own, [1.0] * len(own))
+    return [one if other is None else other for one, other in zip(shared, heads, strict=True)]
 
 
 class GradientAverage:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from itertools import repeat
 
 import torch
 from torch import Tensor
@@ -61,4 +60,4 @@ class GramWeighting(Weighting):
         self._metrics = Quantity.NORM.row(step.names, norms)
         if len(gradients) > 1:
             self._weights = self.weigh(gram, step)
-        apply_gradient(step, combine(gradients, repeat(self._weights), step.placements))
+        apply_gradient(step, combine(gradients, self._weights, step.placements))

@@ -16,11 +16,11 @@ from auxlearn.weighting.base import (
     Branches,
     DevHead,
     Gradient,
-    Placement,
     TrainingStep,
     apply_gradient,
 )
 from auxlearn.weighting.gradients import (
+    HEADS,
     GradientAverage,
     dot,
     gather_scalars,
@@ -86,9 +86,6 @@ def account_of_steps(
         found[task] = f"{task}: applied from step {first}{until}, weight up to {highest}; {there}"
     return found
 
-
-#: Places of parameters that objectives do not share.
-HEADS: tuple[Placement, ...] = ("primary_head", "other_head")
 
 #: Smallest weight that an auxiliary task can be left with, as a share of the gate.
 LEAST = 1 / 3

@@ -18,7 +18,7 @@ from auxlearn.weighting.base import (
     Weighting,
     apply_gradient,
 )
-from auxlearn.weighting.gradients import combine
+from auxlearn.weighting.gradients import weighted_sum
 from auxlearn.weighting.mixing import metabalance_factors
 
 
@@ -107,7 +107,12 @@ class MetaBalance(Weighting):
         )
         self._weights = metabalance_weights(norms, factors)
         self._metrics = Quantity.NORM.row(step.names, norms.norm(dim=1).tolist())
-        apply_gradient(step, combine(gradients, factors.T, step.placements))
+        by_tensor, ones = iter(factors.T), [1.0] * len(gradients)
+        combined: Gradient = []
+        for number, placement in enumerate(step.placements):
+            used = next(by_tensor) if placement == "encoder" else ones
+            combined += weighted_sum([[gradient[number]] for gradient in gradients], used)
+        apply_gradient(step, combined)
 
 
 def _tensor_norms(gradients: Sequence[Gradient], placements: Sequence[Placement]) -> Tensor:
