@@ -24,9 +24,10 @@ def weighted_sum(gradients: Sequence[Gradient], weights: Sequence[float] | Tenso
     Returns:
         New tensors; ``None`` for a parameter that no objective depends on.
     """
+    values = [float(weight) for weight in weights]
     found: Gradient = [None] * len(gradients[0])
     with torch.no_grad():  # one operation for all parameters
-        for gradient, weight in zip(gradients, map(float, weights), strict=True):
+        for gradient, weight in zip(gradients, values, strict=True):
             given = [(number, grad) for number, grad in enumerate(gradient) if grad is not None]
             further = [
                 (total, grad) for number, grad in given if (total := found[number]) is not None
