@@ -11,6 +11,7 @@ import yaml
 from auxlearn.core.errors import SweepError
 from auxlearn.core.files import content_digest
 from auxlearn.core.locks import is_held
+from auxlearn.core.settings import USUAL
 from auxlearn.data.memory import read_memory
 from auxlearn.sweeps import folder as module
 from auxlearn.sweeps.folder import SweepFolder
@@ -80,7 +81,7 @@ def test_files_are_written_under_the_lock_of_the_folder(tmp_path, monkeypatch):
     folder.save_results(sweep, [folder.record(trial, chosen=False) for trial in trials])
     data = read_memory({"text": ["a", "b"], "label": ["x", "y"]}, name="films")
     for _ in range(2):  # the second process finds what the first has saved
-        folder.save_data(data, folder.path / "data" / "0" / "films", None)
+        folder.save_data(data, folder.path / "data" / "0" / "films", USUAL)
     folder.save_report("report.html", "<html>")
     names = {
         "report.html",

@@ -1,0 +1,97 @@
+"""Options of commands are made of classes of settings: of a run, or of a function's parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import click
+import pytest
+from click.testing import CliRunner
+from pydantic import Field
+
+from auxlearn.cli import COMMANDS, cli
+from auxlearn.commands.options import ExampleCommand, options_of
+from auxlearn.core.arguments import Count, UserPath, checked, settings_of
+from auxlearn.core.errors import ConfigError
+
+
+@checked
+def measure(
+    *runs: UserPath,
+    names: Sequence[str] = (),
+    level: Literal["word", "text"] = "word",
+    steps: Count = 10,
+    share: Annotated[float, Field(gt=0)] | None = None,
+    output: UserPath | None = None,
+    whole: bool = False,
+) -> dict[str, object]:
+    """Measure runs.
+
+    Args:
+        runs: Folders of runs.
+        names: Names to show, such as ``a``; by default
+            all.
+        level: What a row is.
+        steps: Number of steps.
+        share: Share of the texts.
+        output: File for the rows.
+        whole: Show everything.
+
+    Returns:
+        What was given.
+    """
+    given = {"names": names, "level": level, "steps": steps, "share": share}
+    return {"runs": runs, "output": output, "whole": whole, **given}
+
+
+@click.command(cls=ExampleCommand)
+@options_of(settings_of(measure), "names", "level", "steps", "share", "output", "whole", level="?")
+def command(**given: object) -> None:
+    """Measure."""
+    click.echo(repr(given))
+
+
+def test_parameters_are_described_by_the_docstring():
+    fields = settings_of(measure).model_fields
+    assert fields["names"].description == "Names to show, such as a; by default all."
+    assert fields["runs"].description == "Folders of runs."
+    assert fields["whole"].description == "Show everything."
+
+
+def test_options_have_type_default_and_help_of_the_parameters():
+    text = " ".join(CliRunner().invoke(command, ["--help"]).output.split())
+    assert "--name OLD=NEW Names to show, such as a; by default all; repeatable." in text
+    assert "--level [word|text] ? [default: word]" in text
+    assert "--steps INTEGER Number of steps. [default: 10]" in text
+    assert "--share FLOAT Share of the texts." in text
+    assert "--output PATH File for the rows." in text
+    assert "--whole Show everything." in text
+
+
+def test_only_what_is_given_is_passed_on():
+    assert CliRunner().invoke(command, []).output == "{}\n"
+    given = ["--name", "a", "--name", "b", "--steps", "3", "--whole"]
+    expected = {"names": ("a", "b"), "steps": 3, "whole": True}
+    assert CliRunner().invoke(command, given).output == f"{expected!r}\n"
+
+
+def test_the_function_checks_the_values():
+    with pytest.raises(ConfigError, match=r"measure: steps: .*greater than or equal to 1, got 0"):
+        measure("a", steps=0)
+    assert measure("a", share=0.5) == {
+        **{"runs": ("a",), "output": None, "whole": False, "names": (), "level": "word"},
+        **{"steps": 10, "share": 0.5},
+    }
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_of_a_command_has_help(name):
+    found = cli.get_command(click.Context(cli), name)
+    inner = found.commands.values() if isinstance(found, click.Group) else [found]
+    options = [one for each in inner for one in each.params if isinstance(one, click.Option)]
+    assert options
+    for option in options:
+        assert option.help, option.name
+        assert "``" not in option.help, option.name
+        assert ":`" not in option.help, option.name
