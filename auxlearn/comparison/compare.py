@@ -14,7 +14,7 @@ from pydantic import Field
 
 from auxlearn.comparison.folds import compare_folds
 from auxlearn.comparison.formats import html, latex, markdown, pair_rows, score_rows
-from auxlearn.comparison.methods import NamedRuns, named_runs
+from auxlearn.comparison.methods import Method, joined_folds, methods_of, renamed
 from auxlearn.comparison.power import minimum_detectable_difference
 from auxlearn.comparison.restarts import Restarts, mean_restarts, restarts_of
 from auxlearn.comparison.result import (
@@ -25,7 +25,7 @@ from auxlearn.comparison.result import (
     MetricComparison,
     RankComparison,
 )
-from auxlearn.comparison.runs import Method, joined_folds, methods_of, renamed
+from auxlearn.comparison.runs import NamedRuns, named_runs
 from auxlearn.comparison.scores import (
     LabelPredictions,
     Predictions,

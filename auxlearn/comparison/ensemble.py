@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from auxlearn.comparison.runs import runs_of_method
+from auxlearn.comparison.methods import runs_of_method
 from auxlearn.core.arguments import Column, UserPath, checked
 from auxlearn.core.config import OODSource, RunConfig
 from auxlearn.core.errors import ConfigError, DataError, RunError, did_you_mean, some_of

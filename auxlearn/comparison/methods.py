@@ -1,452 +1,191 @@
-"""The runs of several folders, each with the names of its setting and of its method.
-
-Nothing that a folder holds is executed, and nothing outside it is read.
-"""
+"""The methods of a comparison: runs that differ in the seed only, by setting, and their folds."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-from auxlearn.core.errors import RunError, SweepError, UserError
-from auxlearn.core.files import name_problem, read_checked_json, user_path
-from auxlearn.core.run_settings import RunSettings
-from auxlearn.core.settings import settings_with
-from auxlearn.results.folder import RunFolder, check_contained
+from auxlearn.comparison.runs import NamedRuns, Setting, named_runs, without_fold
+from auxlearn.core.errors import ConfigError, SweepError, did_you_mean
 from auxlearn.results.record import RunResults
-from auxlearn.sweeps.folder import SweepFolder, set_metrics
-from auxlearn.sweeps.plan import Expected, TrialRecord, chosen_trials
-from auxlearn.sweeps.sweep_file import FOLD, SETTING_AXES, SweepFile, label
+from auxlearn.sweeps.sweep_file import FOLD
 
-#: Settings that name no method; data, encoder and plug-ins are told apart by their content.
-_NOT_METHOD = settings_with("setting", RunSettings) | settings_with("record", RunSettings)
-
-
-def run_names(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a name for the method of each run, from its resolved configuration.
-
-    A name has the auxiliary tasks, the weighting and the loss, and every other setting in which
-    runs differ that would otherwise have the same name on the same data set.
-
-    Examples:
-        >>> base = {"dataset": "a", "encoder": "b", "metric": "c", "weights": {"fixed": {}}}
-        >>> run_names([{**base, "aux": [], "epochs": 3}, {**base, "aux": [], "epochs": 5}])
-        ['single task, epochs 3', 'single task, epochs 5']
-    """
-    flat = [_flat(config) for config in configs]
-    short = [_short(config) for config in configs]
-    names = list(short)
-    for name in set(short):
-        members = [number for number, one in enumerate(short) if one == name]
-        groups: dict[tuple[str, ...], list[int]] = {}
-        for number in members:
-            place = tuple(str(configs[number][key]) for key in ("dataset", "encoder", "metric"))
-            groups.setdefault(place, []).append(number)
-        keys = dict.fromkeys(key for number in members for key in flat[number])
-        differing = [
-            key
-            for key in keys
-            if any(len({flat[n].get(key) for n in group}) > 1 for group in groups.values())
-        ]
-        for number in members:
-            parts = [f"{key} {flat[number][key]}" for key in differing if key in flat[number]]
-            names[number] = ", ".join([name, *parts])
-    return names
-
-
-def data_digest(results: RunResults) -> str:
-    """Return what tells the data of a run from other data of the same name.
-
-    Each fold of a cross-validation has a fingerprint of its own; what all folds have in common is
-    the number of examples and the labels.
-    """
-    data = results.dataset
-    if not results.config.get(FOLD):
-        return data.fingerprint
-    count = sum(data.examples.get(name, 0) for name in ("train", "dev", "test"))
-    return _digest([count, data.label_names])
-
-
-def encoder_digest(results: RunResults) -> str:
-    """Return what tells the encoder of a run from others of its name; "" if that is unknown.
-
-    A run that began from another one has recorded the content of that run instead, which is part of
-    its method.
-    """
-    recorded = _recorded(results)
-    known = "encoder" in recorded and results.config.get("init_from") is None
-    return _digest(recorded["encoder"]) if known else ""
-
-
-def code_digests(results: RunResults) -> dict[str, str]:
-    """Return short digests of plug-ins, and of the run that a run began from, by their names."""
-    kinds = ("plug-in file ", "task ", "loss ", "weighting ")
-    recorded = _recorded(results)
-    found = {name: one for name, one in recorded.items() if name.startswith(kinds)}
-    if results.config.get("init_from") is not None and "encoder" in recorded:
-        found["initial weights"] = recorded["encoder"]
-    return {name: _digest(one)[:8] for name, one in found.items()}
-
-
-def _recorded(results: RunResults) -> dict[str, Any]:
-    """Return the inputs that a run has recorded; their own class takes torch to import."""
-    assert results.folder is not None
-    path = results.folder / "inputs.json"
-    try:
-        return dict(read_checked_json(path)["inputs"])
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunError(
-            f"{path} is damaged ({error}): delete {results.folder} to train again"
-        ) from None
-
-
-def _digest(content: Any) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def _short(config: Mapping[str, Any]) -> str:
-    names = [choice if isinstance(choice, str) else next(iter(choice)) for choice in config["aux"]]
-    parts = ["+".join(names) or "single task"]
-    if names:
-        parts.append(next(iter(config["weights"])))
-    loss = next(iter(config.get("loss") or ["cross_entropy"]))
-    return ", ".join(parts if loss == "cross_entropy" else [*parts, loss])
-
-
-def _flat(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return the settings of a method as labels, one for each option of a plug-in."""
-    found = {}
-    for key, value in config.items():
-        if key in _NOT_METHOD:
-            continue
-        choices = value if key == "aux" else [value] if key in ("weights", "loss") else None
-        if choices is None:
-            found[key] = label(value)
-            continue
-        for number, choice in enumerate(choices):
-            for name, options in choice.items() if isinstance(choice, dict) else ():
-                extra = f"{number + 1}." if number else ""
-                found |= {
-                    f"{extra}{name}.{key}": label(one) for key, one in (options or {}).items()
-                }
-    return found
-
-
-#: Label of a setting whose runs are the folds of a cross-validation.
-FOLDS = "folds"
-#: Labels that the runs of a setting share, as pairs of axis and label.
-Setting = tuple[tuple[str, str], ...]
+#: Axes whose labels have a meaning and keep it.
+_FIXED = ("metric", FOLD)
 
 
 @dataclass
-class NamedRun:
-    """A run with its names; of a sweep, also a trial without results.
+class Method:
+    """Runs of one method in a setting.
 
     Attributes:
-        path: Its folder.
-        seed: Its seed.
-        setting: What it shares with those it is compared with.
-        method: Name of its method, the same for all seeds and folds.
-        results: Its results; ``None`` if there are none.
-        source: The sweep it is from; "" for a single run.
-        competing: Label of each axis that methods of its sweep are named by.
-        values: Label of each axis whose value is chosen on dev.
-        chosen: Whether these values are chosen.
-        state: "finished", "unfinished", or how it failed.
-        error: The message of its error.
+        name: Name of the method.
+        source: The sweep it is from; "" for single runs.
+        labels: Label of each axis whose value was not chosen on dev.
+        chosen: Label of each axis whose value was chosen on dev.
+        runs: Folder of each finished run by seed; of a cross-validation, by number.
+        results: Results of each finished run, likewise.
+        missing: Seeds without results, with the reason; of a cross-validation, those of ``folds``.
+        folds: The method on each fold of a cross-validation, by number; empty without one.
     """
 
-    path: Path
-    seed: int
-    setting: Setting
-    method: str
-    results: RunResults | None
+    name: str
     source: str = ""
-    competing: dict[str, str] = field(default_factory=dict)
-    values: dict[str, str] = field(default_factory=dict)
-    chosen: bool = True
-    state: str = "finished"
-    error: str = ""
+    labels: dict[str, str] = field(default_factory=dict)
+    chosen: dict[str, str] = field(default_factory=dict)
+    runs: dict[int, Path] = field(default_factory=dict)
+    results: dict[int, RunResults] = field(default_factory=dict)
+    missing: dict[int, str] = field(default_factory=dict)
+    folds: dict[int, Method] = field(default_factory=dict)
 
-
-@dataclass
-class NamedRuns:
-    """The runs of several folders with their names.
-
-    Attributes:
-        runs: The runs and trials: those of sweeps, then single ones.
-        sweeps: Folder and file of each sweep by its name, which is the source of its trials.
-        notes: What is missing, one sentence each.
-    """
-
-    runs: list[NamedRun] = field(default_factory=list)
-    sweeps: dict[str, tuple[SweepFolder, SweepFile]] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-
-    @property
-    def chosen_axes(self) -> list[str]:
-        """Axes whose value was chosen on dev."""
-        axes = (axis for _, sweep in self.sweeps.values() for axis in sweep.chosen_axes)
-        return list(dict.fromkeys(axes))
-
-    @property
-    def published(self) -> tuple[str, Path] | None:
-        """Published results that a sweep names, and the folder of the sweep."""
-        named = ((one.published, folder.path) for folder, one in self.sweeps.values())
-        return next(((name, path) for name, path in named if name), None)
-
-
-def named_runs(paths: Iterable[str | os.PathLike[str]]) -> NamedRuns:
-    """Read sweeps and runs, and name the setting and the method of each run.
-
-    Runs are of one setting if the data set and the encoder have the same name and the same content,
-    as far as the runs have recorded it; different ones of one name get a part of their digest. In a
-    sweep, the data set and the encoder of a setting are what its axes say.
-    """
-    folders = [user_path(path, SweepError) for path in paths]
-    resolved = [path.resolve() for path in folders]
-    for path in folders:
-        if resolved.count(path.resolve()) > 1:
-            raise SweepError(f"{path} is given twice: name each folder once")
-    found = NamedRuns()
-    sweeps = [
-        (SweepFolder(path), SweepFolder(path).read_sweep()) for path in folders if _is_sweep(path)
-    ]
-    names = [sweep.name for _, sweep in sweeps]
-    contents = _Contents()
-    for folder, sweep in sweeps:
-        label = sweep.name if names.count(sweep.name) == 1 else f"{sweep.name}: {folder.path}"
-        found.sweeps[label] = folder, sweep
-        found.runs += _trials_of(folder, sweep, label, contents)
-    single = _single_runs([path for path in folders if not _is_sweep(path)], contents, found.notes)
-    found.runs += single
-    for label, (_, sweep) in found.sweeps.items():
-        if sweep.chosen_axes and any(r.results is None for r in found.runs if r.source == label):
-            axes = ", ".join(sweep.chosen_axes)
-            found.notes.append(
-                f"{label} is unfinished: the choice of {axes} on dev may still change"
-            )
-    for run in found.runs:
-        run.setting = contents.named(run)
-    configs = []
-    for run in single:
-        assert run.results is not None
-        configs.append(run.results.config | dict(run.setting) | code_digests(run.results))
-    for run, name in zip(single, run_names(configs), strict=True):
-        run.method = name
-    _make_names_unique(found.runs)
-    return found
-
-
-def folds_of(setting: Mapping[str, str]) -> int:
-    """Return the number of folds of the cross-validation that runs are; 0 if they are none."""
-    return int(setting.get(FOLDS, "0").partition(" ")[0])
-
-
-def without_fold(setting: Setting) -> tuple[Setting, int | None]:
-    """Return a setting with the number of folds in place of the fold, and the fold.
-
-    >>> without_fold((("dataset", "a"), ("fold", "2/5")))
-    ((('dataset', 'a'), ('folds', '5 folds')), 2)
-    """
-    labels = dict(setting)
-    fold = labels.pop(FOLD, None)
-    if fold is None:
-        return setting, None
-    number, _, count = fold.partition("/")
-    return (*labels.items(), (FOLDS, f"{count} folds")), int(number)
-
-
-def _is_sweep(path: Path) -> bool:
-    return (path / "sweep.yaml").is_file()
-
-
-class _Contents:
-    """Which content data sets and encoders of one name have."""
-
-    def __init__(self) -> None:
-        self._of_run: dict[tuple[str, Path], str] = {}
-        self._of_sweep: dict[tuple[str, str, str], str] = {}
-        self._known: dict[tuple[str, str, bool], dict[str, None]] = {}
-        self._folds: dict[tuple[Setting, str], tuple[str, Path]] = {}
-
-    def add(self, run: NamedRun) -> None:
-        """Record the content of a run with results."""
-        assert run.results is not None
-        digests = {"dataset": data_digest(run.results), "encoder": encoder_digest(run.results)}
-        for axis, name in run.setting:
-            if axis not in digests:
-                continue
-            if run.source:  # what the first trial has is that of all, as the axes of a sweep tell
-                digest = self._of_sweep.setdefault((run.source, axis, name), digests[axis])
-            else:
-                digest = self._of_run[axis, run.path] = digests[axis]
-            if digest:
-                self._known.setdefault(self._key(run, axis, name), {})[digest] = None
-        fold = run.results.config.get(FOLD)
-        if fold and not run.source:
-            data = run.results.dataset.fingerprint
-            key = (run.setting, digests["dataset"])
-            first, path = self._folds.setdefault(key, (data, run.path))
-            if first != data:
-                raise SweepError(
-                    f"{path} and {run.path} are of fold {fold} of data sets of one name and size, "
-                    "but of different content: leave one of them out"
-                )
-
-    def named(self, run: NamedRun) -> Setting:
-        """Return the setting of a run, with a digest in names that stand for several contents."""
-        labels = []
-        for axis, name in run.setting:
-            known = self._known.get(self._key(run, axis, name), {})
-            digest = (
-                self._of_sweep.get((run.source, axis, name), "")
-                if run.source
-                else self._of_run.get((axis, run.path), "")
-            )
-            labels.append((axis, f"{name} ({digest[:8]})" if digest and len(known) > 1 else name))
-        return tuple(labels)
-
-    @staticmethod
-    def _key(run: NamedRun, axis: str, name: str) -> tuple[str, str, bool]:
-        return axis, name, axis == "dataset" and FOLD in dict(run.setting)
-
-
-# ------------------------------------------------------------------------------------------- sweeps
-
-
-def _trials_of(
-    folder: SweepFolder, sweep: SweepFile, label: str, contents: _Contents
-) -> Iterator[NamedRun]:
-    """Yield the trials of a sweep as its folder is now, finished or not."""
-    expected = Expected(sweep)
-    planned = folder.load_plan()
-    trials = folder.load_results() if planned is None else planned  # old versions wrote no plan
-    loaded = {trial.digest: _load(folder, trial.digest) for trial in trials}
-
-    def dev(digest: str) -> Mapping[str, float] | None:
-        results = loaded[digest][0]
-        return None if results is None else set_metrics(results, "dev")
-
-    chosen = {one.digest for one in trials if one.chosen}
-    if planned is not None:
-        chosen = chosen_trials(sweep, planned, dev)
-    for trial in trials:
-        if set(sweep.axes) - set(trial.cell):
+    def add(self, seed: int, path: Path, results: RunResults) -> None:
+        """Add a finished run."""
+        if seed in self.runs:
             raise SweepError(
-                f"{folder.path} is damaged: the axes of a trial are not those of sweep.yaml"
+                f"{self.runs[seed]} and {path} are both '{self.name}' with seed {seed}: "
+                "leave one out"
             )
-        setting, name = _setting_and_name(sweep, trial)
-        results, state, error = loaded[trial.digest]
-        run = NamedRun(
-            folder.run(trial.digest).path,
-            trial.seed,
-            setting,
-            name,
-            results,
-            label,
-            {axis: trial.cell[axis] for axis in sweep.competing_axes},
-            {axis: trial.cell[axis] for axis in sweep.chosen_axes},
-            trial.digest in chosen,
-            state,
-            error,
-        )
-        if results is not None:
-            if setting_name := expected.differing(trial.cell, trial.seed, results.config):
-                raise SweepError(
-                    f"{folder.path} is damaged: by its plan, {run.path} is a run with another "
-                    f"{setting_name}; run the same `auxlearn sweep` again"
-                )
-            contents.add(run)
-        yield run
+        self.missing.pop(seed, None)
+        self.runs[seed], self.results[seed] = path, results
+
+    @classmethod
+    def of_folds(cls, folds: Mapping[int, Method]) -> Method:
+        """Return one method from those on the folds of a cross-validation."""
+        first = next(iter(folds.values()))
+        whole = cls(first.name, first.source, first.labels, folds=dict(folds))
+        for fold, method in folds.items():
+            for seed, path in method.runs.items():
+                whole.add(len(whole.runs), path, method.results[seed])
+            method.name = first.name
+            whole.chosen |= {f"fold {fold} {axis}": v for axis, v in method.chosen.items()}
+        return whole
+
+    def by_seed(self, results_of: str) -> dict[int, float]:
+        """Return the epoch of the best checkpoint ("epochs") or the wall time ("minutes").
+
+        Of a cross-validation, it is the mean over seeds of each fold.
+        """
+        if self.folds:
+            each = {fold: one.by_seed(results_of) for fold, one in self.folds.items()}
+            return {fold: fmean(one.values()) for fold, one in each.items() if one}
+        if results_of == "epochs":
+            return {seed: found.best.epoch for seed, found in self.results.items()}
+        return {seed: sum(found.seconds.values()) / 60 for seed, found in self.results.items()}
 
 
-def _setting_and_name(sweep: SweepFile, trial: TrialRecord) -> tuple[Setting, str]:
-    """Return the labels that a trial shares with its competitors, and the name of its method."""
-    apart = (*sweep.competing_axes, *sweep.chosen_axes)
-    setting = {
-        axis: trial.cell.get(axis, trial.setting[axis])
-        for axis in SETTING_AXES
-        if axis not in apart
-    }
-    setting |= {axis: value for axis, value in trial.cell.items() if axis not in apart}
-    name = ", ".join(trial.cell[axis] for axis in sweep.competing_axes)
-    return tuple(setting.items()), name or sweep.name
+#: Methods by setting.
+Methods = dict[Setting, list[Method]]
 
 
-def _load(folder: SweepFolder, digest: str) -> tuple[RunResults | None, str, str]:
-    """Return the results of a trial, or its state and error if there are none."""
-    try:
-        if problem := name_problem(digest):
-            raise SweepError(f"the trials of {folder.path} are damaged ({problem})")
-        run = folder.run(digest)
-        if run.finished:
-            return _read_results(run.path), "finished", ""
-        failure = folder.failure(digest)
-    except UserError as error:
-        return None, "damaged", str(error)
-    return (None, failure.state, failure.error) if failure else (None, "unfinished", "")
-
-
-# --------------------------------------------------------------------------------------------- runs
-
-
-def _single_runs(paths: Sequence[Path], contents: _Contents, notes: list[str]) -> list[NamedRun]:
-    """Return the finished runs, whose methods have no names yet."""
-    found: list[NamedRun] = []
-    unfinished: list[str] = []
-    for path in paths:
-        run = RunFolder(path)
-        if not run.finished:
-            if not (path / "config.yaml").is_file():
-                raise SweepError(_not_comparable(path))
-            unfinished.append(str(path))
+def methods_of(named: NamedRuns) -> Methods:
+    """Group runs into methods; those of values that were not chosen on dev are left out."""
+    found: dict[tuple[Setting, str, str], Method] = {}
+    for run in named.runs:
+        if run.results is not None and not run.chosen:
             continue
-        results = _read_results(path)
-        config = results.config
-        labels = {axis: Path(config[axis]).name for axis in ("dataset", "encoder")}
-        labels |= {"metric": config["metric"]}
-        labels |= {FOLD: config[FOLD]} if config.get(FOLD) else {}
-        found.append(NamedRun(path, config["seed"], tuple(labels.items()), "", results))
-        contents.add(found[-1])
-    if unfinished:
-        notes.append(f"left out, as they have not finished: {', '.join(unfinished)}")
-    return found
+        key = (run.setting, run.method, run.source)
+        method = found.get(key)
+        if method is None:
+            labels = dict(run.setting) | run.competing
+            labels |= {"sweep": run.source} if run.source else {}
+            method = found[key] = Method(run.method, run.source, labels)
+        if run.results is None:
+            method.missing.setdefault(run.seed, run.error or run.state)
+            continue
+        method.chosen = dict(run.values)
+        method.add(run.seed, run.path, run.results)
+    settings: Methods = {}
+    for (setting, _, source), method in found.items():
+        # Of a method of which no value was chosen, there are only failures.
+        if method.runs or not (source and named.sweeps[source][1].chosen_axes):
+            settings.setdefault(setting, []).append(method)
+    settings = {
+        setting: members
+        for setting, members in settings.items()
+        if any(method.runs for method in members)
+    }
+    if not settings:
+        reason = f" ({named.notes[0]})" if named.notes else ""
+        raise SweepError(f"no run here has finished: there is nothing to compare{reason}")
+    return settings
 
 
-def _not_comparable(path: Path) -> str:
-    if not path.exists():
-        return f"{path} is not the folder of a sweep or a run: it does not exist"
-    inner = path.is_dir() and any((one / "config.yaml").is_file() for one in path.iterdir())
-    hint = f": to compare the runs in it, write {path}/*" if inner else ""
-    return f"{path} is not the folder of a sweep or a run (no sweep.yaml, no config.yaml){hint}"
+def runs_of_method(sweep: str | Path, name: str) -> list[Path]:
+    """Return the folders of the finished runs of one method of a sweep."""
+    settings = methods_of(named_runs([sweep]))
+    names = {method.name for methods in settings.values() for method in methods}
+    if name not in names:
+        raise ConfigError(f"{sweep} has no method '{name}': {did_you_mean(name, names)}")
+    found = {
+        ", ".join(label for _, label in setting): list(method.runs.values())
+        for setting, methods in settings.items()
+        for method in methods
+        if method.name == name and method.runs
+    }
+    if len(found) > 1:
+        runs = " ".join(map(str, next(iter(found.values()))))
+        raise ConfigError(
+            f"{sweep} has '{name}' in {len(found)} settings ({'; '.join(found)}): name the runs of "
+            f"one of them instead, here those of the first: {runs}"
+        )
+    return next(iter(found.values()), [])
 
 
-def _make_names_unique(runs: Sequence[NamedRun]) -> None:
-    """Append the source to a name that several sources have in one setting, in all settings."""
-    sources: dict[tuple[str, Setting], dict[str, None]] = {}
-    for run in runs:
-        sources.setdefault((run.method, run.setting), {})[run.source] = None
-    clashing = {(name, one) for (name, _), group in sources.items() for one in list(group)[1:]}
-    for run in runs:
-        if (run.method, run.source) in clashing:
-            run.method = f"{run.method} ({run.source or 'run'})"
+def renamed(found: Methods, given: Mapping[str, str] | Sequence[str]) -> Methods:
+    """Return methods and data sets with new names."""
+    used = {method.name for methods in found.values() for method in methods}
+    used |= {label for setting in found for axis, label in setting if axis not in _FIXED}
+    names = dict(given if isinstance(given, Mapping) else (_divided(one, used) for one in given))
+    for name in names:
+        if name not in used:
+            raise ConfigError(
+                f"nothing to rename: there is no '{name}': {did_you_mean(name, used)}"
+            )
+    settings: Methods = {}
+    for setting, methods in found.items():
+        new = [replace(one, name=names.get(one.name, one.name)) for one in methods]
+        given = [one.name for one in new]
+        twice = next((name for name in given if given.count(name) > 1), None)
+        if twice:
+            raise SweepError(f"two methods would be named '{twice}': choose another --name")
+        key: Any = tuple(
+            (axis, names.get(label, label) if axis not in _FIXED else label)
+            for axis, label in setting
+        )
+        if key in settings:
+            raise SweepError(f"two data sets would be named '{dict(key)['dataset']}'")
+        settings[key] = new
+    return settings
 
 
-def _read_results(path: Path) -> RunResults:
-    """Read the results of a run."""
-    check_contained(path)
-    results = RunResults.load(path)
-    if "dev" not in results.evaluations:
-        raise RunError(f"{path / 'results.json'} is damaged (it has no dev)")
-    missing = {"dataset", "encoder", "metric", "seed", "aux", "weights"} - set(results.config)
-    if missing:
-        raise RunError(f"{path / 'results.json'} is damaged (its config has no {min(missing)})")
-    return results
+def _divided(text: str, used: Iterable[str]) -> tuple[str, str]:
+    """Divide ``OLD=NEW`` after the longest name that is there, or else at the first ``=``."""
+    known = [name for name in used if text.startswith(f"{name}=")]
+    old = max(known, key=len, default=text.partition("=")[0])
+    new = text[len(old) + 1 :]
+    if not (old and new):
+        raise ConfigError(f"--name {text}: write OLD=NEW")
+    return old, new
+
+
+def joined_folds(settings: Methods) -> Methods:
+    """Return the settings, with those that differ in the fold of a cross-validation joined.
+
+    Instead of the label of its fold, such a setting has their number, as ``("folds", "5 folds")``.
+    """
+    found: dict[Setting, dict[str, Method]] = {}
+    folds: dict[Setting, dict[str, dict[int, Method]]] = {}
+    for setting, methods in settings.items():
+        key, fold = without_fold(setting)
+        if fold is None:
+            found.setdefault(setting, {}).update({method.name: method for method in methods})
+            continue
+        found.setdefault(key, {})
+        for method in methods:
+            folds.setdefault(key, {}).setdefault(method.name, {})[fold] = method
+    for key, by_name in folds.items():
+        found[key] = {name: Method.of_folds(members) for name, members in by_name.items()}
+    return {setting: list(methods.values()) for setting, methods in found.items()}

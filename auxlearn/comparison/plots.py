@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from auxlearn.comparison.methods import Method
 from auxlearn.comparison.result import Block, ComparisonData, DatasetRuns, RankComparison
-from auxlearn.comparison.runs import Method
 from auxlearn.comparison.scores import metric_title
 from auxlearn.comparison.statistics import cliques
 from auxlearn.core.errors import RunError, printable

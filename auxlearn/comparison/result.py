@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from auxlearn.comparison.methods import folds_of
+from auxlearn.comparison.methods import Method
 from auxlearn.comparison.restarts import Restarts
-from auxlearn.comparison.runs import Method
+from auxlearn.comparison.runs import folds_of
 from auxlearn.comparison.scores import metric_title
 from auxlearn.comparison.statistics import Noise, Pair, Ranks, Record, ties_with
 from auxlearn.core.metric_names import sign

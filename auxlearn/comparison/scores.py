@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from auxlearn.comparison.runs import Method
+from auxlearn.comparison.methods import Method
 from auxlearn.core import metric_names
 from auxlearn.core.errors import ConfigError, SweepError, did_you_mean
 from auxlearn.kinds.base import Kind

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from auxlearn.comparison.methods import Method
 from auxlearn.comparison.power import POWER
 from auxlearn.comparison.restarts import Restarts
 from auxlearn.comparison.result import Block, ComparisonData, MetricComparison, RankComparison
-from auxlearn.comparison.runs import Method
 from auxlearn.comparison.scores import metric_title
 from auxlearn.comparison.statistics import ALPHA, MINIMUM_SEEDS, Pair
 from auxlearn.core.errors import ConfigError

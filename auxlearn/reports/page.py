@@ -18,8 +18,8 @@ from markupsafe import Markup
 from pydantic import Field
 
 from auxlearn.comparison.compare import Comparison, compare_runs, example_intervals
-from auxlearn.comparison.methods import NamedRun, NamedRuns, named_runs
 from auxlearn.comparison.plots import figures_of, print_style
+from auxlearn.comparison.runs import NamedRun, NamedRuns, named_runs
 from auxlearn.core.arguments import Count, UserPath, checked
 from auxlearn.core.errors import RunError, UserError, printable, shorten
 from auxlearn.core.files import expand, user_path, write_text

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
-from auxlearn.comparison.methods import NamedRun
+from auxlearn.comparison.runs import NamedRun
 from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import RunError, UserError, first_fault
 from auxlearn.core.files import expand, read_json

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 import auxlearn
 from auxlearn.cli import cli
 from auxlearn.comparison.compare import compare
-from auxlearn.comparison.methods import named_runs, run_names
-from auxlearn.comparison.runs import runs_of_method
+from auxlearn.comparison.methods import runs_of_method
+from auxlearn.comparison.runs import named_runs, run_names
 from auxlearn.core.config import RunConfig, load_config
 from auxlearn.core.errors import UserError
 from auxlearn.core.files import write_checked_json
