@@ -409,6 +409,7 @@ def _single_runs(paths: Sequence[Path], contents: _Contents, notes: list[str]) -
                 raise SweepError(_not_comparable(path))
             unfinished.append(str(path))
             continue
+        check_contained(path)  # that of a sweep is checked as a whole
         results = _read_results(path)
         config = results.config
         labels = {axis: Path(config[axis]).name for axis in ("dataset", "encoder")}
@@ -441,8 +442,7 @@ def _make_names_unique(runs: Sequence[NamedRun]) -> None:
 
 
 def _read_results(path: Path) -> RunResults:
-    """Read the results of a run."""
-    check_contained(path)
+    """Read the results of a run in a folder that has been checked to hold what it shows."""
     results = RunResults.load(path)
     if "dev" not in results.evaluations:
         raise RunError(f"{path / 'results.json'} is damaged (it has no dev)")

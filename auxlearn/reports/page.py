@@ -21,6 +21,7 @@ from auxlearn.comparison.compare import Comparison, compare_runs, example_interv
 from auxlearn.comparison.plots import figures_of, print_style
 from auxlearn.comparison.runs import NamedRun, NamedRuns, named_runs
 from auxlearn.core.arguments import Count, UserPath, checked
+from auxlearn.core.config import load_config
 from auxlearn.core.errors import RunError, UserError, printable, shorten
 from auxlearn.core.files import expand, user_path, write_text
 from auxlearn.core.manifest import Damaged, tensors_of
@@ -180,7 +181,7 @@ def collect(folders: Sequence[Path]) -> Collection:
                 f"{other} and {one.path} are runs of the same method, data and seed, which "
                 "would count as two seeds: leave one of them out"
             )
-        config = RunFolder(one.path).read_config()
+        config = RunFolder(one.path).with_own_data(load_config(one.path / "config.yaml"))
         reveal = one.chosen and one.source not in hidden
         runs.append(Run(one, one.results, config, reveal))
     unfinished = [one for one in found.runs if one.results is None]
