@@ -377,10 +377,10 @@ def render(
     collection: Collection, paths: Sequence[Path], texts: bool, restarts: int | None = None
 ) -> str:
     """Return the page about what has been collected."""
+    comparison, table_notes = _compared(collection, restarts)  # what it refuses, before any work
     reader = DataReader()
     limit = max(5, MOST_TEXTS // max(1, len(collection.runs)))
     views = [RunView(run, reader, limit, texts) for run in collection.runs]
-    comparison, table_notes = _compared(collection, restarts)
     environment = Environment(
         loader=PackageLoader("auxlearn.reports"),
         autoescape=True,
