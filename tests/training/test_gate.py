@@ -38,7 +38,9 @@ def test_a_run_below_the_gate_ends_with_the_very_model_of_single_task_training(
     assert not all(first[name].equal(third[name]) for name in first)
 
 
-@pytest.mark.parametrize("task", ["random_mlm", "mask_tuning"])
+@pytest.mark.parametrize(
+    "task", [pytest.param("random_mlm", marks=pytest.mark.slow), "mask_tuning"]
+)
 def test_a_closed_gate_costs_nothing(config, tmp_path, monkeypatch, task):
     """No loss of the task, no moments and averages in checkpoints; a run resumes without them."""
     cls, steps = TASKS.get(task), []

@@ -15,9 +15,11 @@ from auxlearn.encoders.load import load_encoder
 from tests import helpers
 
 UNROLLED = {"meta": {"horizon": "steps", "unroll": 2, "mix": "gradients", "warmup_steps": 0}}
-WEIGHTINGS = ["fixed", "meta", "tartan", "metabalance"]
-PARTS = [({"freeze": "1"}, w) for w in [*WEIGHTINGS, UNROLLED]]
-PARTS += [({"lora_rank": 2}, w) for w in WEIGHTINGS]
+SLOW = pytest.mark.slow
+PARTS = [({"freeze": "1"}, w) for w in ("fixed", "meta", UNROLLED)]
+PARTS += [({"lora_rank": 2}, w) for w in ("fixed", "tartan")]
+PARTS += [pytest.param({"freeze": "1"}, w, marks=SLOW) for w in ("tartan", "metabalance")]
+PARTS += [pytest.param({"lora_rank": 2}, w, marks=SLOW) for w in ("meta", "metabalance")]
 
 
 @pytest.mark.parametrize(("part", "weights"), PARTS, ids=str)
@@ -86,7 +88,7 @@ def still(encoder_folder, place):
     return str(place)
 
 
-@pytest.mark.parametrize("family", ["bert", "bart"])
+@pytest.mark.parametrize("family", ["bert", pytest.param("bart", marks=SLOW)])
 def test_objectives_that_compare_dropout_need_some(config, encoder_folder, tmp_path, family):
     without = still(encoder_folder(family), tmp_path / "still")
     for given, name in (

@@ -45,6 +45,7 @@ RULES = {
     },
     "tartan": {"learning_rate": 0.05},
     "tartan_released": {"learning_rate": 0.05},
+    "aang": {"learning_rate": 0.3},
 }
 
 
