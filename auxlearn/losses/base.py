@@ -141,6 +141,11 @@ def _listed(weights: dict[str, float], label_names: tuple[str, ...]) -> Tensor:
     return torch.tensor(values)
 
 
+def gold(probabilities: Tensor, labels: Tensor) -> Tensor:
+    """Return the value of the gold class of each example, ``(batch,)``."""
+    return probabilities.gather(-1, labels[:, None]).squeeze(-1)
+
+
 def kl_divergence(log_p: Tensor, log_q: Tensor) -> Tensor:
     """Return KL(p || q) of each example, ``(batch,)``, given their logarithms."""
     return (log_p.exp() * (log_p - log_q)).sum(-1)

@@ -340,8 +340,3 @@ class BiasLoss(PrimaryLoss):
     def bias_of(self, batch: Batch, logits: Tensor) -> Tensor:
         """Return the bias probabilities of a batch like its logits, ``(batch, classes)``."""
         return upload(self.bias.of(batch).to(logits.dtype), logits.device)
-
-
-def gold(probabilities: Tensor, labels: Tensor) -> Tensor:
-    """Return the probability of the gold class of each example, ``(batch,)``."""
-    return probabilities.gather(-1, labels[:, None]).squeeze(-1)

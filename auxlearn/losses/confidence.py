@@ -17,13 +17,12 @@ from auxlearn.core.registry import register_loss
 from auxlearn.data.batches import Batch
 from auxlearn.encoders.device import upload
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.losses.base import PrimaryLoss
+from auxlearn.losses.base import PrimaryLoss, gold
 from auxlearn.losses.bias import (
     BiasOptions,
     bias_scores,
     check_source,
     file_scores,
-    gold,
     teacher_scores,
 )
 from auxlearn.losses.bias_models import FineTuning

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from auxlearn.core.registry import register_loss
 from auxlearn.data.batches import Batch
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.losses.bias import BiasLoss, BiasOptions, gold
+from auxlearn.losses.base import gold
+from auxlearn.losses.bias import BiasLoss, BiasOptions
 from auxlearn.objectives.base import labels_of
 
 

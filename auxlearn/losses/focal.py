@@ -12,7 +12,7 @@ from torch import Tensor
 from auxlearn.core.registry import register_loss
 from auxlearn.data.batches import Batch
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.losses.base import ClassWeightedLoss, ClassWeightOptions
+from auxlearn.losses.base import ClassWeightedLoss, ClassWeightOptions, gold
 from auxlearn.objectives.base import labels_of
 
 
@@ -50,7 +50,7 @@ class Focal(ClassWeightedLoss):
 
 def focal_losses(logits: Tensor, labels: Tensor, gamma: float) -> Tensor:
     """Return the focal loss of each example, ``(batch,)``, in nats."""
-    log_p = logits.log_softmax(-1).gather(-1, labels[:, None]).squeeze(-1)
+    log_p = gold(logits.log_softmax(-1), labels)
     # 1 - p is exactly 0 for a certain classifier, where an exponent below 1 has no finite
     # derivative.
     others = (-log_p.expm1()).clamp_min(torch.finfo(log_p.dtype).tiny)
