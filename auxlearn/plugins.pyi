@@ -38,14 +38,14 @@ from auxlearn.tasks.base import (
 from auxlearn.weighting.base import (
     Branches as Branches,
     DevHead as DevHead,
-    Gradient as Gradient,
-    Placement as Placement,
     TrainingStep as TrainingStep,
     ValidationOptions as ValidationOptions,
     Weighting as Weighting,
     apply_gradient as apply_gradient,
 )
 from auxlearn.weighting.gradients import (
+    Gradient as Gradient,
+    Placement as Placement,
     dot as dot,
     gather_scalars as gather_scalars,
     shared_gradient as shared_gradient,

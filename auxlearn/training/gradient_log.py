@@ -18,8 +18,7 @@ from torch import Tensor
 from auxlearn.core.metric_names import VALIDATION, Quantity
 from auxlearn.objectives.base import Objective
 from auxlearn.training.validation import ValidationObjective
-from auxlearn.weighting.base import Gradient
-from auxlearn.weighting.gradients import dot
+from auxlearn.weighting.gradients import Gradient, dot
 
 #: Steps between two measurements that cost next to nothing, because the weighting computes the
 #: gradients anyway.

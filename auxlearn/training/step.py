@@ -31,8 +31,7 @@ from auxlearn.training.optimizer import LinearSchedule
 from auxlearn.training.plugin_checks import calling, check_loss, check_result, check_trained
 from auxlearn.training.terms import Auxiliary, StepSettings, Term, placements_of, split_batch
 from auxlearn.training.validation import ValidationObjective
-from auxlearn.weighting.base import Gradient
-from auxlearn.weighting.gradients import shared_gradient
+from auxlearn.weighting.gradients import Gradient, shared_gradient
 from auxlearn.weighting.members import Members
 
 logger = logging.getLogger(__name__)

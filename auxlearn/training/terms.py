@@ -11,7 +11,7 @@ from torch import nn
 from auxlearn.data.batches import Batch, BatchStream
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.tasks.base import AuxiliaryTask
-from auxlearn.weighting.base import Placement
+from auxlearn.weighting.gradients import Placement
 
 
 @dataclass(frozen=True)

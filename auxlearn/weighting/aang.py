@@ -42,8 +42,8 @@ from torch import Tensor
 
 from auxlearn.core.metric_names import Quantity
 from auxlearn.core.registry import register_weighting
-from auxlearn.weighting.base import Gradient, TrainingStep, under
-from auxlearn.weighting.gradients import weighted_sum
+from auxlearn.weighting.base import TrainingStep, under
+from auxlearn.weighting.gradients import Gradient, weighted_sum
 from auxlearn.weighting.tartan import Tartan, TartanOptions, tartan_logit_gradient
 
 #: What the names of the factors' logits begin with in a checkpoint.

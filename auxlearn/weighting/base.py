@@ -21,31 +21,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import torch
 from pydantic import Field, field_validator
 from torch import Tensor, nn
 
 from auxlearn.core.settings import Settings, ValidationSource
-
-if TYPE_CHECKING:
-    from auxlearn.weighting.members import Members
-
-#: Gradient of one objective: a tensor per parameter, in the order of
-#: :attr:`TrainingStep.parameters`; ``None`` where the objective does not depend on the parameter.
-Gradient = list[Tensor | None]
+from auxlearn.weighting.gradients import Gradient, Placement, gather_scalars
+from auxlearn.weighting.members import Members
 
 #: Classification head that the validation loss is computed with: the run's own ("own"); or one made
 #: from other validation examples, in closed form ("closed"), fitted by gradient descent to features
 #: that are computed once ("fitted"), or to features computed again in every step of the fit
 #: ("refitted").
 DevHead = Literal["own", "closed", "fitted", "refitted"]
-
-#: Where a parameter belongs: to the encoder, which all objectives share; to the classification head
-#: of the primary task; or to another head, such as that for masked language modelling.
-Placement = Literal["encoder", "primary_head", "other_head"]
-
 
 #: What is weighted: gradients, gradients of equal norm, or optimizer steps; see
 #: :mod:`auxlearn.weighting.mixing`.
@@ -369,6 +359,11 @@ def apply_gradient(step: TrainingStep, gradient: Gradient) -> None:
     for parameter, grad in zip(step.parameters, gradient, strict=True):
         parameter.grad = grad
     step.optimizer_step()
+
+
+def losses_of(step: TrainingStep) -> Tensor:
+    """Return the losses of the objectives, ``(objectives,)``, float64, on the CPU."""
+    return gather_scalars([step.losses[name] for name in step.names])
 
 
 def under(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:

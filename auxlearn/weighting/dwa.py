@@ -9,8 +9,7 @@ from pydantic import Field
 from torch import Tensor
 
 from auxlearn.core.registry import register_weighting
-from auxlearn.weighting.base import TrainingStep
-from auxlearn.weighting.gradients import losses_of
+from auxlearn.weighting.base import TrainingStep, losses_of
 from auxlearn.weighting.learned import LearnedOptions, LearnedWeighting
 
 #: Smallest loss that another is divided by.

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from auxlearn.weighting.base import Gradient, Placement, TrainingStep
+#: Gradient of one objective: a tensor per parameter, in the order of the parameters of a
+#: :class:`~auxlearn.weighting.base.TrainingStep`; ``None`` where it does not depend on one.
+Gradient = list[Tensor | None]
+
+#: Where a parameter belongs: to the encoder, which all objectives share; to the classification head
+#: of the primary task; or to another head, such as that for masked language modelling.
+Placement = Literal["encoder", "primary_head", "other_head"]
 
 #: Places of parameters that objectives share, and of those that they do not.
 SHARED: tuple[Placement, ...] = ("encoder",)
@@ -76,11 +83,6 @@ def squared_norm(gradient: Gradient) -> Tensor:
     if not given:
         return torch.zeros((), dtype=torch.float64)
     return torch.stack(torch._foreach_norm(given)).double().square().sum()
-
-
-def losses_of(step: TrainingStep) -> Tensor:
-    """Return the losses of the objectives, ``(objectives,)``, float64, on the CPU."""
-    return gather_scalars([step.losses[name] for name in step.names])
 
 
 def gather_scalars(scalars: Sequence[Tensor]) -> Tensor:

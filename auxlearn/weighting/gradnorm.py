@@ -10,8 +10,8 @@ from torch import Tensor
 
 from auxlearn.core.metric_names import Quantity
 from auxlearn.core.registry import register_weighting
-from auxlearn.weighting.base import TrainingStep
-from auxlearn.weighting.gradients import dot, gather_scalars, losses_of, shared_gradient
+from auxlearn.weighting.base import TrainingStep, losses_of
+from auxlearn.weighting.gradients import dot, gather_scalars, shared_gradient
 from auxlearn.weighting.learned import LearnedOptions, LearnedWeighting
 
 #: Lower bound of a weight: from zero it could not increase again.

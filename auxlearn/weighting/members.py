@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from auxlearn.weighting.base import Gradient
-from auxlearn.weighting.gradients import weighted_sum
+from auxlearn.weighting.gradients import Gradient, weighted_sum
 
 
 class Members:

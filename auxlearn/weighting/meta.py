@@ -15,12 +15,12 @@ from auxlearn.core.settings import ValidationSource
 from auxlearn.weighting.base import (
     Branches,
     DevHead,
-    Gradient,
     TrainingStep,
     apply_gradient,
 )
 from auxlearn.weighting.gradients import (
     HEADS,
+    Gradient,
     GradientAverage,
     dot,
     gather_scalars,

@@ -11,14 +11,8 @@ from torch import Tensor
 from auxlearn.core.config import Settings
 from auxlearn.core.metric_names import Quantity
 from auxlearn.core.registry import register_weighting
-from auxlearn.weighting.base import (
-    Gradient,
-    Placement,
-    TrainingStep,
-    Weighting,
-    apply_gradient,
-)
-from auxlearn.weighting.gradients import weighted_sum
+from auxlearn.weighting.base import TrainingStep, Weighting, apply_gradient
+from auxlearn.weighting.gradients import Gradient, Placement, weighted_sum
 from auxlearn.weighting.mixing import metabalance_factors
 
 

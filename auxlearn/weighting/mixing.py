@@ -27,14 +27,13 @@ from torch import Tensor
 from auxlearn.core.metric_names import Quantity
 from auxlearn.core.settings import Settings
 from auxlearn.weighting.base import (
-    Gradient,
     Mix,
     TrainingStep,
     Weighting,
     apply_gradient,
     under,
 )
-from auxlearn.weighting.gradients import shared_gradient, weighted_sum
+from auxlearn.weighting.gradients import Gradient, shared_gradient, weighted_sum
 from auxlearn.weighting.optimizer_steps import SeparateSteps, gram_matrices
 
 #: What the names of the mixture's tensors begin with in a checkpoint.

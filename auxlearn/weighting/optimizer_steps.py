@@ -32,8 +32,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from auxlearn.weighting.base import Gradient, TrainingStep, apply_gradient
-from auxlearn.weighting.gradients import gather_scalars
+from auxlearn.weighting.base import TrainingStep, apply_gradient
+from auxlearn.weighting.gradients import Gradient, gather_scalars
 
 
 def step_coefficients(

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from auxlearn.core.config import Settings
 from auxlearn.core.registry import register_weighting
-from auxlearn.weighting.base import TrainingStep, Weighting, apply_gradient
-from auxlearn.weighting.gradients import losses_of, weighted_sum
+from auxlearn.weighting.base import TrainingStep, Weighting, apply_gradient, losses_of
+from auxlearn.weighting.gradients import weighted_sum
 
 #: Added to losses before logarithms and divisions, as the authors do.
 EPSILON = 1e-20

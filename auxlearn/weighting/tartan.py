@@ -30,14 +30,15 @@ from pydantic import Field
 from torch import Tensor
 
 from auxlearn.core.registry import register_weighting
-from auxlearn.weighting.base import (
-    DevHead,
+from auxlearn.weighting.base import DevHead, TrainingStep, ValidationOptions
+from auxlearn.weighting.gradients import (
     Gradient,
     Placement,
-    TrainingStep,
-    ValidationOptions,
+    dot,
+    gather_scalars,
+    restricted,
+    weighted_sum,
 )
-from auxlearn.weighting.gradients import dot, gather_scalars, restricted, weighted_sum
 from auxlearn.weighting.learned import (
     LogitOptions,
     LogitWeighting,

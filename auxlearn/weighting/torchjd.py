@@ -33,9 +33,10 @@ from auxlearn.weighting.base import (
     TrainingStep,
     Weighting,
     apply_gradient,
+    losses_of,
     under,
 )
-from auxlearn.weighting.gradients import losses_of, weighted_sum
+from auxlearn.weighting.gradients import weighted_sum
 from auxlearn.weighting.gram import GramWeighting
 from auxlearn.weighting.optimizer_steps import Moments
 

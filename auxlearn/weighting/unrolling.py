@@ -14,7 +14,8 @@ import higher
 import torch
 from torch import Tensor
 
-from auxlearn.weighting.base import Gradient, TrainingStep
+from auxlearn.weighting.base import TrainingStep
+from auxlearn.weighting.gradients import Gradient
 
 
 class DifferentiableAdamW(higher.optim.DifferentiableOptimizer):  # type: ignore[misc]  # higher has no types
