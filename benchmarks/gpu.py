@@ -1,5 +1,7 @@
 """Run all GPU benchmarks within a time limit (``make bench-gpu``).
 
+One GPU is measured, and on a machine with several also one training on two, four ... all of them.
+
     python -m benchmarks.gpu                    # at most 25 minutes
     python -m benchmarks.gpu --only scoring     # selected parts
     python -m benchmarks.gpu --overwrite        # existing results too
@@ -24,9 +26,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from benchmarks.common import RESULTS, check_device
 
 FOLDER = RESULTS / "gpu"
+
+#: The GPUs that this program may use, before it chooses the first one.
+VISIBLE = os.environ.get("CUDA_VISIBLE_DEVICES")
 
 #: Time limit of the whole program in minutes.
 MINUTES = 25.0
@@ -95,7 +102,7 @@ PARTS = (
     ),
     Part(
         "training",
-        0.25,
+        0.23,
         (
             _training("training-base", "--encoder base --steps 32 --no-compile"),
             _training("training-large", "--encoder large --steps 16 --no-compile"),
@@ -104,13 +111,25 @@ PARTS = (
     ),
     Part(
         "weighting",
-        0.25,
+        0.23,
         (_weighting("base", "fp32"), _weighting("base", "bf16"), _weighting("large", "bf16")),
     ),
     Part(
         "objectives",
         0.05,
         (Contest("objectives-bf16", "objectives", ("--precision", "bf16", "--rounds", "3"), 2),),
+    ),
+    Part(
+        "processes",
+        0.04,
+        (
+            Contest(
+                "processes-base",
+                "processes",
+                ("--encoder", "base", "--precision", "bf16", "--steps", "16"),
+                pieces=6,
+            ),
+        ),
     ),
 )
 
@@ -150,6 +169,10 @@ def run_process(contest: Contest, path: Path, limit: float, seconds: float) -> s
     name, *options = contest.command
     command = [sys.executable, "-m", f"benchmarks.{name}", *options]
     command += ["--seconds", f"{seconds:.0f}", "--output", str(path)]
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    if contest.module == "processes":  # on all GPUs
+        environment.pop("CUDA_VISIBLE_DEVICES", None)
+        environment |= {} if VISIBLE is None else {"CUDA_VISIBLE_DEVICES": VISIBLE}
     log = path.with_suffix(".log")
     log.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -160,7 +183,7 @@ def run_process(contest: Contest, path: Path, limit: float, seconds: float) -> s
                 timeout=limit,
                 stdout=file,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, "HF_HUB_OFFLINE": "1"},
+                env=environment,
             )
     except subprocess.TimeoutExpired:
         return f"ended after {limit:.0f} s ({log})"
@@ -224,8 +247,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, default=FOLDER, help="folder of the results")
     parser.set_defaults(device="cuda")
     options = parser.parse_args(argv)
+    several = torch.cuda.device_count() > 1
     check_device(parser, options)
     parts = [part for part in PARTS if not options.only or part.name in options.only]
+    if not several:
+        parts = [part for part in parts if part.name != "processes"]
     states = run_parts(parts, options.output, 60 * options.minutes, options.overwrite)
     missing = {name: what for name, what in states.items() if what not in ("done", "was there")}
     for name, what in missing.items():

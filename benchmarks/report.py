@@ -128,6 +128,11 @@ def objectives(found: dict[str, Any]) -> Iterable[str]:
     )
 
 
+def processes(found: dict[str, Any]) -> Iterable[str]:
+    """How many times faster several processes make the same steps."""
+    yield from report_gpu.processes([found])
+
+
 def weighting(found: dict[str, Any]) -> Iterable[str]:
     """Time and memory of an optimizer step under each rule, by size of the encoder."""
     for size, results in found["sizes"].items():
@@ -182,6 +187,10 @@ SECTIONS = {
     "scoring": (scoring, "encoder {encoder}, {texts} texts of {dataset}, {rounds} rounds"),
     "training": (training, "encoder {encoder}, {texts} texts of {dataset}, {rounds} rounds"),
     "objectives": (objectives, "batches of 32 texts of {dataset}, {rounds} rounds"),
+    "processes": (
+        processes,
+        "encoder {encoder}, two objectives, batches of 32 texts of {dataset}, {rounds} rounds",
+    ),
     "weighting": (weighting, "{rounds} rounds after one that warms up"),
     "rule_operations": (rule_operations, "12 layers, width 32, batches of 4 texts"),
     "startup": (startup, "encoder tiny, data set pydocs, {rounds} rounds"),

@@ -118,6 +118,19 @@ def objectives(found: list[Found]) -> Iterable[str]:
     )
 
 
+def processes(found: list[Found]) -> Iterable[str]:
+    """How many times faster several processes make the same steps."""
+    for one in found:
+        rows = []
+        for count, contest in one["contests"].items():
+            for rule, results in contest["rules"].items():
+                rate = one["steps"] / results["contestants"]["all processes"]["median"]
+                times = results["times faster"]
+                rows.append([count, rule, f"{rate:.2f}", *(f"{x:.2f}" for x in times.values())])
+        titles = [f"times faster than {name.removeprefix('over ')}" for name in times]
+        yield table(("processes", "weighting", "steps per second", *titles), rows)
+
+
 def title(found: Found) -> str:
     """Return the encoder, and the length where all texts have one."""
     settings = found["settings"]
@@ -141,4 +154,5 @@ PARTS: tuple[tuple[str, str, Callable[[list[Found]], Iterable[str]]], ...] = (
     ("Training", "training-*.json", training),
     ("Weightings", "weighting-*.json", weighting),
     ("Several objectives", "objectives-*.json", objectives),
+    ("One training on several GPUs", "processes-*.json", processes),
 )

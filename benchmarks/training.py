@@ -16,6 +16,7 @@ from accelerate.state import AcceleratorState
 from torch import nn
 from transformers import Trainer, TrainingArguments
 
+from auxlearn.core.processes import ALONE, Processes
 from auxlearn.core.registry import TASKS, WEIGHTINGS
 from auxlearn.data.batches import Batch, BatchStream
 from auxlearn.data.tokens import TokenizedTexts
@@ -185,6 +186,9 @@ class Training:
         aux: int = 0,
         bf16: bool = False,
         steps: int = STEPS,
+        rule: str = "fixed",
+        accumulation: int = 1,
+        processes: Processes = ALONE,
     ) -> None:
         names = [f"random_mlm_{number}" for number in range(aux)]
         encoder.train()
@@ -202,11 +206,14 @@ class Training:
             auxiliaries=auxiliaries,
             schedule=LinearSchedule(optimizer, steps, 0.06),
             settings=StepSettings(
-                seed=0, autocast=autocast(encoder.device.type, "bf16" if bf16 else "fp32")
+                seed=0,
+                gradient_accumulation_steps=accumulation,
+                autocast=autocast(encoder.device.type, "bf16" if bf16 else "fp32"),
             ),
+            processes=processes,
         )
-        rule = WEIGHTINGS.get("fixed")
-        self.weighting = rule(rule.Options(), ("primary", *names))
+        cls = WEIGHTINGS.get(rule)
+        self.weighting = cls(cls.Options(), ("primary", *names))
         self.turn = cycle(range(steps))
 
     def __call__(self) -> None:

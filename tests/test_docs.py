@@ -12,6 +12,7 @@ import importlib
 import re
 import runpy
 import shlex
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator, Sequence
@@ -262,6 +263,15 @@ def test_console_blocks_hold_commands_that_parse(block):
         check_command(line)
 
 
+@pytest.mark.parametrize("block", of_documents("bash"))
+def test_scripts_are_of_bash_and_start_commands_that_parse(block):
+    done = subprocess.run(["bash", "-n"], input=block, text=True, capture_output=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    (line,) = [one for one in commands(block) if one.startswith("srun ")]
+    # What SLURM says is a number, or the name of a machine.
+    check_command(re.sub(r"\$\w+", "2", line.removeprefix("srun ")))
+
+
 def test_commands_in_running_text_parse():
     lines = {
         line
@@ -322,8 +332,8 @@ def test_every_code_block_is_of_a_language_that_is_tested():
         assert len(fences) % 2 == 0, title(path)
         assert not any(fences[1::2]), title(path)
         found |= set(fences[::2])
-    assert {"python", "console", "yaml"} <= found
-    assert found <= {"python", "console", "yaml", "toml"} | OTHER
+    assert {"python", "console", "yaml", "bash"} <= found
+    assert found <= {"python", "console", "yaml", "bash", "toml"} | OTHER
 
 
 @pytest.mark.parametrize("block", of_documents("toml"))

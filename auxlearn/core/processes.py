@@ -11,12 +11,12 @@ from __future__ import annotations
 import atexit
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from auxlearn.core.errors import Interrupted, TrainingDiverged, UserError
+from auxlearn.core.errors import ConfigError, Interrupted, TrainingDiverged, UserError, describe
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,9 +24,15 @@ if TYPE_CHECKING:
 #: What torchrun tells each process that it starts.
 _VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
-#: How long a process waits for the others: as long as an evaluation by the leader may take. A
-#: process that has ended is noticed at once.
-_TIMEOUT = timedelta(hours=6)
+#: Seconds that a process waits for the others, unless :data:`TIMEOUT_VARIABLE` says otherwise: as
+#: long as the leader may read data alone. A process that has ended is noticed at once.
+_TIMEOUT = 1800
+
+#: Environment variable of these seconds.
+TIMEOUT_VARIABLE = "AUXLEARN_PROCESS_TIMEOUT"
+
+#: Seconds in which a process that ends asks whether another one has said why.
+_LAST_WORDS = 10
 
 #: Bytes that are summed at a time: large enough for the bandwidth of the network.
 _BUCKET = 2**25
@@ -89,51 +95,26 @@ class Processes:
         """Whether a part of the work is this process's own."""
         return part % self.count == self.number
 
-    def add(self, tensors: Sequence[Tensor]) -> None:
-        """Replace tensors of one dtype, in place, by their sums over all processes."""
-        if self.count == 1 or not tensors:
-            return
-        import torch
+    def add(self, tensor: Tensor) -> None:
+        """Replace a tensor, in place, by its sum over all processes."""
+        if self.count > 1:
+            self.adding(tensor)()
+
+    def adding(self, tensor: Tensor) -> Callable[[], None]:
+        """Begin to replace a tensor, in place, by its sum; return what waits until that is done.
+
+        All processes begin their sums in the same order.
+        """
         import torch.distributed as dist
 
         with _peers_alive():
-            sums = []
-            for bucket in _buckets(tensors):
-                flat = torch.cat([tensor.reshape(-1) for tensor in bucket])
-                sums.append((dist.all_reduce(flat, async_op=True), flat, bucket))
-            for work, flat, bucket in sums:
+            work = dist.all_reduce(tensor, async_op=True)
+
+        def wait() -> None:
+            with _peers_alive():
                 work.wait()
-                parts = flat.split([tensor.numel() for tensor in bucket])
-                for tensor, part in zip(bucket, parts, strict=True):
-                    tensor.copy_(part.view_as(tensor))
 
-    def add_gradients(
-        self, gradients: Sequence[list[Tensor | None]], parameters: Sequence[Tensor]
-    ) -> None:
-        """Replace gradients, in place, by their sums over all processes.
-
-        An entry is ``None`` afterwards if it was ``None`` in every process.
-
-        Args:
-            gradients: One entry per parameter each.
-            parameters: The parameters.
-        """
-        if self.count == 1:
-            return
-        import torch
-
-        present = torch.tensor([[entry is not None for entry in one] for one in gradients]).int()
-        self.add([present])
-        found: list[Tensor] = []
-        for gradient, counts in zip(gradients, present.tolist(), strict=True):
-            for place, count in enumerate(counts):
-                if count:
-                    entry = gradient[place]
-                    if entry is None:
-                        entry = torch.zeros_like(parameters[place])
-                    gradient[place] = entry = entry.detach()
-                    found.append(entry)
-        self.add(found)
+        return wait
 
     def any(self, flag: bool) -> bool:
         """Return whether a flag is set in any process."""
@@ -142,7 +123,7 @@ class Processes:
         import torch
 
         total = torch.tensor([int(flag)])
-        self.add([total])
+        self.add(total)
         return bool(total)
 
     def share(self, value: Any = None, source: int = 0) -> Any:
@@ -197,17 +178,25 @@ class Processes:
         return shared
 
 
-def _buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    """Yield consecutive tensors of at most :data:`_BUCKET` bytes together, or one larger tensor."""
-    bucket: list[Tensor] = []
+#: This process alone.
+ALONE = Processes()
+
+
+def buckets(tensors: Sequence[Tensor]) -> Iterator[list[int]]:
+    """Yield the numbers of tensors that are summed together: consecutive ones of one dtype, of
+    :data:`_BUCKET` bytes at most unless one alone is larger.
+    """
+    bucket: list[int] = []
     size = 0
-    for tensor in tensors:
-        if bucket and size + tensor.nbytes > _BUCKET:
+    for number, tensor in enumerate(tensors):
+        joins = bucket and tensor.dtype == tensors[bucket[0]].dtype
+        if bucket and not (joins and size + tensor.nbytes <= _BUCKET):
             yield bucket
             bucket, size = [], 0
-        bucket.append(tensor)
+        bucket.append(number)
         size += tensor.nbytes
-    yield bucket
+    if bucket:
+        yield bucket
 
 
 @contextmanager
@@ -216,10 +205,27 @@ def _peers_alive() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
+        if "timed out" in str(error).lower():
+            raise PeerLost(
+                f"another process of this training has not answered for {_timeout()} seconds: run "
+                "the same command again to resume; if it was at work, raise the seconds by the "
+                f"environment variable {TIMEOUT_VARIABLE}"
+            ) from error
         raise PeerLost(
             "another process of this training has ended without a word, as one does that is killed "
             "or whose machine is lost: run the same command again to resume"
         ) from error
+
+
+def _timeout() -> int:
+    """Return how many seconds a process waits for the others."""
+    given = os.environ.get(TIMEOUT_VARIABLE) or str(_TIMEOUT)
+    if not (given.isdecimal() and 0 < int(given) < 10**8):
+        raise ConfigError(
+            f"the environment variable {TIMEOUT_VARIABLE} is {describe(given)}: give whole "
+            "seconds, at least 1"
+        )
+    return int(given)
 
 
 @contextmanager
@@ -238,9 +244,11 @@ def joined() -> Iterator[Processes]:
     import torch
     import torch.distributed as dist
 
+    seconds = timedelta(seconds=_timeout())
     if not dist.is_initialized():
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-        dist.init_process_group(backend, timeout=_TIMEOUT)
+        with _peers_alive():
+            dist.init_process_group(backend, timeout=seconds)
         # For all trainings of the program: a group that is initialised again finds the addresses of
         # the one before.
         atexit.register(dist.destroy_process_group)
@@ -253,6 +261,7 @@ def joined() -> Iterator[Processes]:
         if not processes.leads and same_for_all:
             raise AlreadySaid from error
         try:
+            store.set_timeout(timedelta(seconds=_LAST_WORDS))
             first = store.add("auxlearn failures", 1) == 1
         except RuntimeError:  # the process that held the store has ended
             first = False

@@ -14,6 +14,7 @@ import numpy as np
 from auxlearn.core.config import Metric
 from auxlearn.core.errors import DataError
 from auxlearn.core.metric_names import SURROGATE
+from auxlearn.core.processes import ALONE, Processes
 from auxlearn.data.audit import seen_in_train
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.ood import LabelMap, OODSet
@@ -119,7 +120,10 @@ EVAL_BATCH = 128
 
 
 class Evaluator:
-    """Evaluates the current weights of the encoder of a run."""
+    """Evaluates the current weights of the encoder of a run.
+
+    Of several processes each predicts some of the examples, and all have the same results.
+    """
 
     def __init__(
         self,
@@ -130,6 +134,7 @@ class Evaluator:
         compute: Compute,
         predictions: Path,
         count_unknown: bool = False,
+        processes: Processes = ALONE,
     ) -> None:
         self._encoder = encoder
         self._dataset = dataset
@@ -138,6 +143,7 @@ class Evaluator:
         self._compute = compute
         self._predictions = predictions
         self._count_unknown = count_unknown
+        self._processes = processes
         # Dev is evaluated repeatedly, so it is tokenized once.
         self._dev = dataset.splits["dev"]
         self._dev_texts = tokenize(self._dev)
@@ -241,7 +247,8 @@ class Evaluator:
 
     def _blocks(self, split: Split) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         texts = self._dev_texts if split is self._dev else self._tokenize(split)
-        return probability_blocks(self._encoder.classify, texts, EVAL_BATCH, self._compute.autocast)
+        classify, autocast = self._encoder.classify, self._compute.autocast
+        return probability_blocks(classify, texts, EVAL_BATCH, autocast, self._processes)
 
     def _score(self, split: Split, found: Predictions, labels: Sequence[int]) -> Evaluation:
         return evaluate(

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from auxlearn.core.metric_names import SURROGATE
+from auxlearn.core.processes import ALONE, Processes
 from auxlearn.data.audit import seen_in_train
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.tokens import TokenizedTexts
@@ -93,6 +94,7 @@ class LabelEvaluator:
         compute: Compute,
         predictions: Path,
         choose_thresholds: bool = False,
+        processes: Processes = ALONE,
     ) -> None:
         self._encoder = encoder
         self._kind = encoder.kind
@@ -101,6 +103,7 @@ class LabelEvaluator:
         self._compute = compute
         self._predictions = predictions
         self._choose = choose_thresholds
+        self._processes = processes
         self._dev = dataset.splits["dev"]
         self._dev_texts = tokenize(self._dev)
         self._constant = self._kind.constant(dataset.splits["train"].labels or ())
@@ -172,6 +175,7 @@ class LabelEvaluator:
             words_of(self._kind, split.texts),
             self._constant,
             self._compute.autocast,
+            self._processes,
         )
 
     def _score(

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from auxlearn.core.config import Metric
 from auxlearn.core.errors import DataError, some_of
 from auxlearn.core.metric_names import SURROGATE, Quantity
+from auxlearn.core.processes import ALONE, Processes
 from auxlearn.data.batches import Batch, collate, eval_batches
 from auxlearn.data.dataset import Split
 from auxlearn.data.tokens import TokenizedTexts
@@ -32,32 +33,45 @@ def probability_blocks(
     texts: TokenizedTexts,
     batch_size: int,
     autocast: Callable[[], AbstractContextManager[None]] = nullcontext,
+    processes: Processes = ALONE,
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield class probabilities of some of the texts at a time, which bounds the memory.
+
+    Several processes divide the batches among them, and each gets all probabilities.
 
     Yields:
         Indices of texts, ``(n,)``, and their class probabilities, ``(n, classes)``, float64.
     """
     chunks: list[Tensor] = []
     order: list[Tensor] = []
-    size = 0
+    classes = size = 0
     with torch.inference_mode():
-        for rows in eval_batches(texts, batch_size):
-            with autocast():
-                logits = classify(collate(texts, rows))
-            chunks.append(logits.float().softmax(-1))
+        for number, rows in enumerate(eval_batches(texts, batch_size)):
+            if processes.owns(number):
+                with autocast():
+                    logits = classify(collate(texts, rows))
+                chunks.append(logits.float().softmax(-1))
+            if not number:
+                classes = processes.share(chunks[0].shape[1] if chunks else None)
             order.append(rows)
-            size += logits.numel()
+            size += len(rows) * classes
             if size > BLOCK_VALUES:
-                yield _block(order, chunks)
+                yield _block(order, chunks, number + 1 - len(order), classes, processes)
                 chunks, order, size = [], [], 0
-        if chunks:
-            yield _block(order, chunks)
+        if order:
+            yield _block(order, chunks, number + 1 - len(order), classes, processes)
 
 
-def _block(order: list[Tensor], chunks: list[Tensor]) -> tuple[np.ndarray, np.ndarray]:
-    # The only synchronisation with the device.
-    return torch.cat(order).numpy(), torch.cat(chunks).cpu().double().numpy()
+def _block(
+    order: list[Tensor], chunks: list[Tensor], first: int, classes: int, processes: Processes
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows of some batches, from one number on, and what all processes have of them."""
+    own = [rows.new_full(rows.shape, processes.owns(n)) for n, rows in enumerate(order, first)]
+    found = torch.zeros(sum(map(len, order)), classes)
+    if chunks:
+        found[torch.cat(own).bool()] = torch.cat(chunks).cpu()  # the only synchronisation
+    processes.add(found)
+    return torch.cat(order).numpy(), found.double().numpy()
 
 
 @dataclass(frozen=True)

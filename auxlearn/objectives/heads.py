@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from auxlearn.core.errors import ConfigError
+from auxlearn.core.processes import ALONE, Processes
 from auxlearn.data.batches import Batch, collate, eval_batches, unpad_token_values
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.device import upcast, upload
@@ -29,27 +30,33 @@ def outputs_of(
     words: Sequence[int],
     constant: Any,
     autocast: Callable[[], AbstractContextManager[None]] = nullcontext,
+    processes: Processes = ALONE,
 ) -> list[np.ndarray]:
     """Return the logits of each text, float64; of a kind per token, ``(words, tags)``.
 
     A kind per token needs the number of ``words`` of each text, and gives those that are cut off or
     have no token the tag ``constant``.
+    Several processes divide the batches among them, and each returns all outputs.
     """
-    found: list[np.ndarray] = [np.empty(0)] * len(texts)
-    flat: Tensor | None = None
+    count = len(texts.input_ids) if kind.per_token else len(texts)
+    flat = torch.zeros(count, 0, dtype=torch.float64)
     with torch.inference_mode():
-        for rows in eval_batches(texts, EVAL_BATCH):
-            with autocast():
-                logits = classify(collate(texts, rows)).double().cpu()
-            if kind.per_token:
-                if flat is None:
-                    flat = logits.new_zeros(len(texts.input_ids), logits.shape[-1])
+        for number, rows in enumerate(eval_batches(texts, EVAL_BATCH)):
+            logits = None
+            if processes.owns(number):
+                with autocast():
+                    logits = classify(collate(texts, rows)).double().cpu()
+            if not number:
+                outputs = processes.share(None if logits is None else logits.shape[-1])
+                flat = flat.new_zeros(count, outputs)
+            if logits is not None and kind.per_token:
                 unpad_token_values(texts, logits, rows, flat)
-            else:
-                for row, one in zip(rows.tolist(), logits.numpy(), strict=True):
-                    found[row] = one
-    if flat is None or texts.starts is None:
-        return found
+            elif logits is not None:
+                flat[rows] = logits
+        processes.add(flat)
+    if not kind.per_token:
+        return list(flat.numpy())
+    assert texts.starts is not None
     here = texts.starts >= 0
     by_word = np.zeros((sum(words), flat.shape[1]))
     by_word[:, constant] = 30.0  # certain, and finite

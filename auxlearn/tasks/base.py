@@ -152,8 +152,10 @@ class AuxiliaryTask(Objective):
     def observe_primary(self, token_ids: Tensor, gradients: Tensor) -> None:
         """See the gradient of the primary loss at each token, if :attr:`watches_primary` is set.
 
-        It is called in every step when that gradient is computed, which is after :meth:`loss`; with
-        gradient accumulation, for each micro-batch. An unrolled step is not watched.
+        It is called once in every step in which that gradient is computed, after all losses of the
+        step, and sees the whole batch, also with gradient accumulation and in each of several
+        processes; if the loss passes the batch through the encoder several times, once for each.
+        An unrolled step is not watched.
 
         Args:
             token_ids: Token ids of the primary batch, ``(batch, length)``, on the CPU.

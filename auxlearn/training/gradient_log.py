@@ -64,18 +64,6 @@ def compare_gradients(names: Sequence[str], gradients: Sequence[Gradient]) -> di
     return found
 
 
-def add_gradient(total: Gradient, gradient: Sequence[Tensor | None]) -> None:
-    """Add a gradient to a total.
-
-    No tensor is changed: autograd may return one for several parameters, such as for a and b of
-    ``x + a + b``.
-    """
-    for number, addend in enumerate(gradient):
-        old = total[number]
-        if addend is not None:
-            total[number] = addend if old is None else old + addend
-
-
 def copy_gradient(gradient: Gradient) -> Gradient:
     """Return a gradient that shares no memory with the given one."""
     return [None if grad is None else grad.clone() for grad in gradient]

@@ -146,7 +146,7 @@ class Loop(ABC):
 class TrainingLoop(Loop):
     """Trains until all epochs are done or the dev metric has stopped improving.
 
-    Of several processes the leader evaluates.
+    Several processes divide the evaluation among them.
     """
 
     def __init__(
@@ -271,14 +271,19 @@ class TrainingLoop(Loop):
         return found | {f"task-{one.name}": one.task for one in self._auxiliaries}
 
     def task_metrics(self) -> dict[str, dict[str, float]]:
-        """Return the metrics of auxiliary tasks on dev examples of their own, by task."""
+        """Return the metrics of auxiliary tasks on dev examples of their own, by task.
+
+        Several processes divide the tasks among them.
+        """
         encoder = self.encoder
         with encoder.evaluating(), self.training_step.settings.autocast(), torch.no_grad():
-            metrics = {
+            own = {
                 one.name: numbers_of(one.task, "evaluate", encoder, name=one.name)
-                for one in self._auxiliaries
+                for number, one in enumerate(self._auxiliaries)
+                if self.processes.owns(number)
             }
-        return {name: values for name, values in metrics.items() if values}
+        metrics = {name: one for part in self.processes.gather(own) for name, one in part.items()}
+        return {one.name: metrics[one.name] for one in self._auxiliaries if metrics[one.name]}
 
     def _load_best(self) -> None:
         best = None
@@ -338,15 +343,16 @@ class TrainingLoop(Loop):
     def _evaluate(self) -> None:
         """Evaluate on dev, keep the best weights, and count evaluations without improvement."""
         self._log()
-        encoder, state, leads = self.encoder, self.state, self.processes.leads
+        encoder, state = self.encoder, self.state
         with encoder.evaluating():
-            metrics = self.processes.share(self.evaluate() if leads else None)
-        task_metrics = self.task_metrics() if leads else {}
+            # All have the same predictions, but their libraries may not round alike.
+            metrics = self.processes.share(self.evaluate())
+        task_metrics = self.task_metrics()
         value = signed(self.config.metric, metrics[self.config.metric])
         improved = value > state.best_value
         if improved or (value == state.best_value and self._ties_replace):
             state.best_step, state.best_value = state.step, value
-            if leads:
+            if self.processes.leads:
                 self.checkpoints.save_best(state.step, encoder.tensors())
         if improved:
             state.evaluations_since_best = 0

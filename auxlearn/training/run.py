@@ -55,7 +55,7 @@ from auxlearn.training.setup import (
     run_reporters,
     training_step,
 )
-from auxlearn.training.terms import Auxiliary, StepSettings
+from auxlearn.training.terms import StepSettings
 from auxlearn.training.validation import ValidationObjective
 from auxlearn.weighting.base import Weighting
 
@@ -123,13 +123,13 @@ def train(
         prepared = time.perf_counter()
         loop.run()
         trained = time.perf_counter()
-        evaluations = run.evaluator.evaluate_all()
+        evaluated = run.evaluate(loop)
         seconds = {
             "preparation": prepared - started,
             "training": loop.state.seconds,  # with those before the run was resumed
             "evaluation": time.perf_counter() - trained,
         }
-        results = run.results(loop, evaluations, seconds)
+        results = run.results(loop, *evaluated, seconds)
         run.export(results)
         results.save(folder.path)
         checkpoints.delete()
@@ -150,7 +150,9 @@ def follow(processes: Processes, dataset: TextDataset | None = None) -> Path:
             parts = (Reporter(), build_weighting(config), RunFolder(Path(scratch)), processes)
             run = _Run(config, choose_compute(config), *parts, dataset)
             run.micro_batches = told["micro_batches"]
-            run.prepare().run()
+            loop = run.prepare()
+            loop.run()
+            run.evaluate(loop)
     return Path(told["folder"])
 
 
@@ -216,13 +218,14 @@ class _Run(Materials):
         shared = (self.tokenize, self.compute, self.folder.predictions_path)
         if self.encoder.kind is not CLASSIFICATION:
             chosen = self.config.thresholds == "dev"
-            return LabelEvaluator(self.encoder, self.data.dataset, *shared, chosen)
+            return LabelEvaluator(self.encoder, self.data.dataset, *shared, chosen, self.processes)
         return Evaluator(
             self.encoder,
             self.data.dataset,
             self.data.ood_sets,
             *shared,
             self.config.unknown_labels == "count",
+            self.processes,
         )
 
     @cached_property
@@ -249,7 +252,6 @@ class _Run(Materials):
         train_texts = self.perturbed(train_texts)
         primary_loss = self.primary_loss(train_texts)
         auxiliaries = self.auxiliaries(train_texts)
-        self._check_processes(auxiliaries)
         self.init_from  # noqa: B018 - loads the heads that the objectives have just added
         self._warn_of_language_model(train_texts)
         if self.adapters:
@@ -288,8 +290,18 @@ class _Run(Materials):
             self.reporter,
         )
 
+    def evaluate(
+        self, loop: TrainingLoop
+    ) -> tuple[dict[str, Evaluation], dict[str, dict[str, float]]]:
+        """Evaluate the best checkpoint: by labelled set, and the metrics of each task."""
+        return self.evaluator.evaluate_all(), loop.task_metrics()
+
     def results(
-        self, loop: TrainingLoop, evaluations: dict[str, Evaluation], seconds: dict[str, float]
+        self,
+        loop: TrainingLoop,
+        evaluations: dict[str, Evaluation],
+        task_metrics: dict[str, dict[str, float]],
+        seconds: dict[str, float],
     ) -> RunResults:
         """Return the results of a training that has ended."""
         config, state = self.config, loop.state
@@ -311,7 +323,7 @@ class _Run(Materials):
             stopped=state.joint_ended_by or loop.ended_by,
             final_stopped=loop.ended_by if loop.in_primary_only_phase else None,
             degenerate=evaluations["dev"].constant_prediction,
-            auxiliary=loop.task_metrics() | ({"primary": facts} if facts else {}),
+            auxiliary=task_metrics | ({"primary": facts} if facts else {}),
             surrogate=surrogate_report(self.folder.read_metrics(), config.metric),
             seconds=seconds,
             environment=with_peak_memory(Environment.load(self.folder.path)),
@@ -375,15 +387,6 @@ class _Run(Materials):
         special = tokenizer.num_special_tokens_to_add(pair=False)
         line = describe_lengths(whole, length, self.config.windowing, special)
         self.reporter.message(line)
-
-    def _check_processes(self, auxiliaries: list[Auxiliary]) -> None:
-        """Refuse tasks that need to see all examples of a step where processes share them."""
-        for one in auxiliaries:
-            if one.task.watches_primary and self.processes.count > 1:
-                raise ConfigError(
-                    f"{one.name} follows the gradients of all examples, which several processes do "
-                    "not tell each other: start one process"
-                )
 
     def _compile_encoder(self) -> None:
         if self.config.compile:

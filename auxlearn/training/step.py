@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from itertools import groupby
 
@@ -22,13 +23,20 @@ from auxlearn.results.perturbation_log import PerturbationLog
 from auxlearn.tasks.base import TaskResult
 from auxlearn.training.gradient_log import (
     GradientLog,
-    add_gradient,
     compare_gradients,
     copy_gradient,
     keeping_state,
 )
 from auxlearn.training.optimizer import LinearSchedule
 from auxlearn.training.plugin_checks import calling, check_loss, check_result, check_trained
+from auxlearn.training.sums import (
+    ObjectiveSums,
+    Observed,
+    add_gradient,
+    sum_gradient,
+    sum_with_graph,
+    summed_grad,
+)
 from auxlearn.training.terms import Auxiliary, StepSettings, Term, placements_of, split_batch
 from auxlearn.training.validation import ValidationObjective
 from auxlearn.weighting.gradients import Gradient, shared_gradient
@@ -91,6 +99,7 @@ class RunStep:
         self.total_steps = schedule.total
         self._warned_about_attention = False
         self._checked: set[str] = set()
+        self._observed = Observed(encoder)
 
     def train_primary_only(self, schedule: LinearSchedule) -> None:
         """Drop the auxiliary tasks and continue with another optimizer and schedule."""
@@ -116,16 +125,18 @@ class RunStep:
         self._measure_apart()
         weight_of = dict(zip(self.names, [float(weight) for weight in weights], strict=True))
         without = frozenset(name for name in self.isolated if weight_of[name] == 0)
-        for term, loss in self._losses(without=without):
-            if weight_of[term.name] != 0:
-                (weight_of[term.name] * loss).backward()
-            del loss  # frees the graph before the next one is built
-        self._add_losses(without)
-        if self.processes.count > 1:
-            gradient = [parameter.grad for parameter in self.parameters]
-            self.processes.add_gradients([gradient], self.parameters)
-            for parameter, total in zip(self.parameters, gradient, strict=True):
-                parameter.grad = total
+        terms = self._own_terms(without)
+        trained = [term for term in terms if weight_of[term.name] != 0]
+        with summed_grad(self.processes, self.parameters) as total:
+            for term, loss in self._losses(terms):
+                if weight_of[term.name] != 0:
+                    weighted = weight_of[term.name] * loss
+                    whole = total if term is trained[-1] else None
+                    with whole.sending(weighted, self.parameters) if whole else nullcontext():
+                        weighted.backward()
+                    del weighted
+                del loss  # frees the graph before the next one is built
+        self._finish_pass(without)
 
     def gradients(self) -> list[Gradient]:
         """Return the unweighted gradient of each objective."""
@@ -142,24 +153,31 @@ class RunStep:
                 for total, gradient in zip(totals, joined, strict=True):
                     add_gradient(total, copy_gradient(gradient))
             yield found
-        self._add_losses()
+        self._finish_pass()
         self._measure(totals)
 
     def _every_micro_batch(self, apart: bool) -> Iterator[list[Gradient]]:
         """Yield the gradients of all micro-batches, those of other processes too."""
-        own, count = self._micro_gradients(apart), len(self._parts(apart))
+        terms = self._terms(self.number)
+        own = self._micro_gradients(list(filter(self._owns, terms)), apart)
         if self.processes.count == 1:
             yield from own
             return
-        for number in range(self._terms(self.number, frozenset())[-1].micro_batch + 1):
-            found = next(own) if self.processes.owns(number) else self._no_gradients(count)
-            self.processes.add_gradients(found, self.parameters)
-            yield found
+        found = none = self._no_gradients(len(self._parts(apart)))
+        for number in range(terms[-1].micro_batch + 1):
+            if (
+                number % self.processes.count == 0
+            ):  # each computes one of its own before any is sent
+                found = next(own, none)
+            given = found if self.processes.owns(number) else none
+            yield [sum_gradient(self.processes, one, self.parameters) for one in given]
 
-    def _micro_gradients(self, apart: bool = False) -> Iterator[list[Gradient]]:
+    def _micro_gradients(self, terms: Sequence[Term], apart: bool) -> Iterator[list[Gradient]]:
         """Yield the gradients of this process's own micro-batches."""
         parts = self._parts(apart)
-        for _, losses in groupby(self._losses(apart=apart), key=lambda found: found[0].micro_batch):
+        for _, losses in groupby(
+            self._losses(terms, apart=apart), key=lambda found: found[0].micro_batch
+        ):
             gradients = dict(zip(parts, self._no_gradients(len(parts)), strict=True))
             for term, loss in losses:
                 shared = term.member is not None  # with the graph of other members
@@ -177,23 +195,34 @@ class RunStep:
         return [[None] * len(self.parameters) for _ in range(count)]
 
     def _summed_gradients(self) -> list[Gradient]:
-        totals = self._no_gradients(len(self.names))
-        for gradients in self._micro_gradients():
-            for total, gradient in zip(totals, gradients, strict=True):
-                add_gradient(total, gradient)
-        self._add_losses()
-        self.processes.add_gradients(totals, self.parameters)
-        return totals
+        """Return the gradient of each objective, summed over micro-batches and processes.
 
-    def _add_losses(self, without: frozenset[str] = frozenset()) -> None:
-        """Sum the losses of a pass over all processes."""
-        if self.processes.count == 1:
-            return
-        names = [name for name in self.names if name not in without]
-        none = torch.zeros((), device=self.encoder.device)
-        totals = torch.stack([self.losses.get(name, none) for name in names])
-        self.processes.add([totals])
-        self.losses |= dict(zip(names, totals, strict=True))
+        The sum over the processes of what is complete is begun at once: it is made during the
+        backward passes of the other objectives.
+        """
+        terms = self._own_terms()
+        order = [*self.names[1:], self.names[0]]  # that of the terms
+        counts = Counter(term.name for term in terms)
+        sums = ObjectiveSums(self.processes, self.parameters, order, counts)
+        for term, loss in self._losses(terms):
+            sums.add(term.name, torch.autograd.grad(loss, self.parameters, allow_unused=True))
+            del loss
+        self._finish_pass()
+        return [sums.receive(name) for name in self.names]
+
+    def _finish_pass(self, without: frozenset[str] = frozenset()) -> None:
+        """Sum the losses of a pass over all processes, and show tasks what they watch."""
+        if self.processes.count > 1:
+            names = [name for name in self.names if name not in without]
+            none = self.parameters[0].new_zeros(())
+            totals = torch.stack([self.losses.get(name, none).to(none) for name in names])
+            self.processes.add(totals)
+            self.losses |= dict(zip(names, totals, strict=True))
+        if self._watching and torch.is_grad_enabled():
+            for ids, gradients in self._observed.of_whole_batches(self.processes):
+                for one in self._watching:
+                    with calling(one.task, "observe_primary", one.name):
+                        one.task.observe_primary(ids, gradients)
 
     @property
     def _measures(self) -> bool:
@@ -214,7 +243,7 @@ class RunStep:
         names, found = list(self.names), list(gradients)
         if self.gradient_log.validation is not None:
             names.append(VALIDATION)
-            found.append(self._gradient_of(self.gradient_log.validation))
+            found.append(self._gradient_of(self.gradient_log.validation)[0])
         shared = [shared_gradient(gradient, self.placements) for gradient in found]
         measured = compare_gradients(names, shared)
         self.gradient_metrics = {k: value.to(self.encoder.device) for k, value in measured.items()}
@@ -239,25 +268,15 @@ class RunStep:
     def current_losses(self) -> Tensor:
         """Return the loss of each objective on this step's batches at the current parameters."""
         with self._unrecorded(), torch.no_grad():
-            for _ in self._losses():
+            for _ in self._losses(self._own_terms()):
                 pass
-            self._add_losses()
+            self._finish_pass()
             return torch.stack([self.losses[name] for name in self.names])
 
     def validation_gradient(self, index: int = 0, batches: int = 1) -> Gradient:
         """Return the mean gradient of the validation objective over batches, without dropout."""
         validation = self._require_validation()
-        total: Gradient = [None] * len(self.parameters)
-        losses = []
-        for part in filter(self.processes.owns, range(batches)):
-            with self.encoder.evaluating(), self.settings.autocast():
-                loss = validation.loss(self.encoder, self.number, index, batches, part) / batches
-            add_gradient(total, torch.autograd.grad(loss, self.parameters, allow_unused=True))
-            losses.append(loss.detach())
-        none = torch.zeros((), device=self.encoder.device)
-        self.losses[VALIDATION] = torch.stack(losses).sum() if losses else none
-        self.processes.add([self.losses[VALIDATION]])
-        self.processes.add_gradients([total], self.parameters)
+        total, self.losses[VALIDATION] = self._gradient_of(validation, index, batches)
         return total
 
     @property
@@ -265,35 +284,72 @@ class RunStep:
         """Validation loss of the best constant prediction."""
         return self._require_validation().constant_loss
 
-    def _gradient_of(self, validation: ValidationObjective) -> Gradient:
-        """Return the gradient of a validation objective that only serves the measurement."""
-        with self.encoder.evaluating(), self.settings.autocast():
-            loss = validation.loss(self.encoder, self.number)
-        return list(torch.autograd.grad(loss, self.parameters, allow_unused=True))
+    def _gradient_of(
+        self, validation: ValidationObjective, index: int = 0, batches: int = 1
+    ) -> tuple[Gradient, Tensor]:
+        """Return the gradient of a validation objective, and its mean loss over batches.
+
+        The examples of each batch are divided among the processes.
+        """
+        total: Gradient = [None] * len(self.parameters)
+        losses = []
+        for part in range(batches):
+            with self.encoder.evaluating(), self.settings.autocast():
+                place = (self.number, index, batches, part)
+                loss = validation.loss(self.encoder, *place, self.processes) / batches
+            if loss.requires_grad:
+                add_gradient(total, torch.autograd.grad(loss, self.parameters, allow_unused=True))
+            losses.append(loss.detach())
+        total = sum_gradient(self.processes, total, self.parameters)
+        return total, torch.stack(losses).sum()
 
     def functional_losses(self, model: nn.Module, lookahead: int) -> Tensor:
         """Return each objective's loss on the batches of a later step, by a copy of the model.
 
-        The losses are differentiated through, so every process computes all micro-batches.
+        Of several processes each returns the part of its own micro-batches.
         """
         if not lookahead:
             self._measure_apart()
         totals: dict[str, Tensor | float] = dict.fromkeys(self.names, 0.0)
-        for term, loss in self._losses(model, lookahead, divided=False):
+        terms = self._own_terms(step=self.number + lookahead)
+        for term, loss in self._losses(terms, model, lookahead):
             totals[term.name] = totals[term.name] + loss
+        if not lookahead:
+            self._finish_pass()
+        totals["primary"] = totals["primary"] + self._nothing(model)
         return torch.stack([torch.as_tensor(total) for total in totals.values()])
 
     def functional_validation_loss(self, model: nn.Module, batches: int = 1) -> Tensor:
-        """Return the mean of the validation objective over batches, by a copy of the model."""
+        """Return the mean of the validation objective over batches, by a copy of the model.
+
+        Of several processes each has a graph to its own examples alone.
+        """
         validation = self._require_validation()
         assert isinstance(model, SharedEncoder)
         losses = []
         for part in range(batches):
             with model.evaluating(), self.settings.autocast():
-                losses.append(model(validation.loss, self.number, 0, batches, part))
+                place = (self.number, 0, batches, part)
+                losses.append(model(validation.loss, *place, self.processes))
         mean = torch.stack(losses).mean()
         self.losses[VALIDATION] = mean.detach()
-        return mean
+        return mean + self._nothing(model)
+
+    def _nothing(self, model: nn.Module) -> Tensor | float:
+        """Return a zero that has a graph in every process, also in one without examples.
+
+        It leads to a parameter that the primary loss trains in any case.
+        """
+        if self.processes.count == 1:
+            return 0.0
+        heads = zip(self.parameters, self.placements, strict=True)
+        *_, head = (one for one, placement in heads if placement == "primary_head")
+        places = {id(one): place for place, one in enumerate(self.model.parameters())}
+        return 0.0 * list(model.parameters())[places[id(head)]].sum()
+
+    def summed(self, gradient: Gradient, like: Sequence[Tensor]) -> Gradient:
+        """Return the sum of a gradient over the processes, with its graph."""
+        return sum_with_graph(self.processes, gradient, like)
 
     def learning_rates(self, lookahead: int) -> list[float]:
         """Return the learning rate of each parameter group at a later step."""
@@ -335,27 +391,25 @@ class RunStep:
 
     def _losses(
         self,
+        terms: Sequence[Term],
         model: nn.Module | None = None,
         lookahead: int = 0,
-        without: frozenset[str] = frozenset(),
-        divided: bool = True,
         apart: bool = False,
     ) -> Iterator[tuple[Term, Tensor]]:
-        """Yield the loss of each objective on each micro-batch, with its graph.
+        """Yield the loss of each term, with its graph.
 
         With ``apart``, those of a task that is made of several are yielded one by one.
 
-        Over all processes, among which they are divided, the losses of an objective sum to its mean
-        loss over the whole batch.
+        Over the terms of all processes, the losses of an objective sum to its mean loss over the
+        whole batch.
         """
         model, step = self.model if model is None else model, self.number + lookahead
         if not lookahead:
             for name in self.names:  # an earlier pass of this step is replaced
                 self.losses.pop(name, None)
+            self._observed = Observed(self.encoder)
         substitutes: dict[int, Batch] = {}
-        for term in self._terms(step, without):
-            if divided and not self.processes.owns(term.micro_batch):
-                continue
+        for term in terms:
             batch = term.batch
             if term.shares_primary_batch:
                 batch = substitutes.get(term.micro_batch, batch)
@@ -379,7 +433,16 @@ class RunStep:
                 yield term, loss
                 del loss  # frees the graph before the next one is built
 
-    def _terms(self, step: int, without: frozenset[str]) -> list[Term]:
+    def _owns(self, term: Term) -> bool:
+        return self.processes.owns(term.micro_batch)
+
+    def _own_terms(
+        self, without: frozenset[str] = frozenset(), step: int | None = None
+    ) -> list[Term]:
+        """Return what this process computes of a step, by default of the present one."""
+        return list(filter(self._owns, self._terms(self.number if step is None else step, without)))
+
+    def _terms(self, step: int, without: frozenset[str] = frozenset()) -> list[Term]:
         """Return what a step computes, in order: by micro-batch, the primary task last.
 
         The last batch of an epoch is smaller and may have fewer micro-batches than the batch of
@@ -434,7 +497,9 @@ class RunStep:
         objective: Objective
         if term.auxiliary is None:
             objective = self.primary_loss
-            with calling(objective, "loss"), forward, self._watched():
+            number = term.micro_batch
+            watched = self._observed.watched(number) if self._watching else nullcontext()
+            with calling(objective, "loss"), forward, watched:
                 result = TaskResult(model(objective.loss, batch, generator))
         else:
             objective = term.auxiliary.task
@@ -445,16 +510,10 @@ class RunStep:
         self._check_loss(term.name, objective, result.loss, model)
         return result
 
-    def _watched(self) -> AbstractContextManager[None]:
-        """Let tasks see the gradient of the primary loss at each token, if any asks for it."""
-        watching = [one for one in self.auxiliaries if one.task.watches_primary]
-
-        def report(token_ids: Tensor, gradients: Tensor) -> None:
-            for one in watching:
-                with calling(one.task, "observe_primary", one.name):
-                    one.task.observe_primary(token_ids, gradients)
-
-        return self.encoder.watching_embeddings(report) if watching else nullcontext()
+    @property
+    def _watching(self) -> list[Auxiliary]:
+        """Tasks that ask for the gradient of the primary loss at each token."""
+        return [one for one in self.auxiliaries if one.task.watches_primary]
 
     def _generator(self, name: str, step: int, micro_batch: int) -> torch.Generator:
         """Return the generator of an objective, in the same state at every call."""

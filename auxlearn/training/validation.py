@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from auxlearn.core import rng
 from auxlearn.core.errors import DataError
+from auxlearn.core.processes import ALONE, Processes
 from auxlearn.data.batches import Batch, UniformStream, collate
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.device import full_precision, upload
@@ -19,6 +20,7 @@ from auxlearn.evaluation.metrics import Surrogate, surrogate_loss
 from auxlearn.kinds.base import Kind
 from auxlearn.kinds.choose import CLASSIFICATION, require
 from auxlearn.objectives.heads import features_of
+from auxlearn.training.sums import join_rows
 from auxlearn.weighting.base import DevHead
 
 #: Number of examples that a head is fitted to, and the settings of the fit, as in the released code
@@ -172,25 +174,52 @@ class ValidationObjective:
         return -float((shares * shares.log()).sum())
 
     def loss(
-        self, encoder: SharedEncoder, step: int, index: int = 0, batches: int = 1, part: int = 0
+        self,
+        encoder: SharedEncoder,
+        step: int,
+        index: int = 0,
+        batches: int = 1,
+        part: int = 0,
+        processes: Processes = ALONE,
     ) -> Tensor:
         """Return the loss on a part of a step's batches, a scalar with a graph.
 
-        The mean over the parts is the mean loss of the batches.
+        The mean over the parts is the mean loss of the batches. Of several processes each computes
+        some examples of the part. All return its whole loss, and the graph leads to their own
+        examples: the sum of the gradients is that of the loss.
         """
         batch = self._batch(self._part(step * self.batches_per_step + index, batches, part))
         assert batch.targets is not None
-        if self.head == "own":
-            logits = encoder.classify(batch)
-        else:
+        head = None
+        if self.head != "own":
             head = self._dev_head(encoder, step, new=index + part == 0 or step not in self._heads)
-            features = features_of(encoder, self.kind, batch)
-            with full_precision(features.device):
-                logits = head(features)
+        logits = self._logits(encoder, head, batch, processes)
         if self.kind is not CLASSIFICATION:
             targets = upload(batch.targets, logits.device)
             return self.kind.surrogate(logits, targets, self.surrogate)
         return surrogate_loss(logits, batch.targets, self.surrogate)
+
+    def _logits(
+        self,
+        encoder: SharedEncoder,
+        head: Callable[[Tensor], Tensor] | None,
+        batch: Batch,
+        processes: Processes,
+    ) -> Tensor:
+        """Return the logits of a batch, whose examples the processes divide among them."""
+        number, count, texts = processes.number, processes.count, len(batch.indices)
+        first, end = texts * number // count, texts * (number + 1) // count
+        rows_of = batch.input_ids.shape if self.kind.per_token else (texts,)
+        shape = (*rows_of, encoder.config.num_labels)
+        if first == end:  # fewer examples than processes
+            rows = next(encoder.parameters()).new_zeros((0, *shape[1:]))
+        elif head is None:
+            rows = encoder.classify(batch.part(first, end))
+        else:
+            features = features_of(encoder, self.kind, batch.part(first, end))
+            with full_precision(features.device):
+                rows = head(features)
+        return join_rows(processes, rows, shape, first)
 
     def _examples(self, number: int) -> Tensor:
         """Return the numbers of the examples of a batch, which are none of those of the head."""

@@ -173,6 +173,17 @@ class TrainingStep(Protocol):
             batches: Number of this step's validation batches.
         """
 
+    def summed(self, gradient: Gradient, like: Sequence[Tensor]) -> Gradient:
+        """Return the sum of a gradient over the processes that train together, with its graph.
+
+        Of several processes each computes a part of the functional losses and of the functional
+        validation loss; a rule that differentiates them itself sums the gradients.
+
+        Args:
+            gradient: Of this process's part.
+            like: What it is a gradient of. Entries that do not require a gradient have none.
+        """
+
     def learning_rates(self, lookahead: int) -> list[float]:
         """Return the learning rate of each parameter group of the optimizer in a later step.
 

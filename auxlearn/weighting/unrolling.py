@@ -74,6 +74,7 @@ def unrolled_gradient(
     first: list[Gradient] = []
 
     def clip_and_keep_first(gradient: Gradient) -> Gradient:
+        gradient = step.summed(gradient, list(model.parameters()))
         if not first:
             first.append([None if grad is None else grad.detach() for grad in gradient])
         return clip(gradient, step.max_grad_norm)
@@ -93,7 +94,8 @@ def unrolled_gradient(
                     grad_callback=clip_and_keep_first,
                 )
             loss = step.functional_validation_loss(model, batches)
-            (weight_gradient,) = torch.autograd.grad(loss, weights)
+            (weight_gradient,) = step.summed([*torch.autograd.grad(loss, weights)], [weights])
+            assert weight_gradient is not None
         finally:
             _release(model, optimizer)
     places = {id(parameter): place for place, parameter in enumerate(step.model.parameters())}

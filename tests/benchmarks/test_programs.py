@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import torch
 
 from auxlearn.core.errors import ConfigError
-from benchmarks import objectives, scoring, weighting
-from benchmarks.common import Stopwatch, classes_of, encoder_of_size, long_texts_of
+from auxlearn.core.processes import Processes
+from benchmarks import objectives, processes, report, scoring, weighting
+from benchmarks.common import Stopwatch, arguments, classes_of, encoder_of_size, long_texts_of
 
 
 @pytest.fixture
@@ -56,6 +59,35 @@ def test_scoring_without_minicons(benchmark, bert, seven_classes, monkeypatch):
     found = benchmark("scoring", *options, "--dataset", seven_classes)
     assert "minicons" not in found["contestants"]
     assert "speed-up" not in found["contestants"]["bf16"]
+
+
+def options_of_processes(bert: str, seven_classes: str) -> list[str]:
+    given = f"--encoder {bert} --rounds 1 --steps 1 --texts 8 --dataset {seven_classes}"
+    return given.split()
+
+
+def test_steps_of_one_process_and_of_all_are_timed_in_turn(bert, seven_classes, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["processes", *options_of_processes(bert, seven_classes)])
+    options = arguments("", add=processes.add_options)
+    found = processes.measure(options, Processes())
+    assert set(found["rules"]) == set(processes.RULES)
+    for one in found["rules"].values():
+        seconds = {name: each["seconds"] for name, each in one["contestants"].items()}
+        assert list(seconds) == ["one process", "one process, all threads", "all processes"]
+        (alone,), _, (together,) = seconds.values()
+        assert one["times faster"]["over one process"] == alone / together
+    results = {"steps": 1, "contests": {"1": found}}
+    (said,) = report.processes(results)
+    assert said.splitlines()[0].count("times faster than") == 2
+    assert "| pcgrad |" in said
+
+
+@pytest.mark.slow
+def test_the_benchmark_of_processes_starts_them(benchmark, bert, seven_classes):
+    found = benchmark("processes", *options_of_processes(bert, seven_classes), "--processes", "2")
+    one = found["contests"]["2"]["rules"]["fixed"]["contestants"]["all processes"]
+    assert one["median"] > 0
+    assert found["machine"]["gpu"] is None
 
 
 def test_every_registered_rule_takes_part():

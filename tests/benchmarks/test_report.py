@@ -71,6 +71,20 @@ def gpu_results() -> dict[str, dict]:
         },
         "objectives-bf16": common
         | {"encoders": {"base": {"over one": {"2": {"time": 2.1, "operations": 2.0}}}}},
+        "processes-base": common
+        | {
+            "steps": 4,
+            "contests": {
+                "2": {
+                    "rules": {
+                        "fixed": {
+                            "contestants": {"all processes": {"median": 0.5}},
+                            "times faster": {"over one process": 1.75},
+                        }
+                    }
+                }
+            },
+        },
     }
 
 
@@ -96,6 +110,7 @@ def test_every_part_of_the_gpu_benchmark_has_its_table(folder):
         "| base, bf16: fixed | 50.0 | 1.00 | +0.00 |",
         "| base, bf16: validation pass | 20.0 | 0.40 |  |",
         "| base | 2 | 2.10 | 2.00 |",
+        "| 2 | fixed | 8.00 | 1.75 |",
     ):
         assert row in text
     assert text.count("Taken on Chip, Card, CUDA 13.0") == 1

@@ -16,10 +16,10 @@ from auxlearn.objectives.base import Objective
 from auxlearn.tasks.random_mlm import RandomMLM
 from auxlearn.training.gradient_log import (
     GradientLog,
-    add_gradient,
     compare_gradients,
     keeping_state,
 )
+from auxlearn.training.sums import add_gradient
 from auxlearn.training.validation import ValidationObjective
 from tests.helpers import LABELS, LINES, context, snapshot, stop_before_step, tokenized
 from tests.training.harness import Harness

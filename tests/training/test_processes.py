@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,45 +17,48 @@ from click.testing import CliRunner
 from safetensors.torch import load_file
 
 from auxlearn.cli import cli
-from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import ConfigError
-from auxlearn.core.processes import Processes, _buckets
-from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS
-from auxlearn.losses.bias import BiasLoss
+from auxlearn.core.processes import PeerLost, Processes, _peers_alive, _timeout
 from auxlearn.results.perturbation_log import FILE
-from auxlearn.training import run
 from tests import helpers
+from tests.test_conformance import LOSS_OPTIONS, TASK_OPTIONS, WEIGHTING_OPTIONS
 from tests.training.together import train_all
 
-RULES = [
-    ("fixed", {}),
-    ("meta", {"horizon": "steps", "batches": 3}),
-    ("meta", {"horizon": "steps", "unroll": 1}),
-    ("tartan", {}),
-    ("meta", {}),
+#: Weighting, its options, auxiliary tasks, loss: what each does with gradients is different.
+QUICK = [
+    ("fixed", {}, ["mask_tuning", "typhoon"], "cross_entropy"),
+    ("meta", {"horizon": "steps", "batches": 3}, ["l3mask", "supervised"], "r_drop"),
+    ("meta", {"horizon": "steps", "unroll": 2, "mix": "scaled"}, ["random_mlm"], "focal"),
+    ("tartan", {}, ["mask_tuning", "simcse"], "cross_entropy"),
+    ("meta", {}, ["consistency"], "r_drop"),
 ]
 
-#: Tasks that no run can have without options of theirs, and the one for a single process.
-LEFT_OUT = ("supervised", "difference", "mixture", "typhoon")
 
+def case(folder, encoder, rule, options, tasks, loss):
+    """Return the settings of a run, with the options of the conformance tests for the rest."""
+    paths = {
+        "DATA": folder,
+        "BIAS": folder.with_name("bias.jsonl"),
+        "TEXTS": folder.with_name("texts.txt"),
+    }
 
-def cases_of(rules, folder, encoder):
-    tasks = [name for name in sorted(TASKS.names()) if name not in LEFT_OUT]
-    losses = ("cross_entropy", "r_drop", "focal")
-    return [
-        {
-            "dataset": str(folder),
-            "encoder": str(encoder),
-            "cache_dir": str(folder.with_name("cache")),
-            "aux": ["mask_tuning", tasks[number % len(tasks)]][number % 2 :],
-            "loss": losses[number % len(losses)],
-            "weights": {"name": name, "options": options},
-            "epochs": 1,
-            "batch_size": 8,
-            "max_length": 32,
+    def filled(given):
+        return {
+            name: str(paths.get(str(value), value)) if str(value) in paths else value
+            for name, value in given.items()
         }
-        for number, (name, options) in enumerate(rules)
-    ]
+
+    return {
+        "dataset": str(folder),
+        "encoder": str(encoder),
+        "cache_dir": str(folder.with_name("cache")),
+        "aux": [{task: filled(TASK_OPTIONS[task])} for task in tasks],
+        "loss": {loss: filled(LOSS_OPTIONS[loss])},
+        "weights": {"name": rule, "options": options},
+        "epochs": 1,
+        "batch_size": 8,
+        "max_length": 32,
+    }
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +72,10 @@ def dataset(tmp_path_factory):
         ]
         content = "".join(json.dumps(row) + "\n" for row in rows)
         (folder / f"{split}.jsonl").write_text(content)
+    bias = [{"a": 0.7, "b": 0.3} if n % 3 else {"a": 0.2, "b": 0.8} for n in range(20)]
+    lines = "".join(json.dumps(row) + "\n" for row in bias)
+    folder.with_name("bias.jsonl").write_text(lines)
+    folder.with_name("texts.txt").write_text("\n".join(helpers.LINES))
     return folder
 
 
@@ -85,8 +93,12 @@ def launch(*arguments, count=2):
 def compare(cases, folder):
     """Train in two processes, and in this one with two micro-batches."""
     program = launch("tests.training.together", json.dumps(cases), folder / "two", 1)
-    train_all(cases, folder / "one", 2)
-    output = program.communicate(timeout=300)[0]
+    try:
+        train_all(cases, folder / "one", 2)
+        output = program.communicate(timeout=300)[0]
+    finally:
+        program.kill()
+        program.stdout.close()
     assert program.returncode == 0, output
     for number, case in enumerate(cases):
         one, two = (folder / name / str(number) for name in ("one", "two"))
@@ -111,29 +123,31 @@ def compare(cases, folder):
 
 
 def test_two_processes_give_the_numbers_of_two_micro_batches(dataset, encoder_folder, tmp_path):
-    compare(cases_of(RULES, dataset, encoder_folder("bert")), tmp_path)
+    encoder = encoder_folder("bert")
+    compare([case(dataset, encoder, *given) for given in QUICK], tmp_path)
 
 
 @pytest.mark.slow
-def test_every_rule_and_loss_in_two_processes(dataset, encoder_folder, tmp_path):
-    rules = [(name, {}) for name in sorted(WEIGHTINGS.names())]
-    cases = cases_of(rules, dataset, encoder_folder("bert"))
-    losses = [name for name in sorted(LOSSES.names()) if not issubclass(LOSSES.get(name), BiasLoss)]
-    for number, case in enumerate(cases):
-        case["loss"] = losses[number % len(losses)]
-        if case["weights"]["name"] == "aang":
-            case["aux"] = ["space"]  # whose members it weighs
+def test_every_task_loss_and_rule_in_two_processes(dataset, encoder_folder, tmp_path):
+    """Those of the conformance tests, whose tables have all that are registered."""
+    tasks, losses, rules = (list(one) for one in (TASK_OPTIONS, LOSS_OPTIONS, WEIGHTING_OPTIONS))
+    cases = []
+    for number in range(max(map(len, (tasks, losses, rules)))):
+        rule = rules[number % len(rules)]
+        own = {"random_mlm": {}, tasks[number % len(tasks)]: {}}
+        given = (rule, WEIGHTING_OPTIONS[rule], list(own), losses[number % len(losses)])
+        cases.append(case(dataset, encoder_folder("bert"), *given))
     compare(cases, tmp_path)
 
 
 def test_a_killed_process_ends_the_others_and_one_process_resumes(
     dataset, encoder_folder, tmp_path
 ):
-    case = cases_of(RULES[:1], dataset, encoder_folder("bert"))[0]
-    case |= {"epochs": 12, "patience": 0, "aux": ["random_mlm"], "weights": "fixed"}
-    train_all([case], tmp_path / "whole", 2)
+    given = case(dataset, encoder_folder("bert"), "fixed", {}, ["random_mlm"], "cross_entropy")
+    given |= {"epochs": 12, "patience": 0}
+    train_all([given], tmp_path / "whole", 2)
     place = tmp_path / "killed" / "0"
-    program = launch("tests.training.together", json.dumps([case]), place.parent, 1)
+    program = launch("tests.training.together", json.dumps([given]), place.parent, 1)
     deadline = time.monotonic() + 120
     while not (place / "checkpoint" / "latest.json").exists() and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -142,7 +156,7 @@ def test_a_killed_process_ends_the_others_and_one_process_resumes(
     output = program.communicate(timeout=60)[0]
     assert program.returncode != 0, output
     assert not (place / "results.json").exists(), "it had ended before it was killed"
-    train_all([case], tmp_path / "killed", 1)  # as many micro-batches as before
+    train_all([given], tmp_path / "killed", 1)  # as many micro-batches as before
     model = Path("0", "model", "model.safetensors")
     expected, found = (tmp_path / name / model for name in ("whole", "killed"))
     assert found.read_bytes() == expected.read_bytes()
@@ -177,23 +191,10 @@ def test_the_first_process_speaks_of_settings(arguments, said, monkeypatch):
     assert spoken[1] == ""
 
 
-def test_a_task_that_follows_all_examples_needs_one_process(dataset, encoder_folder, tmp_path):
-    (case,) = cases_of(RULES[:1], dataset, encoder_folder("bert"))
-    config = RunConfig(**case | {"aux": ["typhoon"]}, output=str(tmp_path / "run"))
-    with pytest.raises(ConfigError, match="typhoon follows the gradients of all examples"):
-        run.train(config, processes=_NothingToShare(0, 2))
-    assert not (tmp_path / "run").exists()
-
-
-class _NothingToShare(Processes):
-    def share(self, value=None, source=0):
-        return value
-
-
 def test_one_process_alone_does_nothing():
-    alone, values = Processes(), [torch.ones(2), None]
-    alone.add_gradients([values], [torch.zeros(2)] * 2)
-    assert values[1] is None
+    alone, value = Processes(), torch.ones(2)
+    alone.add(value)
+    assert value.tolist() == [1, 1]
     assert alone.leads
     assert alone.owns(7)
     assert alone.share({"a": 1}) == {"a": 1}
@@ -202,11 +203,82 @@ def test_one_process_alone_does_nothing():
     assert alone.share_tensors({"a": {"b": torch.ones(1)}})["a"]["b"] == 1
 
 
-def test_buckets_hold_every_tensor_once():
-    tensors = [torch.zeros(size) for size in (2**22, 2**22, 2**24, 1, 2**23)]
-    assert [[one.numel() for one in bucket] for bucket in _buckets(tensors)] == [
-        [2**22, 2**22],
-        [2**24],
-        [1],
-        [2**23],
+def test_a_process_that_does_not_answer_is_one_line(monkeypatch):
+    monkeypatch.setenv("AUXLEARN_PROCESS_TIMEOUT", "7")
+    for said, line in [
+        ("Timed out waiting 7000ms for recv operation to complete", "has not answered for 7 sec"),
+        ("Connection closed by peer [127.0.0.1]:5", "has ended without a word"),
+    ]:
+        with pytest.raises(PeerLost, match=line), _peers_alive():
+            raise RuntimeError(said)
+
+
+def test_the_time_to_wait_for_others(monkeypatch):
+    monkeypatch.delenv("AUXLEARN_PROCESS_TIMEOUT", raising=False)
+    assert _timeout() == 1800
+    for wrong in ("0", "-1", "5m", "1e3", "9" * 30):
+        monkeypatch.setenv("AUXLEARN_PROCESS_TIMEOUT", wrong)
+        with pytest.raises(ConfigError, match=r"AUXLEARN_PROCESS_TIMEOUT is .* give whole seconds"):
+            _timeout()
+
+
+def start_pair(faulty, fault, arguments, seconds=60):
+    """Start two processes without torchrun, of which one has a fault."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    settings = os.environ | {
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "AUXLEARN_PROCESS_TIMEOUT": str(seconds),
+    }
+    command = [sys.executable, "-m", "tests.training.together"]
+    return [
+        subprocess.Popen(
+            [*command, fault if number == faulty else "-", *map(str, arguments)],
+            env=settings | {"RANK": str(number)},
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        for number in range(2)
     ]
+
+
+#: A function of a process that fails in its second call, what the process does, and the line.
+FAULTS = [
+    (1, "raise auxlearn.evaluation.evaluator.Evaluator.dev_metrics", "a fault on purpose"),
+    (0, "raise auxlearn.sweeps.branches._copy_folder", "a fault on purpose"),
+    (1, "stop auxlearn.evaluation.evaluator.Evaluator.dev_metrics", "has not answered for"),
+    (0, "stop auxlearn.sweeps.branches._copy_folder", "has not answered for"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("faulty", "fault", "line"), FAULTS, ids=[f"{n} {f}" for n, f, _ in FAULTS]
+)
+def test_a_process_that_fails_or_hangs_ends_the_other(
+    dataset, encoder_folder, tmp_path, faulty, fault, line
+):
+    arguments = ["train", "--dataset", dataset, "--encoder", encoder_folder("bert"), "--epochs", 2]
+    arguments += ["--aux", "random_mlm", "--weights", "meta", "--output", tmp_path / "run"]
+    arguments += ["--batch-size", 8, "--max-length", 32, "--device", "cpu"]
+    pair = start_pair(faulty, fault, arguments)
+    try:
+        said = pair[1 - faulty].communicate(timeout=400)[0]
+        if fault.startswith("raise"):
+            said += pair[faulty].communicate(timeout=60)[0]
+            assert pair[faulty].returncode > 0
+        assert pair[1 - faulty].returncode == 2, said
+    finally:
+        for process in pair:
+            process.kill()
+            process.wait()
+    (error,) = [one for one in said.splitlines() if one.startswith("error: ")]
+    assert line in error
+    assert "Traceback" not in said
+    assert not (tmp_path / "run" / "results.json").exists()

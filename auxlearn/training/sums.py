@@ -1,0 +1,284 @@
+"""What processes that train together sum: gradients, rows of a batch, gradients at tokens.
+
+A sum of gradients is made in buckets, each of which is sent as soon as its gradients are known,
+while others are computed: the order of the buckets follows the parameters alone, so that all
+processes send the same ones in the same order, whatever each of them computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from auxlearn.core.processes import Processes, buckets
+from auxlearn.encoders.shared import SharedEncoder
+from auxlearn.training.plugin_checks import leaves
+from auxlearn.weighting.base import Gradient
+
+
+def add_gradient(total: Gradient, gradient: Sequence[Tensor | None]) -> None:
+    """Add a gradient to a total.
+
+    No tensor is changed: autograd may return one for several parameters, such as for a and b of
+    ``x + a + b``.
+    """
+    for number, addend in enumerate(gradient):
+        old = total[number]
+        if addend is not None:
+            total[number] = addend if old is None else old + addend
+
+
+class GradientSum:
+    """The sum of a gradient over all processes.
+
+    An entry is ``None`` if it is ``None`` in every process: with each bucket, the processes count
+    who has which gradient.
+
+    Args:
+        processes: The processes.
+        like: Tensors of the shapes of the gradients: the trained parameters.
+    """
+
+    def __init__(self, processes: Processes, like: Sequence[Tensor]) -> None:
+        self.processes = processes
+        self.like = list(like)
+        # Backward passes reach the last layers first.
+        last = len(like) - 1
+        found = buckets([*reversed(self.like)])
+        self._buckets = [[last - number for number in bucket] for bucket in found]
+        self._sent: list[tuple[Tensor, Callable[[], None]]] = []
+
+    def send(self, gradient: Sequence[Tensor | None]) -> None:
+        """Begin to sum all buckets that have not been sent."""
+        while len(self._sent) < len(self._buckets):
+            self._send_next(gradient)
+
+    @contextmanager
+    def sending(self, loss: Tensor, parameters: Sequence[Tensor]) -> Iterator[None]:
+        """Send each bucket of ``.grad`` during the backward pass of a loss, the last one to add.
+
+        A bucket is sent when the pass has reached all of its parameters that the loss depends on.
+        """
+        place = {id(parameter): number for number, parameter in enumerate(parameters)}
+        missing = {place[id(leaf)] for leaf in leaves(loss) if id(leaf) in place}
+
+        def arrived(parameter: Tensor) -> None:
+            missing.discard(place[id(parameter)])
+            while len(self._sent) < len(self._buckets):
+                if not missing.isdisjoint(self._buckets[len(self._sent)]):
+                    break
+                self._send_next([one.grad for one in parameters])
+
+        hooks = [
+            parameters[number].register_post_accumulate_grad_hook(arrived) for number in missing
+        ]
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def _send_next(self, gradient: Sequence[Tensor | None]) -> None:
+        members = self._buckets[len(self._sent)]
+        given = [gradient[number] for number in members]
+        parts = [
+            torch.zeros_like(self.like[number]) if grad is None else grad.detach()
+            for number, grad in zip(members, given, strict=True)
+        ]
+        present = parts[0].new_tensor([grad is not None for grad in given])
+        flat = torch.cat([*(part.reshape(-1) for part in parts), present])
+        self._sent.append((flat, self.processes.adding(flat)))
+
+    def receive(self) -> Gradient:
+        """Return the sum, once it is known."""
+        total: Gradient = [None] * len(self.like)
+        for members, (flat, wait) in zip(self._buckets, self._sent, strict=True):
+            wait()
+            sizes = [self.like[number].numel() for number in members]
+            *parts, present = flat.split([*sizes, len(members)])
+            for number, part, count in zip(members, parts, present.tolist(), strict=True):
+                if count:
+                    total[number] = part.view_as(self.like[number])
+        return total
+
+
+class ObjectiveSums:
+    """The gradients of several objectives, each summed over micro-batches and all processes.
+
+    The sum over the processes of what is complete is made while other objectives are computed.
+
+    Args:
+        processes: The processes.
+        like: The trained parameters.
+        order: The objectives, in the order in which they are completed.
+        counts: How many gradients of each this process adds.
+    """
+
+    def __init__(
+        self,
+        processes: Processes,
+        like: Sequence[Tensor],
+        order: Sequence[str],
+        counts: Mapping[str, int],
+    ) -> None:
+        self._processes = processes
+        self._like = like
+        self._totals: dict[str, Gradient] = {name: [None] * len(like) for name in order}
+        self._left = {name: counts.get(name, 0) for name in order}
+        self._sums: dict[str, GradientSum] = {}
+        self._send_complete()
+
+    def add(self, name: str, gradient: Sequence[Tensor | None]) -> None:
+        """Add a gradient of an objective."""
+        add_gradient(self._totals[name], gradient)
+        self._left[name] -= 1
+        self._send_complete()
+
+    def _send_complete(self) -> None:
+        for name, total in self._totals.items():
+            if self._left[name] or self._processes.count == 1:
+                return
+            if name not in self._sums:
+                self._sums[name] = GradientSum(self._processes, self._like)
+                self._sums[name].send(total)
+
+    def receive(self, name: str) -> Gradient:
+        """Return the sum of an objective."""
+        return self._sums[name].receive() if self._sums else self._totals[name]
+
+
+@contextmanager
+def summed_grad(processes: Processes, parameters: Sequence[Tensor]) -> Iterator[GradientSum | None]:
+    """Add to ``.grad`` the sum, over all processes, of what the block leaves there."""
+    if processes.count == 1:
+        yield None
+        return
+    before = [parameter.grad for parameter in parameters]
+    for parameter in parameters:
+        parameter.grad = None
+    total = GradientSum(processes, parameters)
+    yield total
+    total.send([parameter.grad for parameter in parameters])
+    add_gradient(before, total.receive())
+    for parameter, grad in zip(parameters, before, strict=True):
+        parameter.grad = grad
+
+
+def sum_gradient(processes: Processes, gradient: Gradient, like: Sequence[Tensor]) -> Gradient:
+    """Return the sum of a gradient over all processes."""
+    if processes.count == 1:
+        return gradient
+    total = GradientSum(processes, like)
+    total.send(gradient)
+    return total.receive()
+
+
+def join_rows(processes: Processes, rows: Tensor, shape: Sequence[int], first: int) -> Tensor:
+    """Return the rows of all processes; those of this one keep their graph.
+
+    Args:
+        processes: The processes.
+        rows: Rows of this process; in further dimensions they may be smaller than the whole.
+        shape: Shape of the whole.
+        first: Number of the first row of this process.
+    """
+    if processes.count == 1:
+        return rows
+    whole = rows.new_zeros(shape)
+    own = (slice(first, first + len(rows)), *(slice(size) for size in rows.shape[1:]))
+    whole[own] = rows.detach()
+    processes.add(whole)
+    if rows.requires_grad:
+        whole[own] = rows
+    return whole
+
+
+class Observed:
+    """Token ids and gradients of the primary loss at the tokens, by micro-batch of a step.
+
+    Args:
+        encoder: The encoder that is watched.
+    """
+
+    def __init__(self, encoder: SharedEncoder) -> None:
+        self._encoder = encoder
+        self._found: dict[int, list[tuple[Tensor, Tensor]]] = {}
+
+    def watched(self, micro_batch: int) -> AbstractContextManager[None]:
+        """Return a context whose forward passes are watched."""
+
+        def report(token_ids: Tensor, gradients: Tensor) -> None:
+            self._found.setdefault(micro_batch, []).append((token_ids, gradients))
+
+        return self._encoder.watching_embeddings(report)
+
+    def of_whole_batches(self, processes: Processes) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield ids and gradients of the whole batch, once for each pass that the loss made."""
+        table = self._encoder.body.get_input_embeddings().weight
+        own = {
+            number: [list(ids.shape) for ids, _ in found] for number, found in self._found.items()
+        }
+        shapes: dict[int, list[list[int]]] = {}
+        for given in processes.gather(sorted(own.items())):
+            shapes |= dict(given)
+        for turn in range(max(map(len, shapes.values()), default=0)):
+            parts = [(n, *shapes[n][turn]) for n in sorted(shapes) if turn < len(shapes[n])]
+            rows, length = sum(part[1] for part in parts), max(part[2] for part in parts)
+            ids = torch.zeros(rows, length, dtype=torch.int64)
+            gradients = torch.zeros(rows, length, table.shape[1], dtype=table.dtype)
+            first = 0
+            for number, size, width in parts:
+                if number in self._found:
+                    place = (slice(first, first + size), slice(width))
+                    ids[place], gradients[place] = self._found[number][turn]
+                first += size
+            processes.add(ids)
+            processes.add(gradients)
+            yield ids, gradients
+        self._found = {}
+
+
+class _Sum(torch.autograd.Function):
+    """The sum of a gradient over all processes, whose derivative is summed likewise."""
+
+    @staticmethod
+    def forward(ctx: Any, processes: Processes, like: Sequence[Tensor], *given: Any) -> Any:
+        ctx.set_materialize_grads(False)
+        ctx.processes = processes
+        ctx.given = [grad is not None for grad in given]
+        total = sum_gradient(processes, list(given), like)
+        ctx.summed = [like[n] for n, grad in enumerate(total) if grad is not None]
+        ctx.places = [n for n, grad in enumerate(total) if grad is not None]
+        return tuple(total)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *outer: Any) -> Any:
+        total = sum_gradient(ctx.processes, [outer[n] for n in ctx.places], ctx.summed)
+        found: list[Tensor | None] = [None] * len(outer)
+        for place, grad in zip(ctx.places, total, strict=True):
+            found[place] = grad if ctx.given[place] else None
+        return (None, None, *found)
+
+
+def sum_with_graph(processes: Processes, gradient: Gradient, like: Sequence[Tensor]) -> Gradient:
+    """Return the sum of a gradient over all processes, to be differentiated once.
+
+    What is differentiated is the sum of a function of each process. In every process an entry of
+    the gradient has a graph, so that all of them take part in the sum of the derivative. Entries of
+    ``like`` that require no gradient have none.
+    """
+    if processes.count == 1:
+        return gradient
+    places = [place for place, one in enumerate(like) if one.requires_grad]
+    shapes = [like[place].detach() for place in places]
+    total: Gradient = [None] * len(gradient)
+    found = _Sum.apply(processes, shapes, *(gradient[place] for place in places))
+    for place, grad in zip(places, found, strict=True):
+        total[place] = grad
+    return total
