@@ -14,6 +14,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from datetime import timedelta
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from auxlearn.core.errors import ConfigError, Interrupted, TrainingDiverged, UserError, describe
@@ -228,6 +229,23 @@ def _timeout() -> int:
     return int(given)
 
 
+def _fails_first(store: Any) -> bool:
+    """Return whether no other process has failed before, or none can be asked in time."""
+    answers: list[bool] = []
+
+    def ask() -> None:
+        try:
+            answers.append(store.add("auxlearn failures", 1) == 1)
+        except RuntimeError:  # the process that held the store has ended
+            answers.append(False)
+
+    # If that process hangs, the call never returns.
+    asking = Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(_LAST_WORDS)
+    return not answers or answers[0]
+
+
 @contextmanager
 def joined() -> Iterator[Processes]:
     """Join the processes that were started together, within the block.
@@ -260,11 +278,7 @@ def joined() -> Iterator[Processes]:
         same_for_all = isinstance(error, (Interrupted, TrainingDiverged))
         if not processes.leads and same_for_all:
             raise AlreadySaid from error
-        try:
-            store.set_timeout(timedelta(seconds=_LAST_WORDS))
-            first = store.add("auxlearn failures", 1) == 1
-        except RuntimeError:  # the process that held the store has ended
-            first = False
+        first = _fails_first(store)  # also of a fault, so that the others do not speak
         if not first and isinstance(error, UserError):
             raise AlreadySaid from error
         error.process = processes.number  # type: ignore[attr-defined]

@@ -135,6 +135,8 @@ def test_every_task_loss_and_rule_in_two_processes(dataset, encoder_folder, tmp_
     for number in range(max(map(len, (tasks, losses, rules)))):
         rule = rules[number % len(rules)]
         own = {"random_mlm": {}, tasks[number % len(tasks)]: {}}
+        if rule == "aang":
+            own = {"space": {}}  # whose members it weighs
         given = (rule, WEIGHTING_OPTIONS[rule], list(own), losses[number % len(losses)])
         cases.append(case(dataset, encoder_folder("bert"), *given))
     compare(cases, tmp_path)
@@ -160,6 +162,36 @@ def test_a_killed_process_ends_the_others_and_one_process_resumes(
     model = Path("0", "model", "model.safetensors")
     expected, found = (tmp_path / name / model for name in ("whole", "killed"))
     assert found.read_bytes() == expected.read_bytes()
+
+
+@pytest.mark.slow
+def test_sigterm_writes_a_checkpoint_and_accelerate_resumes(dataset, encoder_folder, tmp_path):
+    """As a scheduler sends it to torchrun; ``accelerate launch`` goes on, to the same model."""
+    given = ["-m", "auxlearn", "train", "--dataset", dataset, "--encoder", encoder_folder("bert")]
+    given += ["--batch-size", 8, "--max-length", 32, "--device", "cpu", "--aux", "random_mlm"]
+    given = [str(one) for one in [*given, "--epochs", 300, "--patience", 0]]
+    place = tmp_path / "run"
+    program = launch(*given[1:], "--output", place)
+    deadline = time.monotonic() + 200
+    while not (place / "checkpoint" / "latest.json").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    program.send_signal(signal.SIGTERM)
+    output = program.communicate(timeout=100)[0]
+    assert "run the same command again to resume" in output
+    assert not (place / "results.json").exists(), "it had ended before"
+    accelerate = [sys.executable, "-m", "accelerate.commands.accelerate_cli", "launch"]
+    accelerate += ["--multi_gpu", "--num_processes", "2"]
+    done = subprocess.run(
+        [*accelerate, *given, "--output", str(place)], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert "2 processes train, each on its part of 2 micro-batches" in done.stdout + done.stderr
+    assert "resumed from step" in done.stdout + done.stderr
+    steps = [
+        json.loads(line)["step"] for line in (place / "metrics.jsonl").read_text().splitlines()
+    ]
+    assert steps == sorted(steps)
+    assert steps[-1] == 900
 
 
 @pytest.mark.slow
