@@ -79,7 +79,7 @@ MUTANTS = (
     Mutant("scoring/pseudo_likelihood.py", "(words == words.gather(1, latest.clamp(min=0)))", "targets", "scoring/test_pseudo_likelihood.py"),
     Mutant("scoring/pseudo_likelihood.py", "number % passes", "number // passes", "scoring/test_pseudo_likelihood.py"),
     # metrics and paired comparison
-    Mutant("evaluation/metrics.py", "f1[present].mean()", "f1.mean()", "evaluation/test_surrogate.py"),
+    Mutant("evaluation/metrics.py", "f1[present].mean()", "f1.mean()", "training/test_validation.py"),
     Mutant("evaluation/paired.py", "fit, use = half != part, half == part", "fit, use = half == part, half == part", "evaluation/test_paired.py"),
     Mutant("evaluation/paired.py", "values.std(ddof=1)", "values.std()", "evaluation/test_paired.py"),
     Mutant("kinds/regression.py", "targets.var(correction=0)", "targets.var()", "kinds/test_kinds.py"),
@@ -91,7 +91,7 @@ MUTANTS = (
     Mutant("comparison/statistics.py", "(12 * datasets)", "(6 * datasets)", "comparison/test_across.py"),
     # learning rate
     Mutant("training/optimizer.py", "(step + 1) / (self._warmup_steps + 1)", "step / self._warmup_steps", "training/test_step.py"),
-    Mutant("training/optimizer.py", "0.0 if vector else", "weight_decay if vector else", "training/test_step.py"),
+    Mutant("training/optimizer.py", "0.0 if vector else", "weight_decay if vector else", "training/test_primary_only_phase.py"),
 )  # fmt: skip
 
 
