@@ -275,7 +275,8 @@ def test_thresholds_of_an_ensemble_are_chosen_on_dev(runs, tmp_path):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_report_shows_scores_and_the_greatest_errors(name, runs, tmp_path):
-    page = auxlearn.report(*runs[name], output=tmp_path / "page.html").read_text()
+    two = runs[name][0], runs[name][4]  # one of each method
+    page = auxlearn.report(*two, output=tmp_path / "page.html").read_text()
     truth, outputs = labels_and_outputs(name, 1.5, 0)
     kind = KINDS[name]
     wrong = sum(kind.fault(t, kind.decode(o)) > 0 for t, o in zip(truth, outputs, strict=True))

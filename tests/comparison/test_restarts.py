@@ -112,7 +112,8 @@ def right(trial):
 NAME = "control: STL, best of 3 seeds by dev"
 
 
-def test_every_format_shows_the_control(make_sweep, tmp_path):
+def test_every_format_shows_the_control(make_sweep, tmp_path, monkeypatch):
+    monkeypatch.setattr("auxlearn.reports.page.MOST_PLOTS", 0)  # those of runs take half a second
     folder = make_sweep(right, grid=METHODS, seeds=6)
     expected = restarts_of(DEV, [one / 40 for one in TEST], 3)
     shown = f"{100 * expected.mean:.1f} (s.e. {100 * expected.error:.1f})"
