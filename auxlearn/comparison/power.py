@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -40,21 +41,25 @@ def minimum_detectable_difference(
         return 0.0
     # The shares of the variance are rounded, so that similar comparisons share one simulation.
     shares = [round(part / total, 2) for part in (shared, by_examples, interaction)]
-    return _smallest_shift(seeds, methods, examples, against, *shares) * math.sqrt(total)
+    return _smallest_shift(_Design(seeds, methods, examples, against, *shares)) * math.sqrt(total)
+
+
+class _Design(NamedTuple):
+    """What is compared, and three shares of the variance."""
+
+    seeds: int
+    methods: int
+    examples: int
+    against: bool
+    shared: float
+    measured: float
+    interaction: float
 
 
 @lru_cache(maxsize=256)
-def _smallest_shift(
-    seeds: int,
-    methods: int,
-    examples: int,
-    against: bool,
-    shared: float,
-    measured: float,
-    interaction: float,
-) -> float:
+def _smallest_shift(design: _Design) -> float:
     """Return the minimum detectable difference in units of its standard error."""
-    simulation = _Simulation(seeds, methods, examples, against, shared, measured, interaction)
+    simulation = _Simulation(design)
     highest = 3.0
     while simulation.power(highest) < POWER:
         highest *= 2
@@ -75,16 +80,8 @@ class _Simulation:
     The variance of the mean difference of two methods is 1.
     """
 
-    def __init__(
-        self,
-        seeds: int,
-        methods: int,
-        examples: int,
-        against: bool,
-        shared: float,
-        measured: float,
-        interaction: float,
-    ) -> None:
+    def __init__(self, design: _Design) -> None:
+        seeds, methods, examples, against, shared, measured, interaction = design
         generator = np.random.default_rng(derive_seed(0, "power", seeds, methods))
         first, second = np.triu_indices(methods, 1)
         if against:
