@@ -6,7 +6,7 @@ from auxlearn.core.registry import (
     register_weighting as register_weighting,
 )
 from auxlearn.core.rng import generator as generator
-from auxlearn.core.settings import Settings as Settings
+from auxlearn.core.validation import Settings as Settings
 from auxlearn.data.batches import Batch as Batch
 from auxlearn.data.tokens import TokenizedTexts as TokenizedTexts
 from auxlearn.encoders.device import upload as upload

@@ -13,7 +13,8 @@ from typing import Annotated, Any, ParamSpec, TypeVar
 
 from pydantic import ConfigDict, Field, PlainValidator, create_model
 
-from auxlearn.core.settings import Settings, is_path, validate
+from auxlearn.core.settings import is_path
+from auxlearn.core.validation import Settings, validate
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -35,11 +35,9 @@ from auxlearn.core.settings import (
     Metric,
     OODSource,
     PluginChoice,
-    Settings,
-    config_error,
     settings_with,
-    validate,
 )
+from auxlearn.core.validation import Settings, config_error, validate
 from auxlearn.core.yaml_files import read_yaml
 
 __all__ = [

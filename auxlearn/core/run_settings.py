@@ -19,12 +19,12 @@ from auxlearn.core.settings import (
     OODSource,
     PathText,
     PluginChoice,
-    Settings,
     TextWindow,
     Windowing,
     WindowPooling,
     setting,
 )
+from auxlearn.core.validation import Settings
 
 #: Tasks, sets, plug-in files or trackers of a run.
 MOST_ENTRIES = 100

@@ -1,35 +1,27 @@
-"""Base of all settings, and the values that a configuration is composed of.
-
-Settings are immutable pydantic models that reject unknown keys. :func:`validate` builds them from
-plain mappings and turns every fault into a line that a user can act on.
-"""
+"""The values that a configuration is composed of."""
 
 from __future__ import annotations
 
 import os
 import re
-import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
-    ValidationError,
-    ValidationInfo,
     field_validator,
     model_serializer,
     model_validator,
 )
 
-from auxlearn.core.errors import ConfigError, describe, did_you_mean, printable, shorten
+from auxlearn.core.errors import printable, shorten
 from auxlearn.core.files import name_problem, path_problem
 from auxlearn.core.registry import canonical
+from auxlearn.core.validation import Settings as Settings, validate as validate
 
 #: Kinds of labelled tasks; see :mod:`auxlearn.kinds`.
 KindName = Literal["classification", "multi_label", "regression", "token_classification"]
@@ -51,38 +43,6 @@ MAX_WINDOWS = 16
 
 #: Characters of the name of a class.
 LONGEST_LABEL = 200
-
-#: Faults of a configuration that are listed; the others are counted.
-FAULTS = 5
-
-
-class Settings(BaseModel):
-    """Base class of all settings: immutable; unknown keys, NaN and infinity are errors."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _path_as_text(cls, value: Any, info: ValidationInfo) -> Any:
-        """Take a :class:`pathlib.Path` where a text is needed: settings are written to YAML."""
-        if str not in _types_in(cls.model_fields[str(info.field_name)].annotation):
-            return value
-        if isinstance(value, list | tuple):
-            return type(value)(_text_of_path(one) for one in value)
-        return _text_of_path(value)
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _no_boolean_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
-        """Refuse true and false for a number, which pydantic takes for 1 and 0, and huge ones."""
-        field = cls.model_fields[str(info.field_name)]
-        if bool not in (kinds := _types_in(field.annotation)) and kinds & {int, float}:
-            values = value if isinstance(value, list | tuple) else (value,)
-            if any(isinstance(one, bool) for one in values):
-                raise ValueError("a number is needed, not true or false")
-            if any(isinstance(one, int) and abs(one) >= 2**63 for one in values):
-                raise ValueError("a number of at most 18 digits is needed")
-        return value
 
 
 class Windowing(Settings):
@@ -111,18 +71,6 @@ class Windowing(Settings):
         if self.in_windows:
             return self.text_window, self.window_stride, self.max_windows
         return () if self.text_window == "head" else (self.text_window,)
-
-
-def _text_of_path(value: Any) -> Any:
-    if isinstance(value, bytes):
-        raise ValueError("text is needed, not bytes")
-    return os.fspath(value) if isinstance(value, os.PathLike) else value
-
-
-def _types_in(annotation: Any) -> set[Any]:
-    """Return the classes that an annotation is composed of."""
-    inner = typing.get_args(annotation)
-    return {annotation} if not inner else {kind for one in inner for kind in _types_in(one)}
 
 
 def labels_as_texts(value: Any) -> Any:
@@ -461,87 +409,3 @@ class ValidationSource:
             "expected dev, train:SHARE with a share between 0 and 1, or a .jsonl, .csv, .tsv or "
             ".parquet file"
         )
-
-
-def validate(model: type[Settings], values: dict[str, Any], where: str) -> Any:
-    """Build settings from a mapping and report all invalid values together.
-
-    Examples:
-        >>> class Options(Settings):
-        ...     temperature: float = 1.0
-        >>> validate(Options, {"temperature": 0.5}, "my_task").temperature
-        0.5
-        >>> validate(Options, {"temprture": 0.5}, "mine")
-        Traceback (most recent call last):
-        auxlearn.core.errors.ConfigError: mine: unknown key 'temprture': did you mean 'temperature'?
-    """
-    try:
-        return model.model_validate(values)
-    except ValidationError as error:
-        raise config_error(error, model, where) from None
-
-
-#: The end of the place of a fault in a value that can be of several types: which of them it is not.
-_TYPE = re.compile(r"(int|float|str|bool|none|list|tuple|dict|set)\b.*|[A-Z]\w*")
-
-
-def _together(faults: list[Any]) -> list[Any]:
-    """Return faults with those that one value has as each of the types that it can be as one."""
-    found: list[Any] = []
-    for fault in faults:
-        last, place = found[-1] if found else None, fault["loc"]
-        if (
-            last
-            and last["input"] is fault["input"]
-            and len(place) > 1
-            and all(_TYPE.fullmatch(str(one["loc"][-1])) for one in (last, fault))
-            and place[:-1] == last["loc"][:-1]
-        ):
-            last["alternatives"] = [*last.get("alternatives", ()), _message(fault)]
-        else:
-            found.append({**fault})
-    for one in found:
-        if "alternatives" in one:
-            message = ", or ".join([_message(one), *one.pop("alternatives")])
-            one |= {"loc": one["loc"][:-1], "type": "several", "msg": message}
-    return found
-
-
-def _message(fault: Any) -> str:
-    # What users write is a list, in YAML and in the shell.
-    if fault["type"] == "tuple_type":
-        return "Input should be a list, such as [a, b]"
-    return str(fault["msg"]).removeprefix("Value error, ")
-
-
-def _fields_at(model: type[BaseModel], place: tuple[int | str, ...]) -> Iterable[str]:
-    """Return the names of the fields that a key of settings within settings may have."""
-    for part in place[:-1]:
-        if field := model.model_fields.get(str(part)):
-            inner = [one for one in _types_in(field.annotation) if hasattr(one, "model_fields")]
-            model = inner[0] if inner else model
-    return model.model_fields
-
-
-def config_error(error: ValidationError, model: type[Settings], where: str) -> ConfigError:
-    """Return the error that reports invalid values together, one line for each."""
-    lines: list[str] = []
-    faults = _together(error.errors())
-    for fault in faults[:FAULTS]:
-        key = shorten(".".join(str(part) for part in fault["loc"])) or "settings"
-        if fault["type"] == "extra_forbidden":
-            hint = did_you_mean(shorten(str(fault["loc"][-1])), _fields_at(model, fault["loc"]))
-            if lines and not hint.startswith("did you mean"):
-                hint = "no such setting"  # the known ones are listed once
-            lines.append(f"{where}: unknown key '{key}': {hint}")
-        else:
-            message = _message(fault)
-            given = (
-                ""
-                if fault["loc"] == () or fault["type"] == "missing"
-                else f", got {describe(fault['input'])}"
-            )
-            lines.append(f"{where}: {key}: {message}{given}")
-    if len(faults) > FAULTS:
-        lines.append(f"{where}: and {len(faults) - FAULTS} more faults")
-    return ConfigError("\n".join(lines))
