@@ -18,7 +18,7 @@ from torch.autograd.function import once_differentiable
 from auxlearn.core.processes import Processes, buckets
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.training.plugin_checks import leaves
-from auxlearn.weighting.base import Gradient
+from auxlearn.weighting.gradients import Gradient
 
 
 def add_gradient(total: Gradient, gradient: Sequence[Tensor | None]) -> None:
