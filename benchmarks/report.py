@@ -171,10 +171,15 @@ def startup(found: dict[str, Any]) -> Iterable[str]:
         "help": "`auxlearn --help`",
         "first step, nothing cached": "`auxlearn train` to its first step, first run ever",
         "first step": "`auxlearn train` to its first step, later runs",
+        "whole run": "`auxlearn train` of 300 short texts, 5 epochs, to its results",
     }
     yield table(
         ("", "wall seconds", "processor seconds"),
-        [(text, f"{found[k]['wall']:.2f}", f"{found[k]['cpu']:.2f}") for k, text in names.items()],
+        [
+            (text, f"{found[k]['wall']:.2f}", f"{found[k]['cpu']:.2f}")
+            for k, text in names.items()
+            if k in found
+        ],
     )
     yield table(
         ("import, with all it imports", "seconds"),

@@ -1,15 +1,19 @@
-"""Start-up: from the command to the help text and to the first training step."""
+"""Start-up: from the command to the help text, to the first training step, to the results."""
 
 from __future__ import annotations
 
+import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
+from auxlearn.data.load import load_dataset
 from benchmarks.common import arguments, save
 
 #: Runs the command line until the first optimizer step is complete, and prints the time.
@@ -39,6 +43,13 @@ def main() -> None:
         for number in range(options.rounds + 1):
             command = ["--output", f"{folder}/run-{number}", "--device", options.device]
             (warm if number else first).append(first_step(command, cache))
+        short = write_short(Path(folder) / "short")
+        train = [sys.executable, "-m", "auxlearn", "train", "--dataset", str(short)]
+        train += ["--epochs", "5", "--device", options.device]
+        whole = [
+            timed([*train, "--output", f"{folder}/whole-{number}"], cache)
+            for number in range(options.rounds + 1)
+        ][1:]
     save(
         "startup",
         options,
@@ -46,6 +57,7 @@ def main() -> None:
             "help": middle(helps),
             "first step, nothing cached": middle(first),
             "first step": middle(warm),
+            "whole run": middle(whole),
             "imports": imports("auxlearn.cli"),
             "imports of a run": imports("auxlearn.training.run"),
         },
@@ -58,10 +70,29 @@ def middle(times: list[tuple[float, float]]) -> dict[str, float]:
     return {"wall": statistics.median(wall), "cpu": statistics.median(cpu)}
 
 
-def timed(command: list[str]) -> tuple[float, float]:
+def write_short(folder: Path) -> Path:
+    """Write 300 train, 100 dev and 300 test texts of the built-in data set as a folder."""
+    folder.mkdir()
+    dataset = load_dataset("pydocs")
+    for name, count in (("train", 300), ("dev", 100), ("test", 300)):
+        split = dataset.splits[name]
+        assert split.labels is not None
+        rows = [
+            {"text": split.texts[row], "label": split.label_names[split.labels[row]]}
+            for row in range(0, len(split), len(split) // count)[:count]
+        ]
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        (folder / f"{name}.jsonl").write_text(lines, encoding="utf-8")
+    return folder
+
+
+def timed(
+    command: list[str], environment: Mapping[str, str] = MappingProxyType({})
+) -> tuple[float, float]:
     """Run a command; return its wall and processor seconds."""
     started, used = time.perf_counter(), os.times()
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    own = {**os.environ, **environment}
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=own)
     after = os.times()
     cpu = after.children_user + after.children_system - used.children_user - used.children_system
     return time.perf_counter() - started, cpu

@@ -10,7 +10,6 @@ from typing import ClassVar, Literal
 import numpy as np
 import torch
 from pydantic import Field
-from sklearn.utils.class_weight import compute_class_weight
 from torch import Tensor
 
 from auxlearn.core.errors import ConfigError
@@ -123,6 +122,9 @@ def balanced_class_weights(labels: tuple[int, ...], label_names: tuple[str, ...]
             f"class_weights: balanced is not defined, as train has no example of "
             f"'{label_names[missing[0]]}': list the weights instead"
         )
+    # Loading scikit-learn takes as long as a fifth of everything else that a run imports.
+    from sklearn.utils.class_weight import compute_class_weight
+
     weights = compute_class_weight(
         "balanced", classes=np.arange(len(label_names)), y=np.asarray(labels)
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import accuracy_score, f1_score, precision_recall_fscore_support
 
 from auxlearn.core.errors import DataError
 from auxlearn.data.batches import collate
@@ -18,6 +19,7 @@ from auxlearn.evaluation.metrics import (
     surrogate_metric,
     to_model_labels,
 )
+from auxlearn.results.record import MANY_LABELS
 from tests.helpers import LINES, tokenized
 
 NAMES = ("a", "b", "c")
@@ -38,6 +40,25 @@ def test_metrics_equal_those_computed_by_hand():
     # A class that neither occurs nor is predicted has no F1, so it is left out of the mean.
     assert scores.macro_f1 == pytest.approx((2 / 3 + 1 / 2) / 2)
     assert scores.confusion == [[2, 1, 0], [1, 1, 0], [0, 0, 0]]
+
+
+@pytest.mark.parametrize(("classes", "known"), [(2, 2), (5, 5), (7, 4), (300, 300)])
+def test_metrics_are_those_of_scikit_learn_to_the_last_digit(classes, known):
+    draw = np.random.default_rng(classes)
+    names = [f"class {number}" for number in range(classes)]
+    for examples in (1, 3, 40, 997):
+        truth, said = draw.integers(classes, size=examples), draw.integers(known, size=examples)
+        scores = score_predictions(truth.tolist(), said, names)
+        found = precision_recall_fscore_support(truth, said, labels=range(classes), zero_division=0)
+        digits = 6 if classes > MANY_LABELS else None
+        expected = [list(one) for one in zip(*found, strict=True)]
+        own = [list(one.values()) for one in scores.per_class.values()]
+        assert own == [
+            [one if digits is None else round(float(one), digits) for one in row]
+            for row in expected
+        ]
+        assert scores.accuracy == accuracy_score(truth, said)
+        assert scores.macro_f1 == f1_score(truth, said, average="macro", zero_division=0)
 
 
 def test_labels_of_a_single_class():
