@@ -20,8 +20,8 @@ from auxlearn.sweeps.view import ConsoleView, SweepProgress
 def scene(tmp_path):
     """Make a view of a sweep of so many seeds, with its progress, its trials and its output."""
 
-    def make(seeds, terminal=True):
-        sweep = SweepFile(name="seen", base={"epochs": 4}, seeds=seeds)
+    def make(seeds, terminal=True, **base):
+        sweep = SweepFile(name="seen", base={"epochs": 4} | base, seeds=seeds)
         trials = plan_trials(sweep, expand_cells(sweep))
         progress = SweepProgress(len(trials), 1)
         for trial in trials:
@@ -38,7 +38,7 @@ def write_metrics(view, trial, *values):
     path = view.folder.run(trial.digest).metrics_path
     path.parent.mkdir(parents=True, exist_ok=True)
     entries = [
-        {"kind": "eval", "epoch": epoch + 1.0, "dev/accuracy": value}
+        {"kind": "eval", "epoch": epoch + 1.0, f"dev/{trial.config.metric}": value}
         for epoch, value in enumerate(values)
     ]
     path.write_text("".join(json.dumps(entry) + "\n" for entry in entries) + '{"kind": "ev')
@@ -70,6 +70,13 @@ def test_states_and_the_best_dev_metric_are_shown(scene):
     with view:
         view.update(progress)
     assert "epoch 2 of 4" in screen.getvalue()
+
+
+def test_the_best_error_is_the_smallest(scene):
+    view, progress, (trial,), _ = scene(1, kind="regression", metric="mae")
+    write_metrics(view, trial, 0.5, 0.25, 0.75)
+    progress.states[trial.digest] = "finished"
+    assert drawn(view, progress)[1].split() == ["seed", "0", "finished", "0.250"]
 
 
 def test_metrics_of_an_ended_trial_are_read_once(scene, monkeypatch):
