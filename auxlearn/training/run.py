@@ -68,19 +68,8 @@ def train(
 ) -> RunResults:
     """Train and evaluate, or resume an unfinished run, or return the results of a finished one.
 
-    Args:
-        config: The settings; defaults are filled in.
-        reporter: Shows progress; silent by default.
-        dataset: The data set, if it is in memory: as :func:`~auxlearn.data.memory.read_memory`
-            returned it. It is saved as the folder that ``config.dataset`` names.
-        processes: The processes that train together; this is the leader, the others call
-            :func:`follow`.
-
-    Returns:
-        The results, which are also in the run folder (:mod:`auxlearn.results.folder`).
-
-    Raises:
-        UserError: Anything a user can fix; the subclasses say what kind.
+    A data set in memory is saved as the folder that ``config.dataset`` names. Of several processes
+    this is the leader; the others call :func:`follow`.
     """
     reporter, processes = reporter or Reporter(), processes or Processes()
     config = config.resolved()
@@ -137,12 +126,9 @@ def train(
 
 
 def follow(processes: Processes, dataset: TextDataset | None = None) -> Path:
-    """Take part in the runs that the leader of several processes trains, until it has ended.
+    """Take part in the runs that the leader of several processes trains; return its last folder.
 
     A follower writes nothing but what is in memory for a leader into a temporary folder.
-
-    Returns:
-        The folder of the results, which the leader has written.
     """
     while "folder" not in (told := processes.share()):
         config = RunConfig.model_validate(told["config"])

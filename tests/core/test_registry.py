@@ -12,7 +12,15 @@ import pytest
 from auxlearn.core import registry
 from auxlearn.core.config import PluginChoice
 from auxlearn.core.errors import ConfigError
-from auxlearn.core.registry import TASKS, WEIGHTINGS, Registry, load_plugin, plugin_digest
+from auxlearn.core.registry import (
+    LOSSES,
+    REPORTERS,
+    TASKS,
+    WEIGHTINGS,
+    Registry,
+    load_plugin,
+    plugin_digest,
+)
 
 
 @pytest.fixture
@@ -87,7 +95,7 @@ def test_a_hyphen_in_a_name_stands_for_an_underscore():
     assert PluginChoice.model_validate({"nash-mtl": {}}).name == "nash_mtl"
 
 
-@pytest.mark.parametrize("plugins", [TASKS, WEIGHTINGS])
+@pytest.mark.parametrize("plugins", [TASKS, LOSSES, WEIGHTINGS, REPORTERS])
 def test_every_built_in_name_leads_to_its_class(plugins):
     assert len(plugins._builtin) >= 2
     for name, module in plugins._builtin.items():
