@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import pkgutil
+import re
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -15,14 +16,13 @@ import benchmarks
 from benchmarks import common
 from benchmarks.common import Stopwatch, check_device, command, contest, gpu, peak_bytes
 
-#: Modules that measure nothing, experiments, and the one that measures a GPU alone.
-NO_DEVICE_OPTION = {
-    *("common", "work", "tables", "report", "report_gpu", "gpu"),
-    *("significance", "horizon", "masking"),
-}
-MODULES = sorted(
-    {module.name for module in pkgutil.iter_modules(benchmarks.__path__)} - NO_DEVICE_OPTION
-)
+#: Modules that read the options of contests; `gpu` is tested by itself.
+MODULES = [
+    path.stem
+    for path in sorted(Path(benchmarks.__file__).parent.glob("*.py"))
+    if re.search(r"\b(arguments|check_device)\(", path.read_text("utf-8"))
+    and path.stem not in ("common", "gpu")
+]
 
 
 class Device:

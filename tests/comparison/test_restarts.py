@@ -89,7 +89,7 @@ def test_the_standard_error_is_that_of_new_seeds():
     With ten seeds the variance is a little too large, by a factor of 1.12.
     """
     random = np.random.default_rng(1)
-    repeats, total, count = 20_000, 10, 3
+    repeats, total, count = 7_000, 10, 3
     dev = random.normal(size=(repeats, total))
     scores = 0.6 * dev + 0.8 * random.normal(size=(repeats, total))
     found = [restarts_of(*rows, count) for rows in zip(dev, scores, strict=True)]
@@ -98,7 +98,7 @@ def test_the_standard_error_is_that_of_new_seeds():
     expected = 0.6 * 1.5 / math.sqrt(math.pi)
     assert abs(means.mean() - expected) < 4 * means.std() / math.sqrt(repeats)
     ratio = np.mean([one.error**2 for one in found]) / means.var()
-    assert ratio == pytest.approx(1.117, abs=0.04)  # its own standard error is 0.012
+    assert ratio == pytest.approx(1.117, abs=0.06)  # its own standard error is 0.020
 
 
 def right(trial):

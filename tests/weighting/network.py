@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from auxlearn.weighting.members import Members
 from auxlearn.weighting.meta_options import MetaOptions
 
 NAMES = ("primary", "first", "second")
@@ -134,6 +135,7 @@ class RecordingStep(NetworkStep):
     def __init__(self, optimizer=adamw, count=3):
         super().__init__(Network(), optimizer, 0.0)
         self.names = NAMES[:count]
+        self.members = Members({})
 
     def current_losses(self):
         losses = self.network.losses(self.parameters, self.number)[: len(self.names)]
@@ -150,7 +152,7 @@ class RecordingStep(NetworkStep):
         self.record()
         return super().gradients()[: len(self.names)]
 
-    def micro_gradients(self):
+    def micro_gradients(self, apart=False):
         yield self.gradients()
 
     def validation_gradient(self, index=0, batches=1):
