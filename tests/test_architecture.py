@@ -266,14 +266,8 @@ LIGHT = [
     "auxlearn.plugins",
     "auxlearn.core.registry",
     "auxlearn.core.rng",
-    "auxlearn.comparison.compare",
-    "auxlearn.comparison.ensemble",
-    "auxlearn.evaluation.finished",
-    "auxlearn.evaluation.score",
-    "auxlearn.reports.page",
-    "auxlearn.results.folder",
-    "auxlearn.sweeps.run",
     "auxlearn.sweeps.train",
+    *(name for name in MODULES if name.startswith("auxlearn.commands.")),
 ]
 
 
