@@ -310,6 +310,7 @@ def test_a_process_that_fails_or_hangs_ends_the_other(
         for process in pair:
             process.kill()
             process.wait()
+            process.stdout.close()
     (error,) = [one for one in said.splitlines() if one.startswith("error: ")]
     assert line in error
     assert "Traceback" not in said
