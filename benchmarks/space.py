@@ -1,10 +1,11 @@
 """The space of objectives beside single tasks and restarts, on draws of one setting of the horizon.
 
-Trains what has no record yet (``--minutes`` bounds it), and prints the table of
+Trains what has no record yet (``--minutes`` bounds it), and writes the tables of
 ``docs/results/space.md``; single task, its restarts and ``random_mlm`` are those of
-``benchmarks/results/horizon.jsonl``::
+``benchmarks/results/horizon.jsonl``. ``--cost`` measures the time of a step instead::
 
-    python -m benchmarks.space --output runs/space --draws 0 1 2 3 4
+    python -m benchmarks.space --output runs/space --page docs/results/space.md
+    python -m benchmarks.space --output runs/space --cost
 """
 
 from __future__ import annotations
@@ -12,18 +13,23 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 
 from auxlearn import RunConfig, train
 from auxlearn.core.files import write_text
-from auxlearn.results.tables import markdown_table
+from auxlearn.tasks.space import Space, SpaceOptions
+from auxlearn.training.loop import TrainingLoop
 from benchmarks.common import RESULTS
 from benchmarks.horizon.bed import SETTINGS, write_draw
+from benchmarks.report import put
+from benchmarks.tables import table
 
 SETTING = SETTINGS[0]
 FIXED = {"fixed": {"alpha": 0.3, "mix": "steps"}}
@@ -35,6 +41,8 @@ VARIANTS: dict[str, tuple[str, Mapping[str, Any], Any]] = {
     "`space`, n = 3, share 0.3": ("space", {"per_step": 3}, FIXED),
     "`space`, n = 6, share 0.3": ("space", {"per_step": 6}, FIXED),
 }
+#: How a step is made, and epochs of a run whose steps are timed.
+RUN_STEP, COST_EPOCHS = TrainingLoop.run_step, 1
 #: What tables call the records of the horizon.
 KNOWN = {
     "steps 0.1": "`random_mlm`, share 0.1",
@@ -50,22 +58,33 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS / "space.jsonl", metavar="FILE")
     parser.add_argument("--draws", nargs="+", type=int, default=[0, 1, 2, 3, 4])
     parser.add_argument("--only", default="", metavar="TEXT", help="variants whose name has it")
+    parser.add_argument("--no-run", action="store_true", help="report on what has finished")
+    parser.add_argument("--page", type=Path, help="page whose section of tables is replaced")
+    parser.add_argument("--cost", action="store_true", help="measure the time of a step")
     parser.add_argument("--minutes", type=float, help="begin no further run after this time")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    if options.cost:
+        print(costs(options.output))
+        return
     end = None if options.minutes is None else time.monotonic() + 60 * options.minutes
     records = read(options.results)
     done = {(one["draw"], one["variant"]) for one in records}
     for draw in options.draws:
         folder = options.output / "data" / str(draw)
         for name in (one for one in VARIANTS if options.only in one):
-            if (draw, name) in done or (end is not None and time.monotonic() > end):
+            late = end is not None and time.monotonic() > end
+            if options.no_run or late or (draw, name) in done:
                 continue
             write_draw(SETTING, draw, None, folder)
             records.append(trained(draw, name, folder, options.output))
             write_text(options.results, "".join(json.dumps(one) + "\n" for one in records))
             print(records[-1], flush=True)
-    print(table(records + horizon(), options.draws))
+    tables = [gains(records + horizon(), options.draws), factors(records)]
+    print("\n\n".join(tables))
+    if options.page:
+        text = options.page.read_text(encoding="utf-8")
+        write_text(options.page, put(text, "space", tables))
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -74,13 +93,14 @@ def read(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
-def trained(draw: int, name: str, folder: Path, output: Path) -> dict[str, Any]:
-    """Train one run as `benchmarks.horizon` does, and return its record."""
-    task, given, weights = VARIANTS[name]
-    config = RunConfig(
+def settings_of(
+    draw: int, aux: Mapping[str, Any], weights: Any, folder: Path, output: Path
+) -> RunConfig:
+    """Return the settings of a run of `benchmarks.horizon` with another task."""
+    return RunConfig(
         dataset=str(folder),
         encoder="tiny",
-        aux=({task: {**given, "corpus": str(folder / "unlabelled" / "corpus.jsonl")}},),
+        aux=(aux,),
         weights=weights,
         seed=draw,
         epochs=10,
@@ -90,10 +110,17 @@ def trained(draw: int, name: str, folder: Path, output: Path) -> dict[str, Any]:
         patience=0,
         keep_model=False,
         device="cpu",
-        cache_dir=str(output / "cache"),
-        output=str(output / "runs" / f"{draw}-{list(VARIANTS).index(name)}"),
+        cache_dir=str(folder.parents[1] / "cache"),
+        output=str(output),
     )
-    found = train(config)
+
+
+def trained(draw: int, name: str, folder: Path, output: Path) -> dict[str, Any]:
+    """Train one run, and return its record."""
+    task, given, weights = VARIANTS[name]
+    aux = {task: {**given, "corpus": str(folder / "unlabelled" / "corpus.jsonl")}}
+    place = output / "runs" / f"{draw}-{list(VARIANTS).index(name)}"
+    found = train(settings_of(draw, aux, weights, folder, place))
     return {
         "draw": draw,
         "variant": name,
@@ -131,7 +158,7 @@ def horizon() -> list[dict[str, Any]]:
     return every
 
 
-def table(records: Sequence[Mapping[str, Any]], draws: Sequence[int]) -> str:
+def gains(records: Sequence[Mapping[str, Any]], draws: Sequence[int]) -> str:
     """Return test accuracy minus that of the single task, in points with standard errors."""
     by = {(one["draw"], one["variant"]): one for one in records}
     names = [*KNOWN.values(), *VARIANTS, "best of 3 restarts", "best of 5 restarts"]
@@ -142,15 +169,61 @@ def table(records: Sequence[Mapping[str, Any]], draws: Sequence[int]) -> str:
             for draw in draws
             if (draw, name) in by and (draw, "single 0") in by
         ]
-        gains = [100 * (one["test"] - single["test"]) for single, one in pairs]
-        if len(gains) > 1:
-            error = statistics.stdev(gains) / len(gains) ** 0.5
-            seconds = statistics.fmean(one["seconds"] / single["seconds"] for single, one in pairs)
+        points = [100 * (one["test"] - single["test"]) for single, one in pairs]
+        if len(points) > 1:
+            error = statistics.stdev(points) / len(points) ** 0.5
             accuracy = 100 * statistics.fmean(one["test"] for _, one in pairs)
-            gain = f"{statistics.fmean(gains):+.1f} ± {error:.1f}"
-            rows.append([name, str(len(gains)), f"{accuracy:.1f}", gain, f"{seconds:.1f}"])
-    heads = ["method", "draws", "test accuracy", "minus single task", "times its time"]
-    return markdown_table(heads, rows)
+            gain = f"{statistics.fmean(points):+.1f} ± {error:.1f}"
+            rows.append([name, str(len(points)), f"{accuracy:.1f}", gain])
+    return table(["method", "draws", "test accuracy", "minus single task"], rows)
+
+
+def factors(records: Sequence[Mapping[str, Any]]) -> str:
+    """Return the learned weights of the factors, mean and standard deviation over the draws."""
+    rows = []
+    of = {n: [r["factors"]["space"] for r in records if r["variant"] == n] for n in VARIANTS}
+    learned = {name: found for name, found in of.items() if len(found) > 1 and "aang" in name}
+    members = Space(SpaceOptions(corpus=("corpus",))).members
+    for axis in ("data", "transform", "representation", "output"):
+        for value in dict.fromkeys(one[axis] for one in members):
+            first = sum(one[axis] == value for one in members) / len(members)
+            row = [f"{axis} `{value}`", f"{first:.2f}"]
+            for tables in learned.values():
+                values = [one[axis][value] for one in tables]
+                row.append(f"{statistics.fmean(values):.2f} ± {statistics.stdev(values):.2f}")
+            rows.append(row)
+    return table(["weight of", "at first", *learned], rows)
+
+
+def costs(output: Path) -> str:
+    """Return the processor time of an optimizer step by task, weighting and size of the space."""
+    folder = output / "data" / "0"
+    write_draw(SETTING, 0, None, folder)
+    corpus = {"corpus": str(folder / "unlabelled" / "corpus.jsonl")}
+    cases: list[tuple[str, dict[str, Any], Any]] = [("`random_mlm`", {"random_mlm": corpus}, FIXED)]
+    for weights in (FIXED, "aang"):
+        for n in (1, 3, 6):
+            for size, given in ((24, {}), (40, corpus)):
+                rule = weights if isinstance(weights, str) else "fixed"
+                title = f"`space`, n = {n}, {size} objectives, `{rule}`"
+                cases.append((title, {"space": {"per_step": n, **given}}, weights))
+    rows = []
+    for title, aux, weights in cases:
+        seconds: list[float] = []
+
+        def timed(loop: TrainingLoop, seconds: list[float] = seconds) -> None:
+            began = time.process_time()
+            RUN_STEP(loop)
+            seconds.append(time.process_time() - began)
+
+        with (
+            tempfile.TemporaryDirectory() as place,
+            mock.patch.object(TrainingLoop, "run_step", timed),
+        ):
+            config = settings_of(0, aux, weights, folder, Path(place) / "run")
+            train(config.model_copy(update={"epochs": COST_EPOCHS}))
+        rows.append([title, f"{statistics.median(seconds):.2f}"])
+    return table(["task and weighting", "s per step"], rows)
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ def combinations(
     representations: Sequence[Representation],
     outputs: Sequence[Output],
 ) -> list[Combination]:
-    """Return the legal combinations.
+    """Return the legal combinations, each once.
 
     Labels are known of the task's own texts alone, and are not predicted in one direction, as in
     the authors' code (``get_illegal_sets`` of ``searchspace_options.py``). Everything else is
@@ -61,7 +61,7 @@ def combinations(
     every = map(Combination._make, product(data, transforms, representations, outputs))
     return [
         one
-        for one in every
+        for one in dict.fromkeys(every)
         if one.output != "label"
         or (one.data == TASK_TEXT and one.representation in ("bidirectional", "random"))
     ]

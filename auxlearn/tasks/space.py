@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -121,8 +121,8 @@ class Space(AuxiliaryTask):
     predicted. Random order is an order; there, each token attends to a random 60% of the others.
     ``replace`` draws from the vocabulary without special tokens. Each objective has a full batch of
     its data; there, a batch is divided among the objectives in proportion to their weights. ``tf``
-    is a number; there, four classes. Objectives of sentences are left out, which that code names
-    and does not compute.
+    is a number; there, four classes. Noise on embeddings and objectives of sentences are left
+    out, which that code names and, but for one, does not compute.
     """
 
     Options = SpaceOptions
@@ -130,8 +130,8 @@ class Space(AuxiliaryTask):
 
     def __init__(self, options: SpaceOptions) -> None:
         super().__init__(options)
-        corpora = [f"corpus_{n}" if n > 1 else "corpus" for n in _counted(options.corpus)]
-        self.data = [TASK_TEXT, *corpora]
+        further = [f"corpus_{number}" for number in range(2, len(options.corpus) + 1)]
+        self.data = [TASK_TEXT, *["corpus"][: len(options.corpus)], *further]
         self.combinations = combinations(
             self.data, options.transform, options.representation, options.output
         )
@@ -324,10 +324,6 @@ def frequencies(texts: TokenizedTexts) -> tuple[Tensor, Tensor]:
 def _capitals(words: list[str]) -> list[str]:
     """Say which words of a text begin with a capital."""
     return ["capital" if word[:1].isupper() else "" for word in words]
-
-
-def _counted(items: Sequence[Any]) -> range:
-    return range(1, len(items) + 1)
 
 
 def _rows(batch: Batch, kept: Tensor) -> Batch:

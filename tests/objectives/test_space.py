@@ -35,6 +35,7 @@ def test_task_text_alone_has_the_24_objectives_of_the_paper():
     assert denoise == [(t, r) for t in TRANSFORMS for r in every]  # 16
     assert label == [(t, r) for t in TRANSFORMS for r in ("bidirectional", "random")]  # 8
     assert len(found) == len(set(found)) == 24
+    assert space(["task"], ["denoise", "label", "denoise"]) == found
 
 
 def test_a_corpus_adds_16_objectives_that_denoise_it():
