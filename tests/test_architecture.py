@@ -124,7 +124,9 @@ ALONE = {
     "auxlearn.comparison.folds": "folds of a cross-validation, which are no seeds",
     "auxlearn.data.pydocs.docstrings": "the reader, which the script that builds tiny shares",
     "auxlearn.encoders.checks": "what is checked before anything is loaded",
+    "auxlearn.kinds.biaffine": "a module of torch, which the kinds import when it is used",
     "auxlearn.kinds.classification": "one file for each kind",
+    "auxlearn.kinds.dependency": "one file for each kind",
     "auxlearn.kinds.multi_label": "one file for each kind",
     "auxlearn.kinds.regression": "one file for each kind",
     "auxlearn.kinds.token_classification": "one file for each kind",
@@ -139,10 +141,10 @@ ALONE = {
 
 #: Most lines of each room, a little above what it has: growth is a decision.
 BUDGETS = {
-    "core": 3650,
-    "kinds": 1600,
+    "core": 3665,
+    "kinds": 2250,
     "data": 4360,
-    "encoders": 1950,
+    "encoders": 1970,
     "scoring": 930,
     "objectives": 1300,
     "tasks": 2600,

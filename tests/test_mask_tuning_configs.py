@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,26 @@ def test_an_ablation_is_what_the_sweep_of_table_iii_runs(name, method):
     (ours,) = {str(_used(without_seed(settings(f"sst2-bert-{name}"))))}
     theirs = trials_of("mask_tuning_table3", "SST-2", "BERT-base")[method]
     assert {str(_used(without_seed(config))) for config in theirs} == {ours}
+
+
+@pytest.mark.parametrize(("short", "encoder"), [("bert", "BERT-base"), ("roberta", "RoBERTa-base")])
+def test_intermediate_parsing_comes_before_the_fine_tuning_of_the_sweep(short, encoder):
+    parser = load_config(CONFIGS / "mask_tuning" / f"ipt-{short}.yaml").resolved()
+    assert (parser.kind, parser.metric, parser.aux) == ("dependency", "uas", ())
+    whole = settings(f"mnli-{short}")
+    assert (parser.encoder, parser.max_length) == (whole.encoder, whole.max_length)
+    after = settings(f"mnli-{short}-ipt")
+    different = {
+        key for key, value in whole.model_dump().items() if after.model_dump()[key] != value
+    }
+    assert different == {"aux", "weights", "encoder"}
+    text = (CONFIGS / "mask_tuning" / f"ipt-{short}.yaml").read_text()
+    assert after.encoder == re.search("--output (.*)", text)[1] + "/model"
+    theirs = trials_of("mask_tuning_table1", "MNLI", encoder)["IPT-standard"]
+    assert len(theirs) == 4 * 5
+    assert {str(_used(without_seed(one))) for one in theirs} == {str(_used(without_seed(after)))}
+    for dataset in ("SST-2", "QQP"):
+        assert "IPT-standard" not in trials_of("mask_tuning_table1", dataset, encoder)
 
 
 def _used(values):

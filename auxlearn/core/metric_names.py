@@ -42,6 +42,7 @@ METRICS: dict[str, dict[str, str]] = {
     },
     "regression": {"pearson": "Pearson", "spearman": "Spearman", "mae": "MAE"},
     "token_classification": {"span_f1": "span F1", "accuracy": "accuracy"},
+    "dependency": {"las": "LAS", "uas": "UAS"},
 }
 
 #: Title of each metric.

@@ -24,11 +24,22 @@ from auxlearn.core.registry import canonical
 from auxlearn.core.validation import Settings as Settings, validate as validate
 
 #: Kinds of labelled tasks; see :mod:`auxlearn.kinds`.
-KindName = Literal["classification", "multi_label", "regression", "token_classification"]
+KindName = Literal[
+    "classification", "multi_label", "regression", "token_classification", "dependency"
+]
 
 #: Metrics of all kinds.
 Metric = Literal[
-    "accuracy", "macro_f1", "micro_f1", "lrap", "pearson", "spearman", "mae", "span_f1"
+    "accuracy",
+    "macro_f1",
+    "micro_f1",
+    "lrap",
+    "pearson",
+    "spearman",
+    "mae",
+    "span_f1",
+    "las",
+    "uas",
 ]
 
 
@@ -255,7 +266,8 @@ class Columns(Settings):
     kind: KindName | None = setting(
         None,
         "Kind of the labels: one class (classification), a list of labels (multi_label), a number "
-        "(regression), or a tag for each word (token_classification); by default found from them.",
+        "(regression), a tag for each word (token_classification), or its head and relation "
+        "(dependency); by default found from them.",
         exclude_if=lambda kind: kind is None,
         role="setting",
     )

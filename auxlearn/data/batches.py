@@ -39,8 +39,8 @@ class Batch:
             its place; ``None`` for unlabelled texts.
         token_type_ids: Segment of each token, ``(batch, length)``, int64; ``None`` for encoders
             without segment embeddings.
-        tags: Tag of each token that begins a word, ``(batch, length)``, int64, and -100 elsewhere;
-            ``None`` for texts whose words have none.
+        tags: Target of each token that begins a word, ``(batch, length)`` or with a further
+            dimension, int64, and -100 elsewhere; ``None`` for texts whose words have none.
         windows: Number of windows of each text, ``(texts,)``, int64; ``None`` where each text is
             one row, so that ``(texts,)`` is ``(batch,)``.
     """
@@ -88,15 +88,15 @@ def pad_token_values(
 
     Args:
         texts: The texts.
-        values: One value per token of ``texts``, ``(tokens,)``.
+        values: One value, or row of values, per token of ``texts``, ``(tokens, ...)``.
         indices: Indices of the texts to gather, ``(texts,)``.
         fill: Value of padding.
 
     Returns:
-        ``(batch, length)`` in the dtype of ``values``, with a row for each text, or each window.
+        ``(batch, length, ...)`` in the dtype of ``values``, with a row for each text, or window.
     """
     source, inside = _token_positions(texts, indices)
-    padded = values.new_full(inside.shape, fill)
+    padded = values.new_full((*inside.shape, *values.shape[1:]), fill)
     padded[inside] = values[source]
     return padded
 

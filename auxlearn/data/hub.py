@@ -169,11 +169,11 @@ def dataset_columns(
     """Return the columns of a ``datasets.Dataset`` that hold plain values, classes by name."""
     from datasets import ClassLabel, Value
 
-    tokens = KINDS["token_classification"]
-    label = named(split.features, columns.label, tokens.label_columns)
-    used = {columns.text, columns.text_pair, label}
+    kind = KINDS[columns.kind or "token_classification"]
+    label = named(split.features, columns.label, kind.label_columns)
+    used = {columns.text, columns.text_pair, label, *kind.columns_beside}
     if columns.text not in split.features:
-        used |= {*tokens.text_columns}
+        used |= {*kind.text_columns}
     plain = [
         column
         for column, feature in split.features.items()

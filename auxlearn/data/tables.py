@@ -401,33 +401,51 @@ def _read_conll(path: Path) -> Table:
     Columns are divided by tabs, or by white space if a line has none. Lines that begin with
     ``-DOCSTART-``, as in CoNLL-2003, are left out.
     """
-    return _sentences(path, lambda cells: (cells[0], cells[-1]), ("tokens", "tags"), "-DOCSTART-")
+
+    def of(cells: list[str], place: int) -> tuple[str, ...]:
+        return cells[0], cells[-1]
+
+    return _sentences(path, of, ("tokens", "tags"), "-DOCSTART-")
 
 
 def _read_conllu(path: Path) -> Table:
-    """Read CoNLL-U: the forms of words, and their UPOS (as ``tags``), XPOS and DEPREL.
+    """Read CoNLL-U: the forms of words, and their UPOS (as ``tags``), XPOS, HEAD and DEPREL.
 
     Lines of comments, multi-word tokens (1-2) and empty nodes (1.1) are left out, as the words
     that they stand for have lines of their own.
     """
 
-    def of(cells: list[str]) -> tuple[str, ...] | None:
+    def of(cells: list[str], place: int) -> tuple[str, ...] | None:
         if len(cells) != 10:
             raise ValueError(f"{len(cells)} columns, but CoNLL-U has 10, divided by tabs")
-        if not cells[0].isdigit():
+        if _NO_WORD.fullmatch(cells[0]):
             return None
-        return cells[1], cells[3], cells[4], cells[7]
+        if cells[0] != str(place):
+            raise ValueError(f"the ID is '{shorten(cells[0])}', but words are numbered 1, 2 ...")
+        return cells[1], cells[3], cells[4], cells[6], cells[7]
 
-    return _sentences(path, of, ("tokens", "tags", "xpos", "deprel"), "#")
+    return _sentences(path, of, ("tokens", "tags", "xpos", "head", "deprel"), "#")
+
+
+#: ID of a multi-word token or an empty node.
+_NO_WORD = re.compile(r"[0-9]+-[0-9]+|[0-9]+\.[0-9]+")
 
 
 def _sentences(
     path: Path,
-    read: Callable[[list[str]], tuple[str, ...] | None],
+    read: Callable[[list[str], int], tuple[str, ...] | None],
     names: tuple[str, ...],
     left_out: str,
 ) -> Table:
-    """Return a table of lists with a row for each sentence of a file with a line for each word."""
+    """Return a table of lists with a row for each sentence of a file with a line for each word.
+
+    Args:
+        path: The file.
+        read: Returns the cells of a line that are kept, by all of them and the number of the word
+            in its sentence, from 1; ``None`` for a line that is no word.
+        names: Names of the columns.
+        left_out: How lines begin that are left out.
+    """
     columns: dict[str, list[Any]] = {name: [] for name in names}
     lines: list[int] = []
     inside = False
@@ -441,7 +459,7 @@ def _sentences(
         try:
             if len(cells) < 2:
                 raise ValueError("a word and its tag are needed")
-            found = read(cells)
+            found = read(cells, len(columns[names[0]][-1]) + 1 if inside else 1)
         except ValueError as error:
             raise DataError(f"{path}:{number}: {error}: '{shorten(line)}'") from None
         if found is None:

@@ -26,6 +26,7 @@ from auxlearn.core.errors import ConfigError, DataError, describe
 from auxlearn.core.progress import ProgressBar, no_progress_bar
 from auxlearn.core.settings import Windowing
 from auxlearn.data.dataset import Split
+from auxlearn.kinds.choose import require
 
 #: Texts are cut at their end.
 HEAD = Windowing()
@@ -66,7 +67,7 @@ class TokenizedTexts:
             segment embeddings.
         starts: Number of the word that begins at each token, counted over all texts of a split
             whose words have tags, ``(tokens,)``, int64, and -1 elsewhere; see :func:`word_starts`.
-        tags: Tag of each token that begins a word, ``(tokens,)``, int64, and -100 elsewhere.
+        tags: Target of each token that begins a word, ``(tokens, ...)``, int64, and -100 elsewhere.
         windows: Window ``i`` has the tokens ``[windows[i], windows[i + 1])``, ``(windows + 1,)``,
             int64; ``None`` where each text is one row of tokens. The windows of a text follow each
             other, each with special tokens of its own.
@@ -336,6 +337,8 @@ def tokenize_split(
     windowing: Windowing = HEAD,
 ) -> TokenizedTexts:
     """Tokenise a split, or read the tokens of the same texts from the cache."""
+    if windowing.in_windows:
+        require(split.kind, "windows of long texts")
     key = content_key(
         "tokens",
         FORMAT,
@@ -421,11 +424,13 @@ def word_starts(
 
 
 def tags_of(starts: Tensor, texts: Sequence[str], targets: Tensor) -> Tensor:
-    """Return the tag of each token that begins a word, ``(tokens,)``, and -100 elsewhere."""
+    """Return the target of each token that begins a word, ``(tokens, ...)``, and -100 elsewhere."""
     counted = sum(text.count(" ") + 1 for text in texts)
     if counted != len(targets):
         raise DataError(f"{counted} words have {len(targets)} tags: each word has one")
-    return torch.where(starts >= 0, targets[starts.clamp(min=0)], -100)
+    found = targets[starts.clamp(min=0)]
+    found[starts < 0] = -100
+    return found
 
 
 def check_every_text_has_tokens(tokenized: TokenizedTexts, split: Split) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 from transformers import (
+    MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING,
     AutoConfig,
     AutoModelForMaskedLM,
     AutoModelForSequenceClassification,
@@ -114,7 +115,7 @@ def load_encoder(
         ):
             changes["problem_type"] = kind.problem_type
         with rng.seeded(seed, "fresh heads"):
-            classifier, info = _model_of(kind).from_pretrained(
+            classifier, info = _model_of(kind, config).from_pretrained(
                 source,
                 trust_remote_code=False,
                 output_loading_info=True,
@@ -150,9 +151,27 @@ def load_encoder(
 _OF_OTHER_KINDS = {kind.problem_type for kind in KINDS.values()} - {None}
 
 
-def _model_of(kind: Kind) -> Any:
-    """Return the class of transformers that has the head of a kind."""
-    return AutoModelForTokenClassification if kind.per_token else AutoModelForSequenceClassification
+def _model_of(kind: Kind, config: Any) -> Any:
+    """Return the class of transformers that has the head of a kind.
+
+    Where there is none, it is a model of token classification with the kind's head as its output
+    layer.
+    """
+    if not kind.per_token:
+        return AutoModelForSequenceClassification
+    if kind.pipeline:
+        return AutoModelForTokenClassification
+    parent: Any = MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING[type(config)]
+
+    def __init__(self: Any, config: Any) -> None:
+        parent.__init__(self, config)
+        size = config.hidden_size
+        usual = nn.Sequential(nn.Linear(size, size), nn.Linear(size, config.num_labels))
+        self.classifier = kind.head(usual)
+        self.post_init()
+
+    name = parent.__name__.replace("TokenClassification", kind.name.capitalize())
+    return type(name, (parent,), {"__init__": __init__, "__module__": __name__})
 
 
 def find_snapshot(name: str) -> Path:
@@ -185,7 +204,7 @@ def load_classifier(folder: Path, kind: Kind = CLASSIFICATION) -> tuple[Any, Any
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         family_of(config.model_type)
         checks.check_size(folder, config, partial(_build, config))
-        model, info = _model_of(kind).from_pretrained(
+        model, info = _model_of(kind, config).from_pretrained(
             folder, use_safetensors=True, trust_remote_code=False, output_loading_info=True
         )
         checks.check_classifier(folder, model, info)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from auxlearn.core.metric_names import SURROGATE
 from auxlearn.core.processes import ALONE, Processes
@@ -46,7 +45,7 @@ def evaluate_labels(
         majority=score_labels(
             kind, truth, [kind.repeated(constant, label) for label in truth], None, names
         ),
-        loss=loss_of(kind, truth, outputs, names),
+        loss=kind.mean_loss(truth, outputs, len(names), ""),
     )
 
 
@@ -66,21 +65,6 @@ def score_labels(
         per_class=kind.per_class(truth, predicted, names) if by_class else {},
         confusion=[],
     )
-
-
-def loss_of(
-    kind: Kind,
-    truth: Sequence[Any],
-    outputs: Sequence[np.ndarray],
-    names: Sequence[str],
-    metric: str = "",
-) -> float:
-    """Return the mean loss of outputs, or the smooth form of a metric."""
-    joined = np.concatenate if kind.per_token else np.stack
-    logits = torch.from_numpy(joined(list(outputs)))
-    targets = kind.targets(truth, len(names))
-    targets = targets.double() if targets.is_floating_point() else targets
-    return float(kind.surrogate(logits, targets, metric))
 
 
 class LabelEvaluator:
@@ -114,9 +98,9 @@ class LabelEvaluator:
         found = self._score(self._dev, outputs, self._thresholds(outputs))
         metrics = found.all.metrics | {"loss": found.loss}
         if surrogate is not None:
-            names = self._dataset.label_names
-            truth = self._truth(self._dev)
-            metrics[SURROGATE] = loss_of(self._kind, truth, outputs, names, surrogate)
+            metrics[SURROGATE] = self._kind.mean_loss(
+                self._truth(self._dev), outputs, len(self._dataset.label_names), surrogate
+            )
         return metrics
 
     def dev_baseline(self, metric: str) -> float:

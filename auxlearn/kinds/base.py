@@ -18,7 +18,7 @@ from auxlearn.core.settings import KindName
 
 if TYPE_CHECKING:
     import numpy as np
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from auxlearn.data.tables import Table
 
@@ -36,18 +36,24 @@ class Kind(ABC):
     Attributes:
         name: Value of ``--kind``.
         per_token: Whether a text has a label for each of its words.
+        pipeline: Pipeline of transformers for models with its head; "" if no class there has one.
         problem_type: ``problem_type`` of the exported configuration.
         text_columns: Columns of the text where none is named, the usual one first.
         label_columns: Columns of the label, likewise.
+        columns_beside: Columns that labels are read from as well.
         unit: Unit of the loss of an example.
+        eval_batch: Texts per forward pass without gradients.
     """
 
     name: ClassVar[KindName]
     per_token: ClassVar[bool] = False
+    pipeline: ClassVar[str] = "text-classification"
     problem_type: ClassVar[str | None] = None
     text_columns: ClassVar[tuple[str, ...]] = ("text",)
     label_columns: ClassVar[tuple[str, ...]] = ("label",)
+    columns_beside: ClassVar[tuple[str, ...]] = ()
     unit: ClassVar[str] = "nats"
+    eval_batch: ClassVar[int] = 128
 
     @property
     def metrics(self) -> Mapping[str, str]:
@@ -112,9 +118,13 @@ class Kind(ABC):
 
     # Training
 
+    def head(self, usual: nn.Sequential) -> nn.Module:
+        """Return a new head, by that of a text: a dense layer, tanh, dropout, an output layer."""
+        return usual
+
     @abstractmethod
     def targets(self, labels: Sequence[Any], classes: int) -> Tensor:
-        """Return encoded labels as a tensor; of a kind per token, those of all words in a row."""
+        """Return encoded labels as a tensor, ``(texts, ...)``, or of all words ``(words, ...)``."""
 
     def items(self, targets: Tensor) -> int:
         """Return the number of items that the loss averages over."""
@@ -142,6 +152,20 @@ class Kind(ABC):
         return 1.0
 
     # Measuring
+
+    def mean_loss(
+        self, truth: Sequence[Any], outputs: Sequence[np.ndarray], classes: int, metric: str
+    ) -> float:
+        """Return the mean loss of outputs, or the smooth form of a metric."""
+
+        import numpy as np
+        import torch
+
+        joined = np.concatenate if self.per_token else np.stack
+        logits = torch.from_numpy(joined(list(outputs)))
+        targets = self.targets(truth, classes)
+        targets = targets.double() if targets.is_floating_point() else targets
+        return float(self.surrogate(logits, targets, metric))
 
     @abstractmethod
     def decode(self, output: np.ndarray, thresholds: np.ndarray | None = None) -> Any:
@@ -258,6 +282,16 @@ def most_frequent(values: Iterable[Hashable]) -> Any:
     """Return the most frequent value; of several, the smallest."""
     counts = Counter(values)
     return min(counts, key=lambda value: (-counts[value], value))
+
+
+def f1_of(right: int, said: int, there: int) -> dict[str, float]:
+    """Return precision, recall, F1 and support by numbers of right, predicted and true items."""
+    return {
+        "precision": right / max(1, said),
+        "recall": right / max(1, there),
+        "f1": 2 * right / max(1, said + there),
+        "support": there,
+    }
 
 
 def mean_over(owners: np.ndarray, values: np.ndarray, examples: int) -> np.ndarray:

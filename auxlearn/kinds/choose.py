@@ -10,6 +10,7 @@ from auxlearn.core.errors import ConfigError
 from auxlearn.core.settings import KindName
 from auxlearn.kinds.base import Kind
 from auxlearn.kinds.classification import Classification
+from auxlearn.kinds.dependency import Dependency
 from auxlearn.kinds.multi_label import MultiLabel, as_list
 from auxlearn.kinds.regression import Regression
 from auxlearn.kinds.token_classification import TokenClassification
@@ -20,43 +21,54 @@ if TYPE_CHECKING:
 CLASSIFICATION = Classification()
 
 KINDS: dict[KindName, Kind] = {
-    kind.name: kind for kind in (CLASSIFICATION, MultiLabel(), Regression(), TokenClassification())
+    kind.name: kind
+    for kind in (CLASSIFICATION, MultiLabel(), Regression(), TokenClassification(), Dependency())
 }
 
 #: A number that is no whole one, as text.
 _FRACTION = re.compile(r"\s*[+-]?(\d+\.\d*|\.\d+|\d+)([eE][+-]?\d+)?\s*")
 
+#: Every kind but single classes.
+_BUT_CLASSES = tuple(name for name in KINDS if name != CLASSIFICATION.name)
+
 #: What some kinds are not offered for, with what to do instead: every other feature works with all
 #: of them. The guide of the kinds shows this table.
 REFUSED: dict[str, tuple[tuple[KindName, ...], str]] = {
     "losses": (
-        ("multi_label", "regression", "token_classification"),
+        _BUT_CLASSES,
         "it is a loss of single classes: leave --loss out",
     ),
     "class weights and label smoothing": (
-        ("multi_label", "regression", "token_classification"),
+        _BUT_CLASSES,
         "they are of single classes: leave them out",
     ),
     "unknown_labels count": (
-        ("multi_label", "regression", "token_classification"),
+        _BUT_CLASSES,
         "only single classes can be counted as wrong: leave it out",
     ),
     "decision argmax": (
-        ("multi_label", "regression", "token_classification"),
+        _BUT_CLASSES,
         "classes of the run are not combined there: leave it out",
     ),
     "labels (label maps)": (("regression",), "numbers have no names: leave --labels out"),
     "out-of-distribution sets": (
-        ("multi_label", "regression", "token_classification"),
+        _BUT_CLASSES,
         "evaluate the finished run on the set by `auxlearn evaluate`",
     ),
     "dev heads": (
-        ("multi_label", "regression", "token_classification"),
+        _BUT_CLASSES,
         "they are fitted to single classes: choose dev_head own",
     ),
-    "pairs of texts": (("token_classification",), "words of one text have tags"),
+    "pairs of texts": (
+        ("token_classification", "dependency"),
+        "the words of one text have labels",
+    ),
+    "windows of long texts": (
+        ("dependency",),
+        "a sentence is read as one row of tokens: leave --text-window windows out",
+    ),
     "perturbations": (
-        ("multi_label", "regression", "token_classification"),
+        _BUT_CLASSES,
         "it shows what changes a class",
     ),
 }

@@ -2,54 +2,37 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from auxlearn.core.errors import ConfigError, DataError, describe, shorten
-from auxlearn.kinds.base import LEAST, Kind, most_frequent, of_counts, smooth_f1, softmax
+from auxlearn.kinds.base import LEAST, f1_of, most_frequent, of_counts, smooth_f1, softmax
 from auxlearn.kinds.labels import checked_label
+from auxlearn.kinds.words import CERTAIN, NO_TAG, WordKind, list_of
 
 if TYPE_CHECKING:
     import numpy as np
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from auxlearn.data.tables import Table
 
-#: Target of a token that begins no word, which the loss leaves out.
-NO_TAG = -100
-
 _BIO, _OTHER_SCHEME = re.compile(r"O|[BI]-.+"), re.compile(r"O|[BIESLU]-.+")
-_WHITE = re.compile(r"\s")
 
 
-class TokenClassification(Kind):
+class TokenClassification(WordKind):
     """Words with tags; cross-entropy at the first token of each word.
 
-    Words are joined by single spaces, so that all that works on texts works on these, and are
-    tokenised as that text. The head is ``AutoModelForTokenClassification``. Tags O, B-TYPE and
+    The head is ``AutoModelForTokenClassification``. Tags O, B-TYPE and
     I-TYPE mark spans, which are scored by the F1 of whole spans as in CoNLL (micro-average); other
     tags by the share of words that have the right one. Words that are cut off, or have no token,
     are predicted to have the most frequent tag of train.
     """
 
     name = "token_classification"
-    per_token = True
-    text_columns = ("text", "tokens", "words")
+    pipeline = "token-classification"
     label_columns = ("label", "tags", "ner_tags", "labels")
-
-    def texts(self, table: Table, column: str) -> Table:
-        words = [
-            None if value is None else " ".join(_words(value, table.place(row), column))
-            for row, value in enumerate(table.columns[column])
-        ]
-        return replace(table, columns={**table.columns, column: words})
-
-    def written_text(self, text: str) -> list[str]:
-        return text.split(" ")
 
     def read(self, table: Table, column: str, keep_null: bool) -> list[tuple[str, ...]]:
         values = table.columns[column]
@@ -63,13 +46,6 @@ class TokenClassification(Kind):
                 f"{table.where}: column '{shorten(column)}' has BIOES tags: write spans as BIO"
             )
         return found
-
-    def check(self, table: Table, texts: Sequence[str], labels: Sequence[Any]) -> None:
-        for row, (text, tags) in enumerate(zip(texts, labels, strict=True)):
-            if (words := len(text.split(" "))) != len(tags):
-                raise DataError(
-                    f"{table.place(row)}: {words} words but {len(tags)} tags: each word has one"
-                )
 
     def names(self, label: tuple[str, ...]) -> tuple[str, ...]:
         return label
@@ -128,6 +104,23 @@ class TokenClassification(Kind):
             return 1 - float(shares.max())
         return -float((shares * shares.log()).sum()) if metric not in self.metrics else 1.0
 
+    def head(self, usual: nn.Sequential) -> nn.Module:
+        """Return the head of transformers' models of token classification."""
+        from torch import nn
+
+        *_, dropout, output = usual.children()
+        return nn.Sequential(dropout, output)
+
+    def by_word(
+        self, logits: np.ndarray, starts: np.ndarray, words: int, constant: int
+    ) -> np.ndarray:
+        import numpy as np
+
+        found = np.zeros((words, logits.shape[-1]))
+        found[:, constant] = CERTAIN
+        found[starts[starts >= 0]] = logits[starts >= 0]
+        return found
+
     def decode(self, output: np.ndarray, thresholds: np.ndarray | None = None) -> tuple[int, ...]:
         return tuple(output.argmax(-1).tolist())
 
@@ -152,15 +145,15 @@ class TokenClassification(Kind):
         found = {"accuracy": right / max(1, sum(map(len, truth)))}
         if not is_bio(names):
             return found
-        return {"span_f1": _f1(*self._counts(truth, predicted, names))["f1"]} | found
+        counts = (one.total() for one in self._counts(truth, predicted, names))
+        return {"span_f1": f1_of(*counts)["f1"]} | found
 
     def per_class(
         self, truth: Sequence[Any], predicted: Sequence[Any], names: Sequence[str]
     ) -> dict[str, dict[str, float]]:
         right, said, there = self._counts(truth, predicted, names)
         return {
-            name: _f1(*(Counter({name: one[name]}) for one in (right, said, there)))
-            for name in sorted({*said, *there})
+            name: f1_of(right[name], said[name], there[name]) for name in sorted({*said, *there})
         }
 
     def _counts(
@@ -282,16 +275,6 @@ def spans_of(tags: Sequence[str]) -> set[tuple[str, int, int]]:
     return found
 
 
-def _f1(right: Counter[str], said: Counter[str], there: Counter[str]) -> dict[str, float]:
-    good, told, real = right.total(), said.total(), there.total()
-    return {
-        "precision": good / max(1, told),
-        "recall": good / max(1, real),
-        "f1": 2 * good / max(1, told + real),
-        "support": real,
-    }
-
-
 def _check_spans(tags: Sequence[str], place: str) -> None:
     before = "O"
     for number, tag in enumerate(tags, 1):
@@ -303,35 +286,8 @@ def _check_spans(tags: Sequence[str], place: str) -> None:
         before = tag
 
 
-def _list_of(value: Any) -> Any:
-    """Return the items of a list, of a list in JSON, or of a text divided by white space."""
-    if isinstance(value, str):
-        if value.startswith("["):
-            try:
-                return json.loads(value)
-            except ValueError:
-                pass
-        return value.split()
-    return value
-
-
-def _words(value: Any, place: str, column: str) -> list[str]:
-    words = _list_of(value)
-    shown = shorten(column)
-    if not isinstance(words, list | tuple) or not all(isinstance(one, str) for one in words):
-        raise DataError(
-            f"{place}: a list of words is needed in column '{shown}', not {describe(value)}"
-        )
-    if not words:
-        raise DataError(f"{place}: empty text in column '{shown}': fill it in or delete the row")
-    if "" in (stripped := [word.strip() for word in words]):
-        raise DataError(f"{place}: column '{shown}' has an empty word: remove it and its tag")
-    # A no-break space, as in "10 000", keeps a word with a space in it one word of the text.
-    return [_WHITE.sub("\u00a0", word) for word in stripped]
-
-
 def _tags(value: Any, place: str, column: str) -> tuple[str, ...]:
-    tags = _list_of(value)
+    tags = list_of(value)
     if not isinstance(tags, list | tuple):
         raise DataError(
             f"{place}: column '{shorten(column)}' needs a list of tags, not {describe(value)}"

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from auxlearn.core.registry import register_loss
 from auxlearn.data.batches import Batch
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.kinds.choose import CLASSIFICATION, require
+from auxlearn.kinds.choose import CLASSIFICATION, KINDS, require
 from auxlearn.losses.base import ClassWeightedLoss, ClassWeightOptions
 from auxlearn.objectives.base import labels_of
 from auxlearn.objectives.context import ObjectiveContext
@@ -32,7 +32,8 @@ class CrossEntropy(ClassWeightedLoss):
     """Mean cross-entropy of the class labels, in nats; the default.
 
     Of other kinds of labels it is the usual loss: binary cross-entropy of several labels,
-    cross-entropy of the tags of words, mean squared error of numbers.
+    cross-entropy of the tags of words, or of their heads and relations, mean squared error of
+    numbers.
 
     Label smoothing is that of Szegedy et al. 2016, `Rethinking the Inception Architecture
     <https://arxiv.org/abs/1512.00567>`_, section 7. ``balanced`` class weights are those of
@@ -45,7 +46,7 @@ class CrossEntropy(ClassWeightedLoss):
 
     Options = CrossEntropyOptions
     options: CrossEntropyOptions
-    kinds = ("classification", "multi_label", "regression", "token_classification")
+    kinds = tuple(KINDS)
 
     def prepare(self, context: ObjectiveContext) -> None:
         """Compute the class weights."""

@@ -84,7 +84,7 @@ def labels_of(batch: Batch, logits: Tensor) -> Tensor:
     return upload(batch.labels, logits.device)
 
 
-def classification_head(encoder: SharedEncoder, classes: int) -> nn.Module:
+def classification_head(encoder: SharedEncoder, classes: int) -> nn.Sequential:
     """Return a newly initialised head from :meth:`SharedEncoder.features` to class logits.
 
     It is BERT's pooler and classifier: a dense layer, tanh, dropout and an output layer, with

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -12,15 +13,13 @@ from torch import Tensor, nn
 
 from auxlearn.core.errors import ConfigError
 from auxlearn.core.processes import ALONE, Processes
-from auxlearn.data.batches import Batch, collate, eval_batches, unpad_token_values
+from auxlearn.data.batches import Batch, collate, eval_batches
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.device import upcast, upload
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.kinds.base import Kind
+from auxlearn.kinds.words import WordKind
 from auxlearn.objectives.base import classification_head
-
-#: Texts per forward pass without gradients.
-EVAL_BATCH = 128
 
 
 def outputs_of(
@@ -32,36 +31,44 @@ def outputs_of(
     autocast: Callable[[], AbstractContextManager[None]] = nullcontext,
     processes: Processes = ALONE,
 ) -> list[np.ndarray]:
-    """Return the logits of each text, float64; of a kind per token, ``(words, tags)``.
+    """Return the logits of each text, float64; of a kind per token, those of its words.
 
-    A kind per token needs the number of ``words`` of each text, and gives those that are cut off or
-    have no token the tag ``constant``.
+    A kind per token needs the number of ``words`` of each text, and predicts ``constant`` for those
+    that are cut off or have no token.
     Several processes divide the batches among them, and each returns all outputs.
     """
-    count = len(texts.input_ids) if kind.per_token else len(texts)
-    flat = torch.zeros(count, 0, dtype=torch.float64)
+    found: dict[int, np.ndarray] = {}
+    before = np.concatenate([[0], np.cumsum(words)]).astype(np.int64)
     with torch.inference_mode():
-        for number, rows in enumerate(eval_batches(texts, EVAL_BATCH)):
-            logits = None
-            if processes.owns(number):
-                with autocast():
-                    logits = classify(collate(texts, rows)).double().cpu()
-            if not number:
-                outputs = processes.share(None if logits is None else logits.shape[-1])
-                flat = flat.new_zeros(count, outputs)
-            if logits is not None and kind.per_token:
-                unpad_token_values(texts, logits, rows, flat)
-            elif logits is not None:
-                flat[rows] = logits
-        processes.add(flat)
-    if not kind.per_token:
-        return list(flat.numpy())
-    assert texts.starts is not None
-    here = texts.starts >= 0
-    by_word = np.zeros((sum(words), flat.shape[1]))
-    by_word[:, constant] = 30.0  # certain, and finite
-    by_word[texts.starts[here].numpy()] = flat[here].numpy()
-    return np.split(by_word, np.cumsum(words)[:-1])
+        for number, rows in enumerate(eval_batches(texts, kind.eval_batch)):
+            if not processes.owns(number):
+                continue
+            batch = collate(texts, rows)
+            with autocast():
+                logits = classify(batch).double().cpu()
+            if not isinstance(kind, WordKind) or texts.starts is None:
+                found |= dict(zip(rows.tolist(), logits.numpy(), strict=True))
+                continue
+            by_text = logits[batch.attention_mask.bool()].split(texts.lengths[rows].tolist())
+            for row, one in zip(rows.tolist(), by_text, strict=True):
+                starts = texts.starts[int(texts.offsets[row]) :][: len(one)].numpy()
+                starts = np.where(starts < 0, -1, starts - before[row])
+                found[row] = kind.by_word(one.numpy(), starts, words[row], constant)
+    return _of_all(found, processes)
+
+
+def _of_all(found: Mapping[int, np.ndarray], processes: Processes) -> list[np.ndarray]:
+    """Return the outputs of all texts in order, of which each process has found some."""
+    if processes.count == 1:
+        return [found[row] for row in range(len(found))]
+    parts = processes.gather([[row, list(one.shape)] for row, one in found.items()])
+    shapes = dict(sorted((row, shape) for part in parts for row, shape in part))
+    flat = torch.zeros(sum(map(math.prod, shapes.values())), dtype=torch.float64)
+    outputs = flat.split([math.prod(shape) for shape in shapes.values()])
+    for row, one in found.items():
+        outputs[row].copy_(torch.from_numpy(one).flatten())
+    processes.add(flat)
+    return [one.reshape(shapes[row]).numpy() for row, one in enumerate(outputs)]
 
 
 def words_of(kind: Kind, texts: Sequence[str]) -> list[int]:
@@ -77,17 +84,10 @@ def targets_of(batch: Batch, logits: Tensor) -> Tensor:
 
 
 def head_of(encoder: SharedEncoder, kind: Kind, outputs: int) -> nn.Module:
-    """Return a newly initialised head for further labels, of each text or of each token.
-
-    That of each token is the head of transformers' models of token classification: dropout and an
-    output layer.
-    """
-    if not kind.per_token:
-        return classification_head(encoder, outputs)
-    if encoder.family.tag_logits is None:
+    """Return a newly initialised head for further labels."""
+    if kind.per_token and encoder.family.tag_logits is None:
         raise ConfigError(f"this encoder has no states of words to tag for {kind.name}")
-    *_, dropout, output = classification_head(encoder, outputs).children()
-    return nn.Sequential(dropout, output)
+    return kind.head(classification_head(encoder, outputs))
 
 
 def apply_head_of(encoder: SharedEncoder, kind: Kind, key: str, batch: Batch) -> Tensor:

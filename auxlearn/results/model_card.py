@@ -28,6 +28,7 @@ from auxlearn.results.tables import (
 _HUB_METRICS: dict[str, str] = {
     **{"accuracy": "accuracy", "macro_f1": "f1", "micro_f1": "f1", "span_f1": "f1"},
     **{"pearson": "pearsonr", "spearman": "spearmanr", "mae": "mae", "lrap": "lrap"},
+    **{"las": "las", "uas": "uas"},
 }
 
 #: What the card says of each kind of labels: the purpose, the baseline, and what is always given.
@@ -53,6 +54,11 @@ _SAID: dict[str, tuple[str, str, str]] = {
         "the most frequent tag of train",
         'Tags are those of the first token of a word (`aggregation_strategy="first"`).',
     ),
+    "dependency": (
+        "to parse sentences of {data} with {count} relations: {labels}",
+        "the most frequent distance to a head, with its relation",
+        "The parser is the classifier of the weights, which no class of transformers has.",
+    ),
 }
 
 
@@ -68,11 +74,11 @@ def model_card(results: RunResults) -> str:
 
 def _front_matter(results: RunResults) -> dict[str, Any]:
     config, kind = results.config, kind_of(results.config.get("kind"))
-    pipeline = _pipeline(kind)
+    task = kind.pipeline or "token-classification"  # the task that the hub lists parsers under
     content: dict[str, Any] = {
         "library_name": "transformers",
-        "pipeline_tag": pipeline,
-        "tags": [pipeline, "auxlearn", *dict.fromkeys(_task_names(results))],
+        **({"pipeline_tag": task} if kind.pipeline else {}),
+        "tags": [task, "auxlearn", *dict.fromkeys(_task_names(results))],
         "metrics": list(dict.fromkeys(_HUB_METRICS[name] for name in METRICS[kind.name])),
     }
     base = _hub_id(config["encoder"])
@@ -102,7 +108,7 @@ def _front_matter(results: RunResults) -> dict[str, Any]:
         }
         entries.append(
             {
-                "task": {"type": pipeline, "name": pipeline.capitalize().replace("-", " ")},
+                "task": {"type": task, "name": task.capitalize().replace("-", " ")},
                 "dataset": source | place,
                 "metrics": metrics,
             }
@@ -111,8 +117,19 @@ def _front_matter(results: RunResults) -> dict[str, Any]:
     return content
 
 
-def _pipeline(kind: Kind) -> str:
-    return "token-classification" if kind.per_token else "text-classification"
+def _use(kind: Kind) -> str:
+    """Return lines of Python that use the model."""
+    if not kind.pipeline:
+        return (
+            "from transformers import AutoModel\n\n"
+            'encoder = AutoModel.from_pretrained("path/of/this/folder")  # without the parser\n'
+        )
+    options = "" if kind.per_token else ", truncation=True"
+    return (
+        "from transformers import pipeline\n\n"
+        f'classify = pipeline("{kind.pipeline}", "path/of/this/folder")\n'
+        f'classify("a text"{options})\n'
+    )
 
 
 def _body(results: RunResults) -> Iterator[str]:
@@ -132,13 +149,7 @@ def _body(results: RunResults) -> Iterator[str]:
     for warning in results.warnings():
         yield f"**Warning: {escape_markdown(warning)}.**"
     yield "## Use"
-    yield (
-        "```python\n"
-        "from transformers import pipeline\n\n"
-        f'classify = pipeline("{_pipeline(kind)}", "path/of/this/folder")\n'
-        + ('classify("a text")\n' if kind.per_token else 'classify("a text", truncation=True)\n')
-        + "```"
-    )
+    yield f"```python\n{_use(kind)}```"
     yield "## Metrics"
     yield metrics_grid(results.evaluations).markdown()
     yield "\n".join(

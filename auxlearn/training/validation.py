@@ -67,10 +67,16 @@ def closed_form_head(features: Tensor, labels: Tensor, classes: int) -> Callable
     return partial(nn.functional.linear, weight=slopes, bias=-0.5 * (slopes * means).sum(1))
 
 
-def initialise_head(hidden: int, classes: int, seed: int, step: int, like: Tensor) -> nn.Sequential:
-    """Return a newly initialised head: a linear layer with tanh and a linear layer to logits."""
+def initialise_head(
+    hidden: int, classes: int, seed: int, step: int, like: Tensor, kind: Kind = CLASSIFICATION
+) -> nn.Module:
+    """Return a newly initialised head: a linear layer with tanh and a linear layer to logits.
+
+    A kind whose logits no linear layer has gets a head of its own, without dropout.
+    """
     with rng.seeded(seed, "dev head", step):
-        head = nn.Sequential(nn.Linear(hidden, hidden), nn.Tanh(), nn.Linear(hidden, classes))
+        usual = nn.Sequential(nn.Linear(hidden, hidden), nn.Tanh(), nn.Linear(hidden, classes))
+        head = usual if kind.pipeline else kind.head(usual).eval()
     return head.to(device=like.device, dtype=like.dtype, non_blocking=True)
 
 
@@ -276,7 +282,7 @@ class ValidationObjective:
                 return features_of(encoder, self.kind, batch)
 
         first = features()
-        head = initialise_head(first.shape[-1], classes, self.seed, step, first)
+        head = initialise_head(first.shape[-1], classes, self.seed, step, first, self.kind)
         # With dropout off, the features of a frozen backbone are the same at every step of the fit.
         source = features if self.head == "refitted" else lambda: first
         return fit_head(head, source, upload(labels, first.device), self.kind.loss)

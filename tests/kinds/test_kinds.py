@@ -13,7 +13,8 @@ import torch
 from auxlearn.core.errors import ConfigError
 from auxlearn.core.metric_names import METRICS
 from auxlearn.kinds.choose import KINDS, REFUSED, require
-from auxlearn.kinds.token_classification import NO_TAG, spans_of
+from auxlearn.kinds.token_classification import spans_of
+from auxlearn.kinds.words import NO_TAG
 
 MULTI, REGRESSION, TOKENS = (
     KINDS[name] for name in ("multi_label", "regression", "token_classification")
@@ -32,6 +33,9 @@ def examples(kind, count=7, seed=0):
         return normal(count, 1), normal(count)
     if kind is MULTI:
         return normal(count, 3), (normal(count, 3) > 0).double()
+    if kind is KINDS["dependency"]:
+        tree = [[NO_TAG] * 3, [1, 2, 0], [NO_TAG] * 3, [2, 0, 1], [3, 2, 2]]
+        return normal(2, 5, 5, 4), torch.tensor([tree, tree[:3] + [[NO_TAG] * 3] * 2])
     targets = torch.randint(0, 4, (count, 5), generator=generator)
     targets[torch.rand(count, 5, generator=generator) < 0.3] = NO_TAG
     if kind is TOKENS:

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file
 
 import auxlearn
 from auxlearn.core.errors import UserError
@@ -23,12 +24,20 @@ WORDS = (
     *("alpha", "beta", "gamma", "delta", "runs", "eats", "sees", "the", "a"),
     *("Paris", "London", "John", "Mary"),
 )
-KINDS = ("multi_label", "regression", "token_classification")
+KINDS = ("multi_label", "regression", "token_classification", "dependency")
 
 #: What takes several runs is tested with one kind in every run of the tests, with all in the slow.
-ONE_AND_SLOW = [*(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[:2]), KINDS[2]]
+ONE_AND_SLOW = [
+    kind if kind == "token_classification" else pytest.param(kind, marks=pytest.mark.slow)
+    for kind in KINDS
+]
 SPANS = {"Paris": "B-LOC", "London": "B-LOC", "John": "B-PER", "Mary": "B-PER"}
-FIRST = {"multi_label": "micro_f1", "regression": "pearson", "token_classification": "span_f1"}
+FIRST = {
+    "multi_label": "micro_f1",
+    "regression": "pearson",
+    "token_classification": "span_f1",
+    "dependency": "las",
+}
 
 
 def example(kind, draw):
@@ -38,6 +47,9 @@ def example(kind, draw):
         return {"text": text, "label": [w for w in ("Paris", "London", "John") if w in words]}
     if kind == "regression":
         return {"text": text, "label": words.count("the") + 0.5 * words.count("a") + 0.25}
+    if kind == "dependency":  # all hang on the first word
+        relations = ["det" if word in ("the", "a") else "dep" for word in words[1:]]
+        return {"tokens": words, "head": [0] + [1] * len(relations), "deprel": ["root", *relations]}
     return {"tokens": words, "tags": [SPANS.get(word, "O") for word in words]}
 
 
@@ -56,6 +68,8 @@ def folders(tmp_path_factory):
 
 def settings(folders, data, **changes):
     base = {"epochs": 2, "batch_size": 8, "max_length": 32, "learning_rate": 1e-3}
+    if data == "dependency":  # no other kind is to be named
+        base["kind"] = data
     return base | {"dataset": str(folders / data), "verbose": False} | changes
 
 
@@ -69,6 +83,11 @@ def finished(folders, tmp_path_factory):
         )
         for kind in KINDS
     }
+
+
+def further(folders, kinds):
+    """Sets of ``supervised``."""
+    return [{"dataset": str(folders / kind), "kind": kind} for kind in kinds]
 
 
 def lines_of(path):
@@ -102,8 +121,10 @@ def test_the_predictions_have_the_metrics_by_hand(kind, finished, folders):
     run = finished[kind]
     lines = lines_of(run.folder / "predictions" / "test.jsonl")
     rows = lines_of(folders / kind / "test.jsonl")
-    column = "tags" if kind == "token_classification" else "label"
-    wanted = [row[column] for row in rows]
+    if kind == "dependency":
+        wanted = [list(map(list, zip(row["head"], row["deprel"], strict=True))) for row in rows]
+    else:
+        wanted = [row["tags" if kind == "token_classification" else "label"] for row in rows]
     if kind == "multi_label":
         assert [set(line["label"]) for line in lines] == [set(one) for one in wanted]
         names = run.dataset.label_names
@@ -120,6 +141,12 @@ def test_the_predictions_have_the_metrics_by_hand(kind, finished, folders):
     elif kind == "regression":
         assert [line["label"] for line in lines] == wanted
         expected = np.corrcoef(wanted, [line["predicted"] for line in lines])[0, 1]
+    elif kind == "dependency":
+        assert [line["label"] for line in lines] == wanted
+        said = [line["predicted"] for line in lines]
+        assert all([head for head, _ in arcs].count(0) == 1 for arcs in said)
+        pairs = [p for both in zip(wanted, said, strict=True) for p in zip(*both, strict=True)]
+        expected = sum(one == other for one, other in pairs) / len(pairs)
     else:
         assert [line["label"] for line in lines] == wanted
         right = said = there = 0
@@ -133,7 +160,26 @@ def test_the_predictions_have_the_metrics_by_hand(kind, finished, folders):
     assert run.evaluations["test"].all.metrics[FIRST[kind]] == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+def test_a_parser_opens_in_transformers_as_its_encoder(finished, tmp_path, folders):
+    run = finished["dependency"]
+    folder = str(run.folder / "model")
+    model, info = transformers.AutoModel.from_pretrained(folder, output_loading_info=True)
+    assert all(key.startswith("classifier.") for key in info["unexpected_keys"])
+    assert all(key.startswith("pooler.") for key in info["missing_keys"])
+    tensors = load_file(run.folder / "model" / "model.safetensors")
+    for name, one in model.state_dict().items():
+        assert name.startswith("pooler.") or one.equal(tensors[f"bert.{name}"])
+    assert "AutoModel.from_pretrained" in (run.folder / "model" / "README.md").read_text()
+    given = settings(folders, "multi_label", epochs=1, output=str(tmp_path / "after"))
+    after = auxlearn.train(**given, init_from=str(run.folder))
+    assert after.init_from["parts"] == ["encoder", "masked-language-model head"]
+    given = settings(folders, "dependency", epochs=1, learning_rate=1e-6)
+    again = auxlearn.train(**given, init_from=str(run.folder), output=str(tmp_path / "again"))
+    assert "classification head" in again.init_from["parts"]
+    assert again.best.value == pytest.approx(run.best.value, abs=0.05)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "dependency"])
 def test_the_model_opens_in_transformers_with_the_same_outputs(kind, finished, folders):
     run = finished[kind]
     folder = str(run.folder / "model")
@@ -179,7 +225,7 @@ def test_evaluate_and_predict_say_what_the_run_said(kind, finished, folders, tmp
     assert again.majority == recorded.majority
     assert again.loss == pytest.approx(recorded.loss, abs=1e-5)
     rows = lines_of(folders / kind / "test.jsonl")
-    frame = pd.DataFrame(rows).drop(columns="tags" if "tags" in rows[0] else "label")
+    frame = pd.DataFrame(rows)[["tokens" if "tokens" in rows[0] else "text"]]
     table = auxlearn.predict(run, frame, output=tmp_path / "out.jsonl")
     lines = lines_of(run.folder / "predictions" / "test.jsonl")
     said = [line["predicted"] for line in lines]
@@ -196,7 +242,8 @@ def test_evaluate_and_predict_say_what_the_run_said(kind, finished, folders, tmp
 
 @pytest.mark.parametrize("kind", ONE_AND_SLOW)
 def test_a_killed_run_ends_with_the_same_bytes(kind, folders, tmp_path, monkeypatch):
-    given = settings(folders, kind, aux=["random_mlm", "mask_tuning"], eval_steps=3)
+    parse = {"supervised": {"datasets": further(folders, ["dependency"])}}
+    given = settings(folders, kind, aux=["random_mlm", "mask_tuning", parse], eval_steps=3)
     given |= {"gradient_accumulation_steps": 2}
     whole = auxlearn.train(**given, output=str(tmp_path / "whole"))
     with monkeypatch.context() as patch:
@@ -227,10 +274,11 @@ def weightings():
 def test_every_weighting_trains_every_kind_with_masked_language_modelling(
     kind, names, folders, tmp_path
 ):
+    parse = {"supervised": {"datasets": further(folders, ["dependency"])}}
     for name in names or weightings():
         weights = {name: OPTIONS.get(name, {})}
         given = settings(
-            folders, kind, aux=["random_mlm"], weights=weights, epochs=1, batch_size=20
+            folders, kind, aux=["random_mlm", parse], weights=weights, epochs=1, batch_size=20
         )
         found = auxlearn.train(**given, output=str(tmp_path / name))
         assert np.isfinite(list(found.weights.values())).all(), name
@@ -258,14 +306,14 @@ def test_meta_compares_whole_runs_by_the_scores_of_examples(kind, folders, tmp_p
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_sets_of_every_kind_train_beside_every_kind(kind, folders, tmp_path):
-    sets = [str(folders / one) for one in KINDS]
+    sets = further(folders, KINDS)
     given = settings(folders, kind, aux=[{"supervised": {"datasets": sets}}], epochs=3)
     found = auxlearn.train(**given, output=str(tmp_path / "run"))
     metrics = found.auxiliary["supervised"]
     assert set(metrics) >= {f"{one}/{FIRST[one]}" for one in KINDS}
     assert np.isfinite(list(metrics.values())).all()
     heads = list((Path(found.folder) / "heads" / "supervised").iterdir())
-    assert len(heads) == 3
+    assert len(heads) == len(KINDS)
 
 
 def test_a_further_set_of_numbers_can_be_named(folders, tmp_path):

@@ -1,0 +1,438 @@
+"""Dependency trees: the head of each word and its relation to it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from auxlearn.core.errors import DataError, describe, shorten
+from auxlearn.kinds.base import LEAST, f1_of, most_frequent, of_counts, softmax
+from auxlearn.kinds.labels import checked_label
+from auxlearn.kinds.words import CERTAIN, NO_TAG, WordKind, list_of
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor, nn
+
+    from auxlearn.data.tables import Table
+
+#: Column of the relations beside a column of heads.
+_DEPREL = "deprel"
+
+#: An arc: the number of the head, from 1, or 0 for the root, and the relation.
+Arc = tuple[int, Any]
+
+
+class Dependency(WordKind):
+    """The head of each word and its relation: cross-entropy of both, added up, in nats.
+
+    A biaffine parser on the first token of each word (:class:`~auxlearn.kinds.biaffine.Biaffine`;
+    Dozat & Manning 2017). The loss of a word is minus the logarithm of the probability of its head
+    among all words and the root, minus that of its relation given the true head; words whose head
+    is cut off by ``max_length`` are left out. The maximum spanning tree with one root is decoded,
+    with the likeliest relation of each of its arcs. UAS and LAS are those of the CoNLL 2018 shared
+    task: the share of all words, punctuation included, with the right head, and with the right head
+    and relation, of which the part behind a colon does not count.
+    """
+
+    name = "dependency"
+    pipeline = ""
+    label_columns = ("label", "head", "heads", "arcs")
+    columns_beside = (_DEPREL,)
+    eval_batch = 16  # scores of all pairs of words
+
+    def read(self, table: Table, column: str, keep_null: bool) -> list[tuple[Arc, ...]]:
+        relations = table.columns.get(_DEPREL)
+        found = []
+        for row, value in enumerate(table.columns[column]):
+            place, items = table.place(row), list_of(value)
+            if not isinstance(items, list | tuple):
+                raise DataError(
+                    f"{place}: column '{shorten(column)}' needs the head of each word, not "
+                    f"{describe(value)}"
+                )
+            if not all(isinstance(one, list | tuple) for one in items):
+                if relations is None:
+                    raise DataError(
+                        f"{place}: no DEPREL: a column '{_DEPREL}' names the relation of each word"
+                    )
+                named = list_of(relations[row])
+                if not isinstance(named, list | tuple) or len(named) != len(items):
+                    raise DataError(
+                        f"{place}: column '{_DEPREL}' needs {len(items)} relations, one for each "
+                        f"word, not {describe(relations[row])}"
+                    )
+                items = list(zip(items, named, strict=True))
+            found.append(_tree(items, place))
+        return found
+
+    def names(self, label: tuple[Arc, ...]) -> tuple[str, ...]:
+        return tuple(relation for _, relation in label)
+
+    def renamed(self, label: tuple[Arc, ...], classes: Mapping[str, str]) -> tuple[Arc, ...]:
+        return tuple((head, classes.get(relation, relation)) for head, relation in label)
+
+    def encode(self, label: tuple[Arc, ...], index: Mapping[str, int]) -> tuple[Arc, ...]:
+        return tuple((head, index[relation]) for head, relation in label)
+
+    def written(self, label: Sequence[Arc], names: Sequence[str]) -> list[list[Any]]:
+        return [[head, names[relation]] for head, relation in label]
+
+    def classes(self, label: tuple[Arc, ...]) -> tuple[int, ...]:
+        return tuple(relation for _, relation in label)
+
+    def head(self, usual: nn.Sequential) -> nn.Module:
+        from auxlearn.kinds.biaffine import Biaffine
+
+        first, *_, last = usual.parameters()
+        return Biaffine(first.shape[1], len(last))
+
+    def targets(self, labels: Sequence[tuple[Arc, ...]], classes: int) -> Tensor:
+        """Return number, head and relation of each word, ``(words, 3)``."""
+        import torch
+
+        rows = [(word, *arc) for label in labels for word, arc in enumerate(label, 1)]
+        return torch.tensor(rows, dtype=torch.int64).reshape(-1, 3)
+
+    def items(self, targets: Tensor) -> int:
+        return int(_gold(targets).sum())
+
+    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        from torch import nn
+
+        gold = _gold(targets)
+        arcs = _log_heads(logits, targets)[gold]
+        relations = logits[..., 1:][gold].log_softmax(-1)
+        wanted = targets[..., 2][gold.any(-1)]
+        total = nn.functional.nll_loss(relations, wanted, reduction="sum") - arcs.sum()
+        return total / gold.sum().clamp(min=1)
+
+    def by_word(
+        self, logits: np.ndarray, starts: np.ndarray, words: int, constant: Arc
+    ) -> np.ndarray:
+        """Return log-probabilities of heads, and scores of relations, by dependent and head.
+
+        Returns:
+            ``(words, 1 + words, 1 + relations)``, the root before the words.
+        """
+        import numpy as np
+
+        places = np.concatenate([[0], np.flatnonzero(starts >= 0)])
+        numbers = np.concatenate([[0], starts[starts >= 0] + 1])
+        found = np.zeros((words, words + 1, logits.shape[-1]))
+        found[:, :, 0] = np.log(LEAST)
+        scores = logits[np.ix_(places[1:], places)]
+        scores[
+            np.arange(len(scores)), np.arange(1, len(numbers)), 0
+        ] = -np.inf  # no word heads itself
+        scores[..., 0] -= np.logaddexp.reduce(scores[..., 0], axis=-1, keepdims=True)
+        scores[..., 0] = np.maximum(scores[..., 0], np.log(LEAST))
+        found[np.ix_(numbers[1:] - 1, numbers)] = scores
+        unseen = sorted({*range(1, words + 1)} - {*numbers.tolist()})
+        for word, (head, relation) in zip(unseen, self._at(constant, unseen, words), strict=True):
+            found[word - 1, head, 0] = 0.0
+            found[word - 1, :, 1 + relation] = CERTAIN
+        return found
+
+    def decode(self, output: np.ndarray, thresholds: np.ndarray | None = None) -> tuple[Arc, ...]:
+        heads = spanning_tree(output[..., 0].astype(float))
+        relations = output[range(len(heads)), heads, 1:].argmax(-1).tolist()
+        return tuple(zip(heads, relations, strict=True))
+
+    def constant(self, labels: Sequence[tuple[Arc, ...]]) -> Arc:
+        """Return how far the head of a word is most often, 0 for the root, with which relation."""
+        found: Arc = most_frequent(
+            (head and head - word, relation)
+            for label in labels
+            for word, (head, relation) in enumerate(label, 1)
+        )
+        return found
+
+    def _at(self, constant: Arc, places: Sequence[int], words: int) -> list[Arc]:
+        """Return a constant prediction for words by number; beyond the sentence it is the root."""
+        far, relation = constant
+        heads = (word + far if far else 0 for word in places)
+        return [(head if 0 < head <= words else 0, relation) for head in heads]
+
+    def repeated(self, constant: Arc, label: tuple[Arc, ...]) -> tuple[Arc, ...]:
+        return tuple(self._at(constant, range(1, len(label) + 1), len(label)))
+
+    def scores(
+        self,
+        truth: Sequence[Any],
+        predicted: Sequence[Any],
+        outputs: Sequence[np.ndarray] | None,
+        names: Sequence[str],
+    ) -> dict[str, float]:
+        universal = [name.partition(":")[0] for name in names]
+        pairs = [
+            pair for both in zip(truth, predicted, strict=True) for pair in zip(*both, strict=True)
+        ]
+        headed = [(one, two) for (head, one), (other, two) in pairs if head == other]
+        labelled = sum(universal[one] == universal[two] for one, two in headed)
+        count = max(1, len(pairs))
+        return {"las": labelled / count, "uas": len(headed) / count}
+
+    def per_class(
+        self, truth: Sequence[Any], predicted: Sequence[Any], names: Sequence[str]
+    ) -> dict[str, dict[str, float]]:
+        """Return precision, recall, F1 and number of the arcs of each relation."""
+        both = zip(truth, predicted, strict=True)
+        pairs = [pair for arcs in both for pair in zip(*arcs, strict=True)]
+        right = Counter(one[1] for one, other in pairs if one == other)
+        there, told = (Counter(pair[side][1] for pair in pairs) for side in (0, 1))
+        return {
+            name: f1_of(right[number], told[number], there[number])
+            for number, name in enumerate(names)
+            if there[number] or told[number]
+        }
+
+    def smooth(self, logits: Tensor, targets: Tensor, metric: str) -> Tensor:
+        """Return one minus the expected attachment score; LAS of whole relations."""
+        gold = _gold(targets)
+        chosen = _log_heads(logits, targets)[gold]
+        if metric == "las":
+            wanted = targets[..., 2][gold.any(-1)]
+            relations = logits[..., 1:][gold].log_softmax(-1)
+            chosen = chosen + relations.gather(-1, wanted[:, None]).squeeze(-1)
+        return 1 - chosen.exp().sum() / gold.sum().clamp(min=1)
+
+    def constant_loss(self, targets: Tensor, metric: str) -> float:
+        """Return the loss of one distribution over distances with relations, for every word."""
+        rows = targets.reshape(-1, 3)
+        rows = rows[rows[:, 0] != NO_TAG]
+        far = rows[:, 1] - rows[:, 0] * (rows[:, 1] > 0)
+        said = far[:, None] if metric == "uas" else far[:, None].expand(-1, 2).clone()
+        if metric != "uas":
+            said[:, 1] = rows[:, 2]
+        counts = said.unique(dim=0, return_counts=True)[1].double()
+        shares = counts / counts.sum()
+        if metric in self.metrics:
+            return 1 - float(shares.max())
+        return -float((shares * shares.log()).sum())
+
+    def mean_loss(
+        self, truth: Sequence[Any], outputs: Sequence[np.ndarray], classes: int, metric: str
+    ) -> float:
+        import torch
+
+        total, words = 0.0, 0
+        for label, output in zip(truth, outputs, strict=True):
+            # The root has the place of its token, which no word begins at.
+            logits = torch.from_numpy(output).double()
+            logits = torch.cat([torch.zeros_like(logits[:1]), logits])[None]
+            targets = self.targets([label], classes)
+            targets = torch.cat([torch.full_like(targets[:1], NO_TAG), targets])[None]
+            total += float(self.surrogate(logits, targets, metric)) * len(label)
+            words += len(label)
+        return total / max(1, words)
+
+    def line(self, output: np.ndarray) -> dict[str, Any]:
+        """Return the probabilities of each head, and of each relation over all heads."""
+        heads, relations = self._probabilities(output)
+        return {"heads": _rounded(heads), "relations": _rounded(relations)}
+
+    def stored(self, line: Mapping[str, Any], names: Sequence[str]) -> np.ndarray:
+        """Return both side by side, ``(words, 1 + words + relations)``."""
+        import numpy as np
+
+        words = len(line["label"])
+        heads, relations = (np.array(line[key], dtype=float) for key in ("heads", "relations"))
+        if heads.shape != (words, words + 1) or relations.shape != (words, len(names)):
+            raise ValueError("another number of probabilities than of words or relations")
+        return np.concatenate([heads, relations], 1)
+
+    def output(self, stored: np.ndarray) -> np.ndarray:
+        """Return an output in which a relation is as likely whatever the head."""
+        import numpy as np
+
+        heads, relations = np.split(np.log(stored.clip(LEAST)), [len(stored) + 1], axis=1)
+        whole = np.broadcast_to(relations[:, None], (*heads.shape, relations.shape[1]))
+        return np.concatenate([heads[..., None], whole], -1)
+
+    def counted(self, names: Sequence[str]) -> tuple[str, ...]:
+        return tuple(names)
+
+    def sums(
+        self,
+        truth: Sequence[Any],
+        predicted: Sequence[Any],
+        stored: Sequence[np.ndarray],
+        names: Sequence[str],
+    ) -> np.ndarray:
+        """Return counts of arcs by relation, then words with the right arc, head, and words."""
+        import numpy as np
+
+        rows = np.zeros((len(truth), 3 * len(names) + 3))
+        for row, true, said in zip(rows, truth, predicted, strict=True):
+            for one, other in zip(true, said, strict=True):
+                row[len(names) + other[1]] += 1
+                row[2 * len(names) + one[1]] += 1
+                row[one[1]] += one == other
+            scores = self.scores([true], [said], None, names)
+            row[-3:] = np.array([scores["las"], scores["uas"], 1.0]) * len(true)
+        return rows
+
+    def of_sums(self, metric: str, sums: np.ndarray, names: Sequence[str]) -> np.ndarray:
+        import numpy as np
+
+        right, said, there, words = np.split(sums, [len(names) * n for n in (1, 2, 3)], axis=-1)
+        if metric in self.metrics:
+            return np.asarray(words[..., int(metric == "uas")] / np.maximum(1, words[..., 2]))
+        return of_counts(metric, right, said, there, names)
+
+    def fault(self, truth: tuple[Arc, ...], predicted: tuple[Arc, ...]) -> float:
+        return float(sum(one != other for one, other in zip(truth, predicted, strict=True)))
+
+    def decode_written(self, label: Any, index: Mapping[str, int]) -> tuple[Arc, ...]:
+        return self.encode(tuple(map(tuple, label)), index)
+
+    def decisions(
+        self, truth: Sequence[Any], outputs: Sequence[np.ndarray]
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+        """Return two choices for each word: its head, and its relation over all heads."""
+        import numpy as np
+
+        both = [self._probabilities(output) for output in outputs]
+        width = max(one.shape[1] for pair in both for one in pair)
+        chosen = [np.pad(one, ((0, 0), (0, width - one.shape[1]))) for pair in both for one in pair]
+        right = [place for label in truth for one in zip(*label, strict=True) for place in one]
+        owners = [row for row, label in enumerate(truth) for _ in range(2 * len(label))]
+        return np.concatenate(chosen), np.array(right), np.array(owners)
+
+    def _probabilities(self, output: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the probabilities of heads, and of relations whatever the head."""
+        heads = softmax(output[..., 0].astype(float))
+        return heads, (heads[..., None] * softmax(output[..., 1:].astype(float))).sum(1)
+
+
+def _tree(items: Sequence[Any], place: str) -> tuple[Arc, ...]:
+    """Return the arcs of a sentence, checked to be a tree with one root."""
+    arcs: list[Arc] = []
+    for word, item in enumerate(items, 1):
+        if not isinstance(item, list | tuple) or len(item) != 2:
+            raise DataError(f"{place}: word {word} needs [head, relation], not {describe(item)}")
+        head, relation = item
+        if not str(head).isdecimal() or isinstance(head, bool):
+            raise DataError(
+                f"{place}: word {word} has the HEAD {describe(head)}: it is the number of a word, "
+                "or 0 for the root"
+            )
+        if (number := int(head)) > len(items) or number == word:
+            raise DataError(
+                f"{place}: word {word} has the HEAD {number}, but the other words are 1 to "
+                f"{len(items)}, and the root is 0"
+            )
+        if relation is None or str(relation).strip() in ("", "_"):
+            raise DataError(f"{place}: word {word} has no DEPREL: name its relation")
+        arcs.append((number, checked_label(relation, f"{place}: ", _DEPREL, keep_null=True)))
+    heads = [head for head, _ in arcs]
+    if heads.count(0) != 1:
+        raise DataError(f"{place}: {heads.count(0)} words have the HEAD 0: a tree has one root")
+    if cycle := cycle_of([0, *heads]):
+        shown = ", ".join(map(str, cycle[:5]))
+        raise DataError(f"{place}: the words {shown} head each other in a circle: correct a HEAD")
+    return tuple(arcs)
+
+
+def _words(targets: Tensor) -> Tensor:
+    """Return the number of the word that begins at each token, 0 for the root, -100 elsewhere."""
+    numbers = targets[..., 0].clone()
+    numbers[..., 0] = 0
+    return numbers
+
+
+def _gold(targets: Tensor) -> Tensor:
+    """Return which token heads which, ``(..., dependents, heads)``; none for a head cut off."""
+    dependents = (targets[..., 0] > 0).unsqueeze(-1)
+    return dependents & (_words(targets).unsqueeze(-2) == targets[..., 1].unsqueeze(-1))
+
+
+def _log_heads(logits: Tensor, targets: Tensor) -> Tensor:
+    """Return log-probabilities of heads over the words of a text and the root."""
+    import torch
+
+    numbers = _words(targets)
+    barred = (numbers < 0).unsqueeze(-2) | torch.eye(
+        numbers.shape[-1], dtype=torch.bool, device=numbers.device
+    )
+    barred[..., 0] = False  # so that tokens of no word have some head
+    return logits[..., 0].masked_fill(barred, -torch.inf).log_softmax(-1)
+
+
+def _rounded(rows: np.ndarray) -> list[list[float]]:
+    return [[round(one, 8) for one in row] for row in rows.tolist()]
+
+
+def cycle_of(heads: Sequence[int]) -> list[int]:
+    """Return the words of a cycle; none in a tree.
+
+    Args:
+        heads: Head of each word by number; the first entry, that of the root, is not read.
+
+    >>> cycle_of([0, 0, 3, 2]), cycle_of([0, 2, 0])
+    ([2, 3], [])
+    """
+    known = {0}
+    for word in range(1, len(heads)):
+        path: dict[int, None] = {}
+        while word not in known and word not in path:
+            path[word] = None
+            word = heads[word]
+        if word in path:
+            return list(path)[list(path).index(word) :]
+        known.update(path)
+    return []
+
+
+def spanning_tree(scores: np.ndarray) -> list[int]:
+    """Return the heads of the maximum spanning tree in which one word has the root as its head.
+
+    Chu and Liu 1965, Edmonds 1967. What the arcs from the root cost in addition is more than all
+    the others can gain, so that the best tree has one of them.
+
+    Args:
+        scores: Score of each head of each word, finite, ``(words, 1 + words)``, the root first; a
+            word as its own head is not read.
+
+    Returns:
+        Number of the head of each word, 0 for the root.
+    """
+    import numpy as np
+
+    whole = np.zeros((len(scores) + 1, len(scores) + 1))
+    whole[1:] = scores
+    whole[1:, 0] -= 1 + len(whole) * np.ptp(scores)
+    return [int(head) for head in _arborescence(whole)[1:]]
+
+
+def _arborescence(scores: np.ndarray) -> np.ndarray:
+    """Return the head of each node in the best tree from node 0, by ``scores[node, head]``."""
+    import numpy as np
+
+    scores = scores.copy()
+    np.fill_diagonal(scores, -np.inf)
+    heads = scores.argmax(1)
+    heads[0] = 0
+    inside = np.array(cycle_of(heads.tolist()), dtype=int)
+    if not len(inside):
+        return heads
+    # The cycle becomes one node, the last. An arc into it replaces one of the cycle's own.
+    outside = np.setdiff1d(np.arange(len(scores)), inside)
+    gains = scores[np.ix_(inside, outside)] - scores[inside, heads[inside]][:, None]
+    leaving = scores[np.ix_(outside, inside)]
+    smaller = np.block(
+        [
+            [scores[np.ix_(outside, outside)], leaving.max(1)[:, None]],
+            [gains.max(0)[None], np.zeros((1, 1))],
+        ]
+    )
+    found = _arborescence(smaller)
+    places = np.append(outside, -1)
+    heads[outside] = np.where(
+        found[:-1] == len(outside), inside[leaving.argmax(1)], places[found[:-1]]
+    )
+    entered = inside[gains[:, found[-1]].argmax()]
+    heads[entered] = outside[found[-1]]
+    return heads

@@ -1,0 +1,94 @@
+"""What kinds with a label for each word share: lists of words, and the tokens that begin them."""
+
+from __future__ import annotations
+
+import json
+import re
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from auxlearn.core.errors import DataError, describe, shorten
+from auxlearn.kinds.base import Kind
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from auxlearn.data.tables import Table
+
+#: Target of a token that begins no word, which the loss leaves out.
+NO_TAG = -100
+
+#: Logit of what is predicted for certain, of a word without a token: finite.
+CERTAIN = 30.0
+
+_WHITE = re.compile(r"\s")
+
+
+class WordKind(Kind):
+    """A label for each word of a text, predicted from the first token of the word.
+
+    Words are joined by single spaces, so that all that works on texts works on these, and are
+    tokenised as that text.
+    """
+
+    per_token = True
+    text_columns = ("text", "tokens", "words")
+
+    def texts(self, table: Table, column: str) -> Table:
+        words = [
+            None if value is None else " ".join(_words(value, table.place(row), column))
+            for row, value in enumerate(table.columns[column])
+        ]
+        return replace(table, columns={**table.columns, column: words})
+
+    def written_text(self, text: str) -> list[str]:
+        return text.split(" ")
+
+    def check(self, table: Table, texts: Sequence[str], labels: Sequence[Any]) -> None:
+        for row, (text, tags) in enumerate(zip(texts, labels, strict=True)):
+            if (words := len(text.split(" "))) != len(tags):
+                raise DataError(
+                    f"{table.place(row)}: {words} words but {len(tags)} tags: each word has one"
+                )
+
+    @abstractmethod
+    def by_word(
+        self, logits: np.ndarray, starts: np.ndarray, words: int, constant: Any
+    ) -> np.ndarray:
+        """Return the output of a text by the logits of its tokens.
+
+        Args:
+            logits: What the head returns for the text, without padding.
+            starts: Number of the word that begins at each token, from 0, and -1 elsewhere.
+            words: Number of words.
+            constant: What is predicted for the words that are cut off or have no token.
+        """
+
+
+def list_of(value: Any) -> Any:
+    """Return the items of a list, of a list in JSON, or of a text divided by white space."""
+    if isinstance(value, str):
+        if value.startswith("["):
+            try:
+                return json.loads(value)
+            except ValueError:
+                pass
+        return value.split()
+    return value
+
+
+def _words(value: Any, place: str, column: str) -> list[str]:
+    words = list_of(value)
+    shown = shorten(column)
+    if not isinstance(words, list | tuple) or not all(isinstance(one, str) for one in words):
+        raise DataError(
+            f"{place}: a list of words is needed in column '{shown}', not {describe(value)}"
+        )
+    if not words:
+        raise DataError(f"{place}: empty text in column '{shown}': fill it in or delete the row")
+    if "" in (stripped := [word.strip() for word in words]):
+        raise DataError(f"{place}: column '{shown}' has an empty word: remove it and its tag")
+    # A no-break space, as in "10 000", keeps a word with a space in it one word of the text.
+    return [_WHITE.sub("\u00a0", word) for word in stripped]

@@ -1,0 +1,315 @@
+"""Dependency trees: reader, biaffine head, loss, decoding and scores."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from pathlib import Path
+
+import networkx
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from auxlearn import load_dataset
+from auxlearn.core.errors import UserError
+from auxlearn.core.settings import Columns
+from auxlearn.data.memory import save_folder
+from auxlearn.kinds.biaffine import RELATION_SIZE, Biaffine
+from auxlearn.kinds.choose import KINDS
+from auxlearn.kinds.dependency import cycle_of, spanning_tree
+from auxlearn.kinds.words import CERTAIN, NO_TAG
+
+HERE = Path(__file__).parent
+TREEBANK = (HERE / "treebank.conllu").read_text()
+KIND = KINDS["dependency"]
+COLUMNS = Columns(kind="dependency")
+
+
+def treebank(folder, text=TREEBANK):
+    folder.mkdir(exist_ok=True)
+    for name in ("train", "dev", "test"):
+        (folder / f"{name}.conllu").write_text(text)
+    return folder
+
+
+def trees(words):
+    """All heads that make a tree with one root, by enumeration."""
+    for heads in itertools.product(range(words + 1), repeat=words):
+        if heads.count(0) == 1:
+            reached = [0]
+            for one in reached:
+                reached += [word for word, head in enumerate(heads, 1) if head == one]
+            if len(reached) == words + 1:
+                yield heads
+
+
+def total(scores, heads):
+    return sum(scores[word, head] for word, head in enumerate(heads))
+
+
+@pytest.mark.parametrize("words", range(1, 7))
+def test_the_tree_is_the_best_of_all_trees(words):
+    found = list(trees(words))
+    assert len(found) == words ** (words - 1)  # Cayley's formula, times the root's child
+    draw = np.random.default_rng(words)
+    contracted = 0
+    for number in range(40):
+        scores = draw.normal(size=(words, words + 1)) * 10 ** (number % 3)
+        heads = spanning_tree(scores)
+        contracted += heads.count(0) == 1 and heads != [int(h) for h in scores.argmax(1)]
+        assert tuple(heads) in found
+        best = max(total(scores, one) for one in found)
+        assert total(scores, heads) == pytest.approx(best, rel=1e-12)
+    assert contracted > 10
+
+
+def test_long_sentences_have_the_tree_of_networkx():
+    draw = np.random.default_rng(0)
+    for words in (12, 17):
+        scores = draw.normal(size=(words, words + 1))
+        graph = networkx.DiGraph()
+        for word, head in itertools.product(range(1, words + 1), range(words + 1)):
+            if word != head:
+                graph.add_edge(head, word, weight=scores[word - 1, head] - 1e3 * (head == 0))
+        expected = networkx.maximum_spanning_arborescence(graph)
+        heads = {word: head for head, word in expected.edges}
+        assert spanning_tree(scores) == [heads[word] for word in range(1, words + 1)]
+
+
+def test_cycles_are_found():
+    assert cycle_of([0, 0, 1, 2]) == []
+    assert sorted(cycle_of([0, 0, 3, 4, 2])) == [2, 3, 4]
+
+
+def test_attachment_scores_are_those_of_the_shared_task():
+    """30 random cases with their UAS and LAS by the official scorer (udtools 0.2.9)."""
+    cases = json.loads((HERE / "conll18_cases.json").read_text())
+    assert len(cases) == 30
+    names = sorted(
+        {arc.partition("-")[2] for case in cases for arc in case[0].split() if arc != "|"}
+    )
+    index = {name: number for number, name in enumerate(names)}
+    for true, said, uas, las in cases:
+        truth, predicted = (
+            [
+                tuple((int(h), index[r]) for h, _, r in (arc.partition("-") for arc in one.split()))
+                for one in text.split(" | ")
+            ]
+            for text in (true, said)
+        )
+        found = KIND.scores(truth, predicted, None, names)
+        assert found == pytest.approx({"uas": uas, "las": las})
+        sums = KIND.sums(truth, predicted, [], names).sum(0)
+        for metric, value in found.items():
+            assert KIND.of_sums(metric, sums, names) == pytest.approx(value)
+        for name, row in KIND.per_class(truth, predicted, names).items():
+            assert KIND.of_sums(f"f1:{name}", sums, names) == pytest.approx(row["f1"])
+    assert sum(case[2] != case[3] for case in cases) > 10
+
+
+def test_every_relation_has_the_f1_of_its_arcs():
+    truth, said = [((0, 0), (1, 1), (1, 1))], [((0, 0), (1, 1), (2, 1))]
+    found = KIND.per_class(truth, said, ("root", "obj", "never"))
+    assert set(found) == {"root", "obj"}
+    assert found["obj"] == {"precision": 0.5, "recall": 0.5, "f1": 0.5, "support": 2}
+
+
+def test_the_biaffine_scores_are_those_of_the_formula():
+    torch.manual_seed(0)
+    head = Biaffine(8, 3).double().eval()
+    for one in head.parameters():
+        torch.nn.init.normal_(one, std=0.3)
+    states = torch.randn(2, 4, 8, dtype=torch.float64)
+    scores = head(states)
+    assert scores.shape == (2, 4, 4, 4)
+
+    def role(layer, state):
+        return torch.nn.functional.leaky_relu(layer.weight @ state + layer.bias, 0.1)
+
+    one = torch.ones(1, dtype=torch.float64)
+    matrices = head.relation.weight.view(3, RELATION_SIZE + 1, RELATION_SIZE + 1)
+    for text, dependent, other in itertools.product(range(2), range(4), range(4)):
+        d, h = states[text, dependent], states[text, other]
+        arc = role(head.arc_head, h) @ (
+            head.arc.weight @ role(head.arc_dependent, d) + head.arc.bias
+        )
+        d = torch.cat([role(head.relation_dependent, d), one])
+        h = torch.cat([role(head.relation_head, h), one])
+        expected = torch.stack([arc, *(d @ matrix @ h for matrix in matrices)])
+        torch.testing.assert_close(scores[text, dependent, other], expected)
+
+
+def batch_of_two():
+    """Tokens [CLS] w1 _ w2 w3 [SEP], and a sentence cut off before the head of its second word."""
+    first = [[NO_TAG] * 3, [1, 2, 0], [NO_TAG] * 3, [2, 0, 2], [3, 2, 1], [NO_TAG] * 3]
+    second = [[NO_TAG] * 3, [1, 0, 2], [2, 5, 0], *[[NO_TAG] * 3] * 3]
+    generator = torch.Generator().manual_seed(3)
+    logits = torch.randn(2, 6, 6, 4, generator=generator, dtype=torch.float64)
+    return logits, torch.tensor([first, second])
+
+
+#: Text, place of the word, place of its head, places of all heads it may have, relation.
+ARCS = [
+    (0, 1, 3, (0, 3, 4), 0),
+    (0, 3, 0, (0, 1, 4), 2),
+    (0, 4, 3, (0, 1, 3), 1),
+    (1, 1, 0, (0, 2), 2),
+]
+
+
+def by_hand(logits):
+    """Probability of the head and of the relation of each word, by loops."""
+    for text, word, head, others, relation in ARCS:
+        row = [math.exp(logits[text, word, one, 0]) for one in others]
+        named = [math.exp(one) for one in logits[text, word, head, 1:]]
+        yield (
+            math.exp(logits[text, word, head, 0]) / sum(row),
+            named[relation] / sum(named),
+        )
+
+
+def test_the_loss_and_the_smooth_forms_are_those_by_hand():
+    logits, targets = batch_of_two()
+    chosen = list(by_hand(logits))
+    assert KIND.items(targets) == len(chosen) == 4
+    expected = -sum(math.log(head) + math.log(relation) for head, relation in chosen) / 4
+    assert float(KIND.loss(logits, targets)) == pytest.approx(expected, rel=1e-12)
+    uas = 1 - sum(head for head, _ in chosen) / 4
+    las = 1 - sum(head * relation for head, relation in chosen) / 4
+    assert float(KIND.smooth(logits, targets, "uas")) == pytest.approx(uas, rel=1e-12)
+    assert float(KIND.smooth(logits, targets, "las")) == pytest.approx(las, rel=1e-12)
+    nothing = KIND.loss(logits.requires_grad_(), torch.full_like(targets, NO_TAG))
+    assert nothing.item() == 0
+    assert nothing.requires_grad
+
+
+def test_the_output_of_a_sentence_has_the_loss_of_its_tokens():
+    logits, targets = batch_of_two()
+    starts = np.array([-1, 0, -1, 1, 2, -1])
+    output = KIND.by_word(logits[0].numpy(), starts, 3, (1, 0))
+    assert output.shape == (3, 4, 4)
+    label = tuple((head, relation) for number, head, relation in targets[0].tolist() if number > 0)
+    for metric in ("", "las", "uas"):
+        expected = float(KIND.surrogate(logits[:1], targets[:1], metric))
+        assert KIND.mean_loss([label], [output], 3, metric) == pytest.approx(expected, abs=1e-5)
+    found = KIND.decisions([label], [output])
+    losses = -np.log(found[0][range(6), found[1]])
+    heads = [-math.log(head) for head, _ in by_hand(logits)][:3]
+    assert losses[:3] == pytest.approx(heads, abs=1e-5)
+    assert found[2].tolist() == [0] * 6
+    index = {name: number for number, name in enumerate("abc")}
+    line = {"label": KIND.written(label, "abc"), **KIND.line(output)}
+    back = KIND.output(KIND.stored(json.loads(json.dumps(line)), "abc"))
+    for one, other in zip(KIND.decisions([label], [back])[:2], found[:2], strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+    assert KIND.decode_written(line["label"], index) == label
+
+
+def test_words_without_a_token_hang_where_the_constant_says():
+    logits, _ = batch_of_two()
+    output = KIND.by_word(logits[1].numpy(), np.array([-1, 0, 2, -1, -1, -1]), 4, (-1, 2))
+    assert np.isfinite(output).all()
+    assert output[1, 1, 0] == output[3, 3, 0] == 0
+    assert (output[[1, 3], :, 3] == CERTAIN).all()
+    heads = [head for head, _ in KIND.decode(output)]
+    assert heads[1] == 1
+    assert heads[3] == 3
+    assert tuple(heads) in set(trees(4))
+
+
+def test_a_constant_prediction_is_a_distance_and_a_relation():
+    labels = [((2, 0), (0, 1), (2, 2)), ((2, 0), (0, 1))]
+    assert KIND.constant(labels) == (0, 1)
+    assert KIND.constant([*labels, ((2, 0), (3, 0), (0, 1))]) == (1, 0)
+    assert KIND.repeated((1, 0), labels[0]) == ((2, 0), (3, 0), (0, 0))
+    targets = KIND.targets(labels, 3)
+    pairs = np.array([2, 2, 1]) / 5
+    assert KIND.constant_loss(targets, "") == pytest.approx(-(pairs * np.log(pairs)).sum())
+    assert KIND.constant_loss(targets, "las") == pytest.approx(3 / 5)
+    assert KIND.constant_loss(targets, "uas") == pytest.approx(3 / 5)
+
+
+def test_a_treebank_is_read_from_every_source(tmp_path):
+    data = load_dataset(treebank(tmp_path / "ud"), columns=COLUMNS)
+    train = data.splits["train"]
+    assert (data.kind, len(train)) == (KIND, 14)
+    assert train.texts[2] == "Do n't open the red door !"
+    assert train.texts[4].split(" ")[4] == "Ivo"  # no empty node
+    row = list(train.rows())[5]
+    assert row["label"][2:4] == [[4, "nsubj"], [2, "acl:relcl"]]
+    rows = [
+        {
+            "tokens": one.split(" "),
+            "head": [str(head) for head, _ in label],
+            "deprel": [data.label_names[relation] for _, relation in label],
+        }
+        for one, label in zip(train.texts, train.labels, strict=True)
+    ]
+    splits = ("train", "dev", "test")
+    found = load_dataset(dict.fromkeys(splits, rows), columns=COLUMNS)
+    assert found.splits["train"].labels == train.labels
+    arcs = [row["label"] for row in train.rows()]
+    frame = pd.DataFrame({"tokens": [row["tokens"] for row in rows], "arcs": arcs})
+    found = load_dataset(dict.fromkeys(splits, frame), columns=COLUMNS)
+    assert found.splits["train"].labels == train.labels
+    save_folder(data, tmp_path / "saved")
+    again = load_dataset(tmp_path / "saved", columns=COLUMNS)
+    assert again.splits["train"].labels == train.labels
+    tagged = load_dataset(tmp_path / "ud")  # found from the data: parts of speech
+    assert tagged.kind.name == "token_classification"
+
+
+def conllu(*arcs):
+    """A sentence with a good one before it, which begins in line 3."""
+    lines = [
+        "\t".join([str(n), f"w{n}", "_", "X", "_", "_", str(head), relation, "_", "_"])
+        for n, (head, relation) in enumerate(arcs, 1)
+    ]
+    return "1\tw\t_\tX\t_\t_\t0\troot\t_\t_\n\n" + "\n".join(lines) + "\n\n"
+
+
+ROOT = (0, "root")
+BAD = {
+    "a head out of range": (conllu(ROOT, (4, "obj")), "word 2 has the HEAD 4, but the other words"),
+    "its own head": (conllu(ROOT, (2, "obj")), "word 2 has the HEAD 2, but the other words"),
+    "two roots": (conllu(ROOT, ROOT), "2 words have the HEAD 0: a tree has one root"),
+    "no root": (conllu((2, "a"), (1, "a")), "0 words have the HEAD 0: a tree has one root"),
+    "a cycle": (conllu(ROOT, (3, "a"), (2, "a")), "the words 2, 3 head each other in a circle"),
+    "no number": (conllu(ROOT, ("x", "obj")), "word 2 has the HEAD 'x': it is the number"),
+    "an empty head": (conllu(ROOT, ("_", "obj")), "word 2 has the HEAD '_': it is the number"),
+    "a negative head": (conllu(ROOT, ("-1", "obj")), "word 2 has the HEAD '-1'"),
+    "no relation": (conllu(ROOT, (1, "_")), "word 2 has no DEPREL"),
+    "an ID twice": (conllu(ROOT, (1, "a")).replace("2\tw2", "1\tw2"), "the ID is '1'"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_tree_gives_one_line(case, tmp_path):
+    text, expected = BAD[case]
+    with pytest.raises(UserError) as error:
+        load_dataset(treebank(tmp_path / "ud", text), columns=COLUMNS)
+    assert expected in str(error.value)
+    assert f"train.conllu:{4 if 'ID' in case else 3}" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ({"head": [0, 1]}, "no DEPREL: a column 'deprel' names the relation"),
+        ({"head": [0, 1], "deprel": ["root"]}, "column 'deprel' needs 2 relations"),
+        ({"head": 3, "deprel": ["root"]}, "column 'head' needs the head of each word, not 3"),
+        ({"label": [[0, "root"], [1]]}, "word 2 needs [head, relation]"),
+        ({"label": [[0, "root"]]}, "2 words but 1 tags"),
+        ({"label": [[True, "root"], [1, "a"]]}, "word 1 has the HEAD True"),
+    ],
+)
+def test_bad_columns_give_one_line(row, expected, tmp_path):
+    rows = [{"tokens": ["a", "b"], **row}] * 3
+    with pytest.raises(UserError) as error:
+        load_dataset({"train": rows, "dev": rows}, columns=COLUMNS)
+    assert expected in str(error.value)
+    assert "\n" not in str(error.value)
