@@ -12,7 +12,7 @@ import click
 from auxlearn.commands.options import PATH, Example, ExampleCommand, options_of
 from auxlearn.core.arguments import settings_of
 from auxlearn.core.errors import DataError, is_blank, printable, shorten
-from auxlearn.data.tables import Table
+from auxlearn.core.table import Table
 from auxlearn.evaluation.predict import (
     LABEL,
     PROBABILITY,

@@ -22,10 +22,10 @@ from auxlearn.core.config import OODSource, RunConfig
 from auxlearn.core.errors import ConfigError, DataError, RunError, did_you_mean, some_of
 from auxlearn.core.files import expand
 from auxlearn.core.metric_names import TITLES
+from auxlearn.core.table import Table
 from auxlearn.data.dataset import Split, split_name
 from auxlearn.data.memory import in_memory
 from auxlearn.data.run_data import load_run_data, ood_content
-from auxlearn.data.tables import Table
 from auxlearn.evaluation.finished import check_pairs, mapped_set, name_sets, read_evaluated
 from auxlearn.evaluation.predict import (
     check_table_file,

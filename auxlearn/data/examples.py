@@ -11,12 +11,12 @@ from typing import Any
 from auxlearn.core.errors import DataError, describe, did_you_mean, is_blank, shorten, some_of
 from auxlearn.core.files import read_file, user_path
 from auxlearn.core.settings import USUAL, Columns
+from auxlearn.core.table import Table
 from auxlearn.data.dataset import CORE_SPLITS, Split
 from auxlearn.data.tables import (
     FORMATS,
     HALF_A_PAIR,
     LARGEST_FILE,
-    Table,
     as_json,
     is_encodable,
     read_table,

@@ -8,9 +8,9 @@ from typing import Any
 
 from auxlearn.core.errors import DataError, did_you_mean, some_of
 from auxlearn.core.settings import USUAL, Columns
+from auxlearn.core.table import Table
 from auxlearn.data.dataset import TextDataset, split_name
 from auxlearn.data.examples import assemble, own_names, parse_splits
-from auxlearn.data.tables import Table
 from auxlearn.kinds.choose import KINDS, named
 
 TIMEOUT_SECONDS = 5.0

@@ -1,6 +1,6 @@
 """Data in memory: DataFrames, lists, dictionaries and ``datasets`` objects, read as files are.
 
-Each split becomes a :class:`~auxlearn.data.tables.Table`, which is checked like that of a
+Each split becomes a :class:`~auxlearn.core.table.Table`, which is checked like that of a
 file: the same data give the same data set, in memory or in a folder. :func:`save_folder` writes
 that folder.
 """
@@ -24,6 +24,7 @@ from auxlearn.core.errors import (
 )
 from auxlearn.core.files import name_problem, replaced_folder, write_text
 from auxlearn.core.settings import USUAL, Columns
+from auxlearn.core.table import Table
 from auxlearn.data.dataset import CORE_SPLITS, Split, TextDataset, split_name
 from auxlearn.data.examples import (
     assemble,
@@ -32,7 +33,7 @@ from auxlearn.data.examples import (
     to_split,
 )
 from auxlearn.data.folders import in_reading_order
-from auxlearn.data.tables import HALF_A_PAIR, MOST_COLUMNS, Table, is_encodable
+from auxlearn.data.tables import HALF_A_PAIR, MOST_COLUMNS, is_encodable
 
 SPLIT_COLUMN = "split"
 """Column that divides a single table into splits, if the table has it."""

@@ -1,7 +1,6 @@
 """Table files (.jsonl, .csv, .tsv, .parquet) read into columns, with the line of each row.
 
-A :class:`Table` does not know what its columns mean. It keeps the line of each row, so that error
-messages can name it. Sizes are bounded before memory is used for them.
+Sizes are bounded before memory is used for them.
 """
 
 from __future__ import annotations
@@ -11,12 +10,12 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from auxlearn.core.errors import DataError, describe, first_fault, shorten
 from auxlearn.core.files import read_file, write_bytes, write_text
+from auxlearn.core.table import Table
 
 #: Bytes of a data file; of a Parquet file, also of its uncompressed columns.
 LARGEST_FILE = 4 * 1024**3
@@ -28,35 +27,6 @@ HALF_A_PAIR = (
 
 #: Columns of a table.
 MOST_COLUMNS = 2_000
-
-
-@dataclass(frozen=True)
-class Table:
-    """Columns of equal length, with the line of each row.
-
-    Attributes:
-        where: Source of the table for messages: a path, or a split of a hub data set.
-        columns: Values by column name; ``None`` for a missing value.
-        lines: Line of the file on which each row starts, from 1; ``None`` for sources without
-            lines.
-        places: Location of each row for messages, where it is neither a line nor its number.
-    """
-
-    where: str
-    columns: dict[str, list[Any]]
-    lines: list[int] | None = None
-    places: list[str] | None = None
-
-    def __len__(self) -> int:
-        return len(next(iter(self.columns.values()), []))
-
-    def place(self, row: int) -> str:
-        """Return the location of a row: ``file:line``, or ``file, row n`` without lines."""
-        if self.places is not None:
-            return self.places[row]
-        if self.lines is None:
-            return f"{self.where}, row {row + 1}"
-        return f"{self.where}:{self.lines[row]}"
 
 
 def read_table(path: Path) -> Table:

@@ -15,6 +15,7 @@ from auxlearn.core.arguments import Column, UserPath, checked
 from auxlearn.core.errors import DataError, describe, did_you_mean, shorten, some_of
 from auxlearn.core.files import expand, read_file, user_path
 from auxlearn.core.settings import USUAL, Columns
+from auxlearn.core.table import Table
 from auxlearn.data.dataset import Split
 from auxlearn.data.examples import check_distinct, read_corpus, text_values
 from auxlearn.data.memory import read_memory_table
@@ -22,7 +23,6 @@ from auxlearn.data.tables import (
     FORMATS,
     LARGEST_FILE,
     READ_FORMATS,
-    Table,
     read_table,
     text_lines,
     without_repeated_keys,

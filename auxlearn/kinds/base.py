@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor, nn
 
-    from auxlearn.data.tables import Table
+    from auxlearn.core.table import Table
 
 #: Smallest probability whose logarithm is taken: predictions are stored with eight digits.
 LEAST = 1e-8

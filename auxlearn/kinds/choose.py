@@ -16,7 +16,7 @@ from auxlearn.kinds.regression import Regression
 from auxlearn.kinds.token_classification import TokenClassification
 
 if TYPE_CHECKING:
-    from auxlearn.data.tables import Table
+    from auxlearn.core.table import Table
 
 CLASSIFICATION = Classification()
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor, nn
 
-    from auxlearn.data.tables import Table
+    from auxlearn.core.table import Table
 
 #: Column of the relations beside a column of heads.
 _DEPREL = "deprel"

@@ -11,7 +11,7 @@ from auxlearn.core.errors import DataError, describe, did_you_mean, is_blank, pr
 from auxlearn.core.settings import LONGEST_LABEL
 
 if TYPE_CHECKING:
-    from auxlearn.data.tables import Table
+    from auxlearn.core.table import Table
 
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
 

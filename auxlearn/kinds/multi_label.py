@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
-    from auxlearn.data.tables import Table
+    from auxlearn.core.table import Table
 
 #: What labels are joined by in a cell of CSV or TSV.
 SEPARATOR = "|"

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
-    from auxlearn.data.tables import Table
+    from auxlearn.core.table import Table
 
 #: Strata that numbers are divided into, by rank.
 STRATA = 10

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor, nn
 
-    from auxlearn.data.tables import Table
+    from auxlearn.core.table import Table
 
 _BIO, _OTHER_SCHEME = re.compile(r"O|[BI]-.+"), re.compile(r"O|[BIESLU]-.+")
 

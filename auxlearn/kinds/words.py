@@ -15,7 +15,7 @@ from auxlearn.kinds.base import Kind
 if TYPE_CHECKING:
     import numpy as np
 
-    from auxlearn.data.tables import Table
+    from auxlearn.core.table import Table
 
 #: Target of a token that begins no word, which the loss leaves out.
 NO_TAG = -100

@@ -18,10 +18,11 @@ from auxlearn.core.encoder_names import ENCODERS, encoder_source, recommended_le
 from auxlearn.core.errors import ConfigError, DataError
 from auxlearn.core.rng import derive_seed
 from auxlearn.core.settings import Settings, is_path
+from auxlearn.core.table import Table
 from auxlearn.data.batches import Batch
 from auxlearn.data.dataset import Split
 from auxlearn.data.splits import assign_folds, normalise, text_keys
-from auxlearn.data.tables import FORMATS, Table, read_table
+from auxlearn.data.tables import FORMATS, read_table
 from auxlearn.data.tokens import check_stride, tokenize_split
 from auxlearn.encoders.device import upload
 from auxlearn.encoders.load import load_encoder, max_positions

@@ -8,8 +8,8 @@ import torch
 
 from auxlearn.core.errors import DataError, describe
 from auxlearn.core.progress import ProgressBar, no_progress_bar
+from auxlearn.core.table import Table
 from auxlearn.data.dataset import Split
-from auxlearn.data.tables import Table
 from auxlearn.data.tokens import TokenizedTexts, check_every_text_has_tokens, tokenize
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.scoring.pseudo_likelihood import log_probability_and_entropy, pseudo_log_likelihood
