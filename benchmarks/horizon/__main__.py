@@ -22,6 +22,8 @@ from benchmarks.horizon.bed import (
     FOR_KIND,
     FOR_RULES,
     GRID,
+    LEARNED,
+    MERGED,
     MIXES,
     REST_OF_GRID,
     SETTINGS,
@@ -31,6 +33,7 @@ from benchmarks.horizon.bed import (
     settings_of,
     write_draw,
 )
+from benchmarks.horizon.merging import merged_run
 from benchmarks.horizon.record import record, register
 from benchmarks.horizon.report import page
 from benchmarks.horizon.scores import Summary, summarise
@@ -44,6 +47,8 @@ GROUPS: dict[str, Sequence[Variant]] = {
     "rest": REST_OF_GRID,
     "mixes": MIXES,
     "falling": FALLING,
+    "learned": LEARNED,
+    "merged": MERGED,
     "equal cost": (SINGLE[0], *SINGLE[3:]),
     "mixing": (SINGLE[0], GRID[1], MIXES[1]),
 }
@@ -72,7 +77,7 @@ def main() -> int:
 def read_options() -> argparse.Namespace:
     """Read the command line."""
     parser = options_of("horizon", __doc__, [*FOR_RULES, *FOR_KIND])
-    parser.add_argument("--groups", nargs="+", choices=GROUPS, default=list(GROUPS)[:-2])
+    parser.add_argument("--groups", nargs="+", choices=GROUPS, default=["grid", "restarts", "rest"])
     parser.add_argument("--eval-epochs", type=int, default=1, help="epochs between evaluations")
     return parser.parse_args()
 
@@ -149,7 +154,11 @@ def train_draw(
             continue
         if end is not None and time.monotonic() > end:
             return
-        found = record(settings_of(setting, draw, variant, data, base), single)
+        settings = settings_of(setting, draw, variant, data, base)
+        if variant.way == "merged":
+            found = merged_run(settings_of(setting, draw, SINGLE[0], data, base), settings)
+        else:
+            found = record(settings, single)
         found.save(path)
         if variant == SINGLE[0]:
             single = found.final

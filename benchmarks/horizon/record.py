@@ -15,6 +15,7 @@ from torch import Tensor
 
 from auxlearn import RunConfig, train
 from auxlearn.data.dataset import Split
+from auxlearn.data.load import load_dataset
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.evaluation.evaluator import Evaluator
 from auxlearn.evaluation.metrics import probability_blocks
@@ -85,23 +86,31 @@ class Recorded:
         temporary.replace(path)
 
 
+def predict(loop: TrainingLoop, name: str) -> np.ndarray:
+    """Return the class probabilities of the present parameters on a split."""
+    evaluator: Evaluator = loop.evaluate.func.__self__  # type: ignore[attr-defined]
+    split: Split = evaluator._dataset.splits[name]
+    texts = evaluator._dev_texts if name == "dev" else evaluator._tokenize(split)
+    encoder: SharedEncoder = loop.training_step.encoder
+    probabilities = np.zeros((len(split), len(split.label_names)))
+    with encoder.evaluating():
+        for rows, values in probability_blocks(encoder.classify, texts, 128):
+            probabilities[rows] = values
+    return probabilities
+
+
+def data_labels(settings: Mapping[str, Any]) -> list[np.ndarray]:
+    """Return the true classes of dev and test."""
+    dataset = load_dataset(settings["dataset"])
+    return [np.array(dataset.split(name).labels) for name in ("dev", "test")]
+
+
 @contextmanager
 def _recording(found: Recorded, other: Mapping[str, Tensor]) -> Iterator[None]:
     """Record every evaluation of the run that is trained in this context."""
     evaluate, load_best = TrainingLoop._evaluate, TrainingLoop._load_best
     sums: dict[str, Tensor] = {}
     count = 0
-
-    def predict(loop: TrainingLoop, name: str) -> np.ndarray:
-        evaluator: Evaluator = loop.evaluate.func.__self__  # type: ignore[attr-defined]
-        split: Split = evaluator._dataset.splits[name]
-        texts = evaluator._dev_texts if name == "dev" else evaluator._tokenize(split)
-        encoder: SharedEncoder = loop.training_step.encoder
-        probabilities = np.zeros((len(split), len(split.label_names)))
-        with encoder.evaluating():
-            for rows, values in probability_blocks(encoder.classify, texts, 128):
-                probabilities[rows] = values
-        return probabilities
 
     def recorded_evaluate(loop: TrainingLoop) -> None:
         nonlocal count
@@ -158,12 +167,8 @@ def record(settings: Mapping[str, Any], other: Mapping[str, Tensor]) -> Recorded
         settings: Of the run.
         other: Parameters of the single task's best checkpoint, for the midpoint; or nothing.
     """
-    from auxlearn.data.load import load_dataset
-
-    dataset = load_dataset(settings["dataset"])
-    found = Recorded()
-    found.labels = [np.array(dataset.split(name).labels) for name in ("dev", "test")]
-    TEST_ROWS[0] = len(dataset.split("test"))
+    found = Recorded(labels=data_labels(settings))
+    TEST_ROWS[0] = len(found.labels[1])
     with tempfile.TemporaryDirectory() as folder, _recording(found, other):
         config = RunConfig(**settings, keep_model=False, patience=0, output=f"{folder}/run")
         results = train(config)

@@ -40,7 +40,7 @@ def page(summaries: Sequence[Summary]) -> list[str]:
         scored = {name: rest for name, draws in settings.items() if (rest := _scored(draws))}
         if scored:
             texts += [f"**Encoder `{encoder}`.**", *_rules(scored, settings)]
-            texts += [*_choices(scored, settings), *_views(scored)]
+            texts += [*_choices(scored, settings), *_views(scored), *_others(scored)]
         texts += _mixes(summaries, encoder)
     return texts
 
@@ -159,6 +159,32 @@ def _chosen(draw: Draw, view: str) -> str:
 
 def _or_best(draw: Draw, view: str) -> str:
     return view if view in draw[_chosen(draw, view)].test else "best"
+
+
+def _others(scored: Mapping[str, Draws]) -> Iterator[str]:
+    """Rules that go on from what `meta` takes, or merge branches, on the draws that have them."""
+    merged = ("steps 0.3 merged", "steps 0.5 merged")
+    rows = []
+    for name, draws in scored.items():
+        found = []
+        for draw in draws.values():
+            one = taken(draw, DEFAULT_ORDER, "calibrated", "best", DEFAULT_EVIDENCE)
+            on = one if one == "single 0" else f"{one} learned"
+            if {*merged, on} <= set(draw):
+                found.append((draw, one, on))
+        if not found:
+            continue
+        every, chosen, after = zip(*found, strict=True)
+        cells = [
+            [gain(d, one, "best") for d, one in zip(every, runs, strict=True)]
+            for runs in (chosen, after)
+        ]
+        cells += [[gain(draw, one, "last") for draw in every] for one in merged]
+        rows.append([name, str(len(every)), *map(_points, cells)])
+    if rows:
+        yield "`meta` beside learned weights that start at the share taken, and ForkMerge:"
+        heads = ("`meta`", "learned from there", "ForkMerge 0.3", "0.5")
+        yield table(["setting", "draws", *heads], rows)
 
 
 def _mixes(summaries: Sequence[Summary], encoder: str) -> Iterator[str]:
