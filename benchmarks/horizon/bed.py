@@ -54,7 +54,7 @@ SETTINGS = (
     Setting("ACL-ARC 200, random_mlm, corpus", "citation_intent", 200, ("random_mlm",), "corpus"),
     Setting("SST-2 300, related", "sst2", 300, ("supervised",), "related"),
     Setting("SST-2 600, related", "sst2", 600, ("supervised",), "related"),
-    Setting("SST-2 300, random_mlm", "sst2", 300, ("random_mlm",)),
+    Setting("SST-2 300, random_mlm, labelled texts", "sst2", 300, ("random_mlm",)),
     Setting("SST-2 300, random_mlm, corpus", "sst2", 300, ("random_mlm",), "corpus"),
     Setting("pydocs 150, shuffled_labels", None, 150, ("shuffled_labels",)),
     Setting("pydocs 300, l3mask", None, 300, ("l3mask",)),
