@@ -58,8 +58,8 @@ def merged_run(single: Mapping[str, Any], other: Mapping[str, Any]) -> Recorded:
             assert second is not None
             _merge(first, second, found)
         turns.give(local.branch)
-        if now < loop.total_steps:
-            turns.wait(local.branch)
+        if local.branch == 0 or now < loop.total_steps:
+            turns.wait(local.branch)  # the first does not load its best checkpoint before a merge
 
     def branch(number: int, settings: Mapping[str, Any], folder: str) -> None:
         local.branch = number

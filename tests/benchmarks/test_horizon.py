@@ -10,7 +10,17 @@ import torch
 from auxlearn.core.config import RunConfig
 from auxlearn.data.load import load_dataset
 from benchmarks.horizon import bed, record, scores
-from benchmarks.horizon.bed import FOR_KIND, SETTINGS, SINGLE, Setting, Variant, settings_of
+from benchmarks.horizon.bed import (
+    FALLING,
+    FOR_KIND,
+    LEARNED,
+    SETTINGS,
+    SINGLE,
+    Setting,
+    Variant,
+    settings_of,
+)
+from benchmarks.horizon.merging import merged_run
 from benchmarks.horizon.report import page
 from benchmarks.horizon.scores import Summary, by_draw, gain, is_positive, restarts, taken, tried
 from tests.weighting.network import RecordingStep
@@ -57,7 +67,7 @@ def test_related_sets_are_the_other_examples_with_their_labels(draws):
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda one: one.name)
 def test_settings_are_settings_of_runs(setting):
-    for variant in (SINGLE[2], Variant(0.3), Variant(0.1, "scaled"), Variant(0.5, falls=True)):
+    for variant in (SINGLE[2], Variant(0.3), Variant(0.1, "scaled"), *FALLING, *LEARNED):
         settings = settings_of(setting, 4, variant, Path("data"), {"epochs": 2})
         config = RunConfig(**settings)
         assert config.seed == 4 + 1000 * variant.restart
@@ -75,6 +85,19 @@ def test_a_falling_share_is_constant_and_then_falls():
     shares = torch.stack(seen)[:, 1:].sum(1)
     torch.testing.assert_close(shares, torch.tensor([0.4, 0.4, 0.2, 0, 0], dtype=torch.float64))
     assert all(float(one.sum()) == pytest.approx(1) for one in seen)
+
+
+def test_merging_a_branch_with_itself_changes_nothing(draws, tmp_path):
+    folder = tmp_path / "data"
+    for name, count in (("train", 24), ("dev", 12), ("test", 12)):
+        split = load_dataset("pydocs", cache_dir=draws / "cache").split(name)
+        bed.write_split(folder / f"{name}.jsonl", split.select(list(range(count))))
+    base = {"encoder": "tiny", "epochs": 4, "batch_size": 6, "max_length": 16, "device": "cpu"}
+    settings = settings_of(SMALL, 0, SINGLE[0], folder, {**base, "cache_dir": str(tmp_path)})
+    alone, merged = record.record(settings, {}), merged_run(settings, settings)
+    assert merged.steps == alone.steps == [4, 8, 12, 16]
+    np.testing.assert_array_equal(merged.dev, alone.dev)
+    np.testing.assert_array_equal(merged.test[-1], alone.test[-1])
 
 
 def summary(variant, test, dev=0.5, gains=None, draw=0):
