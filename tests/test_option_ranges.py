@@ -14,7 +14,8 @@ from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS
 RANGES = {
     **dict.fromkeys(("bias_examples", "bias_epochs", "teacher_epochs", "batch_size"), "[1, inf)"),
     **dict.fromkeys(("batches", "unroll", "every", "window", "anchors", "min_count"), "[1, inf)"),
-    **dict.fromkeys(("informask.candidates", "per_step"), "[1, inf)"),
+    "per_step": "[1, inf)",
+    "informask.candidates": "[1, 10000]",
     **dict.fromkeys(("bias_folds", "passes"), "[2, inf)"),
     **dict.fromkeys(("warmup_steps", "generator_weight", "smoothing", "gamma"), "[0, inf)"),
     **dict.fromkeys(("cut_weight", "divergence_weight", "entropy_penalty"), "[0, inf)"),

@@ -272,12 +272,16 @@ def _of_stored(runs: Mapping[Path, RunResults], split: str) -> Ensemble:
     first = next(iter(runs.values()))
     kind = kind_of(first.config.get("kind"))
     labels, label_names, members = _stored(runs, name, kind)
-    thresholds = None
-    if any(results.config.get("thresholds") == "dev" for results in runs.values()):
-        dev, _, on_dev = _stored(runs, "dev", kind)
-        thresholds = kind.best_thresholds(dev, [kind.output(one) for one in _mean(on_dev)])
     scores = {run: results.evaluations[name].all for run, results in runs.items()}
-    return _ensemble(name, kind, label_names, labels, members, scores, thresholds)
+    return _ensemble(name, kind, label_names, labels, members, scores, _thresholds(runs, kind))
+
+
+def _thresholds(runs: Mapping[Path, RunResults], kind: Kind) -> np.ndarray | None:
+    """Return the thresholds of the mean: the best on dev, if runs have chosen theirs there."""
+    if all(results.config.get("thresholds") != "dev" for results in runs.values()):
+        return None
+    dev, _, on_dev = _stored(runs, "dev", kind)
+    return kind.best_thresholds(dev, [kind.output(one) for one in _mean(on_dev)])
 
 
 def _stored(
@@ -398,7 +402,9 @@ def _of_outputs(runs: Mapping[Path, RunResults], examples: Split, kind: Kind) ->
             for label, said, output in zip(labels, predicted, outputs, strict=True)
         ]
         members[run] = [kind.stored(line, names) for line in lines]
-    return _ensemble(examples.name, kind, names, labels, members, scores, split=examples)
+    return _ensemble(
+        examples.name, kind, names, labels, members, scores, _thresholds(runs, kind), examples
+    )
 
 
 def _ensemble(

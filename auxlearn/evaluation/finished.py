@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 from auxlearn.core.arguments import Column, UserPath, checked
 from auxlearn.core.config import OODSource, RunConfig
-from auxlearn.core.errors import DataError, describe, text_of
+from auxlearn.core.errors import DataError, describe, did_you_mean, some_of, text_of
 from auxlearn.core.files import expand, name_problem
 from auxlearn.core.settings import Columns, LabelMap, each_label_once, labels_as_texts
 from auxlearn.data.dataset import CORE_SPLITS, Split, split_name
 from auxlearn.data.load import load_evaluated
-from auxlearn.data.memory import in_memory, is_table
+from auxlearn.data.memory import in_memory, is_table, refuse_for_files
 from auxlearn.data.ood import OODSet, card_subsets, map_labels, with_cards
 from auxlearn.kinds.choose import CLASSIFICATION, kind_of, require
 from auxlearn.results.folder import FinishedRun, RunFolder, finished_folder, model_of
@@ -95,12 +95,19 @@ def evaluate(
         given["labels"], targets = _label_maps(labels, single=kind is CLASSIFICATION)
     update = {name: value for name, value in given.items() if value is not None}
     config = config.model_copy(update=update)
+    if not any(map(in_memory, sets.values())):
+        refuse_for_files(None, split_column)
     read = {name: read_evaluated(one, split, config, split_column) for name, one in sets.items()}
     trained = RunResults.load(folder)
     mapped: dict[str, OODSet] = {}
     for name, (evaluated, _) in read.items():
         if kind is not CLASSIFICATION:
             check_pairs(trained, evaluated, name)
+            if foreign := sorted(config.labels.keys() - set(trained.dataset.label_names)):
+                raise DataError(
+                    f"labels: the map names {some_of(foreign)}, which the model does not know: "
+                    + did_you_mean(foreign[0], trained.dataset.label_names)
+                )
             continue
         source = OODSource(
             dataset=str(sets[name]) if not in_memory(sets[name]) else name,

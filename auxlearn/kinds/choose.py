@@ -59,6 +59,10 @@ REFUSED: dict[str, tuple[tuple[KindName, ...], str]] = {
         _BUT_CLASSES,
         "they are fitted to single classes: choose dev_head own",
     ),
+    "selective": (
+        _BUT_CLASSES,
+        "it follows the confidence in a single class: choose another task",
+    ),
     "pairs of texts": (
         ("token_classification", "dependency"),
         "the words of one text have labels",

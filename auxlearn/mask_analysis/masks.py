@@ -18,6 +18,7 @@ from auxlearn.core.errors import ConfigError
 from auxlearn.core.progress import Reporter
 from auxlearn.data.dataset import Split
 from auxlearn.data.pos_tags import ADVICE, find_tagger, token_tags
+from auxlearn.data.run_data import with_found_kind
 from auxlearn.encoders.device import choose_compute
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.mask_analysis.shown_text import ShownText
@@ -113,6 +114,7 @@ def inspect_masks(
     The tasks are prepared as a run of the configuration prepares them; pseudo-likelihoods are read
     from the same cache and written to it.
     """
+    config = with_found_kind(config, None)
     if not config.aux:
         raise ConfigError("no auxiliary task is given: choose one with --aux, such as --aux l3mask")
     validation = build_weighting(config).validation_source

@@ -116,7 +116,7 @@ def sweep(
     split_column: Column | None = None,
     jobs: Count | None = None,
     executor: Annotated[Literal["local", "ray", "slurm"] | Executor, SkipValidation] = "local",
-    threads: Count | None = None,
+    threads: Annotated[Count, Field(le=1024)] | None = None,
     gpus: Annotated[float, Field(ge=0)] | None = None,
     ray_address: str | None = None,
     slurm_partition: str | None = None,

@@ -31,7 +31,9 @@ class InforMaskOptions(ScoredMaskingOptions):
         description="text: the best of several random masks of each text; token: one rate for each "
         "token of the vocabulary, the mean of the former over the texts.",
     )
-    candidates: int = Field(30, ge=1, description="Random masks of which the best is taken.")
+    candidates: int = Field(
+        30, ge=1, le=10_000, description="Random masks of which the best is taken."
+    )
     rates: str | None = Field(
         None,
         description="With by: token, a JSON file with the rate of each token id, such as "

@@ -8,7 +8,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from auxlearn.core.errors import ConfigError
+from auxlearn.core.errors import ConfigError, some_of
 from auxlearn.core.registry import register_task
 from auxlearn.data.pos_tags import ADVICE, find_tagger
 from auxlearn.objectives.context import ObjectiveContext
@@ -52,6 +52,11 @@ class PartOfSpeech(ScoredMasking):
             raise ConfigError(f"{context.name} needs a part-of-speech tagger: {ADVICE}")
         tags = context.token_tags(found[0], self.options.corpus)
         weight = {tag: weight_of(tag, self.options.weights) for tag in {tag or "" for tag in tags}}
+        if not any(weight.values()):
+            raise ConfigError(
+                f"{context.name}: weights name no part of speech of the texts: give one of "
+                f"{some_of(sorted(filter(None, weight)), 50)} a weight above 0"
+            )
         return torch.tensor([weight[tag or ""] for tag in tags], dtype=torch.float64)
 
 

@@ -14,6 +14,7 @@ from auxlearn.core.registry import register_task
 from auxlearn.data.batches import collate, eval_batches
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.shared import SharedEncoder
+from auxlearn.kinds.choose import require
 from auxlearn.objectives.context import ObjectiveContext
 from auxlearn.tasks.base import ScoredMasking
 
@@ -43,6 +44,7 @@ class Selective(ScoredMasking):
 
     def scores(self, context: ObjectiveContext) -> Tensor:
         """Return the change of confidence without each token, from the cache where possible."""
+        require(context.split.kind, "selective")
         train = context.texts
         if train.labels is None or train.labels.unique().numel() < 2:
             raise ConfigError(f"{context.name} needs training examples of two or more classes")

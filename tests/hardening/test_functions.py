@@ -131,6 +131,7 @@ CALLS = [
     ("sweep", ({"name": "a"},), {"jobs": "x"}, r"jobs: .*valid integer"),
     ("sweep", ({"name": "a"},), {"jobs": 0}, r"jobs: .*greater than or equal to 1"),
     ("sweep", ({"name": "a", "base": {"dataset": FRAME}},), {"jobs": 0}, r"jobs: "),
+    ("sweep", ({"name": "a"},), {"threads": 10**6}, r"threads: .*less than or equal to 1024"),
     ("sweep", ({"name": "a"},), {"gpus": -1}, r"gpus: .*greater than or equal to 0"),
     ("sweep", ({"name": "a"},), {"output": 5}, rf"output: {A_PATH}, got 5"),
     ("sweep", (5,), {}, r"5 \(int\) is no sweep"),

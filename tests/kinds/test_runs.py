@@ -16,7 +16,9 @@ from safetensors.torch import load_file
 
 import auxlearn
 from auxlearn.core.errors import UserError
+from auxlearn.core.progress import Reporter
 from auxlearn.core.registry import WEIGHTINGS
+from auxlearn.mask_analysis.masks import inspect_masks
 from tests import helpers
 from tests.cli.helpers import call
 
@@ -361,6 +363,12 @@ def test_thresholds_of_dev_are_exported_and_used(folders, tmp_path):
     again = auxlearn.evaluate(found, str(folders / "multi_label"))["multi_label"]
     assert again.all.metrics == pytest.approx(found.evaluations["test"].all.metrics)
     assert found.evaluations["dev"].all.metrics["macro_f1"] > 0
+    copy = shutil.copytree(found.folder, tmp_path / "copy")
+    stored = auxlearn.ensemble(found, copy)
+    anew = auxlearn.ensemble(found, copy, dataset=folders / "multi_label")
+    assert stored.thresholds is not None
+    np.testing.assert_array_equal(anew.thresholds, stored.thresholds)
+    assert anew.scores.metrics == pytest.approx(stored.scores.metrics)
 
 
 def test_thresholds_are_not_those_of_the_run_that_training_began_from(folders, tmp_path):
@@ -432,6 +440,9 @@ REFUSALS = {
         "dev heads: not offered for multi_label",
     ),
     "thresholds": ("regression", {"thresholds": "dev"}, "thresholds: regression has none"),
+    "selective": ("multi_label", {"aux": "selective"}, "selective: not offered for multi_label"),
+    "selective numbers": ("regression", {"aux": "selective"}, "selective: not offered for regr"),
+    "selective tags": ("token_classification", {"aux": "selective"}, "selective: not offered for"),
     "another kind": ("regression", {"kind": "multi_label"}, "a list of labels is needed"),
 }
 
@@ -461,6 +472,25 @@ def test_commands_that_are_not_offered_say_so(finished, tmp_path):
     done = call("perturbations", str(run))
     assert done.exit_code == 2
     assert "perturbations: not offered for multi_label" in done.output, done.output
+
+
+@pytest.mark.parametrize("kind", ["multi_label", "token_classification"])
+def test_a_map_of_a_label_that_the_model_does_not_know_is_refused(kind, finished, folders):
+    with pytest.raises(UserError, match="the map names nosuch, which the model does not know"):
+        auxlearn.evaluate(finished[kind], folders / kind, labels={"nosuch": ["other"]})
+
+
+def test_a_column_of_splits_is_refused_for_files(finished, folders):
+    with pytest.raises(UserError, match="split_column is for a data set in memory"):
+        auxlearn.evaluate(finished["regression"], folders / "regression", split_column="fold")
+
+
+@pytest.mark.parametrize("kind", ["multi_label", "regression", "token_classification"])
+def test_masks_find_the_kind(kind, folders, tmp_path):
+    config = auxlearn.load_config(
+        None, dataset=str(folders / kind), aux="random_mlm", encoder="tiny", cache_dir=str(tmp_path)
+    )
+    assert inspect_masks(config, texts=0, reporter=Reporter()).examples > 0
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -279,6 +279,9 @@ def test_parts_of_speech_have_their_weights(trained_bert, tmp_path, monkeypatch)
     torch.testing.assert_close(found[None], wanted)
     with pytest.raises(ConfigError, match="greater than or equal to 0"):
         validate(PartOfSpeech.Options, {"weights": {"NN": -1}}, "pos")
+    for weights in ({}, {"NNP": 0}, {"ZZ": 1}):  # masking would be uniform
+        with pytest.raises(ConfigError, match=r"weights name no part of speech .* DT, JJR, NNP"):
+            prepared("pos", trained_bert, tmp_path, ["the parser is faster"], weights=weights)
 
 
 def test_without_a_tagger_one_line_says_what_to_install(trained_bert, tmp_path, monkeypatch):
