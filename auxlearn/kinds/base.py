@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from auxlearn.core.errors import ConfigError, DataError
 from auxlearn.core.metric_names import METRICS
@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 
 #: Smallest probability whose logarithm is taken: predictions are stored with eight digits.
 LEAST = 1e-8
+
+#: One for each example, and the names of all classes.
+Labels: TypeAlias = Sequence[Any]
+Arrays: TypeAlias = "Sequence[np.ndarray]"
+Names: TypeAlias = Sequence[str]
 
 
 class Kind(ABC):
@@ -74,10 +79,10 @@ class Kind(ABC):
         """Return a text as JSON holds it."""
         return text
 
-    def check(self, table: Table, texts: Sequence[str], labels: Sequence[Any]) -> None:
+    def check(self, table: Table, texts: Sequence[str], labels: Labels) -> None:
         """Check that labels fit their texts."""
 
-    def check_train(self, where: str, names: Sequence[str], labels: Sequence[Any]) -> None:
+    def check_train(self, where: str, names: Names, labels: Labels) -> None:
         """Check that something can be learned from the labels of train."""
         if len(names) < 2:
             raise DataError(f"{where} has fewer than two labels: there is nothing to learn")
@@ -95,7 +100,7 @@ class Kind(ABC):
         """Return a label by the numbers of its names."""
 
     @abstractmethod
-    def written(self, label: Any, names: Sequence[str]) -> Any:
+    def written(self, label: Any, names: Names) -> Any:
         """Return an encoded label as JSON holds it."""
 
     def label_names(self, found: tuple[str, ...]) -> tuple[str, ...]:
@@ -108,7 +113,7 @@ class Kind(ABC):
     def classes(self, label: Any) -> tuple[int, ...]:
         """Return the classes that an encoded label is made of; for a number its only output."""
 
-    def strata(self, labels: Sequence[Any]) -> list[int]:
+    def strata(self, labels: Labels) -> list[int]:
         """Return the stratum of each example: by default the rarest class of its label."""
         counts = Counter(c for label in labels for c in set(self.classes(label)))
         return [
@@ -123,7 +128,7 @@ class Kind(ABC):
         return usual
 
     @abstractmethod
-    def targets(self, labels: Sequence[Any], classes: int) -> Tensor:
+    def targets(self, labels: Labels, classes: int) -> Tensor:
         """Return encoded labels as a tensor, ``(texts, ...)``, or of all words ``(words, ...)``."""
 
     def items(self, targets: Tensor) -> int:
@@ -153,9 +158,7 @@ class Kind(ABC):
 
     # Measuring
 
-    def mean_loss(
-        self, truth: Sequence[Any], outputs: Sequence[np.ndarray], classes: int, metric: str
-    ) -> float:
+    def mean_loss(self, truth: Labels, outputs: Arrays, classes: int, metric: str) -> float:
         """Return the mean loss of outputs, or the smooth form of a metric."""
 
         import numpy as np
@@ -172,7 +175,7 @@ class Kind(ABC):
         """Return the encoded label that an output predicts."""
 
     @abstractmethod
-    def constant(self, labels: Sequence[Any]) -> Any:
+    def constant(self, labels: Labels) -> Any:
         """Return the encoded label (of a word, per token) that is best predicted for all."""
 
     def repeated(self, constant: Any, label: Any) -> Any:
@@ -181,23 +184,17 @@ class Kind(ABC):
 
     @abstractmethod
     def scores(
-        self,
-        truth: Sequence[Any],
-        predicted: Sequence[Any],
-        outputs: Sequence[np.ndarray] | None,
-        names: Sequence[str],
+        self, truth: Labels, predicted: Labels, outputs: Arrays | None, names: Names
     ) -> dict[str, float]:
         """Return the metrics of predictions; without outputs, those that need none."""
 
     def per_class(
-        self, truth: Sequence[Any], predicted: Sequence[Any], names: Sequence[str]
+        self, truth: Labels, predicted: Labels, names: Names
     ) -> dict[str, dict[str, float]]:
         """Return precision, recall, F1 and support of each class; none for numbers."""
         return {}
 
-    def best_thresholds(
-        self, truth: Sequence[Any], outputs: Sequence[np.ndarray]
-    ) -> np.ndarray | None:
+    def best_thresholds(self, truth: Labels, outputs: Arrays) -> np.ndarray | None:
         """Return the thresholds that are best on examples, for a kind that has any."""
         return None
 
@@ -206,7 +203,7 @@ class Kind(ABC):
         """Return what a line of predictions holds besides the labels."""
 
     @abstractmethod
-    def stored(self, line: Mapping[str, Any], names: Sequence[str]) -> np.ndarray:
+    def stored(self, line: Mapping[str, Any], names: Names) -> np.ndarray:
         """Return the numbers of a line of predictions: probabilities, or the predicted number."""
 
     @abstractmethod
@@ -219,7 +216,7 @@ class Kind(ABC):
 
     @abstractmethod
     def decisions(
-        self, truth: Sequence[Any], outputs: Sequence[np.ndarray]
+        self, truth: Labels, outputs: Arrays
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
         """Return the choices between classes that examples are made of; none for numbers.
 
@@ -230,17 +227,11 @@ class Kind(ABC):
 
     # Comparing
 
-    def counted(self, names: Sequence[str]) -> tuple[str, ...]:
+    def counted(self, names: Names) -> tuple[str, ...]:
         """Return what has an F1 of its own: labels, types of spans; none for numbers."""
         return ()
 
-    def sums(
-        self,
-        truth: Sequence[Any],
-        predicted: Sequence[Any],
-        stored: Sequence[np.ndarray],
-        names: Sequence[str],
-    ) -> np.ndarray:
+    def sums(self, truth: Labels, predicted: Labels, stored: Arrays, names: Names) -> np.ndarray:
         """Return numbers of each example whose sums give the metrics, ``(examples, numbers)``.
 
         Those of right, predicted and true items of each name that is :meth:`counted` come first.
@@ -248,11 +239,11 @@ class Kind(ABC):
         """
         raise NotImplementedError
 
-    def of_sums(self, metric: str, sums: np.ndarray, names: Sequence[str]) -> np.ndarray:
+    def of_sums(self, metric: str, sums: np.ndarray, names: Names) -> np.ndarray:
         """Return a metric, or ``f1:LABEL`` and the like, of sums of any leading shape."""
         raise NotImplementedError
 
-    def jackknife(self, metric: str, sums: np.ndarray, names: Sequence[str]) -> np.ndarray:
+    def jackknife(self, metric: str, sums: np.ndarray, names: Names) -> np.ndarray:
         """Return a metric of all examples, then without each of them, ``(1 + examples,)``."""
 
         import numpy as np
@@ -266,11 +257,11 @@ class Kind(ABC):
 
     # Settings
 
-    def default_metric(self, names: Sequence[str]) -> str:
+    def default_metric(self, names: Names) -> str:
         """Return the metric of a run that names none."""
         return next(iter(self.metrics))
 
-    def check_metric(self, metric: str, names: Sequence[str]) -> None:
+    def check_metric(self, metric: str, names: Names) -> None:
         """Check that a metric is one of labels with these names."""
         if metric not in self.metrics:
             raise ConfigError(

@@ -6,7 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from auxlearn.core.errors import DataError
-from auxlearn.kinds.base import LEAST, Kind, most_frequent, smooth_f1, softmax
+from auxlearn.kinds.base import (
+    LEAST,
+    Arrays,
+    Kind,
+    Labels,
+    Names,
+    most_frequent,
+    smooth_f1,
+    softmax,
+)
 from auxlearn.kinds.labels import read_labels
 
 if TYPE_CHECKING:
@@ -28,7 +37,7 @@ class Classification(Kind):
     def read(self, table: Table, column: str, keep_null: bool) -> list[str]:
         return read_labels(table, column, keep_null)
 
-    def check_train(self, where: str, names: Sequence[str], labels: Sequence[str]) -> None:
+    def check_train(self, where: str, names: Names, labels: Sequence[str]) -> None:
         if len(names) < 2:
             raise DataError(f"{where} has a single class, '{names[0]}': a classifier needs two")
 
@@ -41,7 +50,7 @@ class Classification(Kind):
     def encode(self, label: str, index: Mapping[str, int]) -> int:
         return index[label]
 
-    def written(self, label: int, names: Sequence[str]) -> str:
+    def written(self, label: int, names: Names) -> str:
         return names[label]
 
     def classes(self, label: int) -> tuple[int, ...]:
@@ -76,11 +85,7 @@ class Classification(Kind):
         return int(most_frequent(labels))
 
     def scores(
-        self,
-        truth: Sequence[Any],
-        predicted: Sequence[Any],
-        outputs: Sequence[np.ndarray] | None,
-        names: Sequence[str],
+        self, truth: Labels, predicted: Labels, outputs: Arrays | None, names: Names
     ) -> dict[str, float]:
         from sklearn import metrics
 
@@ -92,7 +97,7 @@ class Classification(Kind):
     def line(self, output: np.ndarray) -> dict[str, Any]:
         return {"probabilities": [round(float(p), 8) for p in softmax(output)]}
 
-    def stored(self, line: Mapping[str, Any], names: Sequence[str]) -> np.ndarray:
+    def stored(self, line: Mapping[str, Any], names: Names) -> np.ndarray:
         import numpy as np
 
         found = np.array(line["probabilities"], dtype=float)
@@ -112,7 +117,7 @@ class Classification(Kind):
         return index[label]
 
     def decisions(
-        self, truth: Sequence[Any], outputs: Sequence[np.ndarray]
+        self, truth: Labels, outputs: Arrays
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
         import numpy as np
 

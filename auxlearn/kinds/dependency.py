@@ -7,7 +7,16 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from auxlearn.core.errors import DataError, describe, shorten
-from auxlearn.kinds.base import LEAST, f1_of, most_frequent, of_counts, softmax
+from auxlearn.kinds.base import (
+    LEAST,
+    Arrays,
+    Labels,
+    Names,
+    f1_of,
+    most_frequent,
+    of_counts,
+    softmax,
+)
 from auxlearn.kinds.labels import checked_label
 from auxlearn.kinds.words import CERTAIN, NO_TAG, WordKind, list_of
 
@@ -76,7 +85,7 @@ class Dependency(WordKind):
     def encode(self, label: tuple[Arc, ...], index: Mapping[str, int]) -> tuple[Arc, ...]:
         return tuple((head, index[relation]) for head, relation in label)
 
-    def written(self, label: Sequence[Arc], names: Sequence[str]) -> list[list[Any]]:
+    def written(self, label: Sequence[Arc], names: Names) -> list[list[Any]]:
         return [[head, names[relation]] for head, relation in label]
 
     def classes(self, label: tuple[Arc, ...]) -> tuple[int, ...]:
@@ -159,11 +168,7 @@ class Dependency(WordKind):
         return tuple(self._at(constant, range(1, len(label) + 1), len(label)))
 
     def scores(
-        self,
-        truth: Sequence[Any],
-        predicted: Sequence[Any],
-        outputs: Sequence[np.ndarray] | None,
-        names: Sequence[str],
+        self, truth: Labels, predicted: Labels, outputs: Arrays | None, names: Names
     ) -> dict[str, float]:
         universal = [name.partition(":")[0] for name in names]
         pairs = [
@@ -175,7 +180,7 @@ class Dependency(WordKind):
         return {"las": labelled / count, "uas": len(headed) / count}
 
     def per_class(
-        self, truth: Sequence[Any], predicted: Sequence[Any], names: Sequence[str]
+        self, truth: Labels, predicted: Labels, names: Names
     ) -> dict[str, dict[str, float]]:
         """Return precision, recall, F1 and number of the arcs of each relation."""
         both = zip(truth, predicted, strict=True)
@@ -212,9 +217,7 @@ class Dependency(WordKind):
             return 1 - float(shares.max())
         return -float((shares * shares.log()).sum())
 
-    def mean_loss(
-        self, truth: Sequence[Any], outputs: Sequence[np.ndarray], classes: int, metric: str
-    ) -> float:
+    def mean_loss(self, truth: Labels, outputs: Arrays, classes: int, metric: str) -> float:
         import torch
 
         total, words = 0.0, 0
@@ -233,7 +236,7 @@ class Dependency(WordKind):
         heads, relations = self._probabilities(output)
         return {"heads": _rounded(heads), "relations": _rounded(relations)}
 
-    def stored(self, line: Mapping[str, Any], names: Sequence[str]) -> np.ndarray:
+    def stored(self, line: Mapping[str, Any], names: Names) -> np.ndarray:
         """Return both side by side, ``(words, 1 + words + relations)``."""
         import numpy as np
 
@@ -251,16 +254,10 @@ class Dependency(WordKind):
         whole = np.broadcast_to(relations[:, None], (*heads.shape, relations.shape[1]))
         return np.concatenate([heads[..., None], whole], -1)
 
-    def counted(self, names: Sequence[str]) -> tuple[str, ...]:
+    def counted(self, names: Names) -> tuple[str, ...]:
         return tuple(names)
 
-    def sums(
-        self,
-        truth: Sequence[Any],
-        predicted: Sequence[Any],
-        stored: Sequence[np.ndarray],
-        names: Sequence[str],
-    ) -> np.ndarray:
+    def sums(self, truth: Labels, predicted: Labels, stored: Arrays, names: Names) -> np.ndarray:
         """Return counts of arcs by relation, then words with the right arc, head, and words."""
         import numpy as np
 
@@ -274,7 +271,7 @@ class Dependency(WordKind):
             row[-3:] = np.array([scores["las"], scores["uas"], 1.0]) * len(true)
         return rows
 
-    def of_sums(self, metric: str, sums: np.ndarray, names: Sequence[str]) -> np.ndarray:
+    def of_sums(self, metric: str, sums: np.ndarray, names: Names) -> np.ndarray:
         import numpy as np
 
         right, said, there, words = np.split(sums, [len(names) * n for n in (1, 2, 3)], axis=-1)
@@ -289,7 +286,7 @@ class Dependency(WordKind):
         return self.encode(tuple(map(tuple, label)), index)
 
     def decisions(
-        self, truth: Sequence[Any], outputs: Sequence[np.ndarray]
+        self, truth: Labels, outputs: Arrays
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
         """Return two choices for each word: its head, and its relation over all heads."""
         import numpy as np

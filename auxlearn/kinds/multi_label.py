@@ -7,7 +7,16 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from auxlearn.core.errors import DataError, describe, shorten
-from auxlearn.kinds.base import LEAST, Kind, most_frequent, of_counts, smooth_f1
+from auxlearn.kinds.base import (
+    LEAST,
+    Arrays,
+    Kind,
+    Labels,
+    Names,
+    most_frequent,
+    of_counts,
+    smooth_f1,
+)
 from auxlearn.kinds.labels import checked_label
 
 if TYPE_CHECKING:
@@ -49,7 +58,7 @@ class MultiLabel(Kind):
     def encode(self, label: tuple[str, ...], index: Mapping[str, int]) -> tuple[int, ...]:
         return tuple(sorted(index[name] for name in label))
 
-    def written(self, label: Sequence[int], names: Sequence[str]) -> list[str]:
+    def written(self, label: Sequence[int], names: Names) -> list[str]:
         return [names[number] for number in label]
 
     def classes(self, label: tuple[int, ...]) -> tuple[int, ...]:
@@ -101,11 +110,7 @@ class MultiLabel(Kind):
         return tuple(most_frequent(tuple(label) for label in labels))
 
     def scores(
-        self,
-        truth: Sequence[Any],
-        predicted: Sequence[Any],
-        outputs: Sequence[np.ndarray] | None,
-        names: Sequence[str],
+        self, truth: Labels, predicted: Labels, outputs: Arrays | None, names: Names
     ) -> dict[str, float]:
         import numpy as np
         from sklearn import metrics
@@ -124,7 +129,7 @@ class MultiLabel(Kind):
         }
 
     def per_class(
-        self, truth: Sequence[Any], predicted: Sequence[Any], names: Sequence[str]
+        self, truth: Labels, predicted: Labels, names: Names
     ) -> dict[str, dict[str, float]]:
         from sklearn import metrics
 
@@ -136,9 +141,7 @@ class MultiLabel(Kind):
             for row, name in enumerate(names)
         }
 
-    def best_thresholds(
-        self, truth: Sequence[Any], outputs: Sequence[np.ndarray]
-    ) -> np.ndarray | None:
+    def best_thresholds(self, truth: Labels, outputs: Arrays) -> np.ndarray | None:
         """Return for each label the threshold with the best F1; 0.5 for one without examples.
 
         The thresholds tried lie halfway between neighbouring probabilities; of equally good ones
@@ -154,7 +157,7 @@ class MultiLabel(Kind):
     def line(self, output: np.ndarray) -> dict[str, Any]:
         return {"probabilities": [round(float(p), 8) for p in _sigmoid(output)]}
 
-    def stored(self, line: Mapping[str, Any], names: Sequence[str]) -> np.ndarray:
+    def stored(self, line: Mapping[str, Any], names: Names) -> np.ndarray:
         import numpy as np
 
         found = np.array(line["probabilities"], dtype=float)
@@ -168,16 +171,10 @@ class MultiLabel(Kind):
         chosen = stored.clip(LEAST, 1 - LEAST)
         return np.asarray(np.log(chosen) - np.log1p(-chosen))
 
-    def counted(self, names: Sequence[str]) -> tuple[str, ...]:
+    def counted(self, names: Names) -> tuple[str, ...]:
         return tuple(names)
 
-    def sums(
-        self,
-        truth: Sequence[Any],
-        predicted: Sequence[Any],
-        stored: Sequence[np.ndarray],
-        names: Sequence[str],
-    ) -> np.ndarray:
+    def sums(self, truth: Labels, predicted: Labels, stored: Arrays, names: Names) -> np.ndarray:
         """Return counts by label, then whether all labels are right, the precision of ranks, 1."""
 
         import numpy as np
@@ -188,7 +185,7 @@ class MultiLabel(Kind):
         further = np.stack([equal, ranked, np.ones(len(equal))], 1)
         return np.concatenate([there * said, said, there, further], 1)
 
-    def of_sums(self, metric: str, sums: np.ndarray, names: Sequence[str]) -> np.ndarray:
+    def of_sums(self, metric: str, sums: np.ndarray, names: Names) -> np.ndarray:
         import numpy as np
 
         right, said, there, further = np.split(sums, [len(names) * n for n in (1, 2, 3)], axis=-1)
@@ -203,7 +200,7 @@ class MultiLabel(Kind):
         return self.encode(tuple(label), index)
 
     def decisions(
-        self, truth: Sequence[Any], outputs: Sequence[np.ndarray]
+        self, truth: Labels, outputs: Arrays
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
         import numpy as np
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from auxlearn.core.errors import DataError, describe, shorten
-from auxlearn.kinds.base import Kind
+from auxlearn.kinds.base import Arrays, Kind, Labels, Names
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,7 +43,7 @@ class Regression(Kind):
             for row, value in enumerate(table.columns[column])
         ]
 
-    def check_train(self, where: str, names: Sequence[str], labels: Sequence[float]) -> None:
+    def check_train(self, where: str, names: Names, labels: Sequence[float]) -> None:
         if len(set(labels)) < 2:
             raise DataError(f"{where}: all numbers are the same: there is nothing to learn")
 
@@ -53,7 +53,7 @@ class Regression(Kind):
     def encode(self, label: float, index: Mapping[str, int]) -> float:
         return label
 
-    def written(self, label: float, names: Sequence[str]) -> float:
+    def written(self, label: float, names: Names) -> float:
         return label
 
     def label_names(self, found: tuple[str, ...]) -> tuple[str, ...]:
@@ -110,8 +110,8 @@ class Regression(Kind):
         self,
         truth: Sequence[float],
         predicted: Sequence[float],
-        outputs: Sequence[np.ndarray] | None,
-        names: Sequence[str],
+        outputs: Arrays | None,
+        names: Names,
     ) -> dict[str, float]:
         import numpy as np
         from scipy import stats
@@ -127,7 +127,7 @@ class Regression(Kind):
     def line(self, output: np.ndarray) -> dict[str, Any]:
         return {}
 
-    def stored(self, line: Mapping[str, Any], names: Sequence[str]) -> np.ndarray:
+    def stored(self, line: Mapping[str, Any], names: Names) -> np.ndarray:
         import numpy as np
 
         return np.array([float(line["predicted"])])
@@ -135,13 +135,7 @@ class Regression(Kind):
     def output(self, stored: np.ndarray) -> np.ndarray:
         return stored
 
-    def sums(
-        self,
-        truth: Sequence[Any],
-        predicted: Sequence[Any],
-        stored: Sequence[np.ndarray],
-        names: Sequence[str],
-    ) -> np.ndarray:
+    def sums(self, truth: Labels, predicted: Labels, stored: Arrays, names: Names) -> np.ndarray:
         """Return 1, the centred numbers, their squares and product, and the absolute error."""
 
         import numpy as np
@@ -150,7 +144,7 @@ class Regression(Kind):
         x, y = (one - one.mean() if np.ptp(one) else 0 * one for one in (first, second))
         return np.stack([np.ones(len(x)), x, y, x * x, y * y, x * y, np.abs(first - second)], 1)
 
-    def of_sums(self, metric: str, sums: np.ndarray, names: Sequence[str]) -> np.ndarray:
+    def of_sums(self, metric: str, sums: np.ndarray, names: Names) -> np.ndarray:
         """Return the mean absolute error or Pearson's correlation."""
 
         import numpy as np
@@ -164,7 +158,7 @@ class Regression(Kind):
         size = np.sqrt(np.where(varied, one * other, 1))
         return np.where(varied, (xy - x * y / count) / size, 0.0)
 
-    def jackknife(self, metric: str, sums: np.ndarray, names: Sequence[str]) -> np.ndarray:
+    def jackknife(self, metric: str, sums: np.ndarray, names: Names) -> np.ndarray:
         """Return it; for Spearman's correlation, Pearson's of the ranks among the other examples.
 
         Without an example, the ranks of greater numbers are one lower, those of equal ones half.
@@ -194,7 +188,7 @@ class Regression(Kind):
         return float(label)
 
     def decisions(
-        self, truth: Sequence[float], outputs: Sequence[np.ndarray]
+        self, truth: Sequence[float], outputs: Arrays
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
         return None
 

@@ -8,7 +8,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from auxlearn.core.errors import ConfigError, DataError, describe, shorten
-from auxlearn.kinds.base import LEAST, f1_of, most_frequent, of_counts, smooth_f1, softmax
+from auxlearn.kinds.base import (
+    LEAST,
+    Arrays,
+    Labels,
+    Names,
+    f1_of,
+    most_frequent,
+    of_counts,
+    smooth_f1,
+    softmax,
+)
 from auxlearn.kinds.labels import checked_label
 from auxlearn.kinds.words import CERTAIN, NO_TAG, WordKind, list_of
 
@@ -56,7 +66,7 @@ class TokenClassification(WordKind):
     def encode(self, label: tuple[str, ...], index: Mapping[str, int]) -> tuple[int, ...]:
         return tuple(index[name] for name in label)
 
-    def written(self, label: Sequence[int], names: Sequence[str]) -> list[str]:
+    def written(self, label: Sequence[int], names: Names) -> list[str]:
         return [names[number] for number in label]
 
     def classes(self, label: tuple[int, ...]) -> tuple[int, ...]:
@@ -131,11 +141,7 @@ class TokenClassification(WordKind):
         return (constant,) * len(label)
 
     def scores(
-        self,
-        truth: Sequence[Any],
-        predicted: Sequence[Any],
-        outputs: Sequence[np.ndarray] | None,
-        names: Sequence[str],
+        self, truth: Labels, predicted: Labels, outputs: Arrays | None, names: Names
     ) -> dict[str, float]:
         right = sum(
             t == p
@@ -149,7 +155,7 @@ class TokenClassification(WordKind):
         return {"span_f1": f1_of(*counts)["f1"]} | found
 
     def per_class(
-        self, truth: Sequence[Any], predicted: Sequence[Any], names: Sequence[str]
+        self, truth: Labels, predicted: Labels, names: Names
     ) -> dict[str, dict[str, float]]:
         right, said, there = self._counts(truth, predicted, names)
         return {
@@ -157,7 +163,7 @@ class TokenClassification(WordKind):
         }
 
     def _counts(
-        self, truth: Sequence[Any], predicted: Sequence[Any], names: Sequence[str]
+        self, truth: Labels, predicted: Labels, names: Names
     ) -> tuple[Counter[str], Counter[str], Counter[str]]:
         """Return how many spans (or tags) of each type are right, predicted, and there."""
         right, said, there = Counter[str](), Counter[str](), Counter[str]()
@@ -168,7 +174,7 @@ class TokenClassification(WordKind):
             there.update(kind for kind, *_ in first)
         return right, said, there
 
-    def _spans(self, tags: Sequence[int], names: Sequence[str]) -> set[tuple[str, int, int]]:
+    def _spans(self, tags: Sequence[int], names: Names) -> set[tuple[str, int, int]]:
         written = [names[tag] for tag in tags]
         if is_bio(names):
             return spans_of(written)
@@ -178,7 +184,7 @@ class TokenClassification(WordKind):
         rows = softmax(output).tolist()
         return {"probabilities": [[round(p, 8) for p in row] for row in rows]}
 
-    def stored(self, line: Mapping[str, Any], names: Sequence[str]) -> np.ndarray:
+    def stored(self, line: Mapping[str, Any], names: Names) -> np.ndarray:
         import numpy as np
 
         found = np.array(line["probabilities"], dtype=float)
@@ -191,16 +197,10 @@ class TokenClassification(WordKind):
 
         return np.asarray(np.log(stored.clip(LEAST)))
 
-    def counted(self, names: Sequence[str]) -> tuple[str, ...]:
+    def counted(self, names: Names) -> tuple[str, ...]:
         return tuple(sorted({name[2:] for name in names} - {""} if is_bio(names) else names))
 
-    def sums(
-        self,
-        truth: Sequence[Any],
-        predicted: Sequence[Any],
-        stored: Sequence[np.ndarray],
-        names: Sequence[str],
-    ) -> np.ndarray:
+    def sums(self, truth: Labels, predicted: Labels, stored: Arrays, names: Names) -> np.ndarray:
         """Return counts of spans (or tags) by type, then right words and words."""
 
         import numpy as np
@@ -213,7 +213,7 @@ class TokenClassification(WordKind):
             rows.append([*(each[name] for each in counts for name in types), right, len(one)])
         return np.array(rows, dtype=float)
 
-    def of_sums(self, metric: str, sums: np.ndarray, names: Sequence[str]) -> np.ndarray:
+    def of_sums(self, metric: str, sums: np.ndarray, names: Names) -> np.ndarray:
         import numpy as np
 
         types = self.counted(names)
@@ -229,7 +229,7 @@ class TokenClassification(WordKind):
         return self.encode(tuple(label), index)
 
     def decisions(
-        self, truth: Sequence[Any], outputs: Sequence[np.ndarray]
+        self, truth: Labels, outputs: Arrays
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
         import numpy as np
 
@@ -237,10 +237,10 @@ class TokenClassification(WordKind):
         labels = np.array([tag for label in truth for tag in label])
         return softmax(np.concatenate(list(outputs))), labels, owners
 
-    def default_metric(self, names: Sequence[str]) -> str:
+    def default_metric(self, names: Names) -> str:
         return "span_f1" if is_bio(names) else "accuracy"
 
-    def check_metric(self, metric: str, names: Sequence[str]) -> None:
+    def check_metric(self, metric: str, names: Names) -> None:
         super().check_metric(metric, names)
         if metric == "span_f1" and not is_bio(names):
             raise ConfigError(

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from auxlearn.core.errors import DataError, describe, shorten
-from auxlearn.kinds.base import Kind
+from auxlearn.kinds.base import Kind, Labels
 
 if TYPE_CHECKING:
     import numpy as np
@@ -46,7 +46,7 @@ class WordKind(Kind):
     def written_text(self, text: str) -> list[str]:
         return text.split(" ")
 
-    def check(self, table: Table, texts: Sequence[str], labels: Sequence[Any]) -> None:
+    def check(self, table: Table, texts: Sequence[str], labels: Labels) -> None:
         for row, (text, tags) in enumerate(zip(texts, labels, strict=True)):
             if (words := len(text.split(" "))) != len(tags):
                 raise DataError(
