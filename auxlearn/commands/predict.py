@@ -103,12 +103,15 @@ def command(
             if isinstance(label, str):  # a single class
                 click.echo(f"{printable(label)}\t{probabilities[label]:.4f}\t{line}")
             else:
-                said = f"{label:.4f}" if isinstance(label, float) else " ".join(label)
+                said = f"{label:.4f}" if isinstance(label, float) else _text_of(label)
                 click.echo(f"{printable(said)}\t{line}")
 
 
 def _text_of(value: Any) -> str:
-    return " ".join(value) if isinstance(value, list) else str(value)
+    """Return a value in a line: labels one after the other, an arc as ``HEAD:RELATION``."""
+    if not isinstance(value, list):
+        return str(value)
+    return " ".join(":".join(map(str, one)) if isinstance(one, list) else one for one in value)
 
 
 def _check_sources(texts: tuple[str, ...], file: Path | None) -> None:

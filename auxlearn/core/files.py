@@ -203,7 +203,11 @@ def read_record(
     """
     known: Any = kind  # no type variable is hashable
     try:
-        found: T = _adapter(known).validate_python(read_checked_json(path, required=required))
+        content = read_checked_json(path, required=required)
+        unknown = [key for key in content if key not in known.__dataclass_fields__]
+        if unknown:
+            raise ValueError(f"unknown key {shorten(unknown[0])}")
+        found: T = _adapter(known).validate_python(content)
         return found
     except (FileNotFoundError, NotADirectoryError):
         raise

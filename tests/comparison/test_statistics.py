@@ -12,7 +12,7 @@ from sklearn import metrics
 
 from auxlearn.comparison.power import minimum_detectable_difference
 from auxlearn.comparison.scores import (
-    TITLES,
+    OF_CLASSES,
     Predictions,
     check_metric,
     metric_title,
@@ -63,7 +63,7 @@ def by_scikit_learn(metric: str, labels, truth, predicted) -> float:
     }[metric](truth, predicted)
 
 
-@pytest.mark.parametrize("metric", [*TITLES, "f1:1", "precision:3", "recall:0"])
+@pytest.mark.parametrize("metric", [*OF_CLASSES, "f1:1", "precision:3", "recall:0"])
 def test_scores_and_their_jackknife_are_those_of_scikit_learn(metric):
     """Leave out each of the examples in turn, as the definition says."""
     found = draw(40, 4, 0.5, 2, np.random.default_rng(2))

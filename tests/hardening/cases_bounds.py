@@ -228,7 +228,10 @@ CASES: list[Case] = [
         r"column 'label' is that of the text-pair and of the label",
         beside(
             trainable,
-            config("dataset: d\nencoder: encoder\nood: [{dataset: d, text_pair_column: label}]"),
+            config(
+                "dataset: d\nencoder: encoder\n"
+                "ood: [{dataset: d, split: train, text_pair_column: label}]"
+            ),
         ),
     ),
     Case(

@@ -30,7 +30,7 @@ COMMANDS: dict[str, tuple[Any, ...]] = {
     "NaN for a rate": ("train --learning-rate nan", r"learning_rate"),
     "infinity for a rate": ("train --learning-rate inf", r"learning_rate"),
     "name of a set leads out": ("train --ood a/..", r"plain name"),
-    "a length of one token": ("data check d --max-length 1", r"max-length"),
+    "a length of one token": ("data check d --max-length 1", r"max_length"),
     "no encoder": (
         "data check d --encoder ''",
         r"a path is needed, not an empty text",

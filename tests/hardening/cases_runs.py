@@ -93,7 +93,10 @@ VALUES = {
 }
 
 TRAIN = ["train", "--config", "config.yaml", "--output", "run"]
-DAMAGED = r"(is damaged|leads out of|neither a file nor a folder|is not empty|cannot be read)"
+DAMAGED = (
+    r"(is damaged|is missing|Is a directory|leads out of|neither a file nor a folder|is not empty|"
+    r"cannot be read)"
+)
 
 
 def damage_run(which: str, pattern: str, how: Callable[[Path], object], place: Place) -> None:

@@ -138,6 +138,7 @@ SETTINGS = [
             "many unknown keys": (r"and \d+ more", "".join(f"k{i}: 1\n" for i in range(50))),
         },
         config,
+        lines=6,
     ),
     *(
         Case(

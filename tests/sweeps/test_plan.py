@@ -296,7 +296,7 @@ def test_every_sweep_of_the_package_has_the_expected_number_of_trials():
         "masking": (1 + 2 * 28) * 10,
         "masking_informask": 2 * 7 * 10,
         "masking_l3mask": 2 * 2 * 9 * 10,
-        "mask_tuning_table1": 3 * (4 + 7 + 7) * 4 * 5,
+        "mask_tuning_table1": 3 * (4 + 7 + 7) * 4 * 5 + 2 * 4 * 5,  # intermediate pretraining
         "mask_tuning_table1_small": 20,
         "mask_tuning_table3": 3 * 3 * 5 * 4 * 5,
         "mask_tuning_table3_small": 25,

@@ -20,10 +20,9 @@ from auxlearn.core import processes
 from auxlearn.core.processes import Processes, buckets
 from auxlearn.data.batches import BatchStream
 from auxlearn.encoders.load import load_encoder
-from auxlearn.evaluation import metrics
+from auxlearn.evaluation import evaluator, metrics
 from auxlearn.evaluation.metrics import probability_blocks
 from auxlearn.kinds.choose import KINDS
-from auxlearn.objectives import heads
 from auxlearn.objectives.heads import outputs_of
 from auxlearn.training.sums import GradientSum
 from auxlearn.training.validation import ValidationObjective
@@ -268,7 +267,7 @@ def test_evaluation_is_divided_and_equal_to_the_last_bit(tiny_bert, monkeypatch,
 
 @pytest.mark.parametrize("name", ["multi_label", "token_classification"])
 def test_outputs_of_other_kinds_are_divided(monkeypatch, name):
-    monkeypatch.setattr(heads, "EVAL_BATCH", 2)
+    monkeypatch.setattr(evaluator, "EVAL_BATCH", 2)
     lengths = [3, 9, 2, 3, 30, 4, 3]
     texts = ragged(lengths)
     inside = texts.maskable.long()
