@@ -181,7 +181,10 @@ def gains(records: Sequence[Mapping[str, Any]], draws: Sequence[int]) -> str:
 def factors(records: Sequence[Mapping[str, Any]]) -> str:
     """Return the learned weights of the factors, mean and standard deviation over the draws."""
     rows = []
-    of = {n: [r["factors"]["space"] for r in records if r["variant"] == n] for n in VARIANTS}
+    of = {
+        n: [r["factors"]["space"] for r in records if r["variant"] == n and "space" in r["factors"]]
+        for n in VARIANTS
+    }
     learned = {name: found for name, found in of.items() if len(found) > 1 and "aang" in name}
     members = Space(SpaceOptions(corpus=("corpus",))).members
     for axis in ("data", "transform", "representation", "output"):
