@@ -195,17 +195,24 @@ def read_checked_json(path: Path, *, required: bool = False) -> dict[str, Any]:
 
 
 def read_record(
-    kind: type[T], path: Path, error: type[UserError], advice: str, *, required: bool = False
+    kind: type[T],
+    path: Path,
+    error: type[UserError],
+    advice: str,
+    *,
+    required: bool = False,
+    exact: bool = False,
 ) -> T:
     """Return what :func:`write_checked_json` has written of a dataclass, checked by its types.
 
     A file that is not there raises ``FileNotFoundError``, a damaged one the error with the advice.
+    Further keys, which sweeps write for readers, are damage if the record is to be exact.
     """
     known: Any = kind  # no type variable is hashable
     try:
         content = read_checked_json(path, required=required)
         unknown = [key for key in content if key not in known.__dataclass_fields__]
-        if unknown:
+        if exact and unknown:
             raise ValueError(f"unknown key {shorten(unknown[0])}")
         found: T = _adapter(known).validate_python(content)
         return found

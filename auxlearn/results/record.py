@@ -401,7 +401,7 @@ class RunResults:
         path = folder / FILE
         advice = "delete it and run again"
         try:
-            found = read_record(RunResults, path, RunError, advice)
+            found = read_record(RunResults, path, RunError, advice, exact=True)
         except FileNotFoundError:
             raise RunError(f"{folder} holds no {FILE}: the run is not finished") from None
         if problem := next(filter(None, map(name_problem, found.evaluations)), None):
