@@ -251,6 +251,7 @@ def test_kills_at_random_points_change_nothing(sweep_file, start, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+@pytest.mark.slow
 def test_two_sweeps_of_one_file_share_the_work(sweep_file, start, tmp_path):
     path = sweep_file(seeds=6)
     _, _, alone = start(path, "alone")
