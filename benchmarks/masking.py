@@ -17,14 +17,14 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any
 
 import torch
 
 from auxlearn.comparison.plots import plot_ranks
 from auxlearn.comparison.result import RankComparison
-from auxlearn.comparison.statistics import rank_methods
+from auxlearn.comparison.statistics import holm, rank_methods, t_test
 from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import UserError
 from auxlearn.core.files import write_text
@@ -103,7 +103,7 @@ def main() -> int:
     texts = page(rows, options)
     if options.page:
         old = options.page.read_text(encoding="utf-8")
-        write_text(options.page, put(old, "masking", texts))
+        write_text(options.page, put(old, f"masking {Path(options.encoder).name}", texts))
     print("\n\n".join(texts))
     return 0
 
@@ -306,37 +306,39 @@ KEPT = ("single 0", *(one.name for one in GRID))
 
 
 def page(rows: Rows, options: argparse.Namespace) -> list[str]:
-    """Return the tables: gains and ranks, costs and masks."""
-    draws = {(setting, draw) for setting, draw, _ in rows}
-    strategies = [one for one in STRATEGIES if any(key[2] == one for key in rows)]
-    # A strategy counts where it and random masking have finished; ranks need all of them.
-    whole = {key for key in draws if all((*key, one) in rows for one in strategies)}
+    """Return the tables: gains and ranks, and what is masked."""
+    strategies = [o for o in options.strategies if any(key[2] == o for key in rows)]
+    # A draw counts where all strategies have finished: gains and ranks are over the same draws.
+    whole: dict[str, list[int]] = {}
+    for setting, draw in sorted({key[:2] for key in rows}):
+        if all((setting, draw, one) in rows for one in strategies):
+            whole.setdefault(setting, []).append(draw)
     if not whole:
         return [f"No draw has all of: {', '.join(strategies) or 'no strategy'}."]
-    settings = sorted({setting for setting, _ in whole})
-    texts = [f"**Encoder `{Path(options.encoder).name}`**, {len(whole)} draws of {len(settings)}."]
+    texts = [f"**Encoder `{Path(options.encoder).name}`.**"]
     for title, learned in (("share 0.3", False), ("learned weight", True)):
-        scores = {
-            one: [
-                fmean(
-                    test_accuracy(rows[s, d, one][0], learned)
-                    for s, d in sorted(whole)
-                    if s == setting
-                )
-                for setting in settings
-            ]
+        scores: dict[str, dict[str, list[float]]] = {
+            one: {
+                setting: [test_accuracy(rows[setting, draw, one][0], learned) for draw in draws]
+                for setting, draws in whole.items()
+            }
             for one in strategies
         }
-        scores["single task"] = [
-            fmean(
-                100 * rows[s, d, strategies[0]][0]["single 0"].test["best"]
-                for s, d in sorted(whole)
-                if s == setting
-            )
-            for setting in settings
-        ]
-        texts += ranked(title, scores, settings, options)
+        first = strategies[0]
+        scores["single task"] = {
+            setting: [100 * rows[setting, d, first][0]["single 0"].test["best"] for d in draws]
+            for setting, draws in whole.items()
+        }
+        if not learned or all("steps" in second_of(rows, whole, one) for one in strategies):
+            texts += ranked(title, scores, options)
     return [*texts, *costs(rows, strategies), *finds(rows, strategies)]
+
+
+def second_of(rows: Rows, whole: Mapping[str, Sequence[int]], strategy: str) -> str:
+    """Return the name of a second share that ``meta`` tried in all draws; nothing without."""
+    runs = [rows[setting, draw, strategy][0] for setting, draws in whole.items() for draw in draws]
+    names = [tried(one, DEFAULT_ORDER, "calibrated", "best")[1] for one in runs]
+    return names[0] if all(n in one for n, one in zip(names, runs, strict=True)) else ""
 
 
 def test_accuracy(runs: Draw, learned: bool) -> float:
@@ -353,54 +355,84 @@ def test_accuracy(runs: Draw, learned: bool) -> float:
 
 
 def ranked(
-    title: str,
-    scores: Mapping[str, Sequence[float]],
-    settings: Sequence[str],
-    options: argparse.Namespace,
+    title: str, scores: Mapping[str, Mapping[str, Sequence[float]]], options: argparse.Namespace
 ) -> Iterator[str]:
-    """Yield the table of one kind of weight, and what Friedman's and Nemenyi's tests say."""
-    ranks = rank_methods(scores)
-    order = sorted(scores, key=lambda name: ranks.ranks[name])
-    yield f"Test accuracy with {title}, by mean rank over the settings:"
-    yield table(
-        ["strategy", "rank", *settings],
-        [[n, f"{ranks.ranks[n]:.1f}", *(f"{score:.1f}" for score in scores[n])] for n in order],
-    )
-    if math.isnan(ranks.p_friedman):
-        yield "One setting: no test over settings."
-        return
+    """Yield the table of one kind of weight, and what the tests say.
+
+    Args:
+        title: Of the kind of weight.
+        scores: Test accuracy in percent by method, setting and draw.
+        options: Of the command line.
+    """
+    single, control = scores["single task"], scores.get("random")
+    settings = {name: len(draws) for name, draws in single.items()}
+    ranks = rank_methods({n: [fmean(v) for v in own.values()] for n, own in scores.items()})
+    blocks = rank_methods({n: [x for v in own.values() for x in v] for n, own in scores.items()})
+    order = sorted(scores, key=lambda name: blocks.ranks[name])
+    others = [name for name in order if control and name not in ("random", "single task")]
+    tests = {name: against(scores[name], control) for name in others if control}
+    p_values = dict(zip(others, holm([test[2] for test in tests.values()]), strict=True))
+    lines = []
+    for name in order:
+        gains = [against({s: scores[name][s]}, {s: single[s]}) for s in settings]
+        cells = ["" if name == "single task" else said(*gain) for gain in gains]
+        if name == "single task":
+            cells = [f"{fmean(draws):.1f}" for draws in single.values()]
+        found = [said(*tests[name]), f"{p_values[name]:.2f}"] if name in tests else ["", ""]
+        if name in tests and math.isnan(tests[name][1]):
+            found[1] = ""
+        place = [f"{blocks.ranks[name]:.1f}", f"{ranks.ranks[name]:.1f}"]
+        lines.append([name, *place, *cells, *found])
     yield (
-        f"Friedman's test over {ranks.datasets} settings: p = {ranks.p_friedman:.3f}; ranks that "
-        f"differ by {ranks.critical_difference:.1f} differ significantly (Nemenyi, 5%)."
+        f"With {title}: mean rank over draws and over settings (1 is best), test accuracy minus "
+        "that of the single task in the same draw, and minus that of random masking over all "
+        "draws, in points ± standard error, p by a paired t-test with Holm's correction:"
     )
+    heads = [f"{name} ({draws})" for name, draws in settings.items()]
+    yield table(["strategy", "rank", "by setting", *heads, "minus random", "p"], lines)
+    for one, what in ((blocks, "draws"), (ranks, "settings")):
+        if not math.isnan(one.p_friedman):
+            yield (
+                f"Friedman's test over {one.datasets} {what}: p = {one.p_friedman:.3f}; mean "
+                f"ranks that differ by {one.critical_difference:.1f} differ significantly "
+                "(Nemenyi, 5%)."
+            )
     if options.plot:
-        figure = plot_ranks(RankComparison("test", "accuracy", ranks, {}, None))  # type: ignore[arg-type]
+        figure = plot_ranks(RankComparison("test", "accuracy", blocks, {}, None))  # type: ignore[arg-type]
         place = options.plot.with_stem(f"{options.plot.stem}_{title.split()[0]}")
         figure.savefig(place, dpi=200, bbox_inches="tight")
 
 
+def against(
+    scores: Mapping[str, Sequence[float]], others: Mapping[str, Sequence[float]]
+) -> tuple[float, float, float]:
+    """Return mean, standard error and p-value of paired differences over all draws."""
+    found = [a - b for name in scores for a, b in zip(scores[name], others[name], strict=True)]
+    if len(found) < 2:
+        return fmean(found), math.nan, math.nan
+    variance = stdev(found) ** 2 / len(found)
+    return fmean(found), math.sqrt(variance), t_test(fmean(found), variance, len(found) - 1)
+
+
+def said(mean: float, error: float, p: float) -> str:
+    """Return a difference with its standard error."""
+    return f"{mean:+.1f}" if math.isnan(error) else f"{mean:+.1f} ± {error:.1f}"
+
+
 def costs(rows: Rows, strategies: Sequence[str]) -> Iterator[str]:
-    """Yield what each strategy costs beside random masking, and where its masks fall."""
+    """Yield where the masks of each strategy fall."""
     lines = []
     for one in strategies:
-        times = [
-            run[SHARE.name].seconds / rows[s, d, "random"][0][SHARE.name].seconds
-            for (s, d, name), (run, _) in rows.items()
-            if name == one and (s, d, "random") in rows
-        ]
         found = [masks for (_, _, name), (_, masks) in rows.items() if name == one and masks]
-        cells = [f"{fmean(times):.2f}" if times else "", "", "", ""]
+        cells = ["", ""]
         if found:
-            cells[1] = f"{fmean(1e3 * masks['seconds'] / masks['tokens'] for masks in found):.2f}"
-            cells[2:] = [f"{fmean(masks[key] for masks in found):.1%}" for key in ("mean", "moved")]
+            cells = [f"{fmean(masks[key] for masks in found):.1%}" for key in ("mean", "moved")]
         lines.append([one, *cells])
-    heads = ["training / random", "preparation, ms per token", "mean rate", "masks elsewhere"]
     yield (
-        "Training time over that of random masking; preparation with nothing in the cache, data "
-        "and encoder included; mean rate, and share of masks on other tokens than under random "
-        "masking, in the labelled texts:"
+        "Mean rate, and share of masks on other tokens than under random masking, in the labelled "
+        "texts of the first draws:"
     )
-    yield table(["strategy", *heads], lines)
+    yield table(["strategy", "mean rate", "masks elsewhere"], lines)
 
 
 def finds(rows: Rows, strategies: Sequence[str]) -> Iterator[str]:

@@ -189,22 +189,14 @@ def _others(scored: Mapping[str, Draws]) -> Iterator[str]:
 
 def _mixes(summaries: Sequence[Summary], encoder: str) -> Iterator[str]:
     """Gain of fixed shares by mixing, and of falling shares, on the draws that have them."""
-    variants = [
-        *(f"{mix} {share:g}" for share in (0.1, 0.3) for mix in ("gradients", "scaled", "steps")),
-        *(f"steps {share:g} falling" for share in (0.3, 0.5)),
-    ]
-    rows = []
-    found_settings = by_draw(summaries, encoder, ("single 0", "gradients 0.3"))
-    present = {
-        name for draws in found_settings.values() for draw in draws.values() for name in draw
-    }
-    variants = [variant for variant in variants if variant in present]
-    for setting, draws in found_settings.items():
-        cells = []
-        for variant in variants:
-            found = [gain(draw, variant, "best") for draw in draws.values() if variant in draw]
-            cells.append(_points(found) if found else "")
-        rows.append([setting, str(len(draws)), *cells])
-    if rows:
-        yield f"Fixed shares by mixing, encoder `{encoder}`, gain over the single task:"
-        yield table(["setting", "draws", *variants], rows)
+    mixes = [f"{m} {share:g}" for share in (0.1, 0.3) for m in ("gradients", "scaled", "steps")]
+    falling = [f"steps {share:g}{way}" for share in (0.3, 0.5) for way in ("", " falling")]
+    for what, variants in (("by mixing", mixes), ("that stay or fall", falling)):
+        rows = []
+        needed = ("single 0", "gradients 0.3") if variants is mixes else ("single 0", *falling)
+        for setting, draws in by_draw(summaries, encoder, needed).items():
+            gains = [[gain(d, one, "best") for d in draws.values() if one in d] for one in variants]
+            rows.append([setting, str(len(draws)), *(_points(g) if g else "" for g in gains)])
+        if rows:
+            yield f"Fixed shares {what}, encoder `{encoder}`, gain over the single task:"
+            yield table(["setting", "draws", *variants], rows)

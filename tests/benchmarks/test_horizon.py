@@ -173,10 +173,11 @@ def test_a_record_becomes_a_summary_and_a_page(tmp_path):
         }
 
     better = {"steps_0.1": 0.6, "steps_0.3": 0.8, "steps_0.5": 0.95, "single_1": 0.5}
-    for name, correct in {"single_0": 0.6, "single_2": 0.5, **better}.items():
+    ways = {f"steps_{share}_{way}": 0.7 for share in (0.3, 0.5) for way in ("falling", "merged")}
+    for name, correct in {"single_0": 0.6, "single_2": 0.5, **better, **ways}.items():
         np.savez(tmp_path / f"{name}.npz", **run(correct))
     found = scores.summarise(tmp_path, "tiny", "a", 0)
-    assert len(found) == 6
+    assert len(found) == 10
     by_name = {one.variant: one for one in found}
     mean, error = by_name["steps 0.5"].gains["best"]["accuracy"]
     both = by_name["steps 0.5"].dev["best"], by_name["single 0"].dev["best"]
@@ -185,4 +186,9 @@ def test_a_record_becomes_a_summary_and_a_page(tmp_path):
     assert by_draw(found, "tiny", ["single 0", "no such"]) == {}
     text = "\n\n".join(page(found))
     assert "| a | not decided | 1 |" in text
+    gains = [
+        100 * (by_name[one].test["best"] - by_name["single 0"].test["best"]) for one in by_name
+    ]
+    falling = text.split("that stay or fall")[1].splitlines()[4].split(" | ")
+    assert falling[3] == f"{dict(zip(by_name, gains, strict=True))['steps 0.3 falling']:+.1f}"
     assert scores.summarise(tmp_path / "none", "tiny", "a", 0) == []

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.stats
 
 from auxlearn.core.config import RunConfig
 from auxlearn.core.registry import TASKS
@@ -59,16 +60,29 @@ def test_what_is_trained_is_not_trained_again_and_ranks_are_by_test(tmp_path, mo
     rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| ")]
     names = [row[0].removeprefix("| ") for row in rows[1:5]]
     assert names == ["whole word", "frequency", "random", "single task"]
-    assert rows[1][2] == "80.0"
+    # Gains over the single task by setting; over random masking, which has 60, in all draws.
+    assert rows[1][1:] == ["1.0", "1.0", "+30.0", "+30.0", "+20.0 ± 0.0", "0.00 |"]
+    assert rows[4][1:5] == ["4.0", "4.0", "50.0", "50.0"]
     assert "Friedman's test over 2 settings" in text
+    assert "Friedman's test over 2 draws" in text
     assert (tmp_path / "ranks_share.png").is_file()
     assert run(monkeypatch, tmp_path, *strategies) == 0
     assert len(trained) == 2 * (1 + 3 * 2)
     assert run(monkeypatch, tmp_path, *strategies, "--no-run") == 0
     again = capsys.readouterr().out
-    assert text.split("Test accuracy")[1] in again
-    assert "| whole word | 1.00 |" in again
+    assert text.split("With share")[1] in again
     assert "100 to 999 times" in again
+
+
+def test_differences_are_tested_in_pairs_over_all_draws():
+    first = {"a": [60.0, 62.0, 64.5], "b": [70.0, 71.0]}
+    other = {"a": [59.0, 62.5, 61.0], "b": [68.0, 70.5]}
+    mean, error, p = masking.against(first, other)
+    own, others = np.concatenate([*first.values()]), np.concatenate([*other.values()])
+    expected = scipy.stats.ttest_rel(own, others)
+    assert mean == pytest.approx((own - others).mean())
+    assert error == pytest.approx(scipy.stats.sem(own - others))
+    assert p == pytest.approx(expected.pvalue, rel=1e-9)
 
 
 def test_random_masking_has_the_records_of_the_horizons(tmp_path):
