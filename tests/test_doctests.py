@@ -20,7 +20,7 @@ MODULES = sorted(
 
 def test_there_are_examples():
     assert len(MODULES) >= 10
-    assert {"auxlearn.core.config", "auxlearn.core.registry", "auxlearn.objectives.masking"} <= {
+    assert {"auxlearn.core.config", "auxlearn.core.errors", "auxlearn.objectives.masking"} <= {
         *MODULES
     }
 

@@ -52,23 +52,14 @@ PATH = PathType()
 
 
 class Example(NamedTuple):
-    """A command line that the help shows.
+    """A command line that the help shows."""
 
-    Attributes:
-        title: What it does.
-        line: The command line, which begins with ``auxlearn``.
-    """
-
-    title: str
-    line: str
+    title: str  # what it does
+    line: str  # begins with ``auxlearn``
 
 
 class SettingOption(click.Option):
-    """An option for a field of a class of settings; one that is not given is not passed on.
-
-    Attributes:
-        section: Heading that the help lists it under.
-    """
+    """An option for a field of a class of settings; one that is not given is not passed on."""
 
     def __init__(self, *args: Any, section: str = "Options", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -85,11 +76,7 @@ class SettingOption(click.Option):
 
 
 class ExampleCommand(click.Command):
-    """A command whose help shows examples before its options, and these by section.
-
-    Attributes:
-        examples: Shown in this order.
-    """
+    """A command whose help shows examples before its options, and these by section."""
 
     def __init__(self, *args: Any, examples: tuple[Example, ...] = (), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -200,14 +187,11 @@ def options_of(
     negatable: bool = False,
     **helps: str,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator that adds an option to a command for each of some settings.
+    """Return a decorator that adds an option to a command for each of some fields of settings, or
+    all.
 
-    Args:
-        settings: The class of settings, which also checks the values.
-        names: Its fields; by default all.
-        section: Heading that the help lists them under.
-        negatable: Whether ``--no-NAME`` stands for false, which a file may say otherwise.
-        helps: Help that differs from the description of the setting.
+    ``--no-NAME`` stands for false where a file may say otherwise (``negatable``); ``helps`` are
+    texts that differ from the descriptions of the fields.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -301,12 +285,7 @@ def with_plugin_options(config: RunConfig, extra: Sequence[str]) -> RunConfig:
 
 
 def option_flag(plugin: str, option: str) -> str:
-    """Return the full flag of a plug-in's option.
-
-    Examples:
-        >>> option_flag("random_mlm", "probability")
-        '--random-mlm-probability'
-    """
+    """Return the full flag of a plug-in's option, such as ``--random-mlm-probability``."""
     return f"--{plugin}-{option}".replace("_", "-")
 
 

@@ -42,11 +42,9 @@ class _Arguments(Settings):
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
-    """Return a function whose arguments are those of a class of settings.
-
-    The class has a field for each parameter, described as the docstring describes it; a parameter
-    annotated ``Any`` is passed as it is, and those that ``**settings`` takes are left to the
-    function.
+    """Return a function whose arguments are those of a class of settings: a field for each
+    parameter, described as the docstring says. ``Any`` is passed on; what ``**settings`` takes is
+    not checked.
     """
     parameters = inspect.signature(function).parameters
     kinds = {parameter.kind: name for name, parameter in parameters.items()}

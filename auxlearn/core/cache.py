@@ -43,12 +43,7 @@ def check_cache_folder(folder: Path | None = None) -> None:
 
 
 def content_key(*values: Any) -> str:
-    """Return the SHA-256 of a sequence of values.
-
-    Args:
-        values: Tensors, which are hashed by dtype, shape and bytes, and values that can be written
-            as JSON.
-    """
+    """Return the SHA-256 of tensors (dtype, shape, bytes) and of values that JSON can hold."""
     digest = hashlib.sha256()
     for value in values:
         if isinstance(value, Tensor):

@@ -129,11 +129,7 @@ class RunConfig(RunSettings, metaclass=_Checked):
         return self.model_copy(update={"aux": tuple(tasks), "weights": weights, "loss": loss})
 
     def _encoder_of_run(self, run: str) -> str:
-        """Return the name of the encoder of the run to continue from.
-
-        Raises:
-            ConfigError: It is no run folder, or trained another encoder than the one given.
-        """
+        """Return the encoder of the run to continue from, which is the one given, if any."""
         path = expand(run, ConfigError) / "config.yaml"
         given = "encoder" in self.model_fields_set
         if not path.is_file():
@@ -221,11 +217,10 @@ class RunConfig(RunSettings, metaclass=_Checked):
 def differences(name: str, own: Any, other: Any) -> list[str]:
     """Return where two values of a setting differ, each as "NAME VALUE, not OTHER".
 
-    Examples:
-        >>> differences("weights", {"fixed": {"alpha": 0.3}}, {"fixed": {"alpha": 0.4}})
-        ['weights.fixed.alpha 0.3, not 0.4']
-        >>> differences("aux", [{"l3mask": {}}], [])
-        ['aux l3mask, not none']
+    >>> differences("weights", {"fixed": {"alpha": 0.3}}, {"fixed": {"alpha": 0.4}})
+    ['weights.fixed.alpha 0.3, not 0.4']
+    >>> differences("aux", [{"l3mask": {}}], [])
+    ['aux l3mask, not none']
     """
     if own == other:
         return []
@@ -243,14 +238,11 @@ def differences(name: str, own: Any, other: Any) -> list[str]:
 
 
 def path_identity(path: str) -> str:
-    """Return what a path, or the name of a data set or encoder, is known by.
+    """Return what a path or name is known by: data that were in memory by fingerprint and name,
+    wherever the run folder is that they are saved in; others as they are written.
 
-    Data that were in memory are known by their fingerprint and name, wherever the run folder is
-    that they are saved in. Other paths are as they are written; relative and absolute ones differ.
-
-    Examples:
-        >>> path_identity("./data/reviews/"), path_identity("/runs/a/data/0123456789abcdef/films")
-        ('data/reviews', 'data/0123456789abcdef/films')
+    >>> path_identity("./data/reviews/"), path_identity("/runs/a/data/0123456789abcdef/films")
+    ('data/reviews', 'data/0123456789abcdef/films')
     """
     plain = os.path.normpath(path)
     saved = _SAVED.fullmatch(plain)

@@ -23,10 +23,7 @@ _LOG = "_auxlearn_log"
 
 @contextmanager
 def logged_into(folder: Path) -> Iterator[None]:
-    """Write the traceback of an unforeseen error in the block into ``error.log`` of a folder.
-
-    An earlier ``error.log`` is deleted.
-    """
+    """Write the traceback of an unforeseen error in the block into ``error.log`` of a folder."""
     with suppress(OSError):
         (folder / FILE).unlink()
     try:

@@ -9,17 +9,11 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class EncoderCard:
-    """Encoder of a short name.
+    """Encoder of a short name."""
 
-    Attributes:
-        source: Hub id or folder.
-        title: One line for lists.
-        learning_rate: Recommended peak learning rate under AdamW.
-    """
-
-    source: str
-    title: str
-    learning_rate: float
+    source: str  # hub id or folder
+    title: str  # one line for lists
+    learning_rate: float  # recommended peak learning rate under AdamW
 
 
 #: L3Masking (Table 2) trains all its base-sized encoders at this rate.
@@ -52,12 +46,7 @@ ENCODERS = {
 
 
 def encoder_source(name: str) -> str:
-    """Return the folder or hub id of an encoder.
-
-    Examples:
-        >>> encoder_source("scibert")
-        'allenai/scibert_scivocab_uncased'
-    """
+    """Return the folder or hub id of an encoder."""
     card = ENCODERS.get(name)
     if card is None and name.startswith("~"):
         with suppress(RuntimeError):  # there is no such user

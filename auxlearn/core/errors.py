@@ -43,9 +43,8 @@ _REPR.maxlevel = 3
 def printable(text: str) -> str:
     r"""Return a text on one line: control characters are written as escapes.
 
-    Examples:
-        >>> print(printable("a\tb\x1b[31m"))
-        a\tb\x1b[31m
+    >>> print(printable("a\tb\x1b[31m"))
+    a\tb\x1b[31m
     """
 
     def escape(found: re.Match[str]) -> str:
@@ -63,9 +62,8 @@ def is_blank(text: str) -> bool:
 def shorten(text: str, limit: int = LENGTH) -> str:
     """Return a text on one line, cut off after some characters.
 
-    Examples:
-        >>> shorten("a very long name", 6)
-        'a very...'
+    >>> shorten("a very long name", 6)
+    'a very...'
     """
     return printable(text[:limit]) + ("..." if len(text) > limit else "")
 
@@ -73,9 +71,8 @@ def shorten(text: str, limit: int = LENGTH) -> str:
 def shorten_middle(text: str, limit: int) -> str:
     """Return a text with what is beyond a number of characters left out of its middle.
 
-    Examples:
-        >>> shorten_middle("abcdefghij", 7)
-        'ab...ij'
+    >>> shorten_middle("abcdefghij", 7)
+    'ab...ij'
     """
     if len(text) <= limit:
         return text
@@ -86,9 +83,8 @@ def shorten_middle(text: str, limit: int) -> str:
 def describe(value: Any) -> str:
     """Return ``repr(value)``, shortened before it is made, so that no value takes long to show.
 
-    Examples:
-        >>> describe([1, 2, 3]), describe("x" * 1000)[-6:]
-        ('[1, 2, 3]', "xxxxx'")
+    >>> describe([1, 2, 3]), describe("x" * 1000)[-6:]
+    ('[1, 2, 3]', "xxxxx'")
     """
     return printable(_REPR.repr(value))
 
@@ -96,9 +92,8 @@ def describe(value: Any) -> str:
 def text_of(value: object) -> str:
     """Return ``str(value)``, or what is known of a value that Python cannot write.
 
-    Examples:
-        >>> text_of(10**5000)
-        'a number of 16,610 bits'
+    >>> text_of(10**5000)
+    'a number of 16,610 bits'
     """
     try:
         return str(value)
@@ -109,9 +104,8 @@ def text_of(value: object) -> str:
 def some_of(names: Iterable[Any], count: int = COUNT) -> str:
     """Return names separated by commas; of many names the first ones and the number of the others.
 
-    Examples:
-        >>> some_of("abc"), some_of(range(12), 3)
-        ('a, b, c', '0, 1, 2 and 9 more')
+    >>> some_of("abc"), some_of(range(12), 3)
+    ('a, b, c', '0, 1, 2 and 9 more')
     """
     known = names if isinstance(names, Collection) else list(names)
     shown = [shorten(text_of(name)) for name, _ in zip(known, range(count), strict=False)]
@@ -162,11 +156,10 @@ class Interrupted(UserError):
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Suggest the known name that is most similar to a misspelt one.
 
-    Examples:
-        >>> did_you_mean("l3msk", ["l3mask", "random_mlm"])
-        "did you mean 'l3mask'?"
-        >>> did_you_mean("xyz", ["l3mask", "random_mlm"])
-        'known: l3mask, random_mlm'
+    >>> did_you_mean("l3msk", ["l3mask", "random_mlm"])
+    "did you mean 'l3mask'?"
+    >>> did_you_mean("xyz", ["l3mask", "random_mlm"])
+    'known: l3mask, random_mlm'
     """
     choices = sorted(set(known))
     near = difflib.get_close_matches(name.lower(), choices, n=1, cutoff=0.6)
@@ -176,12 +169,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def first_fault(error: BaseException) -> str:
-    """Return an error of a check as one short line; of several faults the first.
-
-    Examples:
-        >>> first_fault(ValueError("no such\\nvalue"))
-        'no such value'
-    """
+    """Return an error of a check as one short line; of several faults the first."""
     faults: Any = getattr(error, "errors", None)
     text = text_of(error)
     if callable(faults) and (found := faults(include_url=False)):

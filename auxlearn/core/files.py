@@ -203,10 +203,9 @@ def read_record(
     required: bool = False,
     exact: bool = False,
 ) -> T:
-    """Return what :func:`write_checked_json` has written of a dataclass, checked by its types.
-
-    A file that is not there raises ``FileNotFoundError``, a damaged one the error with the advice.
-    Further keys, which sweeps write for readers, are damage if the record is to be exact.
+    """Return what :func:`write_checked_json` has written of a dataclass, checked by its types;
+    unless the record is to be exact, the file may have further keys, which sweeps write for
+    readers.
     """
     known: Any = kind  # no type variable is hashable
     try:
@@ -236,10 +235,7 @@ def _json_digest(content: Any) -> str:
 
 
 def check_output(path: Path, flag: str = "--output") -> None:
-    """Check that a folder can be made, or written into, before any work is done for it.
-
-    Nothing is created.
-    """
+    """Check that a folder can be made or written into, before any work; nothing is created."""
     limit = 255
     try:
         if "\0" in str(path):
@@ -265,12 +261,7 @@ LONGEST_NAME = 100
 
 
 def path_problem(path: str) -> str | None:
-    r"""Return why a text cannot be the path of a file; ``None`` if it can.
-
-    Examples:
-        >>> path_problem("runs/first"), path_problem("a\0b")
-        (None, 'a path has no null character')
-    """
+    r"""Return why a text cannot be the path of a file; ``None`` if it can."""
     if not path:
         return "a path is needed, not an empty text"
     if "\0" in path:
@@ -358,13 +349,10 @@ def check_inside(path: Path, folder: Path, error: type[UserError] = UserError) -
 
 
 def name_problem(name: str) -> str | None:
-    r"""Return why a name cannot name a file of results; ``None`` if it can.
+    r"""Return why a name cannot name a file of results, as one component of a path; else ``None``.
 
-    A name is a single component of a path: no separators, not hidden, of bounded length.
-
-    Examples:
-        >>> name_problem("hans"), name_problem("../x")
-        (None, "'../x' is not a plain name: leave out slashes and control characters")
+    >>> name_problem("hans"), name_problem("../x")
+    (None, "'../x' is not a plain name: leave out slashes and control characters")
     """
     if not name or name != name.strip():
         return f"'{shorten(name)}' is not a plain name: it is empty or begins or ends with a space"

@@ -12,9 +12,8 @@ from typing import Any
 def names_of_stub(
     module: str, file: str
 ) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
-    """Return ``__all__``, ``__getattr__`` and ``__dir__`` of a module whose stub imports its names.
-
-    The stub, a ``.pyi`` file beside it, is what type checkers read; it is the one table of names.
+    """Return ``__all__``, ``__getattr__`` and ``__dir__`` of a module whose names its stub imports,
+    the ``.pyi`` file beside it that type checkers read.
     """
     body = ast.parse(Path(file).with_suffix(".pyi").read_text(encoding="utf-8")).body
     imports = [statement for statement in body if isinstance(statement, ast.ImportFrom)]

@@ -106,10 +106,8 @@ class Lock:
 
 
 def is_held(path: Path) -> bool:
-    """Return whether a process holds the lock at this moment.
-
-    The test takes a shared lock for a moment. Other processes can test at the same time, and a
-    process that wants the lock waits for the end of the test.
+    """Return whether a process holds the lock at this moment, by a shared lock for a moment: other
+    processes can test at the same time, and one that wants the lock waits for the end of the test.
     """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -127,11 +125,8 @@ def is_held(path: Path) -> bool:
 
 
 def holder(path: Path) -> str:
-    """Return who locked the file last; "" if that is unknown.
-
-    For example ``process 4711 on node3, since 2026-11-21 22:07:03 UTC``. What would explain a long
-    wait is added: that the process is stopped, or that it has ended while a process that it had
-    started still holds the lock.
+    """Return who locked the file last, as ``process 4711 on node3, since 2026-11-21 22:07:03 UTC``,
+    and what would explain a long wait; "" if that is unknown.
     """
     try:
         with path.open("rb") as file:

@@ -81,10 +81,7 @@ def write_manifest(folder: Path) -> None:
 
 
 def verify_export(folder: Path) -> None:
-    """Check the files of an exported model against its manifest, before any of them is used.
-
-    A folder without a manifest, such as an encoder from elsewhere, is not checked.
-    """
+    """Check the files of an exported model against its manifest, if there is one, before use."""
     try:
         files = read_checked_json(folder / FILE, required=True)["files"]
         for name, expected in files.items():

@@ -84,19 +84,11 @@ class Quantity(StrEnum):
     CONFLICT = "conflict"
 
     def key(self, name: str) -> str:
-        """Return the key of this quantity for an objective or a metric.
-
-        >>> Quantity.LOSS.key("primary")
-        'loss/primary'
-        """
+        """Return the key of this quantity for an objective or a metric."""
         return f"{self.value}/{name}"
 
     def row(self, names: Iterable[str], values: Iterable[float]) -> dict[str, float]:
-        """Return the entries of a row for several objectives or metrics.
-
-        >>> Quantity.NORM.row(["primary", "l3mask"], [1.5, 2.0])
-        {'norm/primary': 1.5, 'norm/l3mask': 2.0}
-        """
+        """Return the entries of a row for several objectives or metrics."""
         return {self.key(name): value for name, value in zip(names, values, strict=True)}
 
     def read(self, row: Mapping[str, Any]) -> dict[str, float]:

@@ -59,10 +59,8 @@ class AlreadySaid(UserError):
 
 
 def silent(error: UserError) -> bool:
-    """Whether this process leaves it to another one to print an error.
-
-    All processes read the same settings, so that the first one alone speaks of them; whichever
-    fails first speaks of what happens while they train.
+    """Whether this process leaves it to another one to print an error: the first one speaks of
+    settings, and whichever fails first of what happens while they train.
     """
     own = getattr(error, "process", None) == process_number()
     return isinstance(error, AlreadySaid) or (process_number() > 0 and not own)
@@ -76,12 +74,7 @@ def muted() -> Iterator[None]:
 
 
 class Processes:
-    """The processes that train together; by default this one alone, for which nothing is done.
-
-    Attributes:
-        number: Number of this process, from 0.
-        count: Number of processes.
-    """
+    """The processes that train together; by default this one alone, for which nothing is done."""
 
     def __init__(self, number: int = 0, count: int = 1) -> None:
         self.number = number
@@ -102,9 +95,8 @@ class Processes:
             self.adding(tensor)()
 
     def adding(self, tensor: Tensor) -> Callable[[], None]:
-        """Begin to replace a tensor, in place, by its sum; return what waits until that is done.
-
-        All processes begin their sums in the same order.
+        """Begin to replace a tensor, in place, by its sum, in the same order in all processes;
+        return what waits until that is done.
         """
         import torch.distributed as dist
 
@@ -184,9 +176,7 @@ ALONE = Processes()
 
 
 def buckets(tensors: Sequence[Tensor]) -> Iterator[list[int]]:
-    """Yield the numbers of tensors that are summed together: consecutive ones of one dtype, of
-    :data:`_BUCKET` bytes at most unless one alone is larger.
-    """
+    """Yield the numbers of tensors that are summed together: neighbours of one dtype."""
     bucket: list[int] = []
     size = 0
     for number, tensor in enumerate(tensors):
@@ -248,13 +238,8 @@ def _fails_first(store: Any) -> bool:
 
 @contextmanager
 def joined() -> Iterator[Processes]:
-    """Join the processes that were started together, within the block.
-
-    A group that the caller has initialised is used as it is. If several processes fail, the first
-    says why; the others raise :class:`AlreadySaid`.
-
-    Raises:
-        PeerLost: Another process has ended.
+    """Join the processes that were started together, within the block, in the caller's group if
+    there is one. If several fail, the first says why; the others raise :class:`AlreadySaid`.
     """
     if process_count() == 1:
         yield Processes()

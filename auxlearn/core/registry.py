@@ -49,15 +49,7 @@ class Registry:
         self._code: dict[str, dict[str, str]] = {}
 
     def register(self, name: str) -> Callable[[type], type]:
-        """Return a class decorator that registers a class under a name.
-
-        Examples:
-            >>> registry = Registry("auxiliary task", "tasks", "auxlearn.tasks")
-            >>> @registry.register("my_task")
-            ... class MyTask: ...
-            >>> registry.get("my-task").name
-            'my_task'
-        """
+        """Return a class decorator that registers a class under a name."""
         if not _NAME.fullmatch(name):
             raise ConfigError(
                 f"{self.kind} name '{name}' is not valid: use lower-case letters, digits and '_'"
@@ -147,11 +139,7 @@ class Registry:
         return cls.Options
 
     def code_digests(self, name: str) -> Mapping[str, str]:
-        """Return digests that identify the code of a plug-in.
-
-        They are taken when the class is registered, because a process keeps the code that it has
-        imported even if the file is edited meanwhile.
-        """
+        """Return digests of the code of a plug-in as this process has imported it."""
         self.get(name)
         return self._code[canonical(name)]
 
@@ -175,12 +163,7 @@ def _search_path() -> tuple[tuple[str, int], ...]:
 
 
 def canonical(name: str) -> str:
-    """Return the canonical name of a plug-in: a hyphen is an alias of an underscore.
-
-    Examples:
-        >>> canonical("nash-mtl")
-        'nash_mtl'
-    """
+    """Return the canonical name of a plug-in: a hyphen is an alias of an underscore."""
     return name.replace("-", "_")
 
 
@@ -198,10 +181,8 @@ register_reporter = REPORTERS.register
 
 
 class _SourceLoader(SourceFileLoader):
-    """Imports a file from its source alone.
-
-    Cached bytecode is told from that of an earlier version by time in seconds and size, so that an
-    edit within a second could be missed; and the folder may be one that is not to be written to.
+    """Imports a file from its source alone, as cached bytecode is told from that of an earlier
+    version by time in seconds, and is written into a folder that may not be written to.
     """
 
     def get_code(self, fullname: str) -> CodeType:
@@ -266,10 +247,8 @@ def _origin(cls: type) -> tuple[str, str]:
 
 
 def _code_of(cls: type) -> dict[str, str]:
-    """Return a digest of each module that a class and its bases come from.
-
-    A class defined in a script is identified by its own source only, because a script is often
-    edited for other reasons. A class defined at a prompt has no source and no digest.
+    """Return a digest of each module that a class and its bases come from; of a class in a script
+    its own source only, because a script is often edited for other reasons, and none at a prompt.
     """
     code = {}
     for base in cls.__mro__:

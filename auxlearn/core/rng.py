@@ -19,16 +19,7 @@ if TYPE_CHECKING:
 
 
 def derive_seed(seed: int, *purpose: str | int) -> int:
-    """Return a 63-bit seed for one purpose.
-
-    Seeds of different purposes give independent random streams.
-
-    Examples:
-        >>> derive_seed(0, "l3mask", "mask", 17) == derive_seed(0, "l3mask", "mask", 17)
-        True
-        >>> derive_seed(0, "l3mask", "mask", 17) == derive_seed(0, "l3mask", "mask", 18)
-        False
-    """
+    """Return a 63-bit seed for one purpose; different purposes give independent streams."""
     text = "\x1f".join(str(part) for part in (seed, *purpose))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
@@ -44,9 +35,7 @@ def generator(seed: int, *purpose: str | int) -> torch.Generator:
 def seeded(seed: int, *purpose: str | int, device: torch.device | None = None) -> Iterator[None]:
     """Seed torch's global generators within the context and restore them afterwards.
 
-    Dropout and newly initialised layers use the global generators and accept no other. This package
-    uses them in this context only. Unlike ``torch.manual_seed``, it does not change the generators
-    of other devices.
+    Dropout and newly initialised layers accept no other generators. Those of other devices stay.
     """
     import torch
 

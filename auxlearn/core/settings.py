@@ -57,18 +57,11 @@ LONGEST_LABEL = 200
 
 
 class Windowing(Settings):
-    """How texts longer than ``max_length`` are read; an exported model has it in config.json.
-
-    Attributes:
-        text_window: What is read: the first tokens, both ends, or overlapping windows.
-        window_stride: Tokens that a window shares with the one before it.
-        max_windows: Windows of a text that are read at most, from its beginning.
-        window_pooling: How the class logits of its windows become those of a text.
-    """
+    """How texts longer than ``max_length`` are read; an exported model has it in config.json."""
 
     text_window: TextWindow = "head"
-    window_stride: int = Field(0, ge=0)
-    max_windows: int = Field(MAX_WINDOWS, ge=1)
+    window_stride: int = Field(0, ge=0)  # tokens that a window shares with the one before it
+    max_windows: int = Field(MAX_WINDOWS, ge=1)  # from the beginning of a text
     window_pooling: WindowPooling = "mean"
 
     @property
@@ -171,20 +164,15 @@ Fold = Annotated[
 
 
 class PluginChoice(Settings):
-    """A plug-in chosen by name, with its options.
+    """A plug-in chosen by name, with its options; in YAML ``name`` or ``{name: {option: value}}``.
 
-    In YAML it is written ``name`` or ``{name: {option: value}}``. An auxiliary task can be given a
-    name of its own, as in ``supervised:questions``, by which results, logs and options know it.
-
-    Attributes:
-        name: Name of a registered task or weighting.
-        title: Its own name; empty without one.
-        options: Values of its options by name; those left out have their defaults.
+    A task can be given a name of its own, as in ``supervised:questions``, by which results, logs
+    and options know it.
     """
 
     name: str
-    title: str = ""
-    options: dict[str, Any] = Field(default_factory=dict)
+    title: str = ""  # its own name; empty without one
+    options: dict[str, Any] = Field(default_factory=dict)  # those left out have their defaults
 
     @model_validator(mode="before")
     @classmethod
@@ -319,22 +307,10 @@ USUAL = Columns()
 
 
 class FurtherSet(Settings):
-    """A labelled data set besides that of the run.
-
-    In YAML it is a path, card name or hub id, or a mapping of the fields below.
-
-    Attributes:
-        dataset: Folder, name of a data-set card, or hub id.
-        name: Name of the set in the results; by default the last part of ``dataset``.
-        text_column: Column of the text.
-        text_pair_column: Column of the second text of a pair.
-        label_column: Column of the label.
-        keep_null_labels: Accept labels such as "nan" and "None" as names of classes.
-        kind: Kind of its labels; by default it is found from them.
-    """
+    """A labelled data set besides that of the run: a path, card name or hub id, or a mapping."""
 
     dataset: str
-    name: str = ""
+    name: str = ""  # in the results; by default the last part of ``dataset``
     text_column: str | None = None
     text_pair_column: str | None = None
     label_column: str | None = None
@@ -365,43 +341,32 @@ class FurtherSet(Settings):
 
 
 class OODSource(FurtherSet):
-    """An out-of-distribution evaluation set: its source and the mapping of its labels.
-
-    Fields left out are taken from the data-set card of that name, if there is one.
-
-    Attributes:
-        split: Split to evaluate on.
-        labels: Label of the set by label of the model. Several labels of the model may map to one
-            label of the set; labels that are equal up to case need no entry.
-        decision: How labels of the model that map to the same label are combined: ``sum`` adds
-            their probabilities, ``argmax`` takes the most likely label of the model.
-        subsets: Columns whose values define subsets with metrics of their own.
-        pairs: Split whose examples are paired, in order, with those of ``split``.
-        unknown_labels: What a label of the set is that the model does not know: an error, or one
-            whose examples count as wrong.
+    """An out-of-distribution evaluation set; what is left out, the data-set card of that name
+    says.
     """
 
-    split: str = "test"
+    split: str = "test"  # split to evaluate on
+    #: Label of the set by label of the model. Several labels of the model may map to one label of
+    #: the set; labels that are equal up to case need no entry.
     labels: dict[str, str] | None = None
+    #: Of labels of the model that map to one label, the sum of their probabilities counts, or the
+    #: most likely label of the model.
     decision: Literal["sum", "argmax"] = "sum"
+    #: Columns whose values define subsets with metrics of their own.
     subsets: tuple[str, ...] | None = None
-    pairs: str | None = None
+    pairs: str | None = None  # split whose examples are paired, in order, with those of ``split``
+    #: A label that the model does not know is an error, or its examples count as wrong.
     unknown_labels: Literal["error", "count"] = "error"
 
 
 @dataclass(frozen=True)
 class ValidationSource:
-    """Which examples a weighting takes its validation gradient from.
-
-    Written ``dev``, ``train:SHARE`` or the path of a file of labelled examples.
-
-    Attributes:
-        share: Share of train that is held out, between 0 and 1.
-        file: File of labelled examples. With neither of the two, the examples are those of dev.
+    """Which examples a weighting takes its validation gradient from: ``dev``, ``train:SHARE`` or
+    the path of a file of labelled examples.
     """
 
-    share: float | None = None
-    file: Path | None = None
+    share: float | None = None  # share of train that is held out, between 0 and 1
+    file: Path | None = None  # with neither of the two, the examples are those of dev
 
     @property
     def is_dev(self) -> bool:

@@ -20,12 +20,8 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class StopRequest:
-    """Signal handler for a block: the first signal sets :attr:`requested`, a second interrupts.
-
-    Python handles signals in the main thread only; in other threads the block has no effect.
-
-    Attributes:
-        requested: Whether one of :data:`SIGNALS` has been received.
+    """Signal handler for a block in the main thread: the first signal sets :attr:`requested`, a
+    second one interrupts. In other threads, where Python handles none, it has no effect.
     """
 
     def __init__(self) -> None:

@@ -8,19 +8,13 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Table:
-    """Columns of equal length, with the line of each row.
+    """Columns of equal length, with the line of each row."""
 
-    Attributes:
-        where: Source of the table for messages: a path, or a split of a hub data set.
-        columns: Values by column name; ``None`` for a missing value.
-        lines: Line of the file on which each row starts, from 1; ``None`` for sources without
-            lines.
-        places: Location of each row for messages, where it is neither a line nor its number.
-    """
-
-    where: str
-    columns: dict[str, list[Any]]
+    where: str  # source of the table for messages: a path, or a split of a hub data set
+    columns: dict[str, list[Any]]  # values by column name; ``None`` for a missing value
+    #: Line of the file on which each row starts, from 1, if it has lines.
     lines: list[int] | None = None
+    #: Location of each row for messages, where it is neither a line nor its number.
     places: list[str] | None = None
 
     def __len__(self) -> int:

@@ -64,14 +64,11 @@ def _types_in(annotation: Any) -> set[Any]:
 def validate(model: type[Settings], values: dict[str, Any], where: str) -> Any:
     """Build settings from a mapping and report all invalid values together.
 
-    Examples:
-        >>> class Options(Settings):
-        ...     temperature: float = 1.0
-        >>> validate(Options, {"temperature": 0.5}, "my_task").temperature
-        0.5
-        >>> validate(Options, {"temprture": 0.5}, "mine")
-        Traceback (most recent call last):
-        auxlearn.core.errors.ConfigError: mine: unknown key 'temprture': did you mean 'temperature'?
+    >>> class Options(Settings):
+    ...     temperature: float = 1.0
+    >>> validate(Options, {"temprture": 0.5}, "mine")
+    Traceback (most recent call last):
+    auxlearn.core.errors.ConfigError: mine: unknown key 'temprture': did you mean 'temperature'?
     """
     try:
         return model.model_validate(values)

@@ -14,49 +14,31 @@ from auxlearn.data.splits import text_keys
 
 @dataclass(frozen=True)
 class SplitAudit:
-    """Audit of one split.
-
-    Texts are compared after normalisation (letters and digits only, case-folded), except for
-    ``in_train_exact``. In sentence-pair tasks a text is both texts of an example together.
-
-    Attributes:
-        examples: Number of examples.
-        labels: Examples per label, in the order of the label names; empty if it is unlabelled.
-        missing_labels: Label names without an example.
-        empty_texts: Examples with an empty text. The readers refuse them, so only a split that a
-            program made can have any.
-        duplicates: Examples whose text also occurs earlier in the split.
-        in_train_exact: Examples whose exact text is in train; 0 for train.
-        in_train_normalised: Examples whose normalised text is in train; 0 for train.
-        texts_in_train: Distinct normalised texts among those.
+    """Audit of one split. Texts, or both texts of a pair together, are compared by their letters
+    and digits, case-folded.
     """
 
     examples: int
+    #: Examples per label, in the order of the label names; empty if it is unlabelled.
     labels: dict[str, int]
-    missing_labels: tuple[str, ...]
-    empty_texts: int
-    duplicates: int
-    in_train_exact: int = 0
-    in_train_normalised: int = 0
-    texts_in_train: int = 0
+    missing_labels: tuple[str, ...]  # label names without an example
+    empty_texts: int  # only a split that a program made can have any: the readers refuse them
+    duplicates: int  # examples whose text also occurs earlier in the split
+    in_train_exact: int = 0  # examples whose text is in train to the letter; 0 for train itself
+    in_train_normalised: int = 0  # examples whose text is in train
+    texts_in_train: int = 0  # distinct texts among those
 
 
 @dataclass(frozen=True)
 class Audit:
-    """Audit of a data set: what a user should know before trusting its results.
-
-    Attributes:
-        name: Name of the data set.
-        splits: One entry per split and out-of-distribution set.
-        contradictions: Distinct texts with more than one label, over all splits together;
-            out-of-distribution sets do not count, because their labels can have another meaning.
-        pairs: Whether the examples are pairs of texts.
-    """
+    """Audit of a data set: what a user should know before trusting its results."""
 
     name: str
-    splits: dict[str, SplitAudit]
+    splits: dict[str, SplitAudit]  # one entry per split and out-of-distribution set
+    #: Distinct texts with more than one label, over all splits; out-of-distribution sets do not
+    #: count, as their labels can have another meaning.
     contradictions: int
-    pairs: bool = False
+    pairs: bool = False  # whether the examples are pairs of texts
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain dictionaries, lists and numbers."""
@@ -140,9 +122,6 @@ def audit(dataset: TextDataset) -> Audit:
 
 
 def seen_in_train(train: Split, split: Split) -> list[bool]:
-    """Return for each example of a split whether its exact text is in train.
-
-    In sentence-pair tasks both texts must be those of one example of train.
-    """
+    """Return for each example of a split whether its exact text, or pair of texts, is in train."""
     known = set(text_keys(train, exact=True))
     return [key in known for key in text_keys(split, exact=True)]

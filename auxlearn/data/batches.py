@@ -84,16 +84,9 @@ class Batch:
 def pad_token_values(
     texts: TokenizedTexts, values: Tensor, indices: Tensor, fill: int | bool
 ) -> Tensor:
-    """Gather one value per token of some texts, padded to the longest of them.
-
-    Args:
-        texts: The texts.
-        values: One value, or row of values, per token of ``texts``, ``(tokens, ...)``.
-        indices: Indices of the texts to gather, ``(texts,)``.
-        fill: Value of padding.
-
-    Returns:
-        ``(batch, length, ...)`` in the dtype of ``values``, with a row for each text, or window.
+    """Gather one value, or row of values, per token ``(tokens, ...)`` of the texts with some
+    indices; returns ``(batch, length, ...)``, padded by ``fill``, with a row for each text or
+    window.
     """
     source, inside = _token_positions(texts, indices)
     padded = values.new_full((*inside.shape, *values.shape[1:]), fill)
@@ -104,13 +97,8 @@ def pad_token_values(
 def unpad_token_values(
     texts: TokenizedTexts, padded: Tensor, indices: Tensor, values: Tensor
 ) -> None:
-    """Write padded values back to their tokens, the inverse of :func:`pad_token_values`.
-
-    Args:
-        texts: The texts.
-        padded: One value per token, ``(batch, length)``.
-        indices: Indices of the texts in ``padded``, ``(texts,)``.
-        values: Modified in place, ``(tokens,)``.
+    """Write padded values ``(batch, length)`` back to their tokens in ``values``, ``(tokens,)``:
+    the inverse of :func:`pad_token_values`.
     """
     source, inside = _token_positions(texts, indices)
     values[source] = padded[inside]
@@ -127,12 +115,7 @@ def _token_positions(texts: TokenizedTexts, indices: Tensor) -> tuple[Tensor, Te
 
 
 def collate(texts: TokenizedTexts, indices: Tensor) -> Batch:
-    """Make a batch of some texts, padded to the longest of them.
-
-    Args:
-        texts: The texts.
-        indices: Indices of the texts in the batch, ``(texts,)``.
-    """
+    """Make a batch of the texts with some indices, ``(texts,)``, padded to the longest of them."""
 
     def pad(values: Tensor, fill: int | bool) -> Tensor:
         return pad_token_values(texts, values, indices, fill)
@@ -154,12 +137,8 @@ def collate(texts: TokenizedTexts, indices: Tensor) -> Batch:
 class BatchStream:
     """An endless sequence of shuffled batches of texts of similar length.
 
-    Each epoch shuffles the texts, sorts them by length within buckets of
-    :data:`BUCKET_BATCHES` batches and shuffles the batches. The last batch of an epoch may be
-    smaller.
-
-    Attributes:
-        steps_per_epoch: Number of batches in which every text occurs once.
+    Each epoch of ``steps_per_epoch`` batches shuffles the texts, sorts them by length within
+    buckets of :data:`BUCKET_BATCHES` batches and shuffles the batches; its last may be smaller.
     """
 
     def __init__(self, texts: TokenizedTexts, batch_size: int, seed: int, name: str) -> None:
@@ -194,11 +173,10 @@ class BatchStream:
 
 
 class UniformStream(BatchStream):
-    """An endless sequence of full batches drawn uniformly from the texts.
+    """An endless sequence of full batches drawn uniformly from the texts, whatever their lengths.
 
-    Each epoch shuffles the texts, whatever their lengths. A batch of texts of similar length would
-    not be representative, because length and class are often correlated. An incomplete last batch
-    is dropped, so that no batch is noisier than the others.
+    A batch of texts of similar length would not be representative: length and class are often
+    correlated. An incomplete last batch is dropped, so that none is noisier than the others.
     """
 
     def __init__(self, texts: TokenizedTexts, batch_size: int, seed: int, name: str) -> None:
@@ -212,9 +190,8 @@ class UniformStream(BatchStream):
 
 
 def eval_batches(texts: TokenizedTexts, batch_size: int) -> list[Tensor]:
-    """Return the indices of batches of texts of similar length that cover every text once.
-
-    Of texts in windows a batch has at most ``batch_size`` windows, or a single text.
+    """Return the indices of batches of texts of similar length that cover every text once; of texts
+    in windows a batch has at most ``batch_size`` windows, or a single text.
     """
     order = texts.lengths.argsort(descending=True, stable=True)
     counts = texts.window_counts(order)
@@ -240,26 +217,14 @@ def sampling_probabilities(sizes: Sequence[int], smoothing: float) -> Tensor:
     This is the data-set smoothing of MaChAmp (van der Goot et al. 2021,
     https://arxiv.org/abs/2005.14672) and of multilingual BERT: 0 samples all sets equally often, 1
     by their size, and 1 / T with temperature T.
-
-    Examples:
-        >>> sampling_probabilities([900, 100], 1.0).tolist()
-        [0.9, 0.1]
-        >>> sampling_probabilities([900, 100], 0.5).tolist()
-        [0.75, 0.25]
     """
     powers = torch.tensor(sizes, dtype=torch.float64) ** smoothing
     return powers / powers.sum()
 
 
 class MixedStream(BatchStream):
-    """An endless sequence of batches, each drawn from one of several sets.
-
-    The sets are sampled systematically: within every :data:`BLOCK` batches each set has its share
-    up to one batch, in random order.
-
-    Attributes:
-        texts: The given ones; ``Batch.indices`` refers to them.
-        starts: Index of the first text of each set, ``(sets,)``, int64.
+    """An endless sequence of batches, each drawn from one of several sets, systematically: within
+    every :data:`BLOCK` batches each set has its share up to one batch, in random order.
     """
 
     def __init__(

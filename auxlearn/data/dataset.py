@@ -25,9 +25,8 @@ DEV_NAMES = ("dev", "validation", "valid", "val")
 def split_name(stem: str) -> str:
     """Return the split that a file or hub split of this name holds.
 
-    Examples:
-        >>> split_name("validation"), split_name("Test"), split_name("hard_cases")
-        ('dev', 'test', 'hard_cases')
+    >>> split_name("validation"), split_name("Test"), split_name("hard_cases")
+    ('dev', 'test', 'hard_cases')
     """
     lower = stem.lower()
     if lower in DEV_NAMES:
@@ -37,24 +36,16 @@ def split_name(stem: str) -> str:
 
 @dataclass(frozen=True, repr=False)
 class Split:
-    """Examples of one split, column by column.
-
-    Attributes:
-        name: "train", "dev", "test", or the name of an out-of-distribution set.
-        texts: One text per example.
-        labels: Label of each example: an index into ``label_names``, or what the kind has in its
-            place (a tuple of indices, a number); ``None`` for unlabelled texts.
-        label_names: Names of the classes.
-        text_pairs: Second text of each example of a sentence-pair task.
-        meta: Further columns by name, such as the heuristic of a HANS example.
-        kind: Kind of the labels.
-    """
+    """Examples of one split, column by column."""
 
     name: str
     texts: tuple[str, ...]
+    #: Indices into ``label_names``, or what the kind has in their place; ``None`` if unlabelled.
     labels: tuple[Any, ...] | None
     label_names: tuple[str, ...]
+    #: Second text of each example of a sentence-pair task.
     text_pairs: tuple[str, ...] | None = None
+    #: Further columns by name, such as the heuristic of a HANS example.
     meta: dict[str, tuple[str, ...]] = field(default_factory=dict)
     kind: Kind = CLASSIFICATION
 
@@ -85,9 +76,8 @@ class Split:
     def rows(
         self, text: str = "text", text_pair: str = "text_pair", label: str = "label"
     ) -> Iterator[dict[str, Any]]:
-        """Yield each example as a mapping of columns to values, the label by its name.
-
-        Further columns that have one of the three names are left out.
+        """Yield each example as a mapping of columns to values, the label by its name, without
+        further columns that have one of the three names.
         """
         # Such a column would take the place of the text or label, or seem to be a second text.
         meta = {k: values for k, values in self.meta.items() if k not in (text, text_pair, label)}
@@ -122,23 +112,16 @@ class Split:
 
 @dataclass(frozen=True, repr=False)
 class TextDataset:
-    """A labelled data set.
+    """A labelled data set."""
 
-    Attributes:
-        name: Short name for results and tables.
-        splits: Splits by name: always "train"; "dev" and "test" where they exist.
-        ood: Out-of-distribution evaluation sets by name.
-        metric: The metric usually reported for it: "accuracy" or "macro_f1".
-        notes: Sentences for the user, such as what was changed on reading.
-        found_labels: Label of each example by split as it was in memory, if labels were renamed:
-            what a saved copy holds, so that the same settings read it.
-    """
-
-    name: str
-    splits: dict[str, Split]
+    name: str  # short name for results and tables
+    splits: dict[str, Split]  # always "train"; "dev" and "test" where they exist
+    #: Out-of-distribution evaluation sets by name.
     ood: dict[str, Split] = field(default_factory=dict)
-    metric: str = "accuracy"
-    notes: tuple[str, ...] = ()
+    metric: str = "accuracy"  # the one that is usually reported for it
+    notes: tuple[str, ...] = ()  # sentences for the user, such as what was changed on reading
+    #: Labels by split as they were in memory, if they were renamed: what a saved copy holds, so
+    #: that the same settings read it.
     found_labels: dict[str, tuple[str, ...]] = field(default_factory=dict, compare=False)
 
     def __repr__(self) -> str:
@@ -153,10 +136,7 @@ class TextDataset:
         return replace(self, name=name)
 
     def to_frame(self) -> pandas.DataFrame:
-        """Return all examples: columns ``split``, ``text``, ``text_pair``, ``label`` and others.
-
-        Further columns of the data that have one of these names are left out.
-        """
+        """Return all examples: columns ``split``, ``text``, ``text_pair``, ``label`` and others."""
         import pandas
 
         return pandas.DataFrame(

@@ -55,23 +55,15 @@ def with_kind_of(table: Table, columns: Columns) -> Columns:
 
 @dataclass(frozen=True)
 class RawExamples:
-    """Checked examples whose labels are names, not yet class indices.
-
-    Attributes:
-        table: The table they were read from.
-        texts: One text per example.
-        labels: One label per example, by its names; ``None`` if the table has no label column.
-        text_pairs: Second texts of a sentence-pair task.
-        meta: Every other column, as text.
-        found_labels: The label of each example as the table has it, before any was renamed.
-    """
+    """Checked examples whose labels are names, not yet class indices."""
 
     table: Table
     texts: list[str]
+    #: One label per example, by its names; ``None`` if the table has no label column.
     labels: list[Any] | None
     text_pairs: list[str] | None = None
-    meta: dict[str, list[str]] = field(default_factory=dict)
-    found_labels: tuple[Any, ...] = ()
+    meta: dict[str, list[str]] = field(default_factory=dict)  # every other column, as text
+    found_labels: tuple[Any, ...] = ()  # labels as the table has them, before any was renamed
     kind: Kind = CLASSIFICATION
 
 
@@ -188,12 +180,10 @@ def assemble(
     columns: Columns,
     label_names: tuple[str, ...] | None = None,
 ) -> tuple[dict[str, Split], list[str]]:
-    """Make the splits of a data set, with the same class indices in all of them.
+    """Make the splits of a data set, with the same class indices in all of them, and notes.
 
-    The classes are ``label_names``, or by default the labels of train. Dev and test may have no
-    others, and a further split with others keeps its own labels, of which a note says so; unless
-    ``columns.unknown_labels`` is "count": a split then has its other labels behind the classes, and
-    a note says so.
+    The classes are ``label_names``, or the labels of train. Dev and test may have no others, unless
+    ``unknown_labels`` counts those; a further split with others keeps its own.
     """
     train = raw_splits["train"]
     kind, present = train.kind, own_names(train)

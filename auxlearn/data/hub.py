@@ -29,11 +29,9 @@ def load_hub(
     columns: Columns = USUAL,
     label_names: Sequence[str] | None = None,
 ) -> TextDataset:
-    """Read a data set of the hub, or its copy in the local cache of ``datasets``.
+    """Read a data set of the hub, or its copy in the local cache; loading scripts are never run.
 
-    Loading scripts are never run. Examples with an empty text and examples without a label (-1
-    where classes are numbered and have names) are left out, and the notes say how many; so is a
-    split whose labels are all hidden.
+    Examples without a text or label are left out with a note, as is a split of hidden labels.
     """
     raw, notes = _fetch(hub_id, config)
     if split_map is None:
@@ -199,9 +197,8 @@ def _class_names(value: Any, names: Sequence[str] | None, where: str) -> Any:
 
 
 def _class_name(value: Any, names: Sequence[str] | None, where: str) -> Any:
-    """Return the name of a class index; -1 marks a hidden label there, as in GLUE.
-
-    Without names of classes, integers are labels themselves, and -1 is one like any other.
+    """Return the name of a class index, of which -1 is a hidden label, as in GLUE; without names of
+    classes, integers are labels themselves.
     """
     if names is None or isinstance(value, bool) or not isinstance(value, int):
         return value

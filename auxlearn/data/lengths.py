@@ -21,23 +21,14 @@ _CHUNK = 1000
 
 @dataclass(frozen=True)
 class Lengths:
-    """Lengths of texts; those of both texts of a pair are added.
+    """Lengths of texts; those of both texts of a pair are added."""
 
-    Attributes:
-        unit: "words", separated by white space, or "tokens", special tokens included.
-        mean: Mean length.
-        median: Half of the texts are at most as long.
-        percentile_95: 95% of the texts are at most as long.
-        longest: Length of the longest text.
-        truncated: Share of the texts that are longer than the maximum, 0 to 1; ``None`` where
-            there is no maximum.
-    """
-
-    unit: str
+    unit: str  # "words", separated by white space, or "tokens", special tokens included.
     mean: float
     median: float
     percentile_95: float
     longest: int
+    #: Share of the texts that are longer than the maximum, if there is one.
     truncated: float | None = None
 
 
@@ -68,9 +59,8 @@ def _counts(tokenizer: Any, split: Split) -> list[int]:
 def whole_lengths(
     tokenizer: Any, split: Split, texts: TokenizedTexts, max_length: int, cache: TensorCache
 ) -> np.ndarray:
-    """Return the number of tokens of each text before it was cut, ``(texts,)``.
-
-    Only the texts that reach ``max_length`` are tokenised again, or read from the cache.
+    """Return the number of tokens of each text before it was cut, ``(texts,)``; only texts that
+    reach ``max_length`` are tokenised again.
     """
     import torch
 
@@ -90,13 +80,8 @@ def whole_lengths(
 
 
 def describe_lengths(whole: np.ndarray, max_length: int, windowing: Windowing, special: int) -> str:
-    """Return the lengths of texts, and how much of them is kept, as a sentence.
-
-    Args:
-        whole: Number of tokens of each text.
-        max_length: Most tokens of a text, or of a window of it.
-        windowing: How longer texts are read.
-        special: Number of special tokens of a text or window.
+    """Return the numbers of tokens of texts, and how much of them is kept with so many special
+    tokens in each text or window, as a sentence.
     """
     most, how = max_length, "cut"
     if windowing.in_windows:

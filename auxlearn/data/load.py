@@ -160,9 +160,8 @@ def _load_card(card: DatasetCard, columns: Columns, seed: int, fold: str | None)
 def with_dev(
     dataset: TextDataset, seed: int, source: str = "train", fold: str | None = None
 ) -> TextDataset:
-    """Hold out a dev split if there is none, and note this; note a missing test split as well.
-
-    In a fold, dev is held out of the folds that are trained on.
+    """Hold out a dev split if there is none (in a fold, of what is trained on), and note this; note
+    a missing test split as well.
     """
     from auxlearn.data.splits import hold_out, take_fold
 
@@ -185,60 +184,39 @@ CARD_FOLDER = Path(__file__).parent / "cards"
 
 
 class HubSource(Settings):
-    """Location of a data set on the hub.
-
-    Attributes:
-        id: Hub id, such as "nyu-mll/glue".
-        config: Name of its configuration, where it has several.
-        splits: Hub split by split name of this package; ``"a+b"`` concatenates two.
-        columns: Names of its columns that are not the usual ones: ``text``, ``text_pair``,
-            ``label``.
-        dev_from: The split that dev is held out of if ``splits`` names no dev split.
-    """
+    """Location of a data set on the hub."""
 
     id: str
-    config: str | None = None
+    config: str | None = None  # name of its configuration, where it has several
+    #: Hub split by split name of this package; ``"a+b"`` concatenates two.
     splits: dict[str, str] = Field({"train": "train", "dev": "validation", "test": "test"})
+    #: Names of its columns that are not the usual ones.
     columns: dict[Literal["text", "text_pair", "label"], str] = Field({})
+    #: The split that dev is held out of if ``splits`` names no dev split.
     dev_from: Literal["train", "test"] = "train"
 
 
 class DatasetCard(Settings):
-    """Metadata of a published data set.
-
-    Attributes:
-        name: Short name, the value of ``--dataset``.
-        title: One line for lists.
-        description: The texts and the task.
-        hub: Location on the hub; ``None`` if the hub has no trustworthy copy.
-        folder_recipe: Instructions for making a data folder of it.
-        label_names: Names of the classes 0, 1, ... in order.
-        metric: The metric usually reported for it.
-        ood: Out-of-distribution sets by card name, each with a mapping from the labels of this set
-            to those of the other; labels of the same name need no entry.
-        subsets: Columns by whose values the scores are broken down.
-        pairs: Split whose examples are paired, line by line, with those of another split, as in
-            contrast sets.
-        sizes: Published number of examples by split.
-        licence: Licence of the data as far as it is stated.
-        paper: Source of the data set and of its splits.
-        warnings: What a user should know before trusting its results.
-    """
+    """Metadata of a published data set."""
 
     name: str
     title: str
     description: str
-    hub: HubSource | None = None
-    folder_recipe: str | None = None
+    hub: HubSource | None = None  # ``None`` if the hub has no trustworthy copy
+    folder_recipe: str | None = None  # instructions for making a data folder of it
+    #: Names of the classes 0, 1, ... in order.
     label_names: Annotated[list[str], Field(min_length=2)]
     metric: Literal["accuracy", "macro_f1"]
+    #: Labels of out-of-distribution sets, by card name and label of this set; equal ones need no
+    #: entry.
     ood: dict[str, dict[str, str]] = Field({})
-    subsets: list[str] = Field([])
+    subsets: list[str] = Field([])  # columns by whose values the scores are broken down
+    #: Split whose examples are paired with those of another one, as in contrast sets.
     pairs: dict[str, str] = Field({})
-    sizes: dict[str, int] = Field({})
+    sizes: dict[str, int] = Field({})  # published number of examples by split
     licence: str
     paper: str
-    warnings: list[str] = Field([])
+    warnings: list[str] = Field([])  # what a user should know before trusting its results
 
     @model_validator(mode="after")
     def _has_a_source(self) -> DatasetCard:

@@ -16,37 +16,23 @@ from auxlearn.data.load import DatasetCard, card_names, find_card, load_evaluate
 
 @dataclass(frozen=True)
 class LabelMap:
-    """Mapping of the classes of a model and of the labels of an evaluation set to common classes.
+    """Mapping of the classes of a model and the labels of an evaluation set to common classes."""
 
-    Attributes:
-        label_names: The common classes, on which scores are computed; labels that the model does
-            not know follow the others.
-        targets: Index into ``label_names`` for each class of the model.
-        labels: Index into ``label_names`` for each label of the set.
-        known: Number of the common classes that the model can predict.
-    """
-
+    #: The common classes; labels that the model does not know follow the others.
     label_names: tuple[str, ...]
-    targets: tuple[int, ...]
-    labels: tuple[int, ...]
-    known: int
+    targets: tuple[int, ...]  # index into ``label_names`` for each class of the model
+    labels: tuple[int, ...]  # index into ``label_names`` for each label of the set
+    known: int  # number of the common classes that the model can predict
 
 
 @dataclass(frozen=True)
 class OODSet:
-    """A loaded out-of-distribution set.
+    """A loaded out-of-distribution set."""
 
-    Attributes:
-        source: The settings, completed from the data-set cards.
-        split: The examples.
-        labels: Mapping between its labels and the classes of the model.
-        partner: Examples paired with those of ``split``, line by line.
-    """
-
-    source: OODSource
+    source: OODSource  # completed from the data-set cards
     split: Split
     labels: LabelMap
-    partner: Split | None = None
+    partner: Split | None = None  # examples paired with those of ``split``, line by line
 
 
 def map_labels(
@@ -58,9 +44,8 @@ def map_labels(
 ) -> LabelMap:
     """Map the classes of a model and the labels of an evaluation set to common classes.
 
-    If ``mapping`` renames nothing and every label of the set is a class of the model, the common
-    classes are the model's, and the set may lack some of them. Otherwise the common classes are the
-    labels of the set: every class of the model must map to one, and every label must be mapped to.
+    They are the model's if nothing is renamed and it knows every label of the set; else those of
+    the set: every class of the model must map to one, and every label must be mapped to.
     """
     mapping = mapping or {}
     count = unknown_labels == "count"
@@ -130,10 +115,8 @@ def load_ood_set(source: OODSource, dataset: str, label_names: Sequence[str]) ->
 
 
 def with_cards(source: OODSource, dataset: str, label_names: Sequence[str]) -> OODSource:
-    """Complete the label mapping and the pairs from the data-set cards.
-
-    Entries of a card that do not fit are ignored, because a folder with other labels or splits may
-    have the name of a card.
+    """Complete label mapping and pairs from the data-set cards, as far as these fit: a folder with
+    other labels or splits may have the name of a card.
     """
     updates: dict[str, object] = {}
     trained, own = _card(dataset), _card(source.name)
@@ -158,10 +141,8 @@ def card_subsets(source: OODSource, split: Split) -> tuple[str, ...]:
 def load_ood_sets(
     sources: Sequence[OODSource], spec: str, dataset: TextDataset
 ) -> tuple[list[OODSet], list[str]]:
-    """Load the out-of-distribution sets of a configuration and of the data set's card.
-
-    A set of the configuration must exist. A set that only the card names is skipped if it cannot be
-    loaded, and a note says so.
+    """Load the sets of a configuration, which must exist, and those that the data set's card names,
+    unless they cannot be loaded, of which a note says so.
     """
     taken = {**dataset.splits, **dataset.ood}
     for source in sources:

@@ -82,22 +82,12 @@ DESCRIPTIONS = {
 
 
 def words_of(text: str) -> list[tuple[int, int]]:
-    """Return where the words and marks of a text begin and end, in characters.
-
-    Examples:
-        >>> text = "State-of-the-art (isn't it?)"
-        >>> [text[start:end] for start, end in words_of(text)]
-        ['State-of-the-art', '(', "isn't", 'it', '?', ')']
-    """
+    """Return where the words and marks of a text begin and end, in characters."""
     return [found.span() for found in _WORD.finditer(text)]
 
 
 def find_tagger() -> tuple[Tagger, str] | None:
-    """Return a tagger and its name: spaCy's, NLTK's or TextBlob's; ``None`` if none is installed.
-
-    spaCy needs en_core_web_sm and NLTK its tagger; TextBlob's pattern tagger has its lexicon with
-    it.
-    """
+    """Return a tagger and its name: spaCy's (en_core_web_sm), NLTK's or TextBlob's."""
     for find in (_spacy_tagger, _nltk_tagger, _pattern_tagger):
         found = find()
         if found is not None:

@@ -28,23 +28,14 @@ AUDIT_FORMAT = 1
 
 @dataclass(frozen=True)
 class RunData:
-    """The data of a run.
+    """The data of a run."""
 
-    Attributes:
-        dataset: The data set as it was read.
-        ood_sets: The out-of-distribution sets.
-        train: The examples to train on.
-        validation: The examples that drive the weights; ``None`` if the weighting needs none.
-        notes: What was done to the data on reading, and which sets were left out.
-        audits: Folder that keeps what audits have found; ``None`` for none.
-    """
-
-    dataset: TextDataset
+    dataset: TextDataset  # as it was read
     ood_sets: tuple[OODSet, ...]
-    train: Split
-    validation: Split | None
-    notes: tuple[str, ...]
-    audits: Path | None = None
+    train: Split  # the examples to train on
+    validation: Split | None  # the examples that drive the weights, if the weighting needs any
+    notes: tuple[str, ...]  # what was done to the data on reading, and which sets were left out
+    audits: Path | None = None  # folder that keeps what audits have found
 
     @cached_property
     def warnings(self) -> tuple[str, ...]:
@@ -62,10 +53,9 @@ class RunData:
 
 
 def with_found_kind(config: RunConfig, dataset: TextDataset | None) -> RunConfig:
-    """Return the settings with the kind of the labels and its metric, where they say neither.
-
-    The kind is that of data in memory, or found from the train file of a folder. Settings for
-    single classes stay as they are, and so do those of data that are not here yet.
+    """Return the settings with the kind of the labels and its metric, where they say neither, found
+    from data in memory or the train file of a folder; single classes and absent data change
+    nothing.
     """
     if config.kind not in (None, "token_classification") or (
         config.kind and "metric" in config.model_fields_set
@@ -137,10 +127,8 @@ def load_run_data(
 def split_validation(
     dataset: TextDataset, source: ValidationSource | None, columns: Columns
 ) -> tuple[Split, Split | None]:
-    """Return the examples to train on and those that drive the weights.
-
-    Examples held out of train are the same for every seed of a run, so that seeds differ in
-    training alone.
+    """Return the examples to train on and those that drive the weights, the same for every seed, so
+    that seeds differ in training alone.
     """
     train = dataset.splits["train"]
     if source is None:

@@ -17,14 +17,7 @@ _NOT_LETTER_OR_DIGIT = re.compile(r"[\W_]+")
 
 
 def normalise(text: str) -> str:
-    """Return the letters and digits of a text, case-folded.
-
-    A text without any, such as "!!!", stands for itself, so that it equals no other one.
-
-    Examples:
-        >>> normalise("State-of-the-art, again!"), normalise("!!!")
-        ('stateoftheartagain', '!!!')
-    """
+    """Return the letters and digits of a text, case-folded; of "!!!", without any, itself."""
     return _NOT_LETTER_OR_DIGIT.sub("", text.casefold()) or text.strip()
 
 
@@ -53,12 +46,10 @@ def hold_out(split: Split, share: float, seed: int, name: str = "dev") -> tuple[
 def choose_held_out(
     labels: Sequence[int], keys: Sequence[tuple[str, ...]], share: float, seed: int
 ) -> list[int]:
-    """Choose the examples to hold out.
+    """Choose the examples to hold out, whatever their order; those with equal keys stay together.
 
-    Examples with equal keys stay together. Every class with at least two distinct keys is on both
-    sides, unless texts with several labels make that impossible. The number of examples held out of
-    a class is its share, rounded, or as close to it as keeping equal texts together allows. The
-    choice does not depend on the order of the examples.
+    Every class with two distinct keys or more is on both sides, unless texts with several labels
+    make that impossible, and its number of examples is as close to its share as keys allow.
     """
     indices_of_key: dict[tuple[str, ...], list[int]] = defaultdict(list)
     keys_of_label: dict[int, dict[tuple[str, ...], int]] = defaultdict(dict)
@@ -89,10 +80,8 @@ def choose_held_out(
 def assign_folds(
     labels: Sequence[int], keys: Sequence[Hashable], folds: int, seed: int
 ) -> list[int]:
-    """Divide examples into folds of about the same size and class distribution.
-
-    Examples with equal keys are in the same fold. The folds do not depend on the order of the
-    examples.
+    """Divide examples into folds of about the same size and class distribution, whatever their
+    order; those with equal keys are in the same fold.
     """
     labels_of: dict[Hashable, Counter[int]] = defaultdict(Counter)
     for label, key in zip(labels, keys, strict=True):
@@ -120,11 +109,8 @@ def assign_folds(
 
 
 def take_fold(dataset: TextDataset, fold: str) -> TextDataset:
-    """Return a data set for one fold of a cross-validation of its train split.
-
-    The fold is tested on, and the other folds are train. A dev split of the data set is kept; its
-    test split is left out, so that it remains for an evaluation of the method that was chosen. The
-    folds are the same for every run, and do not depend on the order of the examples.
+    """Return a data set that is tested on one fold of train and trained on the others, the same
+    ones for every run. Its own test split is left out: it remains for the method that was chosen.
     """
     number, count = map(int, fold.split("/"))
     train = dataset.splits["train"]

@@ -30,11 +30,8 @@ MOST_COLUMNS = 2_000
 
 
 def read_table(path: Path) -> Table:
-    """Read a file in the format of its suffix.
-
-    JSON lines, CSV and TSV are UTF-8, with or without a byte order mark; blank lines are skipped.
-    CSV follows RFC 4180: a quoted cell may contain commas, line breaks and doubled quotation marks.
-    A row of a TSV is always one line; see :func:`_tsv_rows`.
+    """Read a file in the format of its suffix: UTF-8, with or without byte order mark, without
+    blank lines. CSV follows RFC 4180; a row of a TSV is always one line, see :func:`_tsv_rows`.
     """
     return READ_FORMATS[path.suffix.lower()](path)
 
@@ -42,9 +39,8 @@ def read_table(path: Path) -> Table:
 def write_table(
     path: Path, table: Table, source: Path | None = None, added: Sequence[str] = ()
 ) -> None:
-    """Write a table in the format of the suffix, atomically.
-
-    In CSV and TSV a missing value is an empty cell, and what is neither text nor a number is JSON.
+    """Write a table in the format of the suffix, atomically. In CSV and TSV a missing value is an
+    empty cell, and what is neither text nor a number is JSON.
     """
     suffix = path.suffix.lower()
     if suffix not in FORMATS:
@@ -197,13 +193,10 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _tsv_rows(text: str) -> list[tuple[int, list[str]]]:
-    """Split a TSV into cells.
+    """Split a TSV into cells, a row for each line, so that no quotation mark absorbs further rows.
 
-    There are two kinds of TSV: files in which a quotation mark is an ordinary character (GLUE,
-    HANS; the marks are often unbalanced), and files of CSV writers, which quote a cell that
-    contains a quotation mark and double the marks inside. A file is of the second kind only if
-    every cell with a quotation mark has that form. In both, a row is one line, so that an
-    unbalanced quotation mark cannot absorb the following rows.
+    In some files a quotation mark is an ordinary character (GLUE, HANS); CSV writers quote a cell
+    that contains one and double it, which is the case if every cell with a mark has that form.
     """
     rows = []
     for number, line in enumerate(text.split("\n"), start=1):
@@ -266,9 +259,8 @@ def _read_parquet(path: Path) -> Table:
 
 
 def _check_size_of_values(path: Path, content: Any, schema: Any) -> None:
-    """Check how large the values of a Parquet file are before they are written out.
-
-    Repeated texts take a few bytes in the file: they are read as a dictionary, and counted.
+    """Check how large the values of a Parquet file are before they are written out: repeated texts,
+    which take a few bytes in the file, are read as a dictionary and counted.
     """
     from pyarrow import parquet
 
@@ -303,10 +295,8 @@ def _size_of_values(column: Any) -> int:
 
 
 def _parquet_values(path: Path, name: str, column: Any) -> list[Any]:
-    """Return the values of a column.
-
-    Times that Python has no values for, such as those after the year 9999, are read as whole
-    numbers: they are of no use as a text or label, and must not spoil the other columns.
+    """Return the values of a column. Times that Python has no values for, such as those after the
+    year 9999, are read as whole numbers, so that they do not spoil the other columns.
     """
     import pyarrow
 
@@ -340,10 +330,8 @@ def _decoded(content: bytes, where: str) -> str:
 
 
 def text_lines(content: bytes, where: str) -> list[str]:
-    """Return the lines of a text, which end at a line feed, with or without a carriage return.
-
-    Other characters that some programs break lines at, such as U+2028 and form feeds, are part of
-    a line.
+    """Return the lines of a text, which end at a line feed, with or without a carriage return;
+    other characters that some programs break lines at, such as U+2028, are part of a line.
     """
     return _decoded(content, where).replace("\r\n", "\n").split("\n")
 
@@ -366,10 +354,8 @@ def _kind(value: object) -> str:
 
 
 def _read_conll(path: Path) -> Table:
-    """Read columns by line, the word first and its tag last; blank lines end a sentence.
-
-    Columns are divided by tabs, or by white space if a line has none. Lines that begin with
-    ``-DOCSTART-``, as in CoNLL-2003, are left out.
+    """Read columns by line, divided by tabs or white space, the word first and its tag last; blank
+    lines end a sentence, and lines that begin with ``-DOCSTART-`` are left out.
     """
 
     def of(cells: list[str], place: int) -> tuple[str, ...]:
@@ -379,10 +365,8 @@ def _read_conll(path: Path) -> Table:
 
 
 def _read_conllu(path: Path) -> Table:
-    """Read CoNLL-U: the forms of words, and their UPOS (as ``tags``), XPOS, HEAD and DEPREL.
-
-    Lines of comments, multi-word tokens (1-2) and empty nodes (1.1) are left out, as the words
-    that they stand for have lines of their own.
+    """Read CoNLL-U: the forms of words, and their UPOS (as ``tags``), XPOS, HEAD and DEPREL;
+    comments, multi-word tokens (1-2) and empty nodes (1.1) are left out.
     """
 
     def of(cells: list[str], place: int) -> tuple[str, ...] | None:
@@ -409,12 +393,8 @@ def _sentences(
 ) -> Table:
     """Return a table of lists with a row for each sentence of a file with a line for each word.
 
-    Args:
-        path: The file.
-        read: Returns the cells of a line that are kept, by all of them and the number of the word
-            in its sentence, from 1; ``None`` for a line that is no word.
-        names: Names of the columns.
-        left_out: How lines begin that are left out.
+    ``read`` returns the cells of a line that are kept, by all of them and the number of the word in
+    its sentence, from 1; ``None`` for a line that is no word.
     """
     columns: dict[str, list[Any]] = {name: [] for name in names}
     lines: list[int] = []

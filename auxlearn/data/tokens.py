@@ -163,10 +163,8 @@ def consecutive(texts: TokenizedTexts, sizes: Sequence[int]) -> list[TokenizedTe
 
 
 def concatenate(*parts: TokenizedTexts) -> TokenizedTexts:
-    """Return the texts of all parts, one part after the other; of a single part, itself.
-
-    All must come from one tokenizer. Labels must be present in all or in none, and so must
-    segments.
+    """Return the texts of all parts, of one tokenizer, one part after the other. Labels must be in
+    all or in none, and so must segments.
     """
     if len(parts) == 1:
         return parts[0]
@@ -192,14 +190,11 @@ def tokenize(
     advance: Callable[[int], None] = lambda count: None,
     windowing: Windowing = HEAD,
 ) -> dict[str, Tensor]:
-    """Tokenise texts, cut to ``max_length`` tokens, of a pair the longer text first.
+    """Tokenise texts in rows of at most ``max_length`` tokens, of a pair the longer text cut first.
 
-    With windows, each row has at most ``max_length`` tokens, and a text as many rows as it needs.
-
-    ``[MASK]`` or ``[SEP]`` in a text is ordinary text, because this package loads tokenizers with
-    ``split_special_tokens``. (A SentencePiece vocabulary that lists them as pieces still finds
-    them; they are not maskable then.) An unknown word becomes the tokenizer's unknown token and is
-    never maskable, because nothing can be learned from predicting it.
+    ``[MASK]`` or ``[SEP]`` in a text is ordinary text (``split_special_tokens``; a SentencePiece
+    vocabulary that lists them still finds them). An unknown word is never maskable, because nothing
+    can be learned from predicting it.
     """
     chunks = []
     for start, end in _chunks(texts, text_pairs):
@@ -302,11 +297,7 @@ def encodings(
 
 
 def check_stride(tokenizer: Any, max_length: int, windowing: Windowing) -> None:
-    """Check that windows move on by at least a token.
-
-    Raises:
-        ConfigError: They do not.
-    """
+    """Check that windows move on by at least a token."""
     room = max_length - tokenizer.num_special_tokens_to_add(pair=False)
     if windowing.window_stride >= room:
         raise ConfigError(
@@ -391,10 +382,8 @@ def word_starts(
 ) -> Tensor:
     """Return the number of the word that begins at each token, ``(tokens,)``; -1 elsewhere.
 
-    Words are counted from 0 over all texts, and divided by single spaces. Which word a token
-    belongs to is known by its first character that is no space, as some tokenizers count the space
-    before a word to it. A word that is in two windows begins in the one where the nearer end of the
-    window is farther away, or in the first of equal ones.
+    Words are counted over all texts, and divided by single spaces. Some tokenizers count the space
+    before a word to it. A word in two windows begins in the one whose nearer end is farther away.
     """
     starts: list[int] = []
     before = 0

@@ -15,8 +15,8 @@ from auxlearn.encoders.families import family_of
 def attention_mask(config: Any, mask: Tensor, device: torch.device) -> Tensor | None:
     """Return the mask that leaves out padding, in the form that a body needs; ``None`` without any.
 
-    The body would inspect a mask of two dimensions for padding, which synchronises with a GPU. A
-    mask on the CPU is therefore inspected here.
+    A body inspects a mask of two dimensions, which synchronises with a GPU; on the CPU it is done
+    here.
     """
     family = family_of(config.model_type)
     if mask.device.type != "cpu":
@@ -29,14 +29,8 @@ def attention_mask(config: Any, mask: Tensor, device: torch.device) -> Tensor | 
 
 
 def require_pairwise_attention(config: Any, name: str) -> None:
-    """Check that an encoder can be told which tokens each token attends to.
-
-    Args:
-        config: The encoder's configuration.
-        name: Who needs it.
-
-    Raises:
-        EncoderError: Its architecture takes no such mask.
+    """Check that an encoder can be told which tokens each token attends to, which ``name``
+    needs.
     """
     family = family_of(config.model_type)
     if not (family.accepts_4d_masks or family.masks_by_layer):
@@ -50,13 +44,9 @@ def require_pairwise_attention(config: Any, name: str) -> None:
 def pairwise_mask(
     config: Any, attends: Tensor, positions: Tensor | None, device: torch.device
 ) -> Tensor | dict[str, Tensor]:
-    """Return which tokens each token attends to, in the form that a body needs.
-
-    Args:
-        config: The encoder's configuration; see :func:`require_pairwise_attention`.
-        attends: ``(batch, length, length)``, bool; at least one token for each.
-        positions: Position of each token, ``(batch, length)``; by default its place.
-        device: Where the mask is needed.
+    """Return which tokens each token attends to, at least one, ``(batch, length, length)``, in the
+    form that a body needs; ``positions`` are those of tokens, ``(batch, length)``, by default their
+    places.
     """
 
     def made(allowed: Tensor) -> Tensor:
@@ -76,15 +66,8 @@ def pairwise_mask(
 
 
 def states_at(hidden: Tensor, positions: Tensor) -> Tensor:
-    """Return the hidden states at some positions, in row-major order.
-
-    Args:
-        hidden: ``(batch, length, hidden size)``.
-        positions: ``(batch, length)``, bool; preferably on the CPU, where counting them does not
-            synchronise with a GPU.
-
-    Returns:
-        ``(positions.sum(), hidden size)``.
+    """Return the hidden states ``(batch, length, size)`` at some positions ``(batch, length)``,
+    bool and preferably on the CPU, in row-major order: ``(positions.sum(), size)``.
     """
     places = upload(positions.flatten().nonzero().squeeze(1), hidden.device)
     return hidden.flatten(0, 1).index_select(0, places)

@@ -100,11 +100,8 @@ def check_size(folder: Path, config: Any, build: Any) -> None:
 
 
 def check_body(name: str, model: Any, info: Mapping[str, Any], family: Family) -> None:
-    """Check that every weight of the body came from the files of the encoder.
-
-    Raises:
-        EncoderError: Weights of the body are missing or have other shapes, or the files hold
-            layers that the configuration leaves out.
+    """Check that every weight of the body came from the files of the encoder, and all of their
+    layers.
     """
     prefix = f"{model.base_model_prefix}."
 
@@ -177,9 +174,8 @@ def check_vocabulary(name: str, tokenizer: Any, model: Any) -> None:
 
 
 def try_out(encoder: Any) -> None:
-    """Classify and predict the tokens of one short text.
-
-    A configuration can hold nonsense that shows only when it is used. No random number is drawn.
+    """Classify and predict the tokens of a short text, without any random number: a configuration
+    can hold nonsense that shows only when it is used.
     """
     ids = torch.tensor([encoder.tokenizer("a b")["input_ids"]])
     everywhere = torch.ones_like(ids)

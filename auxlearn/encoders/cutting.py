@@ -39,15 +39,11 @@ def check_cuttable(encoder: SharedEncoder) -> None:
 
 @contextmanager
 def embeddings_cut(encoder: SharedEncoder, span: Tensor) -> Iterator[None]:
-    """Set the embeddings of some tokens to zero within the context.
+    """Set the embeddings of the tokens in ``span``, ``(batch, length)``, bool, to zero in the
+    context.
 
     These are the inputs of the first layer (of a projection before it, if there is one), with
-    positions and segments added, after normalisation and dropout. The attention mask is the
-    caller's.
-
-    Args:
-        encoder: The encoder.
-        span: The tokens, ``(batch, length)``, bool, on the encoder's device.
+    positions and segments added, after normalisation and dropout.
     """
     check_cuttable(encoder)
 
@@ -63,15 +59,11 @@ def embeddings_cut(encoder: SharedEncoder, span: Tensor) -> Iterator[None]:
 
 @contextmanager
 def feed_forward_cut(encoder: SharedEncoder, choose: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    """Set the feed-forward output of some tokens to zero in every layer within the context.
+    """Set the feed-forward output of some tokens to zero in every layer within the context: that of
+    the last linear map, before dropout, residual connection and normalisation.
 
-    It is the output of the last linear map, before dropout, residual connection and normalisation.
-    Attention is computed unfused, because fused attention returns no weights.
-
-    Args:
-        encoder: The encoder.
-        choose: Returns the tokens of a layer, ``(batch, length)``, bool; it is called once in each
-            layer with that layer's attention weights, detached, ``(batch, heads, queries, keys)``.
+    ``choose`` returns the tokens, ``(batch, length)``, bool, by the attention weights of a layer,
+    detached, ``(batch, heads, queries, keys)``, which unfused attention returns.
     """
     check_cuttable(encoder)
     with ExitStack() as hooks:

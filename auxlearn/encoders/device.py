@@ -21,10 +21,7 @@ from auxlearn.core.processes import process_count
 
 
 def default_device() -> torch.device:
-    """Return the CUDA device if there is one, else the CPU.
-
-    Other accelerators are not used, because this package has not been tested on them.
-    """
+    """Return the CUDA device if there is one, else the CPU: others have not been tested."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
@@ -44,23 +41,16 @@ def upload(tensor: Tensor, device: torch.device) -> Tensor:
 
 @dataclass(frozen=True)
 class Compute:
-    """Device and precision of a run.
-
-    Attributes:
-        device: The device.
-        autocast: Returns the autocast context of the forward passes.
-    """
+    """Device of a run, and the autocast context of its forward passes."""
 
     device: torch.device
     autocast: Callable[[], AbstractContextManager[None]]
 
 
 def choose_compute(config: RunConfig) -> Compute:
-    """Return the configured device and precision.
+    """Return the configured device and precision; each of several processes has a GPU of its own.
 
-    ``auto`` is CUDA if it is available, else the CPU. Of processes that were started together, each
-    has a GPU of its own. The weight cache of autocast is disabled,
-    because it would miss in-place changes of weights within one context.
+    The weight cache of autocast would miss in-place changes of weights within one context.
     """
     if config.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError(
@@ -94,10 +84,8 @@ def _own_gpu() -> int:
 
 
 def full_precision(device: torch.device) -> AbstractContextManager[object]:
-    """Return a context without autocast, in which operations keep the dtype of their inputs.
-
-    Heads are computed in it. Parameters that are modified within an autocast context must be used
-    in it as well, because autocast caches the cast of a parameter and misses in-place changes.
+    """Return a context without autocast, in which heads are computed. What is modified within
+    autocast must be used in it as well: the cached cast of a parameter misses in-place changes.
     """
     available = torch.amp.is_autocast_available(device.type)
     if available and torch.is_autocast_enabled(device.type):

@@ -35,67 +35,53 @@ class Layer:
 
 @dataclass(frozen=True)
 class Stack:
-    """Modules of an encoder that is scored layer by layer.
-
-    Attributes:
-        layers: The layers, first to last.
-        heads: Number of attention heads per layer.
-        embed: Maps token ids, positions and segments, each ``(tokens,)``, to embeddings
-            ``(tokens, width)``.
-    """
+    """Modules of an encoder that is scored layer by layer, first to last."""
 
     layers: list[Layer]
-    heads: int
+    heads: int  # number of attention heads per layer
+    #: Maps token ids, positions and segments, ``(tokens,)``, to embeddings ``(tokens, width)``.
     embed: Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 
 @dataclass(frozen=True)
 class Family:
-    """What is known of one architecture.
+    """What is known of one architecture."""
 
-    Attributes:
-        token_logits: ``(language_model, hidden)`` with hidden states ``(n, hidden size)`` to
-            logits ``(n, vocabulary)``.
-        class_logits: ``(classifier, hidden, batch)`` with the last hidden states
-            ``(batch, length, hidden size)`` to logits ``(batch, classes)``; the batch may be on
-            the CPU.
-        head_prefixes: Name prefixes of the language-model head's parameters, for detecting whether
-            a checkpoint has them; none where the output layer is the embedding.
-        pooler_prefixes: Name prefixes of the body's parameters that only ``class_logits`` uses.
-        accepts_4d_masks: Whether the body accepts an attention mask of four dimensions, one for
-            all layers.
-        masks_by_layer: Whether it accepts one for layers that attend to all tokens, and another
-            for layers that attend to tokens nearby.
-        counts_from_padding: Whether position ids begin after the id of the padding token.
-        tag_logits: ``(classifier, hidden)`` with the last hidden states to logits of each token,
-            ``(batch, length, tags)``, for a model of token classification; ``None`` where
-            transformers has none.
-        requires_mask: Whether the body needs an attention mask even without padding; otherwise it
-            would inspect the token ids, which synchronises with a GPU.
-        own_attention: Whether it has its own attention, which returns weights only if they are
-            asked for.
-        cut_points: Maps the body to a pair for each layer: the module that outputs attention
-            weights second, and the last linear map of the feed-forward block. ``None`` for BART,
-            whose decoder reads each text a second time, shifted by a token. All others have a
-            module ``embeddings``.
-        stack: Maps the body to its modules, if it can be scored layer by layer.
-        transform: Maps the language model to its head without the output layer, likewise.
-    """
-
+    #: ``(language_model, hidden)`` with hidden states ``(n, hidden size)`` to logits ``(n,
+    #: vocabulary)``.
     token_logits: Callable[[Any, Tensor], Tensor]
+    #: ``(classifier, hidden, batch)`` with the last hidden states ``(batch, length, hidden size)``
+    #: to logits ``(batch, classes)``; the batch may be on the CPU.
     class_logits: Callable[[Any, Tensor, Any], Tensor]
+    #: Prefixes of the language-model head's parameters, which tell whether a checkpoint has them;
+    #: none where the output layer is the embedding.
     head_prefixes: tuple[str, ...]
+    #: Prefixes of the body's parameters that only ``class_logits`` uses.
     pooler_prefixes: tuple[str, ...] = ()
+    #: Whether the body takes an attention mask of four dimensions, one for all layers.
     accepts_4d_masks: bool = False
+    #: Whether it takes one for layers that attend to all tokens, and another for layers that attend
+    #: to tokens nearby.
     masks_by_layer: bool = False
+    #: Whether position ids begin after the id of the padding token.
     counts_from_padding: bool = False
+    #: Whether the body needs a mask even without padding; otherwise it would inspect the token ids,
+    #: which synchronises with a GPU.
     requires_mask: bool = False
+    #: ``(classifier, hidden)`` to logits of each token, ``(batch, length, tags)``, of a model of
+    #: token classification, if transformers has one.
     tag_logits: Callable[[Any, Tensor], Tensor] | None = lambda model, hidden: model.classifier(
         model.dropout(hidden)
     )
+    #: Whether its own attention returns weights only if they are asked for.
     own_attention: bool = False
+    #: Maps the body to a pair for each layer: the module that outputs attention weights second, and
+    #: the last linear map of the feed-forward block. None for BART, whose decoder reads each text a
+    #: second time, shifted by a token. All others have a module ``embeddings``.
     cut_points: Callable[[Any], list[tuple[nn.Module, nn.Module]]] | None = None
+    #: Maps the body to its modules, if it can be scored layer by layer.
     stack: Callable[[Any], Stack] | None = None
+    #: Maps the language model to its head without the output layer, likewise.
     transform: Callable[[Any], Callable[[Tensor], Tensor]] | None = None
 
 
@@ -138,18 +124,12 @@ def _modernbert_classes(model: Any, hidden: Tensor, batch: Any) -> Tensor:
 def _bart_tokens(model: Any, hidden: Tensor) -> Tensor:
     """Return token logits from hidden states of the decoder.
 
-    BART (Lewis et al. 2020, https://arxiv.org/abs/1910.13461) encodes a corrupted text and decodes
-    the original one, token by token. The decoder's input is the text shifted to the right by one
-    (``</s> <s> The par`` for ``<s> The par ser``), so its state at position i depends on the tokens
-    0 to i - 1 and predicts token i. The masked position and the predicted position therefore have
-    the same index, as in BERT.
-
-    The encoder sees the corrupted text on both sides of i. The decoder's input is the same
-    corrupted text; in BART's own training it is the original text, which would reveal masked tokens
-    to the left of i. If no token to the left of i is masked, the two are the same, and the
-    prediction is BART's p(token i | tokens before i, corrupted text). This is the case for every
-    pseudo-likelihood, where only the token and later tokens of its word are masked. So ``l3mask``
-    needs no changes for BART, and its reference is ``BartForConditionalGeneration`` at the mask.
+    BART (Lewis et al. 2020, https://arxiv.org/abs/1910.13461) decodes the original text from a
+    corrupted one. The decoder's input is shifted to the right by one token, so that its state at
+    position i predicts token i, as in BERT. That input is the corrupted text here, the original one
+    in BART's own training; where no token to the left of i is masked, as in every
+    pseudo-likelihood, the two are the same and the prediction is BART's p(token i | tokens before
+    i, corrupted text).
     """
     return model.lm_head(hidden) + model.final_logits_bias[0]
 

@@ -39,9 +39,8 @@ def keep_classes(
     label_names: Sequence[str],
     info: Mapping[str, Any],
 ) -> bool | None:
-    """Keep the output layer of a classifier if it is for the same labels; else re-initialise it.
-
-    transformers keeps any output layer that has the same number of rows, whatever the labels are.
+    """Keep the output layer of a classifier if it is for the same labels; else re-initialise it,
+    where transformers keeps any that has the same number of rows.
     """
     name, layer = _output_layer(classifier)
     if f"{name}.weight" in info["missing_keys"]:
@@ -84,11 +83,8 @@ def load_encoder(
     attention_dropout: float | None = None,
     kind: Kind = CLASSIFICATION,
 ) -> SharedEncoder:
-    """Load a pretrained encoder with both heads, in evaluation mode.
-
-    A head that the checkpoint does not have is newly initialised from the seed; the encoder says
-    whether that is so. The output layer of a classifier is kept only if it was trained for the same
-    labels.
+    """Load a pretrained encoder with both heads, in evaluation mode; a head that the checkpoint
+    does not have, or that was trained for other labels, is newly initialised from the seed.
     """
     source = encoder_source(name)
     _check_source(name, source)
@@ -152,10 +148,8 @@ _OF_OTHER_KINDS = {kind.problem_type for kind in KINDS.values()} - {None}
 
 
 def _model_of(kind: Kind, config: Any) -> Any:
-    """Return the class of transformers that has the head of a kind.
-
-    Where there is none, it is a model of token classification with the kind's head as its output
-    layer.
+    """Return the class of transformers that has the head of a kind; where there is none, one of
+    token classification with the kind's head as its output layer.
     """
     if not kind.per_token:
         return AutoModelForSequenceClassification

@@ -27,12 +27,8 @@ from auxlearn.kinds.choose import CLASSIFICATION
 
 
 def pool_windows(values: Tensor, batch: Batch, pooling: WindowPooling) -> Tensor:
-    """Return one value for each text of a batch, pooled over its windows, ``(texts, ...)``.
-
-    Args:
-        values: Logits or features of each row of the batch, ``(batch, ...)``.
-        batch: The rows; texts that are one row each keep their values.
-        pooling: Mean over the windows of a text, or maximum of each value.
+    """Return one value for each text of a batch, the mean or maximum over its windows, ``(texts,
+    ...)``, of values of each row, ``(batch, ...)``.
     """
     if batch.windows is None:
         return values

@@ -22,9 +22,8 @@ _EMBEDDINGS = re.compile(
 
 
 def freeze(encoder: SharedEncoder, part: str) -> None:
-    """Exclude parameters of the body from training, as they were pretrained.
-
-    A tied output layer is frozen with the embeddings. Dropout stays active in frozen layers.
+    """Exclude parameters of the body from training, a tied output layer with the embeddings.
+    Dropout stays active.
     """
     if part == "none":
         return
@@ -45,9 +44,8 @@ def freeze(encoder: SharedEncoder, part: str) -> None:
 
 
 def layers_of(encoder: SharedEncoder) -> list[nn.Module]:
-    """Return the layers of the body from the lowest to the highest, a decoder's after an encoder's.
-
-    They are the members of the module lists that are not within another one.
+    """Return the layers of the body, a decoder's after an encoder's: the members of the module
+    lists that are not within another one.
     """
     layers: list[nn.Module] = []
     inner: set[int] = set()
@@ -61,11 +59,10 @@ def layers_of(encoder: SharedEncoder) -> list[nn.Module]:
 class LowRankAdapters:
     """Adapters in every linear layer of the body; the body's own parameters are frozen.
 
-    `LoRA <https://arxiv.org/abs/2106.09685>`_ by the library peft: a layer's output gains
-    ``alpha / rank * B A x`` with trained A of ``(rank, in)`` and B of ``(out, rank)``, B zero at
-    first. The paper adapts the queries and values; here all linear layers of the body are, as in
-    `QLoRA <https://arxiv.org/abs/2305.14314>`_, except a pooler, which is part of the
-    classification head and trained whole, as all heads are.
+    `LoRA <https://arxiv.org/abs/2106.09685>`_ by peft: a layer's output gains ``alpha / rank * B A
+    x`` with trained A of ``(rank, in)`` and B of ``(out, rank)``, zero at first. The paper adapts
+    queries and values; here all linear layers are, as in `QLoRA
+    <https://arxiv.org/abs/2305.14314>`_, except a pooler, which is trained whole, as all heads are.
     """
 
     def __init__(

@@ -131,11 +131,7 @@ class ConsoleReporter(Reporter):
 
 
 def describe_row(row: Mapping[str, Any]) -> str:
-    """Return a row of ``metrics.jsonl`` as one line.
-
-    For example ``step 64  epoch 2.0  loss primary 0.910 l3mask 3.201  weights primary 0.55
-    l3mask 0.45  dev accuracy 0.612 macro-F1 0.598``.
-    """
+    """Return a row of ``metrics.jsonl`` as one line, such as ``step 64  loss primary 0.910``."""
     return "  ".join([f"step {row['step']}", *_parts(row)])
 
 

@@ -31,30 +31,18 @@ _PACKAGES = (
 
 @dataclass(frozen=True)
 class Environment:
-    """What ``environment.json`` of a run folder holds.
+    """What ``environment.json`` of a run folder holds."""
 
-    Attributes:
-        versions: Version of Python and of each package that computes.
-        git_revision: Revision of the source; ``None`` outside a git checkout.
-        platform: Operating system.
-        cpu: Name of the processor.
-        cores: Number of its logical cores.
-        threads: Number of threads that torch computes with.
-        gpus: Names of the GPUs.
-        peak_memory_mb: Peak resident memory of the process at the end of the run, in MB; of a
-            process that has trained several runs, that of the largest so far. ``None`` where it is
-            not known.
-        peak_gpu_memory_mb: The same of the memory that torch has allocated on the GPU.
-    """
-
-    versions: dict[str, str]
-    git_revision: str | None = None
+    versions: dict[str, str]  # of Python and of each package that computes
+    git_revision: str | None = None  # none outside a git checkout
     platform: str = ""
     cpu: str = ""
-    cores: int | None = None
-    threads: int = 1
+    cores: int | None = None  # logical ones of the processor
+    threads: int = 1  # those that torch computes with
     gpus: list[str] = field(default_factory=list)
+    #: Peak resident memory of the process so far, in MB, where it is known.
     peak_memory_mb: float | None = None
+    #: The same of the memory that torch has allocated on the GPU.
     peak_gpu_memory_mb: float | None = None
 
     @classmethod

@@ -101,9 +101,8 @@ class RunFolder:
         return self.with_own_data(load_config(self.path / "config.yaml"))
 
     def with_own_data(self, config: RunConfig) -> RunConfig:
-        """Return a configuration with data that were in memory where they are now.
-
-        They are in this folder or, of a trial, in that of its sweep, which may have been moved.
+        """Return a configuration with data that were in memory where they are now: in this folder
+        or, of a trial, in that of its sweep, which may have been moved.
         """
         saved = path_identity(config.dataset)
         if saved == os.path.normpath(config.dataset) or expand(config.dataset).is_dir():
@@ -125,10 +124,7 @@ class RunFolder:
 
     @property
     def lock_owner(self) -> str:
-        """The process that holds the lock, as ``"process 4711 on node3, since ..."``; "" if none.
-
-        See :func:`auxlearn.core.locks.holder`.
-        """
+        """The process that holds the lock; see :func:`auxlearn.core.locks.holder`."""
         return holder(self._lock_path)
 
     @property
@@ -147,9 +143,8 @@ class RunFolder:
     def locked(self, config: RunConfig) -> Iterator[None]:
         """Lock the folder within the block; create it for the configuration where it is missing.
 
-        What writes that were killed have left in the folder is deleted. The traceback of an
-        unforeseen error in the block is written into the folder. If the block fails before the
-        first step of the run is recorded, the folder is left free for other settings.
+        If the block fails before the first step of the run is recorded, the folder is left free for
+        other settings. The traceback of an unforeseen error is written into it.
         """
         self.check(config)
         with locked_folder(self.path), logged_into(self.path):
@@ -186,10 +181,8 @@ class RunFolder:
         return [*(self.path / name for name in names), self.branches_path, *inside]
 
     def _withdraw(self, places: Sequence[Path]) -> None:
-        """Delete what an attempt that failed before the first step has written.
-
-        The folder is then free for other settings: the next attempt often has some. What was there
-        before is kept: an earlier attempt may have left the only copy of data in memory.
+        """Delete what an attempt that failed before the first step has written, but nothing that
+        was there before: an earlier attempt may have left the only copy of data in memory.
         """
         for place in places:
             if place.is_dir():
@@ -290,9 +283,8 @@ def model_of(run: Path) -> Path:
 
 @contextmanager
 def locked_folder(path: Path) -> Iterator[None]:
-    """Create a folder, lock it within the block, and delete what killed writes have left in it.
-
-    A new folder that nothing was written into is removed.
+    """Create a folder, lock it within the block, and delete what killed writes have left in it; a
+    new folder that nothing was written into is removed.
     """
     lock = Lock(path / ".lock")
     new = [folder for folder in (path, *path.parents) if not folder.exists()]

@@ -24,15 +24,10 @@ IDENTITY = "tracker_id.txt"
 
 @dataclass(frozen=True)
 class ReportedRun:
-    """The run that is reported.
+    """The run that is reported."""
 
-    Attributes:
-        folder: The run folder. A resumed run has the same one.
-        settings: The settings of the run, as in its ``config.yaml``.
-    """
-
-    folder: Path
-    settings: Mapping[str, Any]
+    folder: Path  # a resumed run has the same one
+    settings: Mapping[str, Any]  # as in its ``config.yaml``
 
     def identity(self) -> str:
         """Return the random id of the run, 16 hexadecimal digits, which its folder keeps."""
@@ -101,10 +96,8 @@ def not_installed(name: str) -> ConfigError:
 
 
 class ForwardingReporter(Reporter):
-    """Forwards all calls to a reporter, and log entries to experiment trackers as well.
-
-    A tracker that fails, because its server cannot be reached for example, is left out from then
-    on; the run does not end with it.
+    """Forwards all calls to a reporter, and log entries to experiment trackers as well. One that
+    fails, because its server cannot be reached for example, is left out from then on.
     """
 
     def __init__(self, reporter: Reporter, trackers: Sequence[RunReporter]) -> None:

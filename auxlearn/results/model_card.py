@@ -63,10 +63,8 @@ _SAID: dict[str, tuple[str, str, str]] = {
 
 
 def model_card(results: RunResults) -> str:
-    """Return the card of a run's model: YAML front matter for the hub, then Markdown.
-
-    Local folders are named by the last part of their path, so that no path of the machine that
-    trained the model is published.
+    """Return the card of a run's model: YAML front matter for the hub, then Markdown, without any
+    path of the machine that trained it.
     """
     front = yaml.safe_dump(_front_matter(results), sort_keys=False, allow_unicode=True)
     return f"---\n{front}---\n\n" + "\n\n".join(_body(results)) + "\n"

@@ -54,9 +54,8 @@ def check_output_folder(path: Path) -> None:
 
 
 def check_unowned(path: Path) -> None:
-    """Check that a path is none of those that belong to the run or sweep whose folder it is in.
-
-    The innermost such folder counts: what a run in a sweep may be given, its folder may be given.
+    """Check that a path is none of those that belong to the run or sweep whose folder it is in, the
+    innermost if there are several.
     """
     place = _resolved(path)
     for folder in place.parents:

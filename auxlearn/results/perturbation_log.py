@@ -69,10 +69,8 @@ class PerturbationRecord:
 
 
 class PerturbationLog:
-    """Records the perturbations of a sample of the training texts.
-
-    The sample does not depend on the seed of the run. Nothing is computed for the log: it records
-    the texts that the classifier was trained on, predicted with dropout.
+    """Records the perturbations of a sample of the training texts, the same for every seed, as the
+    classifier was trained on them, predicted with dropout.
     """
 
     def __init__(self, folder: Path, examples: int, sample: int = SAMPLE) -> None:
@@ -87,9 +85,8 @@ class PerturbationLog:
     def add(
         self, step: int, epoch: int, task: str, before: Batch, after: Batch, replaced: Tensor
     ) -> None:
-        """Record sampled examples of a batch, perturbed where ``replaced``, ``(batch, length)``.
-
-        Steps and epochs are from 1. Of an example that is added twice in a step, the last
+        """Record sampled examples of a batch, perturbed where ``replaced``, ``(batch, length)``;
+        steps and epochs are from 1. Of an example that is added twice in a step, the last
         perturbation counts.
         """
         for place, number, window in _rows(before):

@@ -72,10 +72,7 @@ def style_axes(axes: Axes) -> None:
 
 
 def save_figure(figure: Figure, path: Path) -> Path:
-    """Write a figure as PNG, or as SVG if the path ends in .svg, and return its path.
-
-    The folder is created where it is missing. The same figure gives the same file.
-    """
+    """Write a figure as PNG, or as SVG if the path ends so; equal figures give equal files."""
     import matplotlib
 
     buffer = io.BytesIO()
@@ -91,8 +88,7 @@ def save_figure(figure: Figure, path: Path) -> Path:
 def inline_svg(figure: Figure, label: str, salt: str) -> str:
     """Return a figure as an SVG element for an HTML page whose policy allows no style attributes.
 
-    Letters stay letters. The same figure and salt give the same text; figures of different salts
-    have no identifier in common.
+    The same figure and salt give the same text; figures of different salts share no identifier.
     """
     import matplotlib
 
@@ -133,14 +129,7 @@ Panel = Callable[["Axes", Entries, RunResults], None]
 
 
 def plot_run(entries: Entries, results: RunResults, folder: Path) -> list[Path]:
-    """Write all plots that the entries have values for.
-
-    ``losses.png``, with a panel for each objective, and ``dev.png`` always; ``weights.png`` if
-    weights change, ``factors.png`` if those of the factors of a task's members do, with a panel for
-    each axis, or ``branches.png`` for a rule that has compared whole runs: the dev
-    metric of each by step; ``auxiliary.png`` if a task has metrics of its own; ``gradients.png`` if
-    gradients were recorded: their cosines with each other and with the validation gradient, the
-    share of steps in conflict, and their norms; ``overview.png``, which has the weights (or the
+    """Write all plots that the entries have values for, and ``overview.png``: the weights (or the
     branches, or the loss, where no weight changes) above the dev metric.
     """
     plots = _plots(entries, results)
@@ -388,9 +377,8 @@ def _smoothed(
     label: str,
     points: bool = True,
 ) -> None:
-    """Draw a noisy series: its values as faint points, and a moving average as a line.
-
-    The average is over a sixth of the values, centred, and over fewer at both ends.
+    """Draw a noisy series: its values as faint points, and a moving average over a sixth of them,
+    fewer at both ends, as a line.
     """
     steps, values = series
     if not steps:

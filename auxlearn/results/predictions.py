@@ -17,35 +17,22 @@ from auxlearn.kinds.base import Kind
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a model says of an example.
+    """What a model says of an example."""
 
-    Attributes:
-        truth: The true label, encoded.
-        predicted: The predicted label, encoded.
-        content: The line of the file.
-        probabilities: Probability by label, with very many classes of the most likely ones; empty
-            for numbers and tags.
-    """
-
-    truth: Any
-    predicted: Any
-    content: dict[str, Any]
+    truth: Any  # the true label, encoded
+    predicted: Any  # the predicted label, encoded
+    content: dict[str, Any]  # the line of the file
+    #: By label, with very many classes of the likely ones; empty for numbers and tags.
     probabilities: dict[str, float]
 
 
 @dataclass(frozen=True)
 class Stored:
-    """What a run has stored of an evaluation set, one entry for each example.
+    """What a run has stored of an evaluation set, one entry for each example."""
 
-    Attributes:
-        truth: True labels, encoded.
-        predicted: Predicted labels, encoded.
-        values: Probabilities, or the predicted number; see :meth:`Kind.stored`.
-    """
-
-    truth: list[Any]
-    predicted: list[Any]
-    values: list[np.ndarray]
+    truth: list[Any]  # true labels, encoded
+    predicted: list[Any]  # predicted labels, encoded
+    values: list[np.ndarray]  # probabilities, or the predicted number; see :meth:`Kind.stored`
 
 
 def write_predictions(

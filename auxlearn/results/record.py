@@ -37,25 +37,17 @@ SPARSE_KEYS = ("true", "predicted", "count")
 
 @dataclass(frozen=True, repr=False)
 class Scores:
-    """Metrics on some examples.
-
-    Attributes:
-        examples: Number of examples.
-        metrics: Metrics by name, those of the kind of labels: ``accuracy`` (share of correct
-            predictions) and ``macro_f1`` (mean F1 over the classes that occur in labels or
-            predictions) of classes. In the file they stand beside ``examples``.
-        per_class: Precision, recall, F1 and support of each class by label. With more than
-            :data:`MANY_LABELS` labels, rounded, and left out of all scores but those on a whole
-            set.
-        confusion: Confusion matrix: number of examples by true class (outer) and predicted class
-            (inner). With more than :data:`MANY_LABELS` labels it is sparse: the lists ``true``,
-            ``predicted`` and ``count`` have one entry for each pair of classes that occurs; it is
-            left out of the scores on parts of a set. Only of single classes.
-    """
+    """Metrics on some examples."""
 
     examples: int
+    #: By name, those of the kind of labels; in the file they stand beside ``examples``.
     metrics: dict[str, Number]
+    #: Precision, recall, F1 and support by label. With more than :data:`MANY_LABELS`, rounded, and
+    #: only of scores on a whole set.
     per_class: dict[str, dict[str, Number]]
+    #: Number of examples by true class (outer) and predicted class (inner), of single classes. With
+    #: more than :data:`MANY_LABELS` it is sparse: the lists ``true``, ``predicted`` and ``count``
+    #: have one entry for each pair of classes that occurs; scores on parts of a set have none.
     confusion: list[list[int]] | dict[str, list[int]]
 
     def __repr__(self) -> str:
@@ -120,32 +112,22 @@ _Stored = Annotated[Scores, BeforeValidator(_nested)]
 
 @dataclass(frozen=True, repr=False)
 class Evaluation:
-    """Results on one evaluation set.
+    """Results on one evaluation set."""
 
-    Attributes:
-        all: Scores on all examples.
-        unseen: Scores on the examples whose text is not in train; ``None`` if there are none, or
-            if no train split was there to look for them in.
-        seen_examples: Number of examples whose text is in train; ``None`` without a train split.
-        majority: Scores of always predicting the most frequent class of train (of numbers, their
-            mean).
-        loss: Mean loss of the examples: cross-entropy in nats, or squared error.
-        subsets: Scores on subsets of the set, by name, such as "heuristic: constituent".
-        partner: Scores on the examples that are paired with those of the set, such as the originals
-            of a contrast set; ``None`` if the set has no pairs.
-        pair_accuracy: Share of the pairs of which both predictions are correct.
-        unknown_labels: Number of examples whose label is no class of the model; they count as
-            wrong in all scores but the loss, which leaves them out.
-    """
-
-    all: _Stored
+    all: _Stored  # scores on all examples
+    #: On the examples whose text is not in train; ``None`` if there are none, or no train split.
     unseen: _Stored | None
+    #: Number of examples whose text is in train; ``None`` without a train split.
     seen_examples: int | None
+    #: Scores of always predicting the most frequent class of train (of numbers, their mean).
     majority: _Stored
-    loss: float
+    loss: float  # mean over the examples: cross-entropy in nats, or squared error
+    #: By name, such as "heuristic: constituent".
     subsets: dict[str, _Stored] = field(default_factory=dict)
+    #: On the examples that are paired with those of the set, such as originals of a contrast set.
     partner: _Stored | None = None
-    pair_accuracy: float | None = None
+    pair_accuracy: float | None = None  # share of the pairs of which both predictions are correct
+    #: Examples whose label is no class of the model: wrong in all scores, not in the loss.
     unknown_labels: int = 0
 
     def __repr__(self) -> str:
@@ -165,11 +147,8 @@ class Evaluation:
 
 
 def evaluations_frame(evaluations: Mapping[str, Evaluation]) -> pandas.DataFrame:
-    """Return the scores on sets as a table with one row for each set.
-
-    The columns are examples and metrics, the same on unseen examples, those of the majority
-    baseline, and the loss; if there are any, the number of examples with labels that the model
-    does not know. Subsets follow their set, as ``set: subset``.
+    """Return the scores on sets, and on their subsets, as a table: examples and metrics, the same
+    on unseen examples, those of the majority baseline, loss, and unknown labels if there are any.
     """
     import pandas
 
@@ -226,75 +205,47 @@ class Evaluations(dict[str, Evaluation]):
 
 @dataclass(frozen=True)
 class DatasetRecord:
-    """The data of a run.
-
-    Attributes:
-        name: Name of the data set.
-        fingerprint: Hash of its contents.
-        examples: Number of examples by split and by out-of-distribution set.
-        label_names: Names of the classes, in order.
-        notes: What was done to the data on reading, and which sets were left out.
-        pairs: Whether the examples are pairs of texts; ``None`` if that was not recorded.
-        ood: Split that is evaluated, by out-of-distribution set.
-    """
+    """The data of a run."""
 
     name: str
-    fingerprint: str
-    examples: dict[str, int]
-    label_names: list[str]
-    notes: list[str]
-    pairs: bool | None = None
+    fingerprint: str  # hash of its contents
+    examples: dict[str, int]  # number by split and by out-of-distribution set
+    label_names: list[str]  # names of the classes, in order
+    notes: list[str]  # what was done to the data on reading, and which sets were left out
+    pairs: bool | None = None  # whether the examples are pairs of texts, if that was recorded
+    #: Split that is evaluated, by out-of-distribution set.
     ood: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class BestCheckpoint:
-    """The checkpoint that a run exports: the one with the best dev metric.
+    """The checkpoint that a run exports: the one with the best dev metric."""
 
-    Attributes:
-        step: Optimizer steps made before it.
-        epoch: Epochs made before it.
-        metric: Name of the metric that checkpoints are selected by.
-        value: Its value on dev.
-    """
-
-    step: int
-    epoch: float
-    metric: str
-    value: float
+    step: int  # optimizer steps made before it
+    epoch: float  # epochs made before it
+    metric: str  # the one that checkpoints are selected by
+    value: float  # on dev
 
 
 @dataclass(frozen=True)
 class Branch:
-    """One of the runs that a rule has compared on dev.
+    """One of the runs that a rule has compared on dev."""
 
-    Attributes:
-        title: The auxiliary tasks with their shares, or "single task".
-        folder: Its run folder, below that of the run.
-        weights: Weight of each objective.
-        value: The metric on dev of its best checkpoint, 0 to 1.
-        gain: By how much its calibrated log loss on dev is lower than that of the single task, in
-            nats per example; ``None`` for the single task itself.
-        gain_error: Standard error of that difference.
-        correct: By how much its share of correct predictions on dev is higher, 0 to 1; with
-            macro-F1 the mean over the classes.
-        correct_error: Standard error of that difference.
-        taken: Whether it is the run whose model is exported.
-        course: The metric on dev by step: ``(step, value)``.
-        seconds: Wall time of its training.
-    """
-
-    title: str
-    folder: str
-    weights: dict[str, float]
-    value: float
+    title: str  # the auxiliary tasks with their shares, or "single task"
+    folder: str  # its run folder, below that of the run
+    weights: dict[str, float]  # weight of each objective
+    value: float  # the metric on dev of its best checkpoint
+    #: By how much its calibrated log loss on dev is lower than that of the single task, in nats per
+    #: example; ``None`` for the single task itself.
     gain: float | None
-    gain_error: float | None
+    gain_error: float | None  # standard error of that difference
+    #: By how much its share of correct predictions on dev is higher, 0 to 1; with macro-F1 the mean
+    #: over the classes.
     correct: float | None
-    correct_error: float | None
-    taken: bool
-    course: list[tuple[int, float]]
-    seconds: float
+    correct_error: float | None  # standard error of that difference
+    taken: bool  # whether it is the run whose model is exported
+    course: list[tuple[int, float]]  # the metric on dev by step
+    seconds: float  # wall time of its training
 
 
 @dataclass(frozen=True, repr=False)

@@ -24,35 +24,23 @@ BEST = "*"
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a table.
+    """A cell of a table."""
 
-    Attributes:
-        text: The text, such as a mean.
-        spread: Standard deviation, without its sign.
-        best: Whether to emphasise it.
-        mark: A sign behind it, or "".
-    """
-
-    text: str
-    spread: str = ""
-    best: bool = False
-    mark: str = ""
+    text: str  # such as a mean
+    spread: str = ""  # standard deviation, without its sign
+    best: bool = False  # whether to emphasise it
+    mark: str = ""  # a sign behind it, or ""
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A table, whose first column is text and whose others are numbers; rich prints it.
+    """A table, whose first column is text and whose others are numbers; rich prints it."""
 
-    Attributes:
-        heads: Head of each column, as (group, name); columns of one group follow one another.
-        lines: Cells of each line.
-        rules: Lines before which a rule is drawn.
-        narrow: Whether the console shows a word of a head on each line, and little space between.
-    """
-
+    #: Group and name of each column; columns of one group follow one another.
     heads: Sequence[tuple[str, str]]
     lines: Sequence[Sequence[Cell]]
-    rules: Sequence[int] = ()
+    rules: Sequence[int] = ()  # lines before which a rule is drawn
+    #: Whether the console shows a word of a head on each line, and little space between.
     narrow: bool = False
 
     @classmethod
@@ -158,11 +146,9 @@ def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def metrics_grid(evaluations: Mapping[str, Evaluation]) -> Grid:
-    """Lay out the metrics of evaluation sets, one line for each set.
-
-    Metrics are given on all examples and, if any set has examples whose text is in
-    train, on the unseen examples as well; the last columns are the metrics of always predicting the
-    majority class. Subsets and paired examples of a set follow it on lines of their own.
+    """Lay out the metrics of evaluation sets, of their subsets and paired examples: on all
+    examples, on those whose text is not in train if there are any others, and of the majority
+    class.
     """
     seen = any(found.seen_examples for found in evaluations.values())
     titles = [TITLES[metric] for metric in next(iter(evaluations.values())).all.metrics]
@@ -192,10 +178,8 @@ def metrics_grid(evaluations: Mapping[str, Evaluation]) -> Grid:
 
 
 def example_sentences(evaluations: Mapping[str, Evaluation]) -> list[str]:
-    """Return what the reader of :func:`metrics_grid` must know of the examples of the sets.
-
-    That is, for each set, how many have a text that is in train, and how many have a label that the
-    model does not know, if any have.
+    """Return what the reader of :func:`metrics_grid` must know: how many examples of each set have
+    a text that is in train, or a label that the model does not know.
     """
     unknown = [
         f"{name}: the label of {found.unknown_labels} of {found.all.examples} examples is unknown "
@@ -218,11 +202,7 @@ def _metric_cells(scores: Scores | None, count: int) -> list[str]:
 
 
 def branches_grid(results: RunResults, seconds: bool = True) -> Grid:
-    """Lay out the runs that a rule has compared, one line for each, in the order of training.
-
-    The gain is by how much the calibrated log loss on dev is lower than that of the single task,
-    with its standard error, in nats per example; the last column is the time of training.
-    """
+    """Lay out the runs that a rule has compared, one line for each, in the order of training."""
     heads = ["run", f"dev {TITLES[results.config['metric']]}", "gain on dev", "taken"]
     lines = []
     for one in results.branches:
@@ -253,11 +233,7 @@ _LATEX_LETTERS = {character: "\\" + character for character in "&%$#_{}"} | {
 
 
 def escape_latex(text: str) -> str:
-    r"""Return text as LaTeX prints it.
-
-    >>> escape_latex("l3mask_v2 & 5%")
-    'l3mask\\_v2 \\& 5\\%'
-    """
+    r"""Return text as LaTeX prints it."""
     return "".join(_LATEX_LETTERS.get(character, character) for character in printable(text))
 
 
@@ -267,11 +243,7 @@ def escape_html(text: str) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    """Return text as Markdown and HTML print it, also within a table.
-
-    >>> escape_markdown("a|b <c>")
-    'a&#124;b &lt;c&gt;'
-    """
+    """Return text as Markdown and HTML print it, also within a table."""
     text = printable(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     text = re.sub(r"([\\`*\[\]~$]|(?<!\w)_|_(?!\w))", r"\\\1", text)
     return text.replace("|", "&#124;")
@@ -290,11 +262,7 @@ def code_span(text: str) -> str:
 
 
 def escape_csv(value: object) -> object:
-    """Return a value for a CSV file that no spreadsheet takes for a formula; numbers stay.
-
-    >>> escape_csv("=1+1"), escape_csv(-0.5)
-    ("'=1+1", -0.5)
-    """
+    """Return a value for a CSV file that no spreadsheet takes for a formula; numbers stay."""
     if not isinstance(value, str):
         return value
     text = printable(value)

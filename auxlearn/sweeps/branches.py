@@ -53,15 +53,10 @@ UPDATE_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Gain:
-    """How much better than the single task a branch is on dev.
+    """How much better than the single task a branch is on dev."""
 
-    Attributes:
-        loss: In calibrated log loss, nats per example.
-        correct: In the share of correct predictions, of which every class has the same part if the
-            metric is macro-F1.
-    """
-
-    loss: Difference
+    loss: Difference  # in calibrated log loss, nats per example
+    #: In the share of correct predictions, of which with macro-F1 each class has the same part.
     correct: Difference
 
     def suffices(self, evidence: float) -> bool:
@@ -87,10 +82,8 @@ def together(branches: Sequence[Weights]) -> Weights:
 
 
 def search(tasks: int, rule: Branches) -> Generator[list[Weights], Gains, None]:
-    """Yield the branches to train next, and receive the gains of all that have been trained.
-
-    Each task alone with the first share, then with a higher or a lower one, whichever the result
-    speaks for; at last all tasks together that were better than the single task.
+    """Yield the branches to train next, and receive the gains of all that have been trained: each
+    task alone with the first share, then with a higher or lower one; at last all that were better.
     """
     first, lower, higher = rule.shares
     begun = [alone(task, first, tasks) for task in range(tasks)]

@@ -21,24 +21,17 @@ WARM_UP, TIMED = 3, 8
 
 @dataclass(frozen=True)
 class Estimate:
-    """Estimated duration of one trial.
+    """Estimated duration of one trial."""
 
-    Attributes:
-        seconds: Duration if it runs all its epochs; ``None`` if it cannot be started.
-        source: "finished" trials of the same kind, or "measured" steps; otherwise the error.
-    """
-
-    seconds: float | None
-    source: str
+    seconds: float | None  # if it runs all its epochs; ``None`` if it cannot be started
+    source: str  # "finished" trials of the same kind, or "measured" steps; otherwise the error.
 
 
 def estimate_trials(
     trials: Sequence[Trial], folder: SweepFolder, cache_dir: str | None, threads: int
 ) -> Iterator[tuple[list[Trial], Estimate]]:
-    """Yield the trials of each kind with their estimate, one kind after the other.
-
-    Trials of one kind, which differ in seed, fold and learning rate only, share an estimate.
-    Preparation whose result is cached, such as scoring, is nevertheless counted for each trial.
+    """Yield the trials that differ in seed, fold and learning rate only with their estimate, which
+    counts preparation for each of them even if its result is cached.
     """
     import torch
 

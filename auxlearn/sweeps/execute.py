@@ -31,10 +31,8 @@ from auxlearn.training.inputs import FILE, Comparison, InputReader, load_inputs
 
 
 def compare_inputs(folder: SweepFolder, trial: Trial, reader: InputReader) -> Comparison:
-    """Compare the inputs that a trial recorded with the present ones.
-
-    A trial without results or checkpoint, or with a process running in its folder, counts as
-    unchanged.
+    """Compare the inputs that a trial recorded with the present ones, unless it has left neither
+    results nor a checkpoint, or a process is running in its folder.
     """
     run = folder.run(trial.digest)
     begun = run.finished or CheckpointFolder(run.checkpoint_path).any
@@ -81,10 +79,8 @@ def run_sweep(
 ) -> list[TrialRecord]:
     """Run the remaining trials of a sweep and write its ``results.json``.
 
-    Finished trials are not run again, killed trials resume from their checkpoint, and failed trials
-    are only run again on request; no failure stops the other trials. Several processes may run the
-    same sweep in one folder: each trial is run by the process that locks its run folder, and the
-    others wait for its results.
+    Killed trials resume from their checkpoint, and no failure stops the others. Several processes
+    may run a sweep in one folder: each trial is run by the one that locks its run folder.
     """
     shown = view or View(Reporter())
     return _SweepRun(sweep, folder, executor, retry_failed, cache_dir, shown).run()

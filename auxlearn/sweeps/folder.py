@@ -113,9 +113,8 @@ class SweepFolder:
         return Job(trial.digest, config, str(log), str(Path.cwd()), threads)
 
     def set_aside(self, trial: Trial) -> Path:
-        """Move the run folder of a trial to ``superseded/``, so that the trial is trained again.
-
-        The folder is moved by one atomic operation, so that a kill cannot split it.
+        """Move the run folder of a trial to ``superseded/`` by one atomic operation, so that the
+        trial is trained again.
         """
         run = self.run(trial.digest)
         with run.locked(trial.config):
@@ -128,9 +127,8 @@ class SweepFolder:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Let one process write at a time, and delete what killed ones have left.
-
-        The folders of trials have locks of their own.
+        """Let one process write at a time, but for the folders of trials, which have locks of their
+        own, and delete what killed ones have left.
         """
         lock = Lock(self.path / ".lock")
         try:
@@ -263,19 +261,14 @@ def set_metrics(results: RunResults, name: str) -> dict[str, float]:
 
 @dataclass(frozen=True, repr=False)
 class SweepResults:
-    """The trials of a sweep; as a path it is the sweep's folder, so ``auxlearn.compare`` takes it.
-
-    Attributes:
-        name: Name of the sweep.
-        folder: Its folder.
-        axes: What trials differ in apart from the seed, in order.
-        trials: One record for each trial, failed ones included.
+    """The trials of a sweep; as a path it is the sweep's folder, so ``auxlearn.compare``
+    takes it.
     """
 
     name: str
     folder: Path
-    axes: tuple[str, ...]
-    trials: tuple[TrialRecord, ...]
+    axes: tuple[str, ...]  # what trials differ in apart from the seed, in order
+    trials: tuple[TrialRecord, ...]  # one record for each trial, failed ones included
 
     def __fspath__(self) -> str:
         return os.fspath(self.folder)
@@ -295,12 +288,9 @@ class SweepResults:
         return f"<p>{html.escape(repr(self))}</p>{self.to_frame().to_html()}"
 
     def to_frame(self) -> pandas.DataFrame:
-        """Return one row for each trial.
-
-        The columns are the axes, seed, state, whether its hyper-parameters were chosen on dev,
-        the metrics of each set (``dev_accuracy``, ``test_macro_f1``, ...), the epoch of the best
-        checkpoint, the error of a failed trial, and the run folder. Metrics of sets other than dev
-        are those of the chosen trials only.
+        """Return one row for each trial: its axes, seed, state, whether its hyper-parameters were
+        chosen on dev, metrics by set (of sets other than dev, if chosen), best epoch, error and run
+        folder.
         """
         import pandas
 

@@ -13,37 +13,22 @@ FAILURES = ("error", "crash", "out of memory", "killed")
 
 @dataclass(frozen=True)
 class Job:
-    """A trial as it is sent to a process.
-
-    Attributes:
-        digest: Hash of the configuration.
-        config: The resolved configuration; ``output`` is the trial's folder.
-        log: File for the output of the trial.
-        folder: Working directory that the sweep was started in. Relative paths of the
-            configuration and of plug-in options are relative to it, wherever the worker runs.
-        threads: CPU threads of torch. Sums depend on it in their last digits, so it is the same
-            for every executor.
-    """
+    """A trial as it is sent to a process."""
 
     digest: str
-    config: dict[str, Any]
-    log: str
+    config: dict[str, Any]  # the resolved configuration; ``output`` is the trial's folder
+    log: str  # file for the output of the trial
+    #: Where the sweep was started: relative paths are relative to it, wherever the worker runs.
     folder: str
+    #: Of torch. Sums depend on it in their last digits, so it is the same for every executor.
     threads: int
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Outcome of a trial.
-
-    Attributes:
-        digest: Hash of its configuration.
-        state: How it ended.
-        error: Error message in one line; empty for a finished trial.
-        trace: Traceback of a crash.
-    """
+    """Outcome of a trial."""
 
     digest: str
     state: State
-    error: str = ""
-    trace: str = ""
+    error: str = ""  # in one line; empty for a finished trial
+    trace: str = ""  # traceback of a crash

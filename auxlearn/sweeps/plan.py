@@ -40,16 +40,9 @@ Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")]
 
 @dataclass(frozen=True)
 class Trial:
-    """One run of a sweep.
+    """One run of a sweep, known by the hash of its whole resolved configuration."""
 
-    Attributes:
-        cell: Label of each axis.
-        seed: The run's seed.
-        config: The whole resolved configuration.
-        digest: Its hash, which identifies the trial.
-    """
-
-    cell: Mapping[str, str]
+    cell: Mapping[str, str]  # label of each axis
     seed: int
     config: RunConfig
     digest: Digest
@@ -69,31 +62,19 @@ class Trial:
 
 @dataclass(frozen=True)
 class TrialRecord:
-    """A trial as the folder of its sweep knows it.
-
-    Attributes:
-        digest: Hash of its configuration.
-        cell: Label of each axis.
-        seed: Its seed.
-        state: "finished", "unfinished", or how it failed.
-        error: Error message in one line, if it failed.
-        chosen: Whether its hyper-parameters are those chosen on dev; metrics on other sets are
-            read for chosen trials only.
-        dev: Metrics on dev; empty unless finished.
-        evaluations: Metrics by set other than dev; empty unless finished and chosen.
-        best_epoch: Epoch of the best checkpoint; ``None`` unless finished.
-        setting: Data set, encoder and metric, whether or not they are axes.
-    """
+    """A trial as the folder of its sweep knows it."""
 
     digest: Digest
-    cell: Mapping[str, str]
+    cell: Mapping[str, str]  # label of each axis
     seed: int
-    state: str = "unfinished"
-    error: str = ""
-    chosen: bool = False
-    dev: Mapping[str, float] = field(default_factory=dict)
+    state: str = "unfinished"  # "finished", "unfinished", or how it failed.
+    error: str = ""  # in one line, if it failed
+    chosen: bool = False  # whether its hyper-parameters are those chosen on dev
+    dev: Mapping[str, float] = field(default_factory=dict)  # metrics on dev, if it has finished
+    #: Metrics by set other than dev, if it has finished and was chosen.
     evaluations: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    best_epoch: float | None = None
+    best_epoch: float | None = None  # epoch of the best checkpoint, if it has finished
+    #: Data set, encoder and metric, whether or not they are axes.
     setting: Mapping[str, str] = field(kw_only=True)
 
     @property
@@ -104,12 +85,7 @@ class TrialRecord:
 
 @dataclass(frozen=True)
 class Cell:
-    """One combination of values of the axes.
-
-    Attributes:
-        labels: Label of each axis.
-        settings: Settings of the combination.
-    """
+    """One combination of values of the axes: the label of each axis, and settings."""
 
     labels: Mapping[str, str]
     settings: Mapping[str, Any]
@@ -132,10 +108,8 @@ class Cell:
 
 
 def expand_cells(sweep: SweepFile) -> list[Cell]:
-    """Return every combination of the values of grid, cases and folds that is not excluded.
-
-    Of a setting that is given several times, the value of the later axis counts; cases count as
-    the last axis but folds.
+    """Return every combination of the values of grid, cases and folds that is not excluded; of a
+    setting that is given several times, the value of the later axis counts.
     """
     axes: list[list[tuple[str, str, dict[str, Any]]]] = []
     for axis, values in sweep.grid.items():
@@ -197,10 +171,8 @@ def plan_trials(sweep: SweepFile, cells: Sequence[Cell]) -> list[Trial]:
 
 
 def join_settings(settings: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Move settings named ``aux.NAME.OPTION`` or ``weights.NAME.OPTION`` to the plug-in's options.
-
-    A task that is chosen several times is named as in the results: ``random_mlm``, then
-    ``random_mlm_2``.
+    """Move settings named ``aux.NAME.OPTION`` or ``weights.NAME.OPTION`` to the plug-in's options;
+    a task that is chosen twice is named as in the results: ``random_mlm``, then ``random_mlm_2``.
     """
     plain = {key: value for key, value in settings.items() if "." not in key}
     dotted = {key: value for key, value in settings.items() if "." in key}
@@ -299,11 +271,9 @@ DevMetrics = Callable[[str], Mapping[str, float] | None]
 def chosen_trials(
     sweep: SweepFile, trials: Sequence[Trial | TrialRecord], dev: DevMetrics
 ) -> set[str]:
-    """Return the digests of the trials with the best hyper-parameters.
-
-    Trials that differ only in the selected axes and in the seed form a group. In each group, the
-    value with the highest mean over seeds on dev is chosen, and the first of equal values. A value
-    with a failed seed is only chosen if every value has one.
+    """Return the digests of the trials with the best hyper-parameters, for each combination of the
+    axes that are not selected: those with the highest mean over seeds on dev, the first of equal
+    ones.
     """
     groups: dict[tuple[str, ...], dict[tuple[str, ...], list[Trial | TrialRecord]]] = {}
     for trial in trials:
@@ -324,9 +294,8 @@ def chosen_trials(
 def mean_dev(
     trials: Sequence[Trial | TrialRecord], sweep: SweepFile, dev: DevMetrics
 ) -> float | None:
-    """Return the mean over trials of the dev metric, ``None`` if one has not finished.
-
-    That of an error is negative: the greatest is the best.
+    """Return the mean over trials of the dev metric, of an error its negative, so that the greatest
+    is the best; ``None`` if a trial has not finished.
     """
     values = []
     for trial in trials:
@@ -354,9 +323,8 @@ Score = Callable[[list[Trial]], float | None]
 def rounds(sweep: SweepFile, score: Score) -> Iterator[list[Trial]]:
     """Yield the trials of a sweep in rounds; each round is taken after the previous one has run.
 
-    A grid is one round. A search has one study for each cell of the grid, and each round has the
-    next points of every study. The points depend on the seed and the metrics of earlier rounds
-    alone, so a sweep that is started again gets the same points, whose trials have finished.
+    A grid is one round. A search has one study for each cell of the grid; its points depend on the
+    seed and the metrics of earlier rounds alone, so that a sweep started again gets the same ones.
     """
     cells = expand_cells(sweep)
     search = sweep.search

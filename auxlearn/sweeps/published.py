@@ -16,21 +16,14 @@ _SUFFIXES = (".yaml", ".yml")
 
 
 class PublishedResult(Settings):
-    """One result from a paper.
+    """One result from a paper."""
 
-    Attributes:
-        labels: Label of each axis, as the sweep file that reproduces the paper names them.
-        set: Evaluation set.
-        metric: The metric.
-        mean: Mean over seeds, 0 to 100.
-        sd: Standard deviation over seeds, as printed; ``None`` if the paper gives none.
-    """
-
+    #: Label of each axis, as the sweep file that reproduces the paper names them.
     labels: dict[str, str]
-    set: str
+    set: str  # evaluation set
     metric: Metric
-    mean: float
-    sd: float | None
+    mean: float  # over seeds, 0 to 100
+    sd: float | None  # standard deviation over seeds, as printed, if the paper gives one
 
 
 class _Table(Settings):
@@ -62,10 +55,8 @@ def published_problem(name: str) -> str | None:
 
 
 def named_by_sweep(name: str, sweep: Path) -> str | None:
-    """Return the published results that a sweep names, as :func:`read_published` takes them.
-
-    A sweep that was received from elsewhere may name any file of this machine, so that a file
-    outside of its folder is not read.
+    """Return the published results that a sweep names, as :func:`read_published` takes them, unless
+    they are a file outside of its folder: a sweep from elsewhere may name any file of this machine.
     """
     if not name.endswith(_SUFFIXES):
         return name

@@ -234,11 +234,7 @@ def dump_sweep(sweep: SweepFile) -> str:
 
 
 def label(value: Any) -> str:
-    """Return a setting's value as a short name for tables.
-
-    >>> label(0.0001), label([]), label({"l3mask": {"score": "surprisal"}}), label({"a": 1})
-    ('0.0001', 'none', 'l3mask(score=surprisal)', 'a(1)')
-    """
+    """Return a setting's value as a short name for tables, such as ``l3mask(score=surprisal)``."""
     if value is None or value in ([], (), {}):
         return "none"
     if isinstance(value, float):

@@ -29,22 +29,16 @@ LINE_SECONDS = 60.0
 
 @dataclass
 class SweepProgress:
-    """State of a running sweep, as views show it.
+    """State of a running sweep, as views show it."""
 
-    Attributes:
-        total: Number of trials.
-        slots: Maximum number of trials at a time.
-        states: "waiting", "running", "locked", "finished" or how it failed, by trial.
-        trials: The trials by digest.
-        seconds: Wall time of each trial that finished since the sweep was started.
-        started: Start of each running trial on the monotonic clock, in seconds.
-    """
-
-    total: int
-    slots: int
+    total: int  # number of trials
+    slots: int  # maximum number of trials at a time
+    #: "waiting", "running", "locked", "finished" or how it failed, by trial.
     states: dict[str, str] = field(default_factory=dict)
     trials: dict[str, Trial] = field(default_factory=dict)
+    #: Wall time of each trial that finished since the sweep was started.
     seconds: list[float] = field(default_factory=list)
+    #: Start of each running trial on the monotonic clock, in seconds.
     started: dict[str, float] = field(default_factory=dict)
 
     def count(self, *states: str) -> int:
@@ -221,11 +215,7 @@ def _style(state: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a duration in a unit that fits it.
-
-    >>> duration(48), duration(600), duration(11000)
-    ('48 s', '10 min', '3.1 h')
-    """
+    """Return a duration in a unit that fits it: seconds, minutes or hours."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     if seconds < 6000:

@@ -17,7 +17,6 @@ from auxlearn.sweeps.jobs import Job, Outcome, State
 
 def start_worker(parent: int) -> None:
     """Prepare a worker process: import what every trial needs, and end with the parent process.
-
     Ctrl-C reaches only the sweep (``setsid``), which tells the worker to stop.
     """
     with suppress(OSError):

@@ -110,8 +110,8 @@ class ObjectiveChecks(Checks):
     def check_accumulation(self) -> str:
         """Losses are finite in micro-batches, and items (of a loss: examples) weigh these right.
 
-        The gradient of a mean over items is the mean of the gradients of parts, weighted by their
-        items. Where some share of two parts gives the gradient of the whole, it must be theirs.
+        Where some share of two parts gives the gradient of the whole, it must be that of their
+        items.
         """
         finite = super().check_accumulation()
         run, objective, _ = self.run(dropout=False)

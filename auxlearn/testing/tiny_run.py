@@ -80,13 +80,7 @@ def write_dataset(folder: Path) -> Path:
 
 @dataclass(frozen=True)
 class Objectives:
-    """What a tiny run is trained with.
-
-    Attributes:
-        tasks: The auxiliary tasks.
-        loss: The loss of the primary task.
-        weighting: The weighting.
-    """
+    """What a tiny run is trained with."""
 
     tasks: Sequence[Choice] = ()
     loss: Choice = ("cross_entropy", {})
@@ -95,27 +89,17 @@ class Objectives:
 
 @dataclass(frozen=True)
 class Circumstances:
-    """How a tiny run is trained.
+    """How a tiny run is trained."""
 
-    Attributes:
-        cache: Folder of the cache.
-        seed: The seed.
-        dropout: Whether dropout is on in training.
-        gradient_accumulation_steps: Micro-batches per optimizer step.
-        device: The device.
-        metric: Metric whose surrogate the validation loss is.
-        freeze: Parameters to keep as they are; see :func:`~auxlearn.encoders.trainable.freeze`.
-        lora_rank: Rank of the adapters that are trained in place of the body; 0: none.
-    """
-
-    cache: Path
+    cache: Path  # folder of the cache
     seed: int = 0
-    dropout: bool = True
-    gradient_accumulation_steps: int = 1
+    dropout: bool = True  # whether dropout is on in training
+    gradient_accumulation_steps: int = 1  # micro-batches per optimizer step
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    metric: Any = "accuracy"
+    metric: Any = "accuracy"  # metric whose surrogate the validation loss is
+    #: Parameters to keep as they are; see :func:`~auxlearn.encoders.trainable.freeze`.
     freeze: str = "none"
-    lora_rank: int = 0
+    lora_rank: int = 0  # of adapters that are trained in place of the body; 0: none
 
 
 class TinyRun:

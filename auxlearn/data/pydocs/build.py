@@ -110,19 +110,9 @@ _NEUTRAL: list[tuple[re.Pattern[str], str]] = [
 
 
 def neutral(text: str) -> str:
-    """Replace the words of a text that reveal its library.
+    """Replace the words of a text that reveal its library, by the same words for all libraries.
 
-    * The libraries' names, import aliases and compounds of them ("NumPy", "np", "PyTorch") become
-      the word "library"; module paths keep their last part.
-    * The names of classes become the word "object": every name in CamelCase but those of errors
-      and warnings, and the characteristic words ndarray, tensor, DataFrame, Series, Index, ufunc,
-      estimator and their like. "array_like" becomes "array": only some of the libraries use it.
-    * Sentences that only refer to other pages are removed ("Read more in the User Guide.", "See X
-      for details."), because each library has its own phrase.
-
-    All five libraries have the same replacement words, so that they carry little information.
-    Technical terms (sparse, axis, batch, regression, spline) are kept: they are what a classifier
-    is to learn.
+    Technical terms (sparse, axis, batch, regression) are kept: a classifier is to learn them.
     """
     for pattern, replacement in _NEUTRAL:
         text = pattern.sub(replacement, text)
@@ -130,10 +120,9 @@ def neutral(text: str) -> str:
 
 
 def load_pydocs(seed: int = 0, cache_dir: Path | None = None) -> TextDataset:
-    """Return the data set: 1,000 train, 300 dev, 600 test and 600 out-of-distribution texts.
-
-    It depends on the seed and the versions of the libraries only. All splits are balanced over the
-    five labels, and no text has a copy or near copy in another split.
+    """Return 1,000 train, 300 dev, 600 test and 600 out-of-distribution texts, balanced over the
+    five labels, without near copies in two splits; they depend on the versions of the libraries
+    only.
     """
     versions = {label: _version(label) for label in LABELS}
     pool = _read_cached(cache_dir, versions) if cache_dir is not None else _read()

@@ -61,17 +61,10 @@ _GOOGLE_ENTRY = re.compile(r"^[*`\w][^:]*[^:\s]:(?!:)\s*(.*)$")
 
 @dataclass(frozen=True)
 class Docstring:
-    """One documentation string.
+    """One documentation string, without its indentation."""
 
-    Attributes:
-        module: Path of the file below the package's folder, such as ``linalg/_linalg.py``.
-        name: Name of the documented class or function within the file, dotted; the module's own
-            docstring has none.
-        text: The docstring with its indentation removed.
-    """
-
-    module: str
-    name: str
+    module: str  # path of the file below the package's folder, such as ``linalg/_linalg.py``
+    name: str  # dotted name of what is documented within the file; empty for the module itself
     text: str
 
     @property
@@ -110,11 +103,8 @@ def source_files(folder: Path, within: Iterable[str] = ("",)) -> list[Path]:
 
 
 def read_docstrings(folder: Path, files: Iterable[Path]) -> Iterator[Docstring]:
-    """Yield the docstrings of files, in the order of the files and of their lines.
-
-    These include the texts that numpy, scipy and torch attach to compiled functions by calls of
-    ``add_newdoc`` or ``add_docstr``. Files that this version of Python cannot parse are skipped,
-    because packages contain templates and code for other versions.
+    """Yield the docstrings of files in order, with the texts that numpy, scipy and torch attach to
+    compiled functions; files that this version of Python cannot parse are skipped.
     """
     for path in files:
         try:
@@ -168,10 +158,7 @@ def _added_doc(call: ast.Call) -> tuple[str, str] | None:
 
 
 def sections(text: str) -> list[tuple[str, str]]:
-    """Split a docstring into (title, body) pairs, titles in lower case and bodies dedented.
-
-    The text before the first heading has the title :data:`SUMMARY`.
-    """
+    """Split a docstring into (title, body) pairs, titles in lower case and bodies dedented."""
     lines = text.splitlines()
     found: list[tuple[str, list[str]]] = [(SUMMARY, [])]
     indented_only = False
@@ -288,11 +275,7 @@ _PLAIN = [
 
 
 def plain(text: str) -> str:
-    """Reduce reStructuredText and Markdown of one paragraph to plain words.
-
-    Roles, links, literals and emphasis keep their words; LaTeX formulas become the word "formula";
-    URLs, citations and tags are removed.
-    """
+    """Reduce reStructuredText and Markdown of one paragraph to words; LaTeX becomes "formula"."""
     for pattern, replacement in _PLAIN:
         text = pattern.sub(replacement, text)
     return text.strip()
@@ -323,11 +306,8 @@ def normalised(text: str) -> str:
 
 
 def without_near_copies(texts: Sequence[str], threshold: float = 0.75) -> list[int]:
-    """Return the indices of the texts that are not a near copy of an earlier text, in order.
-
-    Two texts are near copies if their sets of words overlap (intersection over union) by the
-    threshold or more. Candidates come from prefix filtering: two such sets must share one of their
-    few rarest words. So most pairs are never compared, and no near copy is missed.
+    """Return the indices of the texts whose set of words overlaps that of no earlier one by the
+    threshold (intersection over union), in order.
     """
     words = [frozenset(re.findall(r"\w+", text.casefold())) for text in texts]
     counts = Counter(word for row in words for word in row)

@@ -9,11 +9,8 @@ from auxlearn.sweeps.jobs import Job, Outcome
 
 
 class Executor(ABC):
-    """Runs the jobs of a sweep in processes of their own.
-
-    Attributes:
-        slots: Maximum number of jobs at a time.
-        threads: CPU threads of each job.
+    """Runs the jobs of a sweep in processes of their own, ``slots`` at a time with ``threads``
+    each.
     """
 
     slots: int

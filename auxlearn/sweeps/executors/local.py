@@ -27,10 +27,9 @@ def default_threads(jobs: int) -> int:
 
 
 class LocalExecutor(Executor):
-    """Runs trials in processes of this machine, by the loky of joblib.
-
-    Each slot is a loky executor of one process, so that the death of a process fails only the trial
-    that ran in it. A process runs many trials, so that it starts and imports once.
+    """Runs trials in processes of this machine, by the loky of joblib: an executor of one process
+    for each slot, so that its death fails one trial, and so that it starts and imports once for
+    many.
     """
 
     def __init__(self, jobs: int = 1, threads: int | None = None) -> None:
@@ -125,9 +124,8 @@ class _Slot:
 
 @contextmanager
 def _quiet_tracker() -> Iterator[None]:
-    """Let loky's helper process, if it starts in the block, release semaphores without warnings.
-
-    It would print one for each of them if the sweep is killed.
+    """Let loky's helper process, if it starts in the block, release semaphores without a warning
+    for each of them if the sweep is killed.
     """
     before = os.environ.get("PYTHONWARNINGS")
     os.environ["PYTHONWARNINGS"] = ",".join(filter(None, [before, "ignore:resource_tracker"]))

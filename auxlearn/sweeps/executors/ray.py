@@ -14,11 +14,10 @@ from auxlearn.sweeps.worker import run_job
 
 
 class RayExecutor(Executor):
-    """Runs trials as tasks of Ray, on this machine or on a cluster.
+    """Runs trials as tasks of Ray, on this machine or on a cluster that shares the sweep's folder.
 
-    On a cluster, the folder of the sweep must be on a shared disk. A process runs many trials, so
-    that it starts and imports once; with GPUs it runs one, because after a CUDA error every later
-    call in its process fails.
+    A process runs many trials, so that it starts and imports once; with GPUs it runs one, because
+    after a CUDA error every later call in its process fails.
     """
 
     def __init__(

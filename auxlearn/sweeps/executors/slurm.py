@@ -16,8 +16,8 @@ from auxlearn.sweeps.worker import run_job
 class SlurmExecutor(Executor):
     """Runs each trial as a SLURM job, by submitit; the sweep's folder must be on a shared disk.
 
-    A trial that reaches its time limit or is preempted is queued again and resumes from its
-    checkpoint. Jobs outlive the sweep that queued them: the next one finds their results.
+    A trial that reaches its time limit or is preempted is queued again. Jobs outlive the sweep that
+    queued them: the next one finds their results.
     """
 
     def __init__(
