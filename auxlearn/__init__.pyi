@@ -1,16 +1,13 @@
 from auxlearn.comparison.compare import compare as compare
 from auxlearn.comparison.ensemble import ensemble as ensemble
-from auxlearn.core.config import (
-    RunConfig as RunConfig,
-    Settings as Settings,
-    load_config as load_config,
-)
+from auxlearn.core.config import RunConfig as RunConfig, load_config as load_config
 from auxlearn.core.errors import UserError as UserError
 from auxlearn.core.registry import (
     register_loss as register_loss,
     register_task as register_task,
     register_weighting as register_weighting,
 )
+from auxlearn.core.validation import Settings as Settings
 from auxlearn.core.version import __version__ as __version__
 from auxlearn.data.batches import Batch as Batch
 from auxlearn.data.load import load_dataset as load_dataset

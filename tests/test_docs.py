@@ -27,9 +27,10 @@ import yaml
 
 from auxlearn.cli import cli
 from auxlearn.commands.options import run_config
-from auxlearn.core.config import RunConfig, validate
+from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import UserError
 from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS
+from auxlearn.core.validation import validate
 from auxlearn.evaluation.classifier import Classifier
 from auxlearn.results.folder import RunFolder
 from auxlearn.results.record import Evaluations, RunResults

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from auxlearn.commands.options import Example, ExampleCommand, label_map, options_of
-from auxlearn.core.config import RunConfig, validate
+from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import shorten
 from auxlearn.core.settings import Columns
+from auxlearn.core.validation import validate
 
 if TYPE_CHECKING:
     from auxlearn.data.audit import Audit

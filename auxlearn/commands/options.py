@@ -26,12 +26,14 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from auxlearn.core.config import PluginChoice, RunConfig, Settings, load_config, validate
+from auxlearn.core.config import RunConfig, load_config
 from auxlearn.core.encoder_names import ENCODERS
 from auxlearn.core.errors import ConfigError, did_you_mean, shorten
 from auxlearn.core.files import path_problem
 from auxlearn.core.registry import CHOSEN_BY, Registry, load_plugin
 from auxlearn.core.run_settings import section_of
+from auxlearn.core.settings import PluginChoice
+from auxlearn.core.validation import Settings, validate
 from auxlearn.core.yaml_files import parse_yaml
 
 

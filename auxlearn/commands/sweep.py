@@ -9,8 +9,8 @@ import click
 
 from auxlearn.commands.options import PATH, Example, ExampleCommand, announce_plugins, options_of
 from auxlearn.core.arguments import settings_of
-from auxlearn.core.config import validate
 from auxlearn.core.files import expand
+from auxlearn.core.validation import validate
 from auxlearn.sweeps.folder import SweepFolder, SweepResults
 from auxlearn.sweeps.run import sweep
 from auxlearn.sweeps.sweep_file import SweepFile, read_sweep

@@ -18,10 +18,11 @@ import numpy as np
 
 from auxlearn.comparison.methods import runs_of_method
 from auxlearn.core.arguments import Column, UserPath, checked
-from auxlearn.core.config import OODSource, RunConfig
+from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import ConfigError, DataError, RunError, did_you_mean, some_of
 from auxlearn.core.files import expand
 from auxlearn.core.metric_names import TITLES
+from auxlearn.core.settings import OODSource
 from auxlearn.core.table import Table
 from auxlearn.data.dataset import Split, split_name
 from auxlearn.data.memory import in_memory

@@ -31,25 +31,9 @@ from auxlearn.core.registry import (
     plugin_digest,
 )
 from auxlearn.core.run_settings import RunSettings
-from auxlearn.core.settings import (
-    Metric,
-    OODSource,
-    PluginChoice,
-    settings_with,
-)
+from auxlearn.core.settings import PluginChoice, settings_with
 from auxlearn.core.validation import Settings, config_error, validate
 from auxlearn.core.yaml_files import read_yaml
-
-__all__ = [
-    "Metric",
-    "OODSource",
-    "PluginChoice",
-    "RunConfig",
-    "Settings",
-    "load_config",
-    "validate",
-]
-
 
 if TYPE_CHECKING:
     from pydantic._internal._model_construction import ModelMetaclass as _Checked

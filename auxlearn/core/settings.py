@@ -21,7 +21,7 @@ from pydantic import (
 from auxlearn.core.errors import printable, shorten
 from auxlearn.core.files import name_problem, path_problem
 from auxlearn.core.registry import canonical
-from auxlearn.core.validation import Settings as Settings, validate as validate
+from auxlearn.core.validation import Settings
 
 #: Kinds of labelled tasks; see :mod:`auxlearn.kinds`.
 KindName = Literal[

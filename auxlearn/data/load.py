@@ -13,7 +13,8 @@ from pydantic import Field, InstanceOf, model_validator
 from auxlearn.core.arguments import UserPath, checked
 from auxlearn.core.errors import ConfigError, DataError, did_you_mean, shorten
 from auxlearn.core.files import name_problem, user_path
-from auxlearn.core.settings import USUAL, Columns, Fold, Settings, validate
+from auxlearn.core.settings import USUAL, Columns, Fold
+from auxlearn.core.validation import Settings, validate
 from auxlearn.core.yaml_files import read_yaml
 from auxlearn.data.dataset import Split, TextDataset, split_name
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from auxlearn.core.config import OODSource
 from auxlearn.core.errors import DataError, shorten, some_of
 from auxlearn.core.files import user_path
+from auxlearn.core.settings import OODSource
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.folders import data_files, read_evaluation_split
 from auxlearn.data.load import DatasetCard, card_names, find_card, load_evaluated

@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from auxlearn.core.config import Metric
 from auxlearn.core.errors import DataError
 from auxlearn.core.metric_names import SURROGATE
 from auxlearn.core.processes import ALONE, Processes
+from auxlearn.core.settings import Metric
 from auxlearn.data.audit import seen_in_train
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.ood import LabelMap, OODSet

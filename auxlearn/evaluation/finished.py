@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from auxlearn.core.arguments import Column, UserPath, checked
-from auxlearn.core.config import OODSource, RunConfig
+from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import DataError, describe, did_you_mean, some_of, text_of
 from auxlearn.core.files import expand, name_problem
-from auxlearn.core.settings import Columns, LabelMap, each_label_once, labels_as_texts
+from auxlearn.core.settings import Columns, LabelMap, OODSource, each_label_once, labels_as_texts
 from auxlearn.data.dataset import CORE_SPLITS, Split, split_name
 from auxlearn.data.load import load_evaluated
 from auxlearn.data.memory import in_memory, is_table, refuse_for_files

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from auxlearn.core.config import Metric
 from auxlearn.core.errors import DataError, some_of
 from auxlearn.core.metric_names import SURROGATE, Quantity
 from auxlearn.core.processes import ALONE, Processes
+from auxlearn.core.settings import Metric
 from auxlearn.data.batches import Batch, collate, eval_batches
 from auxlearn.data.dataset import Split
 from auxlearn.data.tokens import TokenizedTexts

@@ -13,7 +13,8 @@ from pydantic import Field
 from torch import Tensor
 
 from auxlearn.core.errors import ConfigError
-from auxlearn.core.settings import KindName, Settings
+from auxlearn.core.settings import KindName
+from auxlearn.core.validation import Settings
 from auxlearn.data.batches import Batch
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.objectives.base import Objective

@@ -17,8 +17,9 @@ from auxlearn.core.cache import content_key
 from auxlearn.core.encoder_names import ENCODERS, encoder_source, recommended_learning_rate
 from auxlearn.core.errors import ConfigError, DataError
 from auxlearn.core.rng import derive_seed
-from auxlearn.core.settings import Settings, is_path
+from auxlearn.core.settings import is_path
 from auxlearn.core.table import Table
+from auxlearn.core.validation import Settings
 from auxlearn.data.batches import Batch
 from auxlearn.data.dataset import Split
 from auxlearn.data.splits import assign_folds, normalise, text_keys

@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from auxlearn.core.errors import ConfigError, EncoderError
-from auxlearn.core.settings import Settings
+from auxlearn.core.validation import Settings
 from auxlearn.data.batches import Batch
 from auxlearn.encoders.cutting import check_cuttable
 from auxlearn.encoders.shared import SharedEncoder

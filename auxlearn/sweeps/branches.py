@@ -17,13 +17,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from auxlearn.core.config import PluginChoice, RunConfig
+from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import ConfigError, Interrupted, RunError
 from auxlearn.core.files import expand, replaced_folder, write_bytes
 from auxlearn.core.manifest import write_manifest
 from auxlearn.core.metric_names import Quantity
 from auxlearn.core.processes import Processes, joined
 from auxlearn.core.progress import Reporter
+from auxlearn.core.settings import PluginChoice
 from auxlearn.core.signals import StopRequest
 from auxlearn.data.dataset import TextDataset
 from auxlearn.data.memory import save_folder

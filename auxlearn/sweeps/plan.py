@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from auxlearn.core.config import RunConfig, validate
+from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import ConfigError, SweepError
 from auxlearn.core.metric_names import sign
 from auxlearn.core.rng import derive_seed
+from auxlearn.core.validation import validate
 from auxlearn.sweeps.sweep_file import (
     CASE,
     FOLD,

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from auxlearn.core.config import Metric, Settings, validate
 from auxlearn.core.errors import ConfigError, did_you_mean, shorten
 from auxlearn.core.files import user_path
+from auxlearn.core.settings import Metric
+from auxlearn.core.validation import Settings, validate
 from auxlearn.core.yaml_files import read_yaml
 
 FOLDER = Path(__file__).parent / "published_results"

@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, SkipValidation
 
 from auxlearn.core.arguments import Column, Count, UserPath, checked
-from auxlearn.core.config import validate
 from auxlearn.core.errors import ConfigError, DataError, describe, shorten, text_of
 from auxlearn.core.files import expand
 from auxlearn.core.settings import Columns
+from auxlearn.core.validation import validate
 from auxlearn.core.yaml_files import DEEPEST
 from auxlearn.data.dataset import TextDataset
 from auxlearn.data.memory import in_memory, is_table, read_memory, refuse_for_files

@@ -10,9 +10,11 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import Field, field_validator, model_validator
 
-from auxlearn.core.config import Metric, RunConfig, Settings, validate
+from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import ConfigError, did_you_mean, shorten
 from auxlearn.core.files import LONGEST_NAME
+from auxlearn.core.settings import Metric
+from auxlearn.core.validation import Settings, validate
 from auxlearn.core.yaml_files import read_yaml
 from auxlearn.sweeps.published import published_problem
 

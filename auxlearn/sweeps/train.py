@@ -9,12 +9,13 @@ from typing import Annotated, Any
 from pydantic import SkipValidation
 
 from auxlearn.core.arguments import Column, Count, checked
-from auxlearn.core.config import RunConfig, validate
+from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import ConfigError, DataError
 from auxlearn.core.files import expand
 from auxlearn.core.processes import process_number
 from auxlearn.core.progress import Reporter
 from auxlearn.core.settings import OODSource
+from auxlearn.core.validation import validate
 from auxlearn.data.dataset import TextDataset
 from auxlearn.data.memory import in_memory, read_memory, refuse_for_files
 from auxlearn.data.run_data import with_found_kind

@@ -65,8 +65,9 @@ def _working_in(folder: Path) -> Iterator[None]:
 def _train(job: Job) -> Outcome:
     import torch
 
-    from auxlearn.core.config import RunConfig, validate
+    from auxlearn.core.config import RunConfig
     from auxlearn.core.errors import Interrupted, RunInUse
+    from auxlearn.core.validation import validate
     from auxlearn.sweeps.branches import train
 
     if torch.get_num_threads() != job.threads:

@@ -29,7 +29,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from auxlearn.core.settings import Settings
+from auxlearn.core.validation import Settings
 from auxlearn.data.batches import (
     Batch,
     BatchStream,

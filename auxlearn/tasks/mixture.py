@@ -10,7 +10,8 @@ from torch import Tensor
 
 from auxlearn.core.errors import ConfigError
 from auxlearn.core.registry import TASKS, register_task
-from auxlearn.core.settings import PluginChoice, validate
+from auxlearn.core.settings import PluginChoice
+from auxlearn.core.validation import validate
 from auxlearn.data.batches import Batch
 from auxlearn.objectives.context import ObjectiveContext
 from auxlearn.tasks.base import MaskedLanguageModelling, MaskingOptions

@@ -7,7 +7,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from auxlearn.core.registry import register_task
-from auxlearn.core.settings import Settings
+from auxlearn.core.validation import Settings
 from auxlearn.data.batches import Batch
 from auxlearn.encoders.device import upload
 from auxlearn.encoders.shared import SharedEncoder

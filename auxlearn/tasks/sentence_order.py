@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from auxlearn.core.errors import DataError
 from auxlearn.core.registry import register_task
-from auxlearn.core.settings import Settings
+from auxlearn.core.validation import Settings
 from auxlearn.data.batches import Batch
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.objectives.base import classification_head, labels_of

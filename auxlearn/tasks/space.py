@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from auxlearn.core import rng
 from auxlearn.core.errors import ConfigError
 from auxlearn.core.registry import register_task
-from auxlearn.core.settings import Settings
+from auxlearn.core.validation import Settings
 from auxlearn.data.batches import Batch, BatchStream, UniformStream, collate, pad_token_values
 from auxlearn.data.tokens import TokenizedTexts, concatenate, consecutive
 from auxlearn.encoders.attention import require_pairwise_attention, states_at

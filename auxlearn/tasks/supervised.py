@@ -15,7 +15,8 @@ from torch import Tensor
 
 from auxlearn.core.errors import ConfigError, DataError
 from auxlearn.core.registry import register_task
-from auxlearn.core.settings import FurtherSet, Settings
+from auxlearn.core.settings import FurtherSet
+from auxlearn.core.validation import Settings
 from auxlearn.data.batches import Batch, MixedStream, collate, sampling_probabilities
 from auxlearn.data.dataset import TextDataset
 from auxlearn.data.tokens import TokenizedTexts, concatenate, consecutive

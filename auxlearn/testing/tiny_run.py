@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from auxlearn.core.cache import TensorCache
 from auxlearn.core.errors import ConfigError
 from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS, Registry
-from auxlearn.core.settings import Settings, validate
+from auxlearn.core.validation import Settings, validate
 from auxlearn.data.batches import Batch, BatchStream
 from auxlearn.data.dataset import Split
 from auxlearn.data.tokens import tokenize_split

@@ -32,11 +32,11 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from auxlearn.core.config import OODSource, RunConfig
+from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import DataError, RunError, UserError, first_fault
 from auxlearn.core.files import content_digest, expand, read_checked_json, write_checked_json
 from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS, plugin_digest
-from auxlearn.core.settings import Columns, ValidationSource
+from auxlearn.core.settings import Columns, OODSource, ValidationSource
 from auxlearn.core.version import __version__
 from auxlearn.data.dataset import TextDataset
 from auxlearn.data.load import load_dataset

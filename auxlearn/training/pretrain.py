@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from auxlearn.core import rng
 from auxlearn.core.arguments import UserPath, checked
 from auxlearn.core.cache import TensorCache, content_key
-from auxlearn.core.config import RunConfig, validate
+from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import TrainingDiverged, UserError
 from auxlearn.core.files import expand
 from auxlearn.core.metric_names import Quantity
@@ -28,6 +28,7 @@ from auxlearn.core.progress import Reporter
 from auxlearn.core.run_settings import PretrainSettings
 from auxlearn.core.settings import Columns, PluginChoice
 from auxlearn.core.signals import StopRequest
+from auxlearn.core.validation import validate
 from auxlearn.core.version import __version__
 from auxlearn.data.batches import BatchStream
 from auxlearn.data.dataset import Split

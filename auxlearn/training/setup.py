@@ -15,13 +15,13 @@ from torch import Tensor
 
 from auxlearn.core import rng
 from auxlearn.core.cache import TensorCache
-from auxlearn.core.config import PluginChoice, RunConfig, path_identity
+from auxlearn.core.config import RunConfig, path_identity
 from auxlearn.core.errors import ConfigError, EncoderError, RunError, shorten
 from auxlearn.core.files import content_digest, expand
 from auxlearn.core.manifest import verify_export
 from auxlearn.core.progress import Reporter
 from auxlearn.core.registry import LOSSES, REPORTERS, TASKS, WEIGHTINGS
-from auxlearn.core.settings import ValidationSource
+from auxlearn.core.settings import PluginChoice, ValidationSource
 from auxlearn.data.batches import BatchStream
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.run_data import RunData, load_run_data

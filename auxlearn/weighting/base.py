@@ -27,7 +27,8 @@ import torch
 from pydantic import Field, field_validator
 from torch import Tensor, nn
 
-from auxlearn.core.settings import Settings, ValidationSource
+from auxlearn.core.settings import ValidationSource
+from auxlearn.core.validation import Settings
 from auxlearn.weighting.gradients import Gradient, Placement, gather_scalars
 from auxlearn.weighting.members import Members
 

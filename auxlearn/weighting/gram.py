@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from auxlearn.core.config import Settings
 from auxlearn.core.metric_names import Quantity
+from auxlearn.core.validation import Settings
 from auxlearn.weighting.base import TrainingStep, Weighting, apply_gradient
 from auxlearn.weighting.gradients import combine, shared_gradient
 from auxlearn.weighting.optimizer_steps import gram_matrices

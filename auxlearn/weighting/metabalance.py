@@ -8,9 +8,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from auxlearn.core.config import Settings
 from auxlearn.core.metric_names import Quantity
 from auxlearn.core.registry import register_weighting
+from auxlearn.core.validation import Settings
 from auxlearn.weighting.base import TrainingStep, Weighting, apply_gradient
 from auxlearn.weighting.gradients import Gradient, Placement, weighted_sum
 from auxlearn.weighting.mixing import metabalance_factors

@@ -25,7 +25,7 @@ from pydantic import Field
 from torch import Tensor
 
 from auxlearn.core.metric_names import Quantity
-from auxlearn.core.settings import Settings
+from auxlearn.core.validation import Settings
 from auxlearn.weighting.base import (
     Mix,
     TrainingStep,

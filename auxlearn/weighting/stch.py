@@ -8,8 +8,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from auxlearn.core.config import Settings
 from auxlearn.core.registry import register_weighting
+from auxlearn.core.validation import Settings
 from auxlearn.weighting.base import TrainingStep, Weighting, apply_gradient, losses_of
 from auxlearn.weighting.gradients import weighted_sum
 

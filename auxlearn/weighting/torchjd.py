@@ -26,9 +26,9 @@ from pydantic import Field, create_model
 from torch import Tensor, nn
 
 from auxlearn.core import rng
-from auxlearn.core.config import Settings
 from auxlearn.core.errors import ConfigError
 from auxlearn.core.registry import register_weighting
+from auxlearn.core.validation import Settings
 from auxlearn.weighting.base import (
     TrainingStep,
     Weighting,

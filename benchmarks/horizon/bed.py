@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from auxlearn.core.config import Metric
 from auxlearn.core.errors import DataError
 from auxlearn.core.files import write_json, write_text
+from auxlearn.core.settings import Metric
 from auxlearn.data.dataset import Split
 from auxlearn.data.load import load_dataset
 from auxlearn.data.splits import hold_out

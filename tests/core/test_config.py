@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from auxlearn.core.config import PluginChoice, RunConfig, Settings, load_config, validate
+from auxlearn.core.config import RunConfig, load_config
 from auxlearn.core.encoder_names import ENCODERS
 from auxlearn.core.errors import ConfigError
 from auxlearn.core.run_settings import section_of
+from auxlearn.core.settings import PluginChoice
+from auxlearn.core.validation import Settings, validate
 
 PLUGIN = """
 from auxlearn import MaskedLanguageModelling, Settings, register_task

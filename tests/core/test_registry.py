@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import pytest
 
 from auxlearn.core import registry
-from auxlearn.core.config import PluginChoice
 from auxlearn.core.errors import ConfigError
 from auxlearn.core.registry import (
     LOSSES,
@@ -21,6 +20,7 @@ from auxlearn.core.registry import (
     load_plugin,
     plugin_digest,
 )
+from auxlearn.core.settings import PluginChoice
 
 
 @pytest.fixture

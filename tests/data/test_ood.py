@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from auxlearn.core.config import OODSource, RunConfig, load_config
+from auxlearn.core.config import RunConfig, load_config
 from auxlearn.core.errors import ConfigError, DataError
+from auxlearn.core.settings import OODSource
 from auxlearn.data.load import card_names, find_card, load_dataset
 from auxlearn.data.ood import load_ood_set, load_ood_sets, map_labels
 

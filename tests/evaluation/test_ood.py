@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
-from auxlearn.core.config import OODSource
+from auxlearn.core.settings import OODSource
 from auxlearn.data.dataset import Split
 from auxlearn.data.ood import OODSet, map_labels
 from auxlearn.evaluation.evaluator import evaluate_ood, map_predictions, true_labels

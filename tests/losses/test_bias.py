@@ -11,7 +11,7 @@ import torch
 
 from auxlearn.core.cache import content_key
 from auxlearn.core.errors import ConfigError, DataError, UserError
-from auxlearn.core.settings import validate
+from auxlearn.core.validation import validate
 from auxlearn.data.dataset import Split
 from auxlearn.losses import bias, bias_models
 from auxlearn.losses.bias import FLOOR, BiasOptions, bias_scores, teacher_scores

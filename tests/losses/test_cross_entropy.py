@@ -10,7 +10,7 @@ from sklearn.utils.class_weight import compute_sample_weight
 from torch import nn
 
 from auxlearn.core.errors import ConfigError
-from auxlearn.core.settings import validate
+from auxlearn.core.validation import validate
 from auxlearn.losses.base import balanced_class_weights
 from auxlearn.losses.cross_entropy import CrossEntropy
 from auxlearn.losses.focal import Focal, focal_losses

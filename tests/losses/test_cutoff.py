@@ -15,7 +15,7 @@ from scipy.stats import entropy
 
 from auxlearn.core import rng
 from auxlearn.core.errors import ConfigError, EncoderError
-from auxlearn.core.settings import validate
+from auxlearn.core.validation import validate
 from auxlearn.data.batches import collate
 from auxlearn.encoders import cutting
 from auxlearn.encoders.load import load_encoder

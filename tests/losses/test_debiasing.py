@@ -10,7 +10,7 @@ import torch
 from scipy.stats import entropy
 from torch import nn
 
-from auxlearn.core.settings import validate
+from auxlearn.core.validation import validate
 from auxlearn.losses.bias import FLOOR
 from auxlearn.losses.confidence import Confidence, smoothed_targets
 from auxlearn.losses.debiased_focal import DebiasedFocal, debiased_focal_loss

@@ -11,7 +11,7 @@ from scipy.spatial.distance import jensenshannon
 from scipy.stats import entropy
 
 from auxlearn.core import rng
-from auxlearn.core.settings import validate
+from auxlearn.core.validation import validate
 from auxlearn.losses import base
 from auxlearn.losses.r_drop import RDrop, r_drop_loss
 from tests import helpers

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from auxlearn.core.config import validate
 from auxlearn.core.errors import ConfigError
+from auxlearn.core.validation import validate
 from auxlearn.objectives import masking
 from auxlearn.objectives.masking import rescale_to_mean
 from auxlearn.scoring.pseudo_likelihood import pseudo_log_likelihood

@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from auxlearn.core.config import RunConfig, validate
+from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import ConfigError
+from auxlearn.core.validation import validate
 from auxlearn.data.batches import Batch, collate
 from auxlearn.objectives.masking import (
     choose,

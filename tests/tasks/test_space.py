@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from auxlearn.core.errors import ConfigError, EncoderError
-from auxlearn.core.settings import validate
+from auxlearn.core.validation import validate
 from auxlearn.data.batches import collate
 from auxlearn.data.dataset import Split
 from auxlearn.encoders.load import load_encoder

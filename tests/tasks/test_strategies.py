@@ -11,9 +11,9 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from auxlearn.core.cache import TensorCache
-from auxlearn.core.config import validate
 from auxlearn.core.errors import ConfigError, DataError, EncoderError
 from auxlearn.core.registry import TASKS
+from auxlearn.core.validation import validate
 from auxlearn.data import pos_tags
 from auxlearn.data.batches import collate
 from auxlearn.data.dataset import Split

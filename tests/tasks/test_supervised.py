@@ -12,7 +12,7 @@ from sklearn.metrics import accuracy_score, f1_score
 
 from auxlearn.core.cache import TensorCache
 from auxlearn.core.errors import ConfigError, DataError
-from auxlearn.core.settings import validate
+from auxlearn.core.validation import validate
 from auxlearn.data.batches import MixedStream, collate, sampling_probabilities
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.encoders.load import load_encoder

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 
-from auxlearn.core.config import Settings
+from auxlearn.core.validation import Settings
 from auxlearn.data.batches import BatchStream
 from auxlearn.tasks.base import AuxiliaryTask
 from auxlearn.training.optimizer import LinearSchedule

@@ -10,7 +10,7 @@ import torch
 
 from auxlearn import train
 from auxlearn.core.metric_names import Quantity
-from auxlearn.core.settings import Settings
+from auxlearn.core.validation import Settings
 from auxlearn.encoders.load import load_encoder
 from auxlearn.objectives.base import Objective
 from auxlearn.tasks.random_mlm import RandomMLM

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from auxlearn import RunConfig, train
-from auxlearn.core.config import PluginChoice
 from auxlearn.core.errors import EncoderError, RunError
 from auxlearn.core.files import write_checked_json
 from auxlearn.core.progress import Reporter
 from auxlearn.core.registry import TASKS
+from auxlearn.core.settings import PluginChoice
 from auxlearn.encoders.load import encoder_content
 from auxlearn.training import setup
 from auxlearn.training.inputs import load_inputs

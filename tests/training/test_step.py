@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from auxlearn.core.config import Settings
 from auxlearn.core.errors import ConfigError
 from auxlearn.core.registry import TASKS
+from auxlearn.core.validation import Settings
 from auxlearn.data.batches import BatchStream, UniformStream, collate
 from auxlearn.encoders.load import load_encoder
 from auxlearn.tasks.base import AuxiliaryTask, TaskResult

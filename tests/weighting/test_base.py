@@ -9,7 +9,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from auxlearn.core.registry import WEIGHTINGS
-from auxlearn.core.settings import Settings
+from auxlearn.core.validation import Settings
 from auxlearn.encoders.load import load_encoder
 from auxlearn.weighting.base import Weighting
 from auxlearn.weighting.gradients import (
