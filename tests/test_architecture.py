@@ -143,7 +143,7 @@ ALONE = {
 BUDGETS = {
     "core": 3550,
     "kinds": 2250,
-    "data": 4080,
+    "data": 4140,
     "encoders": 1900,
     "scoring": 920,
     "objectives": 1300,
@@ -151,7 +151,7 @@ BUDGETS = {
     "losses": 1500,
     "weighting": 4100,
     "results": 2820,
-    "evaluation": 1870,
+    "evaluation": 1900,
     "training": 4125,
     "mask_analysis": 1320,
     "sweeps": 3110,

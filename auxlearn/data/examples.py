@@ -27,6 +27,7 @@ from auxlearn.kinds.choose import CLASSIFICATION, find_kind, kind_of, named, req
 from auxlearn.kinds.labels import check_renamed, sort_labels
 
 _ADVICE = " (--labels gives a label its class, --unknown-labels count counts them as wrong)"
+_ADVICE_OF_OTHERS = " (--labels gives a label the one that it stands for)"
 
 LACKED = "has labels that train lacks"
 
@@ -196,7 +197,10 @@ def assemble(
         )
         check_renamed(columns.renamed, found)
     kind.check_train(train.table.where, present, train.labels or [])
-    names = label_names or present
+    unknown = {name for examples in raw_splits.values() for name in _unknown(examples, present)}
+    implied = {name for name in unknown if kind.implies(present, name)}
+    names = label_names or (sort_labels((*present, *implied)) if implied else present)
+    advice = _ADVICE if kind is CLASSIFICATION else _ADVICE_OF_OTHERS
     splits, notes = {}, []
     for name, examples in raw_splits.items():
         if (examples.text_pairs is None) != (train.text_pairs is None):
@@ -206,17 +210,17 @@ def assemble(
                 "name the column with --text-pair-column or take it out of every split"
             )
         own = own_names(examples)
-        unknown = sort_labels(_unknown(examples, names))
-        if name != "train" and columns.unknown_labels == "count" and unknown != own:
-            splits[name] = to_split(examples, name, (*names, *unknown))
-            if unknown:
-                count = sum(label in unknown for label in examples.labels or ())
+        lacked = sort_labels(_unknown(examples, names))
+        if name != "train" and columns.unknown_labels == "count" and lacked != own:
+            splits[name] = to_split(examples, name, (*names, *lacked))
+            if lacked:
+                count = sum(label in lacked for label in examples.labels or ())
                 notes.append(
-                    f"{name} {LACKED}: {some_of(unknown)}; their {count:,} of "
+                    f"{name} {LACKED}: {some_of(lacked)}; their {count:,} of "
                     f"{len(examples.texts):,} examples count as wrong"
                 )
-        elif name in CORE_SPLITS or not unknown:
-            splits[name] = to_split(examples, name, names, _ADVICE)
+        elif name in CORE_SPLITS or not lacked:
+            splits[name] = to_split(examples, name, names, advice)
         else:
             splits[name] = to_split(examples, name)
             notes.append(f"split '{name}' keeps its own labels: {some_of(own)}")

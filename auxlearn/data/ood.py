@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from auxlearn.core.errors import DataError, shorten, some_of
+from auxlearn.core.errors import ConfigError, DataError, shorten, some_of
 from auxlearn.core.files import user_path
 from auxlearn.core.settings import OODSource
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.folders import data_files, read_evaluation_split
 from auxlearn.data.load import DatasetCard, card_names, find_card, load_evaluated
+from auxlearn.kinds.base import Kind
+from auxlearn.kinds.choose import CLASSIFICATION, require
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class OODSet:
     """A loaded out-of-distribution set."""
 
     source: OODSource  # completed from the data-set cards
-    split: Split
+    split: Split  # of other kinds than single classes, with the labels of the model
     labels: LabelMap
     partner: Split | None = None  # examples paired with those of ``split``, line by line
 
@@ -63,16 +65,8 @@ def map_labels(
     unmatched = [name for name, target in zip(model, targets, strict=True) if target is None]
     unreached = [name for name in found if name not in targets]
     if foreign or unmatched or (unreached and not count):
-        fault = (
-            f"the map names {some_of(foreign)}, which the model does not know"
-            if foreign
-            else f"no counterpart for {some_of(unmatched or unreached)}"
-        )
-        raise DataError(
-            f"'{where}' has the labels {some_of(found)}, the model knows {some_of(model)}: "
-            f"{fault} (a configuration maps them with 'labels' under 'ood', label of the model to "
-            "label of the set; 'unknown_labels: count' counts unknown labels as wrong)"
-        )
+        counts = "; 'unknown_labels: count' counts unknown labels as wrong"
+        raise _no_match(where, found, model, foreign, unmatched or unreached, counts)
     names = (*(name for name in found if name not in unreached), *unreached)
     number = {name: index for index, name in enumerate(names)}
     return LabelMap(
@@ -83,8 +77,67 @@ def map_labels(
     )
 
 
-def load_ood_set(source: OODSource, dataset: str, label_names: Sequence[str]) -> OODSet:
-    """Load an out-of-distribution set."""
+def _no_match(
+    where: str,
+    found: Sequence[str],
+    model: Sequence[str],
+    foreign: Sequence[str],
+    unmatched: Sequence[str],
+    advice: str = "",
+) -> DataError:
+    fault = (
+        f"the map names {some_of(foreign)}, which the model does not know"
+        if foreign
+        else f"no counterpart for {some_of(unmatched)}"
+    )
+    return DataError(
+        f"'{where}' has the labels {some_of(found)}, the model knows {some_of(model)}: {fault} (a "
+        "configuration maps them with 'labels' under 'ood', label of the model to label of the "
+        f"set{advice})"
+    )
+
+
+def with_labels_of(model: Sequence[str], split: Split, source: OODSource) -> Split:
+    """Return a split of any kind but single classes with its labels by those of a model.
+
+    Each label of the set is that of the model with the same name, ignoring case, or the one that
+    ``labels`` maps to it. The model may know labels that the set lacks, but not the reverse.
+    """
+    mapping = source.labels or {}
+    if source.decision != "sum":
+        require(split.kind, "decision argmax")
+    if source.unknown_labels == "count":
+        require(split.kind, "unknown_labels count")
+    if mapping:
+        require(split.kind, "labels (label maps)")
+    if source.pairs is not None:
+        require(split.kind, "pairs of splits")
+    index: dict[str, int] = {}
+    for number, name in enumerate(model):
+        label = mapping.get(name, name).casefold()
+        if label in index:
+            require(split.kind, "combined labels", f" ({model[index[label]]}, {name})")
+        index[label] = number
+    foreign = [name for name in mapping if name not in model]
+    unknown = [name for name in split.label_names if name.casefold() not in index]
+    if foreign or unknown:
+        raise _no_match(source.name, split.label_names, model, foreign, unknown)
+    index = {name: index[name.casefold()] for name in split.label_names}
+    written = [split.kind.written(label, split.label_names) for label in split.labels or ()]
+    labels = tuple(split.kind.decode_written(label, index) for label in written)
+    return replace(split, labels=labels, label_names=tuple(model))
+
+
+def load_ood_set(
+    source: OODSource, dataset: str, label_names: Sequence[str], kind: Kind = CLASSIFICATION
+) -> OODSet:
+    """Load an out-of-distribution set, of the kind of the labels of the run."""
+    if source.kind not in (None, kind.name):
+        raise ConfigError(
+            f"ood: '{source.name}' has kind: {source.kind}, but the run is of {kind.name}: a run "
+            "is evaluated on labels of its own kind"
+        )
+    source = source.model_copy(update={"kind": kind.name})
     source = with_cards(source, dataset, label_names)
     split = _read(source, source.split)
     for column in source.subsets or ():
@@ -93,9 +146,13 @@ def load_ood_set(source: OODSource, dataset: str, label_names: Sequence[str]) ->
                 f"'{source.name}' has no column '{shorten(column)}' to make subsets by: it has "
                 f"{some_of(split.meta) or 'none beside text and label'}"
             )
-    labels = map_labels(
-        label_names, split.label_names, source.labels, source.name, source.unknown_labels
-    )
+    if kind is CLASSIFICATION:
+        labels = map_labels(
+            label_names, split.label_names, source.labels, source.name, source.unknown_labels
+        )
+    else:
+        split, numbers = with_labels_of(label_names, split, source), tuple(range(len(label_names)))
+        labels = LabelMap(tuple(label_names), numbers, numbers, len(label_names))
     if source.subsets is None:
         source = source.model_copy(update={"subsets": card_subsets(source, split)})
     partner = None
@@ -106,6 +163,8 @@ def load_ood_set(source: OODSource, dataset: str, label_names: Sequence[str]) ->
                 f"'{source.name}': {source.split} has {len(split)} examples but {source.pairs} "
                 f"{len(partner)}: pairs need equal numbers of examples"
             )
+        if kind is not CLASSIFICATION:
+            partner = with_labels_of(label_names, partner, source)
         if set(partner.label_names) - set(split.label_names):
             raise DataError(
                 f"'{source.name}': {source.pairs} has the labels "
@@ -151,7 +210,8 @@ def load_ood_sets(
                 f"data set '{dataset.name}' has a split '{source.name}': give the "
                 f"out-of-distribution set {source.dataset} another name with 'name'"
             )
-    sets = [load_ood_set(source, dataset.name, dataset.label_names) for source in sources]
+    trained = (dataset.name, dataset.label_names, dataset.kind)
+    sets = [load_ood_set(source, *trained) for source in sources]
     notes = []
     card = None if user_path(spec, DataError).exists() else _card(spec)
     named = {source.name for source in sources}
@@ -159,9 +219,7 @@ def load_ood_sets(
         if name in named:
             continue
         try:
-            sets.append(
-                load_ood_set(OODSource(dataset=name, name=name), dataset.name, dataset.label_names)
-            )
+            sets.append(load_ood_set(OODSource(dataset=name, name=name), *trained))
         except DataError as error:
             notes.append(f"out-of-distribution set '{name}' was left out: {error}")
     return sets, notes

@@ -20,7 +20,7 @@ from auxlearn.data.load import load_dataset, with_dev
 from auxlearn.data.ood import OODSet, load_ood_sets
 from auxlearn.data.splits import hold_out
 from auxlearn.data.tables import read_table
-from auxlearn.kinds.choose import CLASSIFICATION, kind_of, require
+from auxlearn.kinds.choose import CLASSIFICATION, kind_of
 
 #: Part of the names of kept audits; raise it when an audit of the same data finds something else.
 AUDIT_FORMAT = 1
@@ -106,8 +106,6 @@ def load_run_data(
     kind.check_metric(config.metric, dataset.label_names)
     if config.thresholds != "half" and kind.name != "multi_label":
         raise ConfigError(f"thresholds: {kind.name} has none: leave --thresholds out")
-    if config.ood:
-        require(kind, "out-of-distribution sets")
     if config.text_window != "head" and dataset.splits["train"].text_pairs is not None:
         raise DataError(
             f"text_window: {config.text_window} is for single texts, but {dataset.name} has pairs "

@@ -155,14 +155,15 @@ class Classifier:
 
     def evaluate_labels(self, evaluated: Split, train: Split | None) -> Evaluation:
         """Evaluate on labels of any kind but single classes."""
+        outputs = self.outputs(evaluated.texts, evaluated.text_pairs)
         return evaluate_labels(
             self.kind,
             to_model_labels(evaluated, self.label_names),
-            self.outputs(evaluated.texts, evaluated.text_pairs),
+            [self.kind.decode(one, self.thresholds) for one in outputs],
+            outputs,
             self.label_names,
             seen=seen_in_train(train, evaluated) if train else None,
             constant=self.constant,
-            thresholds=self.thresholds,
         )
 
     def _logits(self, batch: Batch) -> Tensor:

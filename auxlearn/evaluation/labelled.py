@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from auxlearn.core.metric_names import SURROGATE
 from auxlearn.core.processes import ALONE, Processes
 from auxlearn.data.audit import seen_in_train
 from auxlearn.data.dataset import Split, TextDataset
+from auxlearn.data.ood import OODSet
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.device import Compute
 from auxlearn.encoders.shared import SharedEncoder
@@ -25,16 +27,14 @@ from auxlearn.results.record import Evaluation, Scores
 def evaluate_labels(
     kind: Kind,
     truth: Sequence[Any],
+    predicted: Sequence[Any],
     outputs: Sequence[np.ndarray],
     names: Sequence[str],
     *,
     seen: Sequence[bool] | None,
     constant: Any,
-    thresholds: np.ndarray | None = None,
 ) -> Evaluation:
-    """Evaluate outputs on all examples of a set, and on those whose text is not in train."""
-    predicted = [kind.decode(output, thresholds) for output in outputs]
-
+    """Evaluate predictions on all examples of a set, and on those whose text is not in train."""
     unseen = [row for row in range(len(truth)) if seen is not None and not seen[row]]
     new: list[Any] = [[one[row] for row in unseen] for one in (truth, predicted, outputs)]
     all_new = len(unseen) == len(truth)
@@ -46,6 +46,37 @@ def evaluate_labels(
             kind, truth, [kind.repeated(constant, label) for label in truth], None, names
         ),
         loss=kind.mean_loss(truth, outputs, len(names), ""),
+    )
+
+
+def with_subsets(
+    found: Evaluation,
+    ood: OODSet,
+    predicted: Sequence[Any],
+    outputs: Sequence[np.ndarray],
+    partner: Sequence[Any] | None,
+) -> Evaluation:
+    """Add the scores of subsets and of paired examples; a pair is right if no label is wrong."""
+    kind, truth, names = ood.split.kind, ood.split.labels or (), ood.split.label_names
+    subsets: dict[str, Scores] = {}
+    for column in ood.source.subsets or ():
+        values = ood.split.meta[column]
+        for value in sorted(set(values)):
+            rows = [row for row, one in enumerate(values) if one == value]
+            of: list[Any] = [[one[row] for row in rows] for one in (truth, predicted, outputs)]
+            subsets[f"{column}: {value}"] = score_labels(kind, of[0], of[1], of[2], names, False)
+    if partner is None or ood.partner is None:
+        return replace(found, subsets=subsets)
+    other = ood.partner.labels or ()
+    wrong = [
+        kind.fault(one, said) + kind.fault(two, told)
+        for one, said, two, told in zip(truth, predicted, other, partner, strict=True)
+    ]
+    return replace(
+        found,
+        subsets=subsets,
+        partner=score_labels(kind, other, partner, None, names),
+        pair_accuracy=wrong.count(0) / len(wrong),
     )
 
 
@@ -74,6 +105,7 @@ class LabelEvaluator:
         self,
         encoder: SharedEncoder,
         dataset: TextDataset,
+        ood_sets: Sequence[OODSet],
         tokenize: Callable[[Split], TokenizedTexts],
         compute: Compute,
         predictions: Path,
@@ -83,6 +115,7 @@ class LabelEvaluator:
         self._encoder = encoder
         self._kind = encoder.kind
         self._dataset = dataset
+        self._ood_sets = ood_sets
         self._tokenize = tokenize
         self._compute = compute
         self._predictions = predictions
@@ -95,7 +128,7 @@ class LabelEvaluator:
     def dev_metrics(self, surrogate: str | None) -> dict[str, float]:
         """Return the metrics and the loss on dev, by name; the encoder is in evaluation mode."""
         outputs = self._outputs(self._dev)
-        found = self._score(self._dev, outputs, self._thresholds(outputs))
+        found = self._score(self._dev, self._decoded(outputs, self._thresholds(outputs)), outputs)
         metrics = found.all.metrics | {"loss": found.loss}
         if surrogate is not None:
             metrics[SURROGATE] = self._kind.mean_loss(
@@ -110,7 +143,7 @@ class LabelEvaluator:
         return self._kind.scores(truth, constant, None, self._dataset.label_names)[metric]
 
     def evaluate_all(self) -> dict[str, Evaluation]:
-        """Evaluate dev, test and further splits, and write the predictions.
+        """Evaluate dev, test and further sets, and write the predictions.
 
         The exported configuration gets the constant prediction, and thresholds chosen on dev.
         """
@@ -118,15 +151,13 @@ class LabelEvaluator:
         with self._encoder.evaluating():
             thresholds = self._thresholds(self._outputs(self._dev))
             for name, split in self._labelled():
-                outputs = self._outputs(split)
-                names, decode = self._dataset.label_names, self._kind.decode
-                write_predictions(
-                    self._predictions / f"{name}.jsonl",
-                    [self._kind.written(label, names) for label in self._truth(split)],
-                    [self._kind.written(decode(one, thresholds), names) for one in outputs],
-                    map(self._kind.line, outputs),
-                )
-                evaluations[name] = self._score(split, outputs, thresholds)
+                evaluations[name], *_ = self._evaluate(name, split, thresholds)
+            for ood in self._ood_sets:
+                name = ood.source.name
+                found, said, outputs = self._evaluate(name, ood.split, thresholds)
+                paired = self._outputs(ood.partner) if ood.partner else None
+                partner = None if paired is None else self._decoded(paired, thresholds)
+                evaluations[name] = with_subsets(found, ood, said, outputs, partner)
         config = self._encoder.config
         config.constant_prediction = self._constant
         if thresholds is not None:
@@ -134,6 +165,23 @@ class LabelEvaluator:
         elif hasattr(config, "thresholds"):  # of a model that was trained further
             del config.thresholds
         return evaluations
+
+    def _evaluate(
+        self, name: str, split: Split, thresholds: np.ndarray | None
+    ) -> tuple[Evaluation, list[Any], list[np.ndarray]]:
+        """Evaluate a set and write its predictions; return them and the outputs as well."""
+        outputs, names = self._outputs(split), self._dataset.label_names
+        predicted = self._decoded(outputs, thresholds)
+        write_predictions(
+            self._predictions / f"{name}.jsonl",
+            [self._kind.written(label, names) for label in self._truth(split)],
+            [self._kind.written(label, names) for label in predicted],
+            map(self._kind.line, outputs),
+        )
+        return self._score(split, predicted, outputs), predicted, outputs
+
+    def _decoded(self, outputs: Sequence[np.ndarray], thresholds: np.ndarray | None) -> list[Any]:
+        return [self._kind.decode(output, thresholds) for output in outputs]
 
     def _labelled(self) -> Iterator[tuple[str, Split]]:
         for name, split in (self._dataset.splits | self._dataset.ood).items():
@@ -163,16 +211,16 @@ class LabelEvaluator:
         )
 
     def _score(
-        self, split: Split, outputs: Sequence[np.ndarray], thresholds: np.ndarray | None
+        self, split: Split, predicted: Sequence[Any], outputs: Sequence[np.ndarray]
     ) -> Evaluation:
         return evaluate_labels(
             self._kind,
             self._truth(split),
+            predicted,
             outputs,
             self._dataset.label_names,
             seen=self._dev_seen if split is self._dev else self._seen(split),
             constant=self._constant,
-            thresholds=thresholds,
         )
 
     @cached_property

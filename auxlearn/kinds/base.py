@@ -107,6 +107,10 @@ class Kind(ABC):
         """Return the names of the outputs, by the sorted names that occur in train."""
         return found
 
+    def implies(self, names: Names, name: str) -> bool:
+        """Whether data with labels of these names may well have one that train lacks."""
+        return False
+
     # Dividing
 
     @abstractmethod

@@ -51,9 +51,14 @@ REFUSED: dict[str, tuple[tuple[KindName, ...], str]] = {
         "classes of the run are not combined there: leave it out",
     ),
     "labels (label maps)": (("regression",), "numbers have no names: leave --labels out"),
-    "out-of-distribution sets": (
+    "combined labels": (
         _BUT_CLASSES,
-        "evaluate the finished run on the set by `auxlearn evaluate`",
+        "only single classes of a model are one label of another set together: map each label of "
+        "the model to one of its own",
+    ),
+    "pairs of splits": (
+        ("regression",),
+        "no number is exactly right: leave 'pairs' out",
     ),
     "dev heads": (
         _BUT_CLASSES,
@@ -97,15 +102,15 @@ def find_kind(table: Table, text: str, label: str) -> Kind:
     a fraction are to be predicted. Anything else names classes.
     """
     tokens = KINDS["token_classification"]
-    words = table.columns.get(named(table.columns, text, tokens.text_columns), [])
+
+    def values(column: str, usual: tuple[str, ...]) -> list[Any]:
+        found = table.columns.get(named(table.columns, column, usual), [])
+        return [value for value in found if value is not None and value != ""]
+
+    words = values(text, tokens.text_columns)
     if words and all(isinstance(one, list | tuple) for one in words):
         return tokens
-    values = [
-        v
-        for v in table.columns.get(named(table.columns, label, ("label", "labels")), [])
-        if v != ""
-    ]
-    present = [value for value in values if value is not None]
+    present = values(label, ("label", "labels"))
     if present and all(map(_is_list, present)):
         return KINDS["multi_label"]
     if present and all(map(_is_number, present)) and any(map(_has_fraction, present)):

@@ -69,6 +69,10 @@ class TokenClassification(WordKind):
     def written(self, label: Sequence[int], names: Names) -> list[str]:
         return [names[number] for number in label]
 
+    def implies(self, names: Names, name: str) -> bool:
+        """Whether it is the I- of a type of spans that are single words in train."""
+        return name.startswith("I-") and f"B{name[1:]}" in names
+
     def classes(self, label: tuple[int, ...]) -> tuple[int, ...]:
         return label
 

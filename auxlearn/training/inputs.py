@@ -42,6 +42,7 @@ from auxlearn.data.dataset import TextDataset
 from auxlearn.data.load import load_dataset
 from auxlearn.data.ood import load_ood_set
 from auxlearn.data.run_data import RunData, dataset_content, ood_content
+from auxlearn.kinds.base import Kind
 from auxlearn.objectives.context import InputTracker
 from auxlearn.training.setup import initial_content
 
@@ -142,7 +143,7 @@ class InputReader:
 
     def __init__(self) -> None:
         self._contents: dict[str, Content | UserError] = {}
-        self._datasets: dict[str, tuple[str, tuple[str, ...]]] = {}
+        self._datasets: dict[str, tuple[str, tuple[str, ...], Kind]] = {}
 
     def compare(self, config: RunConfig, recorded: RunInputs) -> Comparison:
         """Compare the recorded inputs of a run with those that exist now."""
@@ -213,7 +214,7 @@ class InputReader:
                 cache_dir=_cache_folder(config),
                 fold=config.fold,
             )
-            self._datasets[key] = dataset.name, dataset.label_names
+            self._datasets[key] = dataset.name, dataset.label_names, dataset.kind
             return dataset_content(dataset)
 
         return self._once(key, read)
@@ -231,7 +232,7 @@ class InputReader:
         self._dataset(config)  # its classes and its card determine how the set is read
         dataset = self._datasets[_dataset_key(config)]
         source = _ood_source(config, name)
-        key = f"{_OOD}{source.model_dump_json()} {dataset}"
+        key = f"{_OOD}{source.model_dump_json()} {_dataset_key(config)}"
         return self._once(key, lambda: ood_content(load_ood_set(source, *dataset)))
 
 

@@ -201,18 +201,11 @@ class _Run(Materials):
     @cached_property
     def evaluator(self) -> Evaluator | LabelEvaluator:
         """The evaluator of dev, test and out-of-distribution sets."""
-        shared = (self.tokenize, self.compute, self.folder.predictions_path)
+        data, paths = self.data, (self.tokenize, self.compute, self.folder.predictions_path)
+        shared = (self.encoder, data.dataset, data.ood_sets, *paths)
         if self.encoder.kind is not CLASSIFICATION:
-            chosen = self.config.thresholds == "dev"
-            return LabelEvaluator(self.encoder, self.data.dataset, *shared, chosen, self.processes)
-        return Evaluator(
-            self.encoder,
-            self.data.dataset,
-            self.data.ood_sets,
-            *shared,
-            self.config.unknown_labels == "count",
-            self.processes,
-        )
+            return LabelEvaluator(*shared, self.config.thresholds == "dev", self.processes)
+        return Evaluator(*shared, self.config.unknown_labels == "count", self.processes)
 
     @cached_property
     def adapters(self) -> LowRankAdapters | None:

@@ -71,7 +71,8 @@ def write_run(folder, name, noise, seed, **settings):
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     stored = [kind.output(kind.stored(line, names)) for line in lines]
     constant = kind.constant(truth)
-    found = evaluate_labels(kind, truth, stored, names, seen=None, constant=constant)
+    said = [kind.decode(one) for one in stored]
+    found = evaluate_labels(kind, truth, said, stored, names, seen=None, constant=constant)
     results = examples.results(*config.objective_names()[1:])
     entries = [
         {"kind": "eval", "step": 10 * n, "epoch": float(n)}

@@ -34,7 +34,7 @@ ENCODED = {
 
 def folder_of(tmp_path, rows, suffix=".jsonl"):
     folder = tmp_path / "data"
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(exist_ok=True, parents=True)
     for name in ("train", "dev", "test"):
         path = folder / f"{name}{suffix}"
         if suffix == ".jsonl":
@@ -202,6 +202,27 @@ BAD = {
         "word 2 has the tag I-X after B-Y",
     ),
     "BIOES": (None, [GOOD, tokens(["a", "b"], ["S-X", "O"])], "has BIOES tags"),
+    "minus infinity as text": ("regression", [("a", 1.5), ("b", "-inf")], "finite"),
+    "beyond double precision": ("regression", [("a", 1.5), ("b", "1e999")], "finite"),
+    "a list for a number": ("regression", [("a", 1.5), ("b", [2.5])], "a number to predict is"),
+    "null in a list": ("multi_label", [("a", ["x", "y"]), ("b", ["x", None])], "missing label"),
+    "a list in a list": ("multi_label", [("a", ["x", "y"]), ("b", [["x"]])], "an example has one"),
+    "a fraction in a list": ("multi_label", [("a", ["x", "y"]), ("b", ["x", 0.5])], "a label is"),
+    "I- at the first word": (
+        None,
+        [GOOD, tokens(["a"], ["I-X"])],
+        "word 1 has the tag I-X after O",
+    ),
+    "a null tag": (None, [GOOD, tokens(["a", "b"], ["O", None])], "missing label"),
+    "an empty tag": (None, [GOOD, tokens(["a", "b"], ["O", ""])], "missing label"),
+    "words without tags": (None, [GOOD, tokens(["a"], [])], "1 words but 0 tags"),
+    "null for tags": ("token_classification", [GOOD, tokens(["a"], None)], "a list of tags"),
+    "null for words": (None, [GOOD, tokens(None, ["O"])], "empty text"),
+    "a word that is no text": (
+        "token_classification",
+        [GOOD, tokens(["a", 3], ["O", "O"])],
+        "words",
+    ),
     "no tags": ("token_classification", [GOOD, tokens(["a"], 3)], "needs a list of tags"),
     "no list of words": ("token_classification", [GOOD, tokens(7, ["O"])], "a list of words"),
 }
@@ -221,11 +242,34 @@ def test_a_bad_label_gives_one_line(case, tmp_path):
         assert "train.jsonl:2" in str(error.value)
 
 
+def test_an_empty_list_is_a_label_but_no_tags(tmp_path):
+    rows = [{"text": "a", "label": ["x", "y"]}, {"text": "b", "label": []}]
+    data = load_dataset(folder_of(tmp_path, rows))
+    assert data.splits["train"].labels == ((0, 1), ())
+    rows = [{"text": "a", "label": "x|y"}, {"text": "b", "label": ""}]
+    cells = load_dataset(
+        folder_of(tmp_path / "csv", rows, ".csv"), columns=Columns(kind="multi_label")
+    )
+    assert cells.fingerprint == data.fingerprint
+
+
+def test_tags_within_a_span_that_train_lacks_are_those_of_its_type(tmp_path):
+    """Rare types have spans of one word in a small train, but longer ones elsewhere."""
+    folder = folder_of(tmp_path, ROWS["token_classification"])
+    (folder / "test.jsonl").write_text(json.dumps(tokens(["a", "b"], ["B-PER", "I-PER"])) + "\n")
+    data = load_dataset(folder)
+    assert data.label_names == ("B-LOC", "B-PER", "I-PER", "O")
+    assert data.splits["test"].labels == ((1, 2),)
+
+
 def test_labels_that_train_lacks_are_an_error(tmp_path):
     folder = folder_of(tmp_path, ROWS["token_classification"])
     (folder / "test.jsonl").write_text(json.dumps(tokens(["a"], ["B-NEW"])) + "\n")
-    with pytest.raises(UserError, match=r"test.jsonl:1: test has labels that train lacks: 'B-NEW'"):
+    with pytest.raises(
+        UserError, match=r"test.jsonl:1: test has labels that train lacks: 'B-NEW'"
+    ) as error:
         load_dataset(folder)
+    assert "--unknown-labels" not in str(error.value), "it is not offered for tags"
     with pytest.raises(UserError, match="unknown_labels count: not offered for"):
         load_dataset(folder, columns=Columns(unknown_labels="count"))
 

@@ -75,13 +75,42 @@ def settings(folders, data, **changes):
     return base | {"dataset": str(folders / data), "verbose": False} | changes
 
 
+#: Labels of the further sets, which spell them in another way, by those of the model.
+ELSEWHERE = {
+    "multi_label": {"John": "Johannes", "Paris": "paris"},
+    "token_classification": {"B-PER": "B-PERSON"},
+    "dependency": {"det": "determiner", "dep": "DEP"},
+}
+
+
+def elsewhere(folders, kind):
+    """The test examples again, other labels for the same, in two places; dev as their partners."""
+    folder = folders / f"{kind}_elsewhere"
+    folder.mkdir(exist_ok=True)
+    names = ELSEWHERE.get(kind, {})
+    for split, name in (("test", "test"), ("dev", "twin")):
+        rows = lines_of(folders / kind / f"{split}.jsonl")
+        for number, row in enumerate(rows):
+            for key in {"label", "tags", "deprel"} & row.keys() if names else ():
+                row[key] = [names.get(one, one) for one in row[key]]
+            row["place"] = "here" if number % 3 else "there"
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (folder / f"{name}.jsonl").write_text(text)
+    given = {"name": "elsewhere", "dataset": str(folder), "subsets": ["place"]}
+    if kind != "regression":
+        given["pairs"] = "twin"
+        given["labels"] = {k: v for k, v in names.items() if k.casefold() != v.casefold()}
+    return given
+
+
 @pytest.fixture(scope="module")
 def finished(folders, tmp_path_factory):
     """A run of each kind with masked language modelling beside it."""
     root = tmp_path_factory.mktemp("runs")
     return {
         kind: auxlearn.train(
-            **settings(folders, kind, aux=["random_mlm"], epochs=4, output=str(root / kind))
+            **settings(folders, kind, aux=["random_mlm"], epochs=4, output=str(root / kind)),
+            ood=[elsewhere(folders, kind)],
         )
         for kind in KINDS
     }
@@ -160,6 +189,33 @@ def test_the_predictions_have_the_metrics_by_hand(kind, finished, folders):
             there += sum(one != "O" for one, _ in pairs)
         expected = 2 * right / (said + there)
     assert run.evaluations["test"].all.metrics[FIRST[kind]] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_further_set_has_the_metrics_of_the_kind_by_subset_and_pair(kind, finished):
+    run = finished[kind]
+    found, test = run.evaluations["elsewhere"], run.evaluations["test"]
+    assert found.all == test.all
+    assert (found.majority, found.loss) == (test.majority, test.loss)
+    predictions = run.folder / "predictions"
+    lines = lines_of(predictions / "elsewhere.jsonl")
+    assert lines == lines_of(predictions / "test.jsonl"), "in the labels of the model"
+    there = found.subsets["place: there"]
+    assert (there.examples, found.subsets["place: here"].examples) == (6, 10)
+    if kind == "regression":
+        error = [abs(one["label"] - one["predicted"]) for one in lines[::3]]
+        assert there.metrics["mae"] == pytest.approx(np.mean(error))
+        assert found.pair_accuracy is None
+        return
+    assert there.metrics.keys() == found.all.metrics.keys()
+    assert found.partner.metrics == {  # without scores, ranks are those of the labels
+        name: value if name != "lrap" else found.partner.metrics["lrap"]
+        for name, value in run.evaluations["dev"].all.metrics.items()
+    }
+    both = zip(lines, lines_of(predictions / "dev.jsonl"), strict=True)
+    right = [all(one["label"] == one["predicted"] for one in pair) for pair in both]
+    assert found.pair_accuracy == np.mean(right)
+    assert set(run.to_frame().index) >= {"elsewhere", "elsewhere: place: there"}
 
 
 def test_a_parser_opens_in_transformers_as_its_encoder(finished, tmp_path, folders):
@@ -429,10 +485,39 @@ REFUSALS = {
         {"metric": "macro_f1"},
         "metric: macro_f1 is not of regression: choose pearson, spearman, mae",
     ),
-    "out-of-distribution sets": (
+    "pairs of numbers": (
         "regression",
-        {"ood": ["elsewhere"]},
-        "out-of-distribution sets: not offered for regression",
+        {"ood": [{"dataset": "regression", "split": "test", "pairs": "test"}]},
+        "pairs of splits: not offered for regression",
+    ),
+    "combined labels": (
+        "multi_label",
+        {"ood": [{"dataset": "multi_label", "labels": {"John": "Paris"}}]},
+        "combined labels (John, Paris): not offered for multi_label",
+    ),
+    "the likeliest label": (
+        "token_classification",
+        {"ood": [{"dataset": "token_classification", "decision": "argmax"}]},
+        "decision argmax: not offered for token_classification",
+    ),
+    "a set of another kind": (
+        "regression",
+        {"ood": [{"dataset": "multi_label", "kind": "multi_label"}]},
+        "ood: 'o' has kind: multi_label, but the run is of regression",
+    ),
+    "labels that the model does not know": (
+        "token_classification",
+        {
+            "ood": [
+                {"dataset": "token_classification", "labels": {"B-PER": "B-LOC", "B-LOC": "B-X"}}
+            ]
+        },
+        "no counterpart for B-PER (a configuration maps them with 'labels' under 'ood'",
+    ),
+    "labels of numbers": (
+        "regression",
+        {"ood": [{"dataset": "regression", "labels": {"score": "label"}}]},
+        "labels (label maps): not offered for regression",
     ),
     "a closed dev head": (
         "multi_label",
@@ -450,6 +535,11 @@ REFUSALS = {
 @pytest.mark.parametrize("case", REFUSALS)
 def test_what_is_not_offered_is_refused_in_one_line(case, folders, tmp_path):
     kind, changes, expected = REFUSALS[case]
+    if "ood" in changes:
+        sets = [
+            {**one, "name": "o", "dataset": str(folders / one["dataset"])} for one in changes["ood"]
+        ]
+        changes = changes | {"ood": sets}
     with pytest.raises(UserError) as error:
         auxlearn.train(**settings(folders, kind, **changes), output=str(tmp_path / "run"))
     assert expected in str(error.value)
